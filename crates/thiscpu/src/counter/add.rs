@@ -1,0 +1,158 @@
+//! What an add does when its section did not commit.
+
+use super::cell::Cell;
+use super::core::{Batch, Core};
+use super::pair::Sealed;
+use super::window::{AMOUNT_MAX, Window};
+use crate::lanes::table::BIAS;
+use crate::lanes::{here, table};
+use crate::section::{self, ATTEMPTS, Outcome};
+use crate::sys::errno;
+use crate::sys::tier::{self, Tier};
+
+impl<const N: usize> Core<N> {
+    /// Adds `n` to counter `index`. Never waits for another thread, and may interrupt any part of
+    /// this library in a signal handler.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add_slow(&self, index: usize, n: i64) {
+        if self.gate.look().is_closed() {
+            return self.add_shared(index, n);
+        }
+        let _errno = errno::save();
+        let tier = tier::expect();
+        for _ in 0..ATTEMPTS {
+            let again = match self.add_to_lane(tier, index, n) {
+                Outcome::Done => return,
+                // The gate may have closed, or this thread's index may be new.
+                Outcome::Shut | Outcome::NoLane => here::join(),
+                Outcome::Window => self.raise(index, n),
+                Outcome::Differs | Outcome::Aborted => true,
+            };
+            if !again {
+                break;
+            }
+        }
+        self.add_shared(index, n);
+    }
+
+    fn add_to_lane(&self, tier: Tier, index: usize, n: i64) -> Outcome {
+        match tier {
+            Tier::Atomic => self.add_to_pair(index, n),
+            // SAFETY: this is a counter's gate; its item has a cell of that size for each counter.
+            _ => unsafe {
+                section::add_windowed_at(self.gate.word(), index * super::cell::bytes(tier), n)
+            },
+        }
+    }
+
+    /// The atomic tier's section.
+    fn add_to_pair(&self, index: usize, n: i64) -> Outcome {
+        let entry = here::entry();
+        let seen = self.gate.look();
+        let Some(item) = seen.item().filter(|_| !seen.is_closed()) else { return Outcome::Shut };
+        if entry == 0 {
+            return Outcome::NoLane;
+        }
+        let (cell, lane) = (Cell::of(item, index), lane_of(entry));
+        let pair = cell.pair(lane, seen.bank());
+        let now = pair.load();
+        let count = now.count.wrapping_add(n);
+        let window = cell.window(lane, seen.bank());
+        // In this order: the pair, the gate, the exchange. See `pair`.
+        if self.gate.look() != seen || now.seal.is_sealed() {
+            return Outcome::Differs;
+        }
+        if now.seal.is_raising() || !window.holds(count) {
+            return Outcome::Window;
+        }
+        // The version stays: an epoch ends with its seal, and within one only counts matter.
+        match pair.exchange(now, Sealed { count, ..now }) {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Differs,
+        }
+    }
+
+    /// Adds to the slow lane. Lock-free: another thread's add to it makes this one try again.
+    fn add_shared(&self, index: usize, n: i64) {
+        loop {
+            let seen = self.gate.look();
+            let pair = &self.shared[index][seen.bank()];
+            let now = pair.load();
+            if self.gate.look() != seen || now.seal.is_sealed() {
+                core::hint::spin_loop();
+                continue;
+            }
+            let (seal, enough) = now.seal.added();
+            let new = Sealed { count: now.count.wrapping_add(n), seal };
+            if pair.exchange(now, new).is_ok() {
+                let stuck = seen.is_closed() && !now.seal.is_tight();
+                if (enough || stuck) && self.batch != Batch::Never {
+                    let _errno = errno::save();
+                    tier::expect();
+                    self.try_loosen();
+                }
+                return;
+            }
+        }
+    }
+
+    /// Moves the window of this thread's lane so that `n` more fits, and publishes the move.
+    /// Whether trying again is worth while; if not, the add goes to the slow lane.
+    ///
+    /// At every instant the published extent covers the lane: it is widened to cover the old window
+    /// and the new one, then the window moves, then it is narrowed. One thread at a time does this
+    /// to a lane, so that threads which are stopped half way widen the bounds by one move a lane.
+    fn raise(&self, index: usize, n: i64) -> bool {
+        let seen = self.gate.look();
+        let entry = here::entry();
+        let Some(item) = seen.item().filter(|_| n.unsigned_abs() <= AMOUNT_MAX && entry != 0)
+        else {
+            return false;
+        };
+        if !self.lock.touched_in_this_generation() && self.try_lock().is_none() {
+            return false;
+        }
+        let (cell, lane) = (Cell::of(item, index), lane_of(entry));
+        let Some(_claim) = Claim::take(cell, lane) else { return false };
+        let (old, count) = (cell.window(lane, seen.bank()), cell.count(lane, seen.bank()));
+        if old.holds(count.wrapping_add(n)) {
+            return true;
+        }
+        let half = self.batch.half().max(2 * n.unsigned_abs()).max(old.half() / 2);
+        let new = Window::around(count, half);
+        let (from, to) = (old.extent(), new.extent());
+        let hull = from.hull(to);
+        cell.center().publish(from.step(hull));
+        let moved = cell.retarget(lane, seen.bank(), new);
+        cell.center().publish(hull.step(if moved { to } else { from }));
+        true
+    }
+}
+
+fn lane_of(entry: usize) -> usize {
+    (entry + BIAS) / table::STRIDE
+}
+
+/// The right to change a lane's windows.
+struct Claim {
+    cell: Cell,
+    bit: u64,
+}
+
+impl Claim {
+    fn take(cell: Cell, lane: usize) -> Option<Claim> {
+        use core::sync::atomic::Ordering::Acquire;
+        let bit = 1 << (lane % 64);
+        // Acquire: pairs with the Release of the claim before; its window is visible.
+        let before = cell.center().claims.fetch_or(bit, Acquire);
+        (before & bit == 0).then_some(Claim { cell, bit })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        use core::sync::atomic::Ordering::Release;
+        self.cell.center().claims.fetch_and(!self.bit, Release);
+    }
+}

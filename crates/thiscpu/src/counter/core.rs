@@ -1,0 +1,141 @@
+//! What one counter and several counters at one instant have in common: a gate, a lock, and for
+//! each counter a shared pair in each bank.
+
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+
+use super::cell::Cell;
+use super::pair::{Pair, Seal};
+use super::window::{Extent, HALF_MIN};
+use crate::lanes::{region, table};
+use crate::quiesce::Gate;
+use crate::sys::lock::{Guard, Lock};
+
+/// Counters that share a gate, so that one flip is one instant for all of them.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Core<const N: usize> {
+    pub(super) gate: Gate,
+    /// Held by whoever changes the gate.
+    pub(super) lock: Lock,
+    /// How many flips have begun.
+    pub(super) flips: AtomicU32,
+    pub(super) batch: Batch,
+    /// What each counter was at the last flip.
+    pub(super) last: [AtomicI64; N],
+    /// The slow lane: a pair for each counter in each bank.
+    pub(super) shared: [[Pair; 2]; N],
+}
+
+/// How far a lane may drift from what it has published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// [`DEFAULT_BATCH`] for each lane in use, rounded up: the more CPUs publish, the less often
+    /// each does, so that the word they publish to does not become what they wait for.
+    ByLanes,
+    /// 2 to this power.
+    Fixed(u8),
+    /// The counter never takes lanes.
+    Never,
+}
+
+pub(crate) const DEFAULT_BATCH: u64 = 1024;
+
+impl Batch {
+    pub(crate) const fn of(batch: u64) -> Batch {
+        match batch {
+            0 | 1 => Batch::Never,
+            _ if batch > 1 << 40 => Batch::Fixed(40),
+            _ => Batch::Fixed(batch.next_power_of_two().trailing_zeros() as u8),
+        }
+    }
+
+    pub(super) fn half(self) -> u64 {
+        match self {
+            Batch::ByLanes => DEFAULT_BATCH * table::in_use().next_power_of_two() as u64,
+            Batch::Fixed(power) => (1 << power).max(HALF_MIN),
+            Batch::Never => HALF_MIN,
+        }
+    }
+}
+
+impl<const N: usize> Core<N> {
+    /// One counter begins tight. Several begin spread, though without memory in the lanes: one
+    /// exchange cannot read all of them, so there is no tight mode for them.
+    pub(crate) const fn new(batch: Batch) -> Self {
+        Core {
+            gate: Gate::new(),
+            lock: Lock::new(),
+            flips: AtomicU32::new(0),
+            batch,
+            last: [const { AtomicI64::new(0) }; N],
+            shared: [const {
+                let active = if N == 1 { Seal::TIGHT } else { Seal::OPEN };
+                [Pair::new(active), Pair::new(Seal::SEALED)]
+            }; N],
+        }
+    }
+
+    /// The right to change the gate.
+    pub(super) fn lock(&self) -> Guard<'_> {
+        let guard = self.lock.lock();
+        self.heal(&guard);
+        guard
+    }
+
+    /// The same without waiting, for adders.
+    pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
+        let guard = self.lock.try_lock()?;
+        self.heal(&guard);
+        Some(guard)
+    }
+
+    /// The first holder after a fork frees what threads that were not copied hold. Sums need no
+    /// healing: each step of a flip leaves every unit in exactly one place. The slack of a thread
+    /// that was publishing stays too wide, which is still true.
+    fn heal(&self, guard: &Guard<'_>) {
+        let item = if guard.first_in_generation { self.gate.look().item() } else { None };
+        let Some(item) = item else { return };
+        for index in 0..N {
+            let cell = Cell::of(item, index);
+            for lane in 1..=table::in_use() {
+                cell.heal(lane, 0);
+                cell.heal(lane, 1);
+            }
+            // Relaxed: nobody claims before this lock was held in this generation.
+            cell.center().claims.store(0, Relaxed);
+        }
+    }
+
+    /// An estimate of counter `index`: what its lanes have published, and the slow lane.
+    pub(super) fn read(&self, index: usize) -> i64 {
+        let [active, other] = self.active_first(index, self.gate.look().bank());
+        let active = active.load();
+        if active.seal.is_tight() {
+            return active.count;
+        }
+        let lanes = self.published(index).value;
+        lanes.wrapping_add(active.count).wrapping_add(other.load().count)
+    }
+
+    /// What the lanes of counter `index` have published.
+    pub(super) fn published(&self, index: usize) -> Extent {
+        self.cell(index).map_or(Extent { value: 0, slack: 0 }, |cell| cell.center().published())
+    }
+
+    pub(super) fn active_first(&self, index: usize, bank: usize) -> [&Pair; 2] {
+        [&self.shared[index][bank], &self.shared[index][1 - bank]]
+    }
+
+    /// The counter's cell, if it has lanes.
+    pub(super) fn cell(&self, index: usize) -> Option<Cell> {
+        self.gate.look().item().map(|item| Cell::of(item, index))
+    }
+}
+
+impl<const N: usize> Drop for Core<N> {
+    fn drop(&mut self) {
+        if let (Some(item), Some(tier)) = (self.gate.look().item(), crate::sys::tier::chosen()) {
+            region::lock().free(item, N * super::cell::bytes(tier));
+        }
+    }
+}

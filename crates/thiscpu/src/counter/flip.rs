@@ -1,0 +1,100 @@
+//! The flip: how a sum gets the value at one instant while nobody waits.
+//!
+//! 1. The inactive bank is frozen: nothing has changed it since the flip before. Add it up.
+//! 2. Open it, and turn the gate to it. This is the instant that the sum is true at.
+//! 3. Fence: every section that saw the old gate has committed or will restart into the new bank.
+//!    Then seal the old bank's pairs, which does the same to adders outside sections.
+//! 4. Add up the old bank. The two together are the value.
+//!
+//! An add takes effect at its look at the gate, or at the flip if it commits to the old bank after
+//! it. So each add is wholly before the flip (and in step 4's bank) or wholly after, and none that
+//! began after another had ended is counted without it: the later one's look at the gate comes
+//! after the earlier one's.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::cell::Cell;
+use super::core::Core;
+use crate::lanes::table;
+use crate::quiesce::Seen;
+use crate::sys::fence;
+use crate::sys::lock::Guard;
+use crate::sys::tier::{self, Tier};
+
+/// What a flip found, for each counter.
+pub(super) struct Flipped<const N: usize> {
+    /// The value at the instant of the flip.
+    pub(super) values: [i64; N],
+    /// The part of it that is in lanes.
+    pub(super) lanes: [i64; N],
+}
+
+impl<const N: usize> Core<N> {
+    /// The values of all counters at one instant within this call.
+    pub(super) fn sums(&self) -> [i64; N] {
+        // Acquire: a flip with a higher number begins after this load, hence after the call began.
+        let arrived = self.flips.load(Acquire);
+        let guard = self.lock();
+        // Callers that arrived together share a flip that began after they did.
+        if self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0 {
+            return core::array::from_fn(|index| self.last[index].load(Relaxed));
+        }
+        self.flip(&guard, |gate| gate).values
+    }
+
+    /// Flips the banks; `then` may also close the gate.
+    pub(super) fn flip(&self, _guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> Flipped<N> {
+        let before = self.gate.look();
+        let (old, new) = (before.bank(), before.flipped().bank());
+        // What is frozen stays frozen; this matters only where a fork left a flip half done.
+        self.freeze(before, new);
+        let mut flipped = self.add_up(before, new);
+        self.open(before, new);
+        // Release: pairs with the Acquire in `sums`; the flip comes after its number.
+        self.flips.store(self.flips.load(Relaxed).wrapping_add(1), Release);
+        self.gate.turn(then(before.flipped()));
+        if tier::chosen() != Some(Tier::Atomic) && before.item().is_some() {
+            fence::fence();
+        }
+        self.freeze(before, old);
+        let rest = self.add_up(before, old);
+        for index in 0..N {
+            flipped.values[index] = flipped.values[index].wrapping_add(rest.values[index]);
+            flipped.lanes[index] = flipped.lanes[index].wrapping_add(rest.lanes[index]);
+            self.last[index].store(flipped.values[index], Relaxed);
+        }
+        flipped
+    }
+
+    fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, Cell, usize)) {
+        let Some(item) = seen.item() else { return };
+        // The number of lanes is read after the gate was turned, each time.
+        for lane in 1..=table::in_use() {
+            for index in 0..N {
+                visit(index, Cell::of(item, index), lane);
+            }
+        }
+    }
+
+    fn freeze(&self, seen: Seen, bank: usize) {
+        self.each_lane(seen, |_, cell, lane| cell.freeze(lane, bank));
+        self.shared.iter().for_each(|pairs| {
+            pairs[bank].freeze();
+        });
+    }
+
+    fn open(&self, seen: Seen, bank: usize) {
+        self.each_lane(seen, |_, cell, lane| cell.open(lane, bank));
+        self.shared.iter().for_each(|pairs| pairs[bank].open());
+    }
+
+    /// Adds up a frozen bank.
+    fn add_up(&self, seen: Seen, bank: usize) -> Flipped<N> {
+        let mut lanes = [0i64; N];
+        self.each_lane(seen, |index, cell, lane| {
+            lanes[index] = lanes[index].wrapping_add(cell.count(lane, bank));
+        });
+        let shared = |index: usize| self.shared[index][bank].load().count;
+        Flipped { values: core::array::from_fn(|i| lanes[i].wrapping_add(shared(i))), lanes }
+    }
+}

@@ -1,0 +1,83 @@
+//! Several counters that can be read at one instant.
+
+use std::fmt;
+
+use super::core::{Batch, Core};
+use crate::section::{self, Outcome};
+
+/// `N` counters with one gate, so that [`snapshot`](Counters::snapshot) is true for all of them at
+/// one instant.
+///
+/// Each is a [`Counter`](crate::Counter) in what it promises; together they cost one flip and one
+/// fence a snapshot, and 80 bytes a counter with two CPUs in use, like single ones.
+///
+/// ```
+/// const IN: usize = 0;
+/// const OUT: usize = 1;
+/// static BYTES: thiscpu::Counters<2> = thiscpu::Counters::new();
+/// BYTES.add(IN, 1500);
+/// BYTES.add(OUT, 64);
+/// assert_eq!(BYTES.snapshot(), [1500, 64]);
+/// ```
+pub struct Counters<const N: usize> {
+    core: Core<N>,
+}
+
+impl<const N: usize> Counters<N> {
+    /// Counters that are 0. Allocates nothing; lanes are taken at the first add.
+    pub const fn new() -> Self {
+        assert!(N > 0, "Counters<0> has nothing to count");
+        Counters { core: Core::new(Batch::ByLanes) }
+    }
+
+    /// Adds `n` to counter `i`; wraps. As [`Counter::add`](crate::Counter::add).
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below `N`.
+    #[inline(always)]
+    pub fn add(&self, i: usize, n: i64) {
+        assert!(i < N, "counter {i} of {N}");
+        // SAFETY: this is a counter's gate, and in the rseq tiers its item has 32 bytes for each of
+        // the N counters; in the atomic tier no section gets past its first check.
+        if unsafe { section::add_windowed_at(self.core.gate.word(), 32 * i, n) } != Outcome::Done {
+            self.core.add_slow(i, n);
+        }
+    }
+
+    /// An estimate of counter `i`. As [`Counter::read`](crate::Counter::read).
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below `N`.
+    pub fn read(&self, i: usize) -> i64 {
+        self.core.read(i)
+    }
+
+    /// The exact value of counter `i`. As [`Counter::sum`](crate::Counter::sum).
+    ///
+    /// # Panics
+    ///
+    /// If `i` is not below `N`.
+    pub fn sum(&self, i: usize) -> i64 {
+        self.core.sums()[i]
+    }
+
+    /// The exact values of all counters at one instant within the call. Costs and blocks as one
+    /// [`Counter::sum`](crate::Counter::sum).
+    pub fn snapshot(&self) -> [i64; N] {
+        self.core.sums()
+    }
+}
+
+impl<const N: usize> Default for Counters<N> {
+    fn default() -> Self {
+        Counters::new()
+    }
+}
+
+impl<const N: usize> fmt::Debug for Counters<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..N).map(|i| self.read(i))).finish()
+    }
+}

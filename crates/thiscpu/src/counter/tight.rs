@@ -1,0 +1,141 @@
+//! A counter is *spread* over lanes, or it is *tight*: one word, exact, and its gate is closed.
+//!
+//! It begins tight, and costs no memory but its own. After some adds it is spread. It becomes tight
+//! again when a comparison needs its exact value (the value is near a limit, and the next
+//! comparison will need it too), and for `set` and `take`, which then are one exchange. It is spread
+//! again when many adds have passed without a comparison.
+//!
+//! While it is tight the active shared pair is the whole value, whatever lanes and the other pair
+//! hold; while it is spread, the value is the sum of both pairs and all lanes. Each way the change is one
+//! exchange of the active pair, so that at any instant, a fork's included, exactly one reading holds.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::cell::{self, Cell};
+use super::core::{Batch, Core};
+use super::pair::{Pair, Sealed};
+use crate::lanes::region;
+use crate::quiesce::ITEM_ALIGN;
+use crate::sys::lock::Guard;
+use crate::sys::tier;
+
+/// How often an adder tries to end tight mode while others change the pair; it must not wait.
+const LOOSEN_ATTEMPTS: u32 = 8;
+
+impl<const N: usize> Core<N> {
+    /// Opens the gate, taking memory in the lanes if there is none yet. Does nothing if somebody
+    /// else holds the lock, if others keep changing the pair, or if no memory can be had: the
+    /// counter then stays as it is, and right.
+    #[cold]
+    pub(super) fn try_loosen(&self) {
+        if let Some(guard) = self.try_lock() {
+            self.loosen(&guard);
+        }
+    }
+
+    pub(super) fn loosen(&self, _guard: &Guard<'_>) {
+        let seen = self.gate.look();
+        if !seen.is_closed() || self.batch == Batch::Never {
+            return;
+        }
+        let Some(item) = seen.item().or_else(|| self.take_item()) else { return };
+        let spread = (0..N).all(|index| {
+            let [active, other] = self.active_first(index, seen.bank());
+            let lanes = Cell::of(item, index).center().total.load(Relaxed);
+            // While the active pair is tight this does not count; once it is spread, the other pair
+            // and the lanes cancel out.
+            if active.load().seal.is_tight() {
+                other.update(|now| Sealed { count: lanes.wrapping_neg(), seal: now.seal.sealed() });
+            }
+            spread(active)
+        });
+        if spread {
+            self.gate.turn(seen.opened(item));
+        }
+    }
+
+    /// Takes memory in the lanes, unless somebody is changing the regions right now.
+    fn take_item(&self) -> Option<usize> {
+        region::try_lock()?.allocate(N * cell::bytes(tier::expect()), ITEM_ALIGN).ok()
+    }
+}
+
+fn spread(active: &Pair) -> bool {
+    let mut now = active.load();
+    for _ in 0..LOOSEN_ATTEMPTS {
+        if !now.seal.is_tight() {
+            return true;
+        }
+        match active.exchange(now, Sealed { seal: now.seal.opened(), ..now }) {
+            Ok(()) => return true,
+            Err(other) => now = other,
+        }
+    }
+    false
+}
+
+impl Core<1> {
+    /// The value, if the counter is tight.
+    pub(super) fn tight_value(&self) -> Option<Sealed> {
+        let now = self.shared[0][self.gate.look().bank()].load();
+        now.seal.is_tight().then_some(now)
+    }
+
+    /// Makes the counter tight and returns its value at an instant within this call.
+    pub(super) fn tighten(&self, guard: &Guard<'_>) -> i64 {
+        if let Some(now) = self.tight_value() {
+            return now.count;
+        }
+        let [lanes] = self.flip(guard, |gate| gate.closed()).lanes;
+        let seen = self.gate.look();
+        let [active, other] = self.active_first(0, seen.bank());
+        let frozen = lanes.wrapping_add(other.load().count);
+        if let Some(cell) = self.cell(0) {
+            cell.center().total.store(lanes, Relaxed);
+        }
+        let tight =
+            |now: Sealed| Sealed { count: now.count.wrapping_add(frozen), seal: now.seal.tight() };
+        tight(active.update(tight)).count
+    }
+
+    /// Sets the value to `value` at one instant, and returns what it was at that instant.
+    pub(super) fn replace(&self, value: i64) -> i64 {
+        loop {
+            if let Some(old) = self.try_replace(value) {
+                return old;
+            }
+            let guard = self.lock();
+            let was_open = !self.gate.look().is_closed();
+            self.tighten(&guard);
+            let old = self.try_replace(value);
+            if was_open {
+                self.loosen(&guard);
+            }
+            if let Some(old) = old {
+                return old;
+            }
+        }
+    }
+
+    /// As `replace`, if the counter is tight.
+    fn try_replace(&self, value: i64) -> Option<i64> {
+        let pair = &self.shared[0][self.gate.look().bank()];
+        let mut now = pair.load();
+        while now.seal.is_tight() {
+            match pair.exchange(now, Sealed { count: value, ..now }) {
+                Ok(()) => return Some(now.count),
+                Err(other) => now = other,
+            }
+        }
+        None
+    }
+
+    /// Notes that a tight counter is still being compared.
+    pub(super) fn want(&self, seen: Sealed) {
+        if !seen.seal.is_wanted() {
+            let pair = &self.shared[0][self.gate.look().bank()];
+            // If somebody changed the pair meanwhile, the next comparison notes it.
+            let _ = pair.exchange(seen, Sealed { seal: seen.seal.wanted(), ..seen });
+        }
+    }
+}

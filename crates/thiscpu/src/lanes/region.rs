@@ -1,0 +1,257 @@
+//! Regions: reserved address space that items are carved out of, the same in each lane.
+//!
+//! ```text
+//! | header, bitmap | lane 0: shared | lane 1 | lane 2 | ... | lane lanes_max |
+//!                  ^ aligned to STRIDE; each lane is STRIDE bytes
+//! ```
+//!
+//! A lane is inaccessible until an index first needs it, and its pages are made by the CPU that
+//! first touches them. Nothing in here uses the Rust allocator. Regions are never unmapped: a late
+//! section may still load from one.
+
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::table::{STRIDE, in_use};
+use crate::error::Error;
+use crate::sys::lock::{Guard, Lock};
+use crate::sys::{errno, topology};
+
+/// Items are placed at multiples of this.
+const GRAIN: usize = 8;
+const GRAINS: usize = STRIDE / GRAIN;
+const WORDS: usize = GRAINS / 64;
+
+/// The header lies right before lane 0.
+#[repr(C)]
+struct Header {
+    next: AtomicPtr<Header>,
+    /// Where the next search begins, a word of `taken`; nothing before it is free.
+    first_free: AtomicUsize,
+    /// A bit for each grain that belongs to an item.
+    taken: [AtomicU64; WORDS],
+}
+
+/// The largest page that these machines have; a header must not share one with a lane.
+const PAGE_MAX: usize = 64 * 1024;
+const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE_MAX);
+
+static LOCK: Lock = Lock::new();
+/// The newest region; each points to the one before.
+static NEWEST: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+/// The number of lanes each region has room for, or 0 before the first.
+static LANES_MAX: AtomicUsize = AtomicUsize::new(0);
+
+/// The right to change regions.
+pub(crate) struct Regions {
+    _guard: Guard<'static>,
+}
+
+pub(crate) fn lock() -> Regions {
+    Regions { _guard: LOCK.lock() }
+}
+
+/// Never waits; async-signal-safe.
+pub(crate) fn try_lock() -> Option<Regions> {
+    LOCK.try_lock().map(|guard| Regions { _guard: guard })
+}
+
+/// The number of lanes that regions have room for: the CPUs this machine can ever have.
+pub(crate) fn lanes_max() -> usize {
+    match LANES_MAX.load(Relaxed) {
+        0 => {
+            let lanes = topology::possible().len().max(1);
+            LANES_MAX.store(lanes, Relaxed);
+            lanes
+        }
+        lanes => lanes,
+    }
+}
+
+fn all() -> impl Iterator<Item = &'static Header> {
+    // Acquire: pairs with the Release in `add_region`.
+    let mut next = NEWEST.load(Acquire);
+    core::iter::from_fn(move || {
+        // SAFETY: regions are published whole and never unmapped.
+        let header = unsafe { next.as_ref() }?;
+        next = header.next.load(Acquire);
+        Some(header)
+    })
+}
+
+impl Header {
+    fn base(&self) -> usize {
+        ptr::from_ref(self) as usize + HEADER_BYTES
+    }
+
+    /// The header of the region that holds `item`, which is in lane 0.
+    fn of(item: usize) -> &'static Header {
+        let header = (item & !(STRIDE - 1)) - HEADER_BYTES;
+        // SAFETY: lane 0 is aligned to its size and the header lies before it, for ever.
+        unsafe { &*(header as *const Header) }
+    }
+
+    /// Finds and takes `grains` grains at a multiple of `align` grains.
+    fn take(&self, grains: usize, align: usize) -> Option<usize> {
+        let first = self.first_free.load(Relaxed);
+        if first == WORDS {
+            return None;
+        }
+        let mut at = (first * 64).next_multiple_of(align);
+        while at + grains <= GRAINS {
+            match self.last_taken(at, grains) {
+                None => {
+                    self.mark(at, grains, true);
+                    self.skip_full_words(first);
+                    return Some(self.base() + at * GRAIN);
+                }
+                Some(taken) => at = (taken + 1).next_multiple_of(align),
+            }
+        }
+        None
+    }
+
+    fn skip_full_words(&self, first: usize) {
+        let full = self.taken[first..].iter().take_while(|word| word.load(Relaxed) == !0).count();
+        self.first_free.store(first + full, Relaxed);
+    }
+
+    /// The last taken grain in a range, if one is.
+    fn last_taken(&self, at: usize, grains: usize) -> Option<usize> {
+        masks(at, grains)
+            .filter_map(|(word, mask)| {
+                let taken = self.taken[word].load(Relaxed) & mask;
+                (taken != 0).then(|| word * 64 + 63 - taken.leading_zeros() as usize)
+            })
+            .last()
+    }
+
+    fn mark(&self, at: usize, grains: usize, taken: bool) {
+        for (word, mask) in masks(at, grains) {
+            match taken {
+                true => self.taken[word].fetch_or(mask, Relaxed),
+                false => self.taken[word].fetch_and(!mask, Relaxed),
+            };
+        }
+    }
+}
+
+/// The words of the bitmap that a range of grains covers, each with the bits it covers.
+fn masks(at: usize, grains: usize) -> impl Iterator<Item = (usize, u64)> {
+    (at / 64..=(at + grains - 1) / 64).map(move |word| {
+        let from = at.max(word * 64) - word * 64;
+        let to = (at + grains).min(word * 64 + 64) - word * 64;
+        (word, (!0 >> (64 - (to - from))) << from)
+    })
+}
+
+impl Regions {
+    /// Allocates `size` zeroed bytes in each lane, at a multiple of `align`, and returns their
+    /// address in lane 0.
+    pub(crate) fn allocate(&mut self, size: usize, align: usize) -> Result<usize, Error> {
+        if size > STRIDE {
+            return Err(Error::ItemTooLarge { bytes: size, largest: STRIDE });
+        }
+        let grains = size.div_ceil(GRAIN).max(1);
+        let align = align.div_ceil(GRAIN).max(1);
+        if let Some(item) = all().find_map(|region| region.take(grains, align)) {
+            return Ok(item);
+        }
+        let region = self.add_region()?;
+        region.take(grains, align).ok_or(Error::ItemTooLarge { bytes: size, largest: STRIDE })
+    }
+
+    /// Zeroes an item in every lane and gives it back.
+    pub(crate) fn free(&mut self, item: usize, size: usize) {
+        for lane in 0..=in_use() {
+            zero(item + lane * STRIDE, size);
+        }
+        let region = Header::of(item);
+        let at = (item - region.base()) / GRAIN;
+        region.mark(at, size.div_ceil(GRAIN).max(1), false);
+        region.first_free.fetch_min(at / 64, Relaxed);
+    }
+
+    /// Makes lane `lane` accessible in every region.
+    pub(crate) fn open_lane(&mut self, lane: usize) -> bool {
+        all().all(|region| open(region.base() + lane * STRIDE, STRIDE).is_ok())
+    }
+
+    fn add_region(&mut self) -> Result<&'static Header, Error> {
+        let lanes = lanes_max();
+        let bytes = HEADER_BYTES + (lanes + 1) * STRIDE;
+        let no_space = |errno| Error::NoAddressSpace { bytes, lanes, errno };
+        let base = reserve(HEADER_BYTES, bytes - HEADER_BYTES).map_err(no_space)?;
+        let header = base - HEADER_BYTES;
+        if let Err(errno) = open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
+            // SAFETY: the mapping was just made here and nobody knows of it.
+            unsafe { libc::munmap(header as *mut _, bytes) };
+            return Err(no_space(errno));
+        }
+        // SAFETY: the memory is accessible, zero (which is a valid header), and never unmapped.
+        let region = unsafe { &*(header as *const Header) };
+        region.next.store(NEWEST.load(Relaxed), Relaxed);
+        // Release: pairs with the Acquire in `all`.
+        NEWEST.store(header as *mut Header, Release);
+        Ok(region)
+    }
+}
+
+/// Zeroes memory, leaving alone what is zero already, so that no page is made for it.
+fn zero(address: usize, size: usize) {
+    // SAFETY: the bytes belong to an item that is being freed, in a lane that is accessible; no
+    // section uses it any more, for its owner is gone. Its address is a multiple of 8, and it owns
+    // whole grains.
+    let words =
+        unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size.div_ceil(GRAIN)) };
+    for word in words {
+        if word.load(Relaxed) != 0 {
+            word.store(0, Relaxed);
+        }
+    }
+}
+
+/// Reserves `before + bytes` of address space such that `before` bytes into it is a multiple of
+/// STRIDE; returns that place. Nothing of it is accessible, none of it ever becomes a huge page (a
+/// lane's first page would cost 2 MiB), and `mlockall` does not fill it.
+fn reserve(before: usize, bytes: usize) -> Result<usize, i32> {
+    let whole = before + bytes + STRIDE;
+    // SAFETY: a fresh mapping; the parts that are unmapped again are this function's own.
+    unsafe {
+        let start = libc::mmap(
+            ptr::null_mut(),
+            whole,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if start == libc::MAP_FAILED {
+            return Err(errno::last());
+        }
+        let start = start as usize;
+        let base = (start + before).next_multiple_of(STRIDE);
+        let (first, end) = (base - before, base + bytes);
+        if first > start {
+            libc::munmap(start as *mut _, first - start);
+        }
+        if start + whole > end {
+            libc::munmap(end as *mut _, start + whole - end);
+        }
+        // Both are advice: without them the lanes work and cost more memory.
+        libc::madvise(first as *mut _, end - first, libc::MADV_NOHUGEPAGE);
+        libc::munlock(first as *const _, end - first);
+        Ok(base)
+    }
+}
+
+/// Makes reserved memory accessible.
+fn open(address: usize, bytes: usize) -> Result<(), i32> {
+    // SAFETY: the range is part of a reservation of this module.
+    let result =
+        unsafe { libc::mprotect(address as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) };
+    if result == 0 { Ok(()) } else { Err(errno::last()) }
+}

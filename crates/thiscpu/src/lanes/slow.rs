@@ -1,0 +1,41 @@
+//! What an op on this CPU's lane does when its section did not commit.
+
+use super::{here, table};
+use crate::section::{ATTEMPTS, Outcome};
+use crate::sys::errno;
+use crate::sys::tier::{self, Tier};
+
+/// Tries `section` again, giving this thread a lane if it has none; where there are no sections,
+/// runs `atomic` on the lane that this thread seems to be on; else on the slow lane, which is in
+/// lane 0. `section` must be restartable. Never waits; async-signal-safe.
+#[cold]
+#[inline(never)]
+pub(crate) fn slow<R>(
+    item: usize,
+    section: impl Fn() -> (Outcome, R),
+    atomic: impl FnOnce(usize) -> R,
+) -> (Outcome, R) {
+    let _errno = errno::save();
+    if tier::expect() == Tier::Atomic {
+        if here::entry() == 0 {
+            here::join();
+        }
+        return (Outcome::Done, atomic(item + lane_offset(here::entry())));
+    }
+    for _ in 0..ATTEMPTS {
+        match section() {
+            done @ (Outcome::Done | Outcome::Differs, _) => return done,
+            (Outcome::Aborted, _) => {}
+            _ if here::join() => {}
+            _ => break,
+        }
+    }
+    (Outcome::Done, atomic(item))
+}
+
+fn lane_offset(entry: usize) -> usize {
+    match entry {
+        0 => 0,
+        entry => entry + table::BIAS,
+    }
+}

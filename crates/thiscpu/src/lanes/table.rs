@@ -1,0 +1,74 @@
+//! The lane table: from the kernel's index (`mm_cid`, `cpu_id`) to a lane.
+//!
+//! Lanes are numbered in the order in which indices are first seen, so that they are dense however
+//! sparse the kernel's numbers are, and a sum walks `1..=in_use()` and nothing else. Lane 0 is
+//! nobody's: it holds what all CPUs share, the slow lane among it.
+//!
+//! An entry is 0 while its index has no lane, then `lane * STRIDE - 2` for ever. The other half of
+//! the 2 is in the gate, which is `item + 2`: only the sum of a ready entry and an open gate is
+//! aligned to 8, so that a section learns both from one test. The table has an entry for each
+//! 16-bit number, so that a section needs no check of its range: -1 and -2, which `cpu_id` holds on
+//! an unregistered thread, become 65,535 and 65,534, and those never get a lane.
+
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
+
+use super::region;
+use crate::sys::topology::CPUS_MAX;
+
+/// The distance from an item in one lane to the same item in the next, in bytes.
+///
+/// Small, so that a process that locks all its memory pays little for a lane it hardly uses; large
+/// enough that a million counters take some hundred mappings.
+pub(crate) const STRIDE: usize = 256 * 1024;
+
+/// What a gate carries and an entry lacks.
+pub(crate) const BIAS: usize = 2;
+
+pub(crate) static TABLE: [AtomicUsize; 1 << 16] = [const { AtomicUsize::new(0) }; 1 << 16];
+
+/// How many lanes are in use; they are `1..=in_use()`.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of lanes in use.
+///
+/// SeqCst: a slow path reads it after its fence (or after it has flipped a gate); a lane that it
+/// then does not see was taken into use later, by a thread whose next look at that gate sees the
+/// flip (pairs with the SeqCst store in `join`).
+pub(crate) fn in_use() -> usize {
+    IN_USE.load(SeqCst)
+}
+
+/// The entry of `index`; 0 if it has no lane.
+#[inline]
+pub(crate) fn entry(index: usize) -> usize {
+    // Acquire: pairs with the store in `join`; the lane's memory is accessible.
+    TABLE.get(index).map_or(0, |entry| entry.load(Acquire))
+}
+
+/// Gives `index` a lane, if there is one left and nobody is changing the regions right now. Never
+/// waits, so that an add can call it; async-signal-safe. Whether the index has a lane now.
+pub(crate) fn join(index: usize) -> bool {
+    if index >= CPUS_MAX {
+        return false;
+    }
+    if entry(index) != 0 {
+        return true;
+    }
+    let Some(mut regions) = region::try_lock() else { return false };
+    // Only changed under the lock.
+    let lane = IN_USE.load(Relaxed) + 1;
+    if entry(index) != 0 {
+        return true;
+    }
+    if lane > region::lanes_max() || !regions.open_lane(lane) {
+        return false;
+    }
+    // In this order: whoever finds the lane in the table is seen by a sum. A fork between the two
+    // leaves a lane in use that no index leads to, which costs sums a look at zeros.
+    IN_USE.store(lane, SeqCst);
+    TABLE[index].store(lane * STRIDE - BIAS, SeqCst);
+    true
+}

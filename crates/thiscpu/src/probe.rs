@@ -1,0 +1,32 @@
+//! For this project's own program and tests; not part of the API, and free to change.
+
+use core::sync::atomic::AtomicU64;
+
+use crate::section;
+use crate::sys::{fence as fences, rseq, tier};
+use crate::{Error, Tier};
+
+/// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
+/// Whether it was aborted; `None` where this thread has no sections.
+pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error> {
+    if tier()? == Tier::Atomic || !(rseq::is_registered() || rseq::register_if_ours()) {
+        return Ok(None);
+    }
+    // SAFETY: this thread is registered.
+    Ok(Some(unsafe { section::linger(turns.max(1), turns_left) }))
+}
+
+/// Fences all sections of this process.
+pub fn fence() {
+    fences::fence();
+}
+
+/// Makes the calling thread one without a lane, for the rest of its life.
+pub fn leave_lanes() {
+    let _ = tier();
+    rseq::give_up();
+}
+
+fn tier() -> Result<Tier, Error> {
+    tier::tier()
+}

@@ -1,0 +1,436 @@
+//! The sections in AArch64 assembly. What each does, and why, is in the module above.
+//!
+//! A section's registers: `{a}` is scratch and ends up as the lane's address; `{s}` is scratch;
+//! `{area}` and `{index}` are offsets from the thread pointer; `{table}` is the lane table.
+//!
+//! Loads and stores are plain. What orders them: for a section's own CPU, program order; for the
+//! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::Outcome;
+use crate::lanes::table::TABLE;
+use crate::sys::rseq::OFFSETS;
+
+/// Wraps a body into a section: its descriptor, the store that enters it, the look at `cpu_id`
+/// (`{s:w}` holds it when the body begins), and the abort handler, which lies away from the code
+/// that runs. `unready` leaves while the offsets are not known.
+macro_rules! section {
+    ([$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "30:",
+            ".long 0, 0",
+            ".quad 31f, 32f - 31f, 34f",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".quad 30b",
+            ".popsection",
+            $unready,
+            "mrs {s}, tpidr_el0",
+            "adrp {a}, 30b",
+            "add {a}, {a}, :lo12:30b",
+            "add {area}, {area}, {s}",
+            "str {a}, [{area}, #8]",
+            "31:",
+            "ldrh {a:w}, [{s}, {index}]",
+            "ldr {s:w}, [{area}, #4]",
+            $($body)*
+            "32:",
+            ".pushsection __rseq_failure, \"ax\"",
+            ".inst 0xd428bc00",
+            "34:",
+            $aborted,
+            ".popsection",
+            "33:",
+            area = inout(reg) OFFSETS.area.load(Relaxed) => _,
+            index = in(reg) OFFSETS.index.load(Relaxed),
+            table = in(reg) TABLE.as_ptr(),
+            a = out(reg) _,
+            s = out(reg) _,
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
+/// A section on an item that returns a value: how it ended is left in a register, because
+/// assembly that jumps to Rust code cannot also return values.
+macro_rules! item_section {
+    ($outcome:ident, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
+        section!(
+            [
+                "tbnz {s:w}, #31, 33f",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "cbz {a}, 33f",
+                "add {a}, {a}, {item}",
+                "add {a}, {a}, #2",
+                $($body)*
+            ]
+            unready: "mov {outcome:w}, #1\n cbz {area}, 33f",
+            aborted: "mov {outcome:w}, #5\n b 33f",
+            item = in(reg) $item,
+            outcome = out(reg) $outcome,
+            $($operands)*
+        )
+    };
+}
+
+/// A section on an item that returns nothing but how it ended.
+macro_rules! plain_section {
+    ($item:ident, [$($body:tt)*] $($operands:tt)*) => {
+        section!(
+            [
+                "tbnz {s:w}, #31, {no_lane}",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "cbz {a}, {no_lane}",
+                "add {a}, {a}, {item}",
+                "add {a}, {a}, #2",
+                $($body)*
+            ]
+            unready: "cbz {area}, {no_lane}",
+            aborted: "b {aborted}",
+            item = in(reg) $item,
+            no_lane = label { return Outcome::NoLane; },
+            aborted = label { return Outcome::Aborted; },
+            $($operands)*
+        )
+    };
+}
+
+/// The body of `add_windowed`; `to_cell` moves from the item to the counter's cell in it.
+macro_rules! add_windowed {
+    ($gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
+        section!(
+            [
+                "tbnz {s:w}, #31, {no_lane}",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "ldr {s}, [{gate}]",
+                "add {a}, {a}, {s}",
+                "tst {a}, #7",
+                "b.ne {shut}",
+                $($to_cell)*
+                "ldp {count}, {window_word}, [{a}]",
+                "add {count}, {count}, {n}",
+                "sub {s}, {count}, {window_word}",
+                "lsr {s}, {s}, {window_word}",
+                "cbnz {s}, {window}",
+                "str {count}, [{a}]",
+            ]
+            unready: "cbz {area}, {no_lane}",
+            aborted: "b {aborted}",
+            gate = in(reg) $gate.as_ptr(),
+            n = in(reg) $n,
+            count = out(reg) _,
+            window_word = out(reg) _,
+            no_lane = label { return Outcome::NoLane; },
+            shut = label { return Outcome::Shut; },
+            window = label { return Outcome::Window; },
+            aborted = label { return Outcome::Aborted; },
+            $($operands)*
+        )
+    };
+}
+
+/// A counter's add. Inlined into the caller.
+///
+/// # Safety
+///
+/// `gate` is the gate of a counter: open, it leads to an item of at least 32 bytes that stays
+/// allocated under way.
+#[inline(always)]
+pub(crate) unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
+    // SAFETY: the gate and a ready entry add up to this counter's bank in a lane whose memory is
+    // mapped. Counts and windows of a lane are changed by sections on its CPU only, and those
+    // restart each other.
+    unsafe {
+        add_windowed!(gate, n, []);
+    }
+    Outcome::Done
+}
+
+/// The add of one counter of several that share a gate, `cell` bytes into their item.
+///
+/// # Safety
+///
+/// As for [`add_windowed`], and the item has at least `cell` + 32 bytes.
+#[inline(always)]
+pub(crate) unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
+    // SAFETY: as for `add_windowed`.
+    unsafe {
+        add_windowed!(gate, n, ["add {a}, {a}, {cell}",] cell = in(reg) cell,);
+    }
+    Outcome::Done
+}
+
+/// Defines the sections on one word of a given width.
+macro_rules! word_sections {
+    ($module:ident, $integer:ty, $suffix:literal, $modifier:literal) => {
+        /// Sections on words of this width. `item` is the word's address in lane 0.
+        pub(crate) mod $module {
+            use super::*;
+
+            /// # Safety
+            ///
+            /// `item` is an item of this width, allocated and not freed under way.
+            #[inline(always)]
+            pub(crate) unsafe fn add(item: usize, n: $integer) -> Outcome {
+                // SAFETY: a ready lane's memory is mapped for every item, and this item is the
+                // caller's; its words are changed by sections on their own CPU only.
+                unsafe {
+                    plain_section!(
+                        item,
+                        [
+                            concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
+                            concat!("add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"),
+                            concat!("str", $suffix, " {v", $modifier, "}, [{a}]"),
+                        ]
+                        n = in(reg) u64::from(n),
+                        v = out(reg) _,
+                    );
+                }
+                Outcome::Done
+            }
+
+            /// # Safety
+            ///
+            /// As for `add`.
+            #[inline(always)]
+            pub(crate) unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
+                let (outcome, value): (u32, u64);
+                // SAFETY: as for `add`.
+                unsafe {
+                    item_section!(
+                        outcome, item,
+                        [
+                            concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
+                            concat!("add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"),
+                            "mov {outcome:w}, #0",
+                            concat!("str", $suffix, " {v", $modifier, "}, [{a}]"),
+                        ]
+                        n = in(reg) u64::from(n),
+                        v = out(reg) value,
+                    );
+                }
+                (Outcome::from_register(outcome), value as $integer)
+            }
+
+            /// # Safety
+            ///
+            /// As for `add`.
+            #[inline(always)]
+            pub(crate) unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
+                let (outcome, value): (u32, u64);
+                // SAFETY: as for `add`.
+                unsafe {
+                    item_section!(
+                        outcome, item,
+                        [
+                            concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
+                            "mov {outcome:w}, #0",
+                            concat!("str", $suffix, " {new", $modifier, "}, [{a}]"),
+                        ]
+                        new = in(reg) u64::from(new),
+                        v = out(reg) value,
+                    );
+                }
+                (Outcome::from_register(outcome), value as $integer)
+            }
+
+            /// # Safety
+            ///
+            /// As for `add`.
+            #[inline(always)]
+            pub(crate) unsafe fn cmpxchg(
+                item: usize,
+                old: $integer,
+                new: $integer,
+            ) -> (Outcome, $integer) {
+                let (outcome, value): (u32, u64);
+                // SAFETY: as for `add`. The narrow loads clear the rest of the register, as
+                // `u64::from` does.
+                unsafe {
+                    item_section!(
+                        outcome, item,
+                        [
+                            "mov {outcome:w}, #4",
+                            concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
+                            "cmp {v}, {old}",
+                            "b.ne 33f",
+                            "mov {outcome:w}, #0",
+                            concat!("str", $suffix, " {new", $modifier, "}, [{a}]"),
+                        ]
+                        old = in(reg) u64::from(old),
+                        new = in(reg) u64::from(new),
+                        v = out(reg) value,
+                    );
+                }
+                (Outcome::from_register(outcome), value as $integer)
+            }
+        }
+    };
+}
+
+word_sections!(word1, u8, "b", ":w");
+word_sections!(word2, u16, "h", ":w");
+word_sections!(word4, u32, "", ":w");
+word_sections!(word8, u64, "", "");
+
+/// Compares two adjacent 8-byte words of this lane and replaces both by one instruction: CASP
+/// (LSE), because a store pair is only single-copy atomic from LSE2 on, and could be interrupted
+/// half way. A machine without LSE has no such section, and its pairs use the slow lane.
+///
+/// # Safety
+///
+/// `item` is a 16-byte item, aligned to 16, allocated and not freed under way.
+#[inline(always)]
+pub(crate) unsafe fn cmpxchg_double(
+    item: usize,
+    old: [u64; 2],
+    new: &[u64; 2],
+) -> (Outcome, [u64; 2]) {
+    if !std::arch::is_aarch64_feature_detected!("lse") {
+        return (Outcome::NoLane, [0, 0]);
+    }
+    let (outcome, first, second): (u32, u64, u64);
+    // SAFETY: as for the words; the item and each lane's distance are multiples of 16. The pair was
+    // just compared and this section is alone on its lane, so the exchange that commits succeeds.
+    unsafe {
+        item_section!(
+            outcome, item,
+            [
+                "mov {outcome:w}, #4",
+                "ldp x2, x3, [{a}]",
+                "cmp x2, {old0}",
+                "ccmp x3, {old1}, #0, eq",
+                "b.ne 33f",
+                "mov {outcome:w}, #0",
+                ".arch_extension lse",
+                "casp x2, x3, x4, x5, [{a}]",
+            ]
+            old0 = in(reg) old[0],
+            old1 = in(reg) old[1],
+            out("x2") first,
+            out("x3") second,
+            in("x4") new[0],
+            in("x5") new[1],
+        );
+    }
+    (Outcome::from_register(outcome), [first, second])
+}
+
+/// Gives a bank of lane `entry` a new window, if this is that lane and its count fits in.
+///
+/// # Safety
+///
+/// `bank` is the address in lane 0 of a counter's bank, allocated and not freed under way.
+pub(crate) unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+    // SAFETY: as for the words.
+    unsafe {
+        section!(
+            [
+                "tbnz {s:w}, #31, {no_lane}",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "cmp {a}, {entry}",
+                "b.ne {differs}",
+                "add {a}, {a}, {bank}",
+                "add {a}, {a}, #2",
+                "ldr {s}, [{a}]",
+                "sub {s}, {s}, {window}",
+                "lsr {s}, {s}, {window}",
+                "cbnz {s}, {outside}",
+                "str {window}, [{a}, #8]",
+            ]
+            unready: "cbz {area}, {no_lane}",
+            aborted: "b {aborted}",
+            bank = in(reg) bank,
+            entry = in(reg) entry,
+            window = in(reg) window,
+            no_lane = label { return Outcome::NoLane; },
+            differs = label { return Outcome::Differs; },
+            outside = label { return Outcome::Window; },
+            aborted = label { return Outcome::Aborted; },
+        );
+    }
+    Outcome::Done
+}
+
+/// Puts `node` in front of this lane's list; the node's first word becomes its link.
+///
+/// # Safety
+///
+/// `item` is as for the words; `node` is valid for writes of 8 bytes and in no list.
+#[inline(always)]
+pub(crate) unsafe fn push(item: usize, node: usize) -> Outcome {
+    // SAFETY: as for the words; until the commit the node is the caller's alone.
+    unsafe {
+        plain_section!(
+            item,
+            [
+                "ldr {next}, [{a}]",
+                "str {next}, [{node}]",
+                "str {node}, [{a}]",
+            ]
+            node = in(reg) node,
+            next = out(reg) _,
+        );
+    }
+    Outcome::Done
+}
+
+/// Takes the first node off this lane's list; `Differs` if there is none.
+///
+/// # Safety
+///
+/// `item` is as for the words; each node of the list is readable.
+#[inline(always)]
+pub(crate) unsafe fn pop(item: usize) -> (Outcome, usize) {
+    let (outcome, node): (u32, usize);
+    // SAFETY: as for the words. The first node cannot be taken away by another thread between the
+    // two loads: that thread would have to run on this CPU, and this section would restart.
+    unsafe {
+        item_section!(
+            outcome, item,
+            [
+                "mov {outcome:w}, #4",
+                "ldr {node}, [{a}]",
+                "cbz {node}, 33f",
+                "ldr {next}, [{node}]",
+                "mov {outcome:w}, #0",
+                "str {next}, [{a}]",
+            ]
+            node = out(reg) node,
+            next = out(reg) _,
+        );
+    }
+    (Outcome::from_register(outcome), node)
+}
+
+/// Enters a section and stays in it for up to `turns` turns of a loop, counted down in
+/// `*turns_left` so that others see it begin. Whether it was aborted.
+///
+/// # Safety
+///
+/// This thread is registered.
+pub(crate) unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
+    // SAFETY: the only memory it stores to is `turns_left`.
+    unsafe {
+        section!(
+            [
+                "35:",
+                "str {turns}, [{turns_left}]",
+                "sub {turns}, {turns}, #1",
+                "cbnz {turns}, 35b",
+                "/* {table} */",
+            ]
+            unready: "cbz {area}, {aborted}",
+            aborted: "b {aborted}",
+            turns = inout(reg) turns => _,
+            turns_left = in(reg) turns_left.as_ptr(),
+            aborted = label { return true; },
+        );
+    }
+    false
+}

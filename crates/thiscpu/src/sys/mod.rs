@@ -1,0 +1,15 @@
+//! The kernel's side: rseq registration, fences, CPU and NUMA topology, fork, locks.
+//!
+//! Nothing in here knows a lane or a counter. Everything may run on several threads at once and in
+//! a signal handler unless it says otherwise; start-up takes no lock, so a handler that interrupts
+//! it just does it again.
+
+pub(crate) mod errno;
+pub(crate) mod fence;
+pub(crate) mod fork;
+pub(crate) mod lock;
+pub(crate) mod pin;
+pub(crate) mod report;
+pub(crate) mod rseq;
+pub(crate) mod tier;
+pub(crate) mod topology;

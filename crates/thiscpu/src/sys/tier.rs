@@ -1,0 +1,202 @@
+//! The tier: what this process runs on, chosen once.
+
+use core::fmt;
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Acquire, Release},
+};
+use std::ffi::CStr;
+
+use super::{errno, fence, fork, pin, rseq};
+use crate::error::Error;
+
+/// What this process runs on. The promises are the same on each; only speed differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// Sections, with lanes chosen by `mm_cid` (Linux 6.3): no more lanes than CPUs in use at once.
+    RseqCid,
+    /// Sections, with lanes chosen by `cpu_id`.
+    RseqCpu,
+    /// Ordinary atomics, on lanes chosen by the CPU that the thread was seen on.
+    Atomic,
+}
+
+impl Tier {
+    /// All tiers, the best first.
+    pub const ALL: [Tier; 3] = [Tier::RseqCid, Tier::RseqCpu, Tier::Atomic];
+
+    /// The name, as `THISCPU_TIER` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::RseqCid => "rseq-cid",
+            Tier::RseqCpu => "rseq-cpu",
+            Tier::Atomic => "atomic",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The tier plus one, or 0 before start-up.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+/// The tier, if it has been chosen.
+#[inline]
+pub(crate) fn chosen() -> Option<Tier> {
+    // Acquire: pairs with the Release in `start`; what start-up set up is there.
+    match CHOSEN.load(Acquire) {
+        0 => None,
+        chosen => Some(Tier::ALL[usize::from(chosen) - 1]),
+    }
+}
+
+/// The tier this process runs on, chosen at the first use of the library or by this call.
+///
+/// `THISCPU_TIER` forces one. Costs a load once it is chosen; a few system calls before. May be
+/// called from anywhere, a signal handler included, except that in a plugin which links this
+/// library statically the first use must not be in a signal handler.
+///
+/// # Errors
+///
+/// `THISCPU_TIER` names no tier, or one that cannot be had here. Nothing else fails: there is
+/// always the atomic tier.
+///
+/// ```
+/// println!("running on {}", thiscpu::tier()?);
+/// # Ok::<(), thiscpu::Error>(())
+/// ```
+pub fn tier() -> Result<Tier, Error> {
+    match chosen() {
+        Some(tier) => Ok(tier),
+        None => start(),
+    }
+}
+
+/// The tier, for calls that cannot return an error.
+///
+/// # Panics
+///
+/// If `THISCPU_TIER` is wrong.
+pub(crate) fn expect() -> Tier {
+    tier().unwrap_or_else(|error| panic!("thiscpu: {error}"))
+}
+
+/// Takes no lock, so that a signal handler may interrupt it and use the library: both do the same.
+#[cold]
+fn start() -> Result<Tier, Error> {
+    let _errno = errno::save();
+    let plan = plan()?;
+    fork::init();
+    pin::init();
+    if plan.tier != Tier::Atomic {
+        plan.found.publish(plan.tier == Tier::RseqCid);
+    }
+    // Release: pairs with the Acquire in `chosen`.
+    CHOSEN.store(
+        1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8,
+        Release,
+    );
+    Ok(plan.tier)
+}
+
+/// What start-up decides, and why.
+pub(crate) struct Plan {
+    pub(crate) tier: Tier,
+    pub(crate) forced: bool,
+    pub(crate) found: rseq::Found,
+    /// Whether the fence can be had.
+    pub(crate) fence: Result<(), i32>,
+    /// Why not `rseq-cid`, and why not any section; empty if nothing stands in the way.
+    pub(crate) why_not_cid: &'static str,
+    pub(crate) why_not_rseq: &'static str,
+}
+
+pub(crate) fn plan() -> Result<Plan, Error> {
+    let asked = asked()?;
+    let fence = fence::register();
+    // A thread is only registered where sections will run: in the atomic tier one must not.
+    let obstacle = obstacle(fence);
+    let found = rseq::find(obstacle.is_empty() && asked != Some(Tier::Atomic));
+    let why_not_rseq = match obstacle {
+        "" => found.why_not,
+        _ => obstacle,
+    };
+    let why_not_cid = match () {
+        () if !why_not_rseq.is_empty() => why_not_rseq,
+        () if !found.has_mm_cid() => "this kernel gives no mm_cid (it came with Linux 6.3)",
+        () => "",
+    };
+    let best = match (why_not_cid, why_not_rseq) {
+        ("", _) => Tier::RseqCid,
+        (_, "") => Tier::RseqCpu,
+        _ => Tier::Atomic,
+    };
+    let why = match asked {
+        Some(Tier::RseqCid) => why_not_cid,
+        Some(Tier::RseqCpu) => why_not_rseq,
+        _ => "",
+    };
+    match asked {
+        Some(asked) if !why.is_empty() => Err(Error::TierUnavailable { asked, best, why }),
+        _ => Ok(Plan {
+            tier: asked.unwrap_or(best),
+            forced: asked.is_some(),
+            found,
+            fence,
+            why_not_cid,
+            why_not_rseq,
+        }),
+    }
+}
+
+/// What stands in the way of sections, whoever registers; empty if nothing does.
+fn obstacle(fence: Result<(), i32>) -> &'static str {
+    match fence {
+        _ if kernel_does_not_abort() => {
+            "Linux 6.19 on arm64 does not restart a section when another thread takes its CPU"
+        }
+        Err(libc::ENOSYS) => "there is no membarrier: the kernel is too old, or a sandbox hides it",
+        Err(libc::EINVAL) => "membarrier cannot fence sections (it can from Linux 5.10)",
+        Err(_) => "a sandbox denies membarrier",
+        Ok(()) => "",
+    }
+}
+
+/// arm64 lost the abort on preemption by another thread of the same CPU in 6.19 (reported on
+/// linux-arm-kernel, April 2026).
+fn kernel_does_not_abort() -> bool {
+    cfg!(target_arch = "aarch64") && kernel_release(|release| release.starts_with("6.19"))
+}
+
+fn kernel_release(check: impl Fn(&str) -> bool) -> bool {
+    // SAFETY: uname fills the struct, whose fields end with a zero byte; zeroes are a valid start.
+    unsafe {
+        let mut names: libc::utsname = core::mem::zeroed();
+        libc::uname(&mut names) == 0
+            && CStr::from_ptr(names.release.as_ptr()).to_str().is_ok_and(check)
+    }
+}
+
+/// What `THISCPU_TIER` asks for; unset and empty ask for nothing.
+fn asked() -> Result<Option<Tier>, Error> {
+    // SAFETY: the name ends with a zero byte. As with every reader of the environment, the program
+    // must not change it at the same time (`std::env::set_var` is unsafe for this reason). getenv
+    // is used because std's reader takes a lock, which a signal handler must not.
+    let value = unsafe {
+        let value = libc::getenv(c"THISCPU_TIER".as_ptr());
+        if value.is_null() {
+            return Ok(None);
+        }
+        CStr::from_ptr(value)
+    };
+    let value = value.to_bytes();
+    match Tier::ALL.iter().find(|tier| tier.name().as_bytes() == value) {
+        _ if value.is_empty() => Ok(None),
+        Some(&tier) => Ok(Some(tier)),
+        None => Err(Error::UnknownTier { asked: String::from_utf8_lossy(value).into_owned() }),
+    }
+}

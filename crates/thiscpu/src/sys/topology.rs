@@ -1,0 +1,257 @@
+//! CPUs and NUMA nodes: possible, online, allowed; with or without `/sys`.
+//!
+//! No allocation and no lock: files are read with bare system calls into a buffer on the stack.
+
+use core::ffi::CStr;
+
+/// More CPUs than any Linux can be built for (8,192 on x86-64).
+pub(crate) const CPUS_MAX: usize = 16_384;
+const WORDS: usize = CPUS_MAX / 64;
+
+/// A set of CPU numbers below [`CPUS_MAX`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSet {
+    words: [u64; WORDS],
+}
+
+impl CpuSet {
+    pub(crate) const fn empty() -> Self {
+        CpuSet { words: [0; WORDS] }
+    }
+
+    pub(crate) fn insert(&mut self, cpu: usize) {
+        if let Some(word) = self.words.get_mut(cpu / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+
+    fn unite(&mut self, other: &CpuSet) {
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word |= more;
+        }
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.words.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether no CPU is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..CPUS_MAX).filter(|&cpu| self.contains(cpu))
+    }
+
+    /// Reads the kernel's list form, `0-4,6-15`. `None` if it is not of that form or out of range.
+    pub(crate) fn parse(list: &str) -> Option<CpuSet> {
+        let mut set = CpuSet::empty();
+        for range in list.trim().split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            if first > last || last >= CPUS_MAX {
+                return None;
+            }
+            (first..=last).for_each(|cpu| set.insert(cpu));
+        }
+        Some(set)
+    }
+}
+
+impl core::fmt::Display for CpuSet {
+    /// Writes the kernel's list form, `0-4,6-15`.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while cpus.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// Reads a small file whole; `None` if it is not there, not text, or larger than `buffer`.
+pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str> {
+    let file = File::open(path, 0)?;
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let rest = &mut buffer[filled..];
+        // SAFETY: `rest` is valid for writes of its length.
+        match unsafe { libc::read(file.0, rest.as_mut_ptr().cast(), rest.len()) } {
+            read @ 1.. => filled += read as usize,
+            0 => return core::str::from_utf8(&buffer[..filled]).ok(),
+            _ => return None,
+        }
+    }
+    None
+}
+
+struct File(i32);
+
+impl File {
+    fn open(path: &CStr, flags: i32) -> Option<File> {
+        // SAFETY: `path` ends with a zero byte.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
+        (file >= 0).then_some(File(file))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's own.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+fn cpus_in(path: &CStr) -> Option<CpuSet> {
+    let mut buffer = [0; 4096];
+    CpuSet::parse(read_file(path, &mut buffer)?).filter(|set| !set.is_empty())
+}
+
+/// The CPUs that this machine can ever have. Where `/sys` does not say: every CPU that the kernel's
+/// masks have room for.
+pub(crate) fn possible() -> CpuSet {
+    cpus_in(c"/sys/devices/system/cpu/possible").unwrap_or_else(|| {
+        let mut set = CpuSet::empty();
+        (0..mask_bytes().unwrap_or(CPUS_MAX / 8) * 8).for_each(|cpu| set.insert(cpu));
+        set
+    })
+}
+
+/// The CPUs that are switched on, or `None` where `/sys` is not mounted.
+pub(crate) fn online() -> Option<CpuSet> {
+    cpus_in(c"/sys/devices/system/cpu/online")
+}
+
+/// Whether `cpu` is switched on; yes if the system does not say.
+pub(crate) fn is_online(cpu: usize) -> bool {
+    online().is_none_or(|set| set.contains(cpu))
+}
+
+/// The NUMA nodes that are switched on; just node 0 where `/sys` does not say.
+pub(crate) fn nodes() -> CpuSet {
+    cpus_in(c"/sys/devices/system/node/online").unwrap_or_else(|| {
+        let mut set = CpuSet::empty();
+        set.insert(0);
+        set
+    })
+}
+
+/// The CPUs that thread `tid` (0: the calling one) may run on and that are switched on.
+pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
+    let mut set = CpuSet::empty();
+    sched_getaffinity(tid, &mut set.words)?;
+    Some(set)
+}
+
+/// How many bytes the kernel's CPU masks have.
+fn mask_bytes() -> Option<usize> {
+    sched_getaffinity(0, &mut CpuSet::empty().words)
+}
+
+fn sched_getaffinity(tid: i32, words: &mut [u64; WORDS]) -> Option<usize> {
+    // SAFETY: `words` is valid for writes of its length.
+    let bytes = unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(words), words.as_mut_ptr())
+    };
+    usize::try_from(bytes).ok()
+}
+
+/// Sets where the calling thread may run; whether that worked.
+pub(crate) fn set_affinity(set: &CpuSet) -> bool {
+    // SAFETY: the set is valid for reads of its length.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&set.words), set.words.as_ptr())
+    };
+    result == 0
+}
+
+/// Moves the calling thread to `cpu`; it has run there when this returns true.
+pub(crate) fn run_on(cpu: usize) -> bool {
+    let mut set = CpuSet::empty();
+    set.insert(cpu);
+    set_affinity(&set)
+}
+
+/// Every CPU that some thread of this process may run on, or `None` if they cannot be listed.
+pub(crate) fn cpus_of_all_threads() -> Option<CpuSet> {
+    let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
+    let mut all = CpuSet::empty();
+    let mut buffer = [0u64; 512];
+    loop {
+        // SAFETY: `buffer` is valid for writes of its length and aligned for directory entries.
+        let filled = unsafe {
+            libc::syscall(libc::SYS_getdents64, tasks.0, buffer.as_mut_ptr(), size_of_val(&buffer))
+        };
+        match usize::try_from(filled).ok()? {
+            0 => return Some(all),
+            filled => each_tid(&buffer, filled, |tid| {
+                // A thread that is gone by now has no section.
+                if let Some(set) = affinity(tid) {
+                    all.unite(&set);
+                }
+            }),
+        }
+    }
+}
+
+/// Calls `visit` for each directory entry whose name is a number.
+fn each_tid(buffer: &[u64], filled: usize, mut visit: impl FnMut(i32)) {
+    // SAFETY: u64s may be read as bytes, and `filled` bytes of them were written.
+    let bytes = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), filled) };
+    // An entry: inode 8, offset 8, its own length 2, type 1, the name up to a zero byte.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut at = 0;
+    while at + NAME < bytes.len() {
+        let length = usize::from(u16::from_ne_bytes([bytes[at + LENGTH], bytes[at + LENGTH + 1]]));
+        let name = CStr::from_bytes_until_nul(&bytes[at + NAME..]);
+        if let Some(Ok(tid)) = name.ok().and_then(|name| name.to_str().ok()).map(str::parse) {
+            visit(tid);
+        }
+        at += length.max(NAME);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written() {
+        for list in ["0", "0-1", "0-4,6-15", "0,2,4-5,100-127", "16383"] {
+            assert_eq!(CpuSet::parse(list).unwrap().to_string(), list);
+        }
+        assert_eq!(CpuSet::parse("0-3\n").unwrap().len(), 4);
+        assert!(CpuSet::parse("").unwrap().is_empty());
+        for bad in ["x", "3-1", "1-", "16384", "0-99999999999999999999"] {
+            assert_eq!(CpuSet::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_machine_is_consistent() {
+        let (possible, allowed) = (possible(), affinity(0).unwrap());
+        assert!(allowed.iter().all(|cpu| possible.contains(cpu)));
+        assert!(mask_bytes().unwrap() * 8 >= possible.len());
+        assert!(!nodes().is_empty());
+        let all = cpus_of_all_threads().unwrap();
+        assert!(allowed.iter().all(|cpu| all.contains(cpu)));
+    }
+}
