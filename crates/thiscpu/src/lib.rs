@@ -1,4 +1,43 @@
-//! thiscpu: per-CPU data for ordinary Linux programs.
+//! Per-CPU data for ordinary Linux programs.
+//!
+//! The kernel keeps its hottest counters, reservations and caches per CPU; this library rebuilds
+//! those designs for user space on restartable sequences (rseq), with promises that the kernel's
+//! versions do not make.
+//!
+//! - [`Counter`]: adds that cost about a nanosecond on any number of CPUs, and **exact** sums at any time
+//!   without stopping or slowing the writers. [`Counters`]: several, read at one instant.
+//! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
+//! - [`report`]: which mode am I in, and why?
+//!
+//! ```
+//! static REQUESTS: thiscpu::Counter = thiscpu::Counter::new();
+//! REQUESTS.inc();
+//! println!("{} requests, exactly", REQUESTS.sum());
+//! ```
+//!
+//! # Tiers
+//!
+//! The promises hold on every machine; what differs is speed. [`tier`] says what this process runs
+//! on: sections indexed by `mm_cid` (Linux 6.3), sections indexed by `cpu_id` (Linux 5.10), or ordinary
+//! atomics. The environment variable `THISCPU_TIER` forces one.
+//!
+//! # What it needs
+//!
+//! Linux on x86-64 or AArch64. glibc's rseq registration is shared where there is one; elsewhere each
+//! thread is registered at its first use. Memory that holds sections is never unmapped: a shared
+//! object that links this library statically stays loaded. Children of `vfork` and of `clone(CLONE_VM)`
+//! must not use it.
+
+/// How it works: an essay for each mechanism.
+#[cfg(any(doc, doctest))]
+pub mod essays {
+    #[doc = include_str!("../docs/counter.md")]
+    pub mod counter {}
+    #[doc = include_str!("../docs/lanes.md")]
+    pub mod lanes {}
+    #[doc = include_str!("../docs/sections.md")]
+    pub mod sections {}
+}
 
 mod counter;
 mod error;

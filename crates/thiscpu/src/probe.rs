@@ -3,11 +3,15 @@
 use core::sync::atomic::AtomicU64;
 
 use crate::section;
-use crate::sys::{fence as fences, rseq, tier};
+use crate::sys::{fence as fences, rseq, tier, topology};
 use crate::{Error, Tier};
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
 /// Whether it was aborted; `None` where this thread has no sections.
+///
+/// # Errors
+///
+/// As [`crate::tier`].
 pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error> {
     if tier()? == Tier::Atomic || !(rseq::is_registered() || rseq::register_if_ours()) {
         return Ok(None);
@@ -19,6 +23,11 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
 /// Fences all sections of this process.
 pub fn fence() {
     fences::fence();
+}
+
+/// Moves the calling thread to `cpu`; whether that worked.
+pub fn run_on(cpu: usize) -> bool {
+    topology::run_on(cpu)
 }
 
 /// Makes the calling thread one without a lane, for the rest of its life.
