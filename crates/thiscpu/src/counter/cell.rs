@@ -166,8 +166,7 @@ impl Cell {
         let pair = self.pair(lane, bank);
         let now = pair.load();
         let raising = Sealed { seal: now.seal.raising(), ..now };
-        if now.seal.is_sealed() || !window.holds(now.count) || pair.exchange(now, raising).is_err()
-        {
+        if now.seal.is_sealed() || !window.holds(now.count) || !pair.exchange(now, raising) {
             return false;
         }
         // Release: an adder that sees the seal of the next line sees this window.

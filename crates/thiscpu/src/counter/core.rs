@@ -109,12 +109,11 @@ impl<const N: usize> Core<N> {
     /// An estimate of counter `index`: what its lanes have published, and the slow lane.
     pub(super) fn read(&self, index: usize) -> i64 {
         let [active, other] = self.active_first(index, self.gate.look().bank());
-        let active = active.load();
-        if active.seal.is_tight() {
-            return active.count;
+        if let Some(now) = active.load_tight() {
+            return now.count;
         }
         let lanes = self.published(index).value;
-        lanes.wrapping_add(active.count).wrapping_add(other.load().count)
+        lanes.wrapping_add(active.load().count).wrapping_add(other.load().count)
     }
 
     /// What the lanes of counter `index` have published.

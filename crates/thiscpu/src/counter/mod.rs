@@ -158,10 +158,10 @@ impl Counter {
     pub fn bounds(&self) -> Bounds {
         for _ in 0..LOOKS {
             let [active, other] = self.core.active_first(0, self.core.gate.look().bank());
-            let (first, second) = (active.load(), other.load());
-            if first.seal.is_tight() {
-                return Bounds::exactly(first.count);
+            if let Some(now) = active.load_tight() {
+                return Bounds::exactly(now.count);
             }
+            let (first, second) = (active.load(), other.load());
             let lanes = self.core.published(0);
             // Both pairs are as they were, versions included, so they were so when `lanes` was
             // loaded, and the three belong to one instant.

@@ -17,9 +17,7 @@
 //! *then* at the gate, then exchanges; if the exchange succeeds, the pair was open in this very
 //! epoch when the gate was seen pointing at it, which is where the add takes effect.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
-
-use portable_atomic::AtomicU128;
+use crate::section::double::Double;
 
 const SEALED: u64 = 1;
 const TIGHT: u64 = 1 << 1;
@@ -61,6 +59,11 @@ impl Seal {
 
     pub(crate) fn is_raising(self) -> bool {
         self.0 & RAISING != 0
+    }
+
+    /// Whether nothing but adds to a tight pair, and notes on them, lies between the two.
+    fn is_same_epoch(self, other: Seal) -> bool {
+        (self.0 ^ other.0) & !(ADDS | WANTED) == 0
     }
 
     fn next_version(self, flags: u64) -> Seal {
@@ -117,48 +120,59 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    const fn to_bits(self) -> u128 {
-        (self.seal.0 as u128) << 64 | self.count as u64 as u128
-    }
-
-    fn from_bits(bits: u128) -> Self {
-        Sealed { count: bits as i64, seal: Seal((bits >> 64) as u64) }
+    const fn to_words(self) -> [u64; 2] {
+        [self.count as u64, self.seal.0]
     }
 }
 
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Pair(AtomicU128);
+pub(crate) struct Pair(Double);
 
 impl Pair {
     pub(crate) const fn new(seal: Seal) -> Self {
-        Pair(AtomicU128::new(Sealed { count: 0, seal }.to_bits()))
+        Pair(Double::new(Sealed { count: 0, seal }.to_words()))
     }
 
-    /// Acquire: pairs with the release of each change; what the changer did before is visible, and
-    /// no later load of the caller (of the gate, above all) is done before this one.
+    /// The seal, and then the count, which may be newer: an exchange with a mixture fails, and a
+    /// frozen pair does not change. Nothing that follows is done before it.
     #[inline]
     pub(crate) fn load(&self) -> Sealed {
-        Sealed::from_bits(self.0.load(Acquire))
+        let [count, seal] = self.0.load();
+        Sealed { count: count as i64, seal: Seal(seal) }
     }
 
-    /// AcqRel: as for `load`, and an adder's exchange is not done before its look at the gate.
+    /// The count of one instant, if the pair is tight.
     #[inline]
-    pub(crate) fn exchange(&self, old: Sealed, new: Sealed) -> Result<(), Sealed> {
-        match self.0.compare_exchange(old.to_bits(), new.to_bits(), AcqRel, Acquire) {
-            Ok(_) => Ok(()),
-            Err(now) => Err(Sealed::from_bits(now)),
+    pub(crate) fn load_tight(&self) -> Option<Sealed> {
+        loop {
+            let now = self.load();
+            if !now.seal.is_tight() {
+                return None;
+            }
+            // The pair was tight from the first look at its seal to the second, so the count was
+            // the value when it was loaded.
+            if self.load().seal.is_same_epoch(now.seal) {
+                return Some(now);
+            }
         }
+    }
+
+    /// Replaces `old`, as it was loaded, by `new`. Acquire and release: what the changer did before
+    /// is visible to whoever loads the result, and the exchange is not done before the adder's look at
+    /// the gate.
+    #[inline]
+    pub(crate) fn exchange(&self, old: Sealed, new: Sealed) -> bool {
+        self.0.exchange(old.to_words(), new.to_words())
     }
 
     /// Changes the pair by `change` and returns what it held before. Lock-free: another thread's
     /// change makes it try again.
     pub(crate) fn update(&self, mut change: impl FnMut(Sealed) -> Sealed) -> Sealed {
-        let mut now = self.load();
         loop {
-            match self.exchange(now, change(now)) {
-                Ok(()) => return now,
-                Err(other) => now = other,
+            let now = self.load();
+            if self.exchange(now, change(now)) {
+                return now;
             }
         }
     }

@@ -61,24 +61,16 @@ impl<const N: usize> Core<N> {
 }
 
 fn spread(active: &Pair) -> bool {
-    let mut now = active.load();
-    for _ in 0..LOOSEN_ATTEMPTS {
-        if !now.seal.is_tight() {
-            return true;
-        }
-        match active.exchange(now, Sealed { seal: now.seal.opened(), ..now }) {
-            Ok(()) => return true,
-            Err(other) => now = other,
-        }
-    }
-    false
+    (0..LOOSEN_ATTEMPTS).any(|_| {
+        let now = active.load();
+        !now.seal.is_tight() || active.exchange(now, Sealed { seal: now.seal.opened(), ..now })
+    })
 }
 
 impl Core<1> {
     /// The value, if the counter is tight.
     pub(super) fn tight_value(&self) -> Option<Sealed> {
-        let now = self.shared[0][self.gate.look().bank()].load();
-        now.seal.is_tight().then_some(now)
+        self.shared[0][self.gate.look().bank()].load_tight()
     }
 
     /// Makes the counter tight and returns its value at an instant within this call.
@@ -120,14 +112,15 @@ impl Core<1> {
     /// As `replace`, if the counter is tight.
     fn try_replace(&self, value: i64) -> Option<i64> {
         let pair = &self.shared[0][self.gate.look().bank()];
-        let mut now = pair.load();
-        while now.seal.is_tight() {
-            match pair.exchange(now, Sealed { count: value, ..now }) {
-                Ok(()) => return Some(now.count),
-                Err(other) => now = other,
+        loop {
+            let now = pair.load();
+            if !now.seal.is_tight() {
+                return None;
+            }
+            if pair.exchange(now, Sealed { count: value, ..now }) {
+                return Some(now.count);
             }
         }
-        None
     }
 
     /// Notes that a tight counter is still being compared.
@@ -135,7 +128,7 @@ impl Core<1> {
         if !seen.seal.is_wanted() {
             let pair = &self.shared[0][self.gate.look().bank()];
             // If somebody changed the pair meanwhile, the next comparison notes it.
-            let _ = pair.exchange(seen, Sealed { seal: seen.seal.wanted(), ..seen });
+            pair.exchange(seen, Sealed { seal: seen.seal.wanted(), ..seen });
         }
     }
 }

@@ -54,6 +54,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+pub(crate) mod double;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 
 use super::{errno, fence, fork, pin, rseq};
 use crate::error::Error;
+use crate::section::double;
 
 /// What this process runs on. The promises are the same on each; only speed differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +91,7 @@ pub(crate) fn expect() -> Tier {
 fn start() -> Result<Tier, Error> {
     let _errno = errno::save();
     let plan = plan()?;
+    assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
     pin::init();
     if plan.tier != Tier::Atomic {

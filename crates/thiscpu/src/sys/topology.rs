@@ -8,7 +8,7 @@ use core::ffi::CStr;
 pub(crate) const CPUS_MAX: usize = 16_384;
 const WORDS: usize = CPUS_MAX / 64;
 
-/// A set of CPU numbers below [`CPUS_MAX`].
+/// A set of CPU numbers, each below 16,384.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet {
     words: [u64; WORDS],
