@@ -108,12 +108,14 @@ impl PerCpuStack {
         // SAFETY: the item is this stack's; the node is the caller's alone.
         let attempt = || (unsafe { section::push(item, node) }, ());
         if attempt().0 != Outcome::Done {
-            // SAFETY: the address is that of the item in a lane; the node is the caller's alone.
-            slow(item, attempt, |address| unsafe {
-                change(address, |first| {
-                    (*(node as *const AtomicUsize)).store(first, Relaxed);
+            slow(item, attempt, |address| {
+                let link = |first| {
+                    // SAFETY: the node is the caller's alone, and begins with its link.
+                    unsafe { (*(node as *const AtomicUsize)).store(first, Relaxed) };
                     Some(node)
-                });
+                };
+                // SAFETY: the address is that of the item in a lane.
+                unsafe { change(address, link) };
             });
         }
     }
