@@ -129,13 +129,11 @@ impl PerCpuStack {
         let node = match attempt() {
             (Outcome::Done, node) => node,
             (Outcome::Differs, _) => 0,
-            // SAFETY: the address is that of the item in a lane; `push` was promised that nodes
-            // stay readable.
             _ => {
-                slow(item, attempt, |address| unsafe {
-                    change(address, |first| (first != 0).then(|| read_link(first)))
-                })
-                .1
+                // SAFETY: `push` was promised that nodes stay readable.
+                let next = |first| (first != 0).then(|| unsafe { read_link(first) });
+                // SAFETY: the address is that of the item in a lane.
+                slow(item, attempt, |address| unsafe { change(address, next) }).1
             }
         };
         NonNull::new(ptr::with_exposed_provenance_mut(node))
