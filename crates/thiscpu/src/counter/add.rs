@@ -19,11 +19,14 @@ impl<const N: usize> Core<N> {
     #[cold]
     #[inline(never)]
     pub(super) fn add_slow(&self, index: usize, n: i64) {
+        let tier = match tier::chosen() {
+            Some(tier) => tier,
+            None => tier::expect(),
+        };
         if self.gate.look().is_closed() {
             return self.add_shared(index, n);
         }
         let _errno = errno::save();
-        let tier = tier::expect();
         for _ in 0..ATTEMPTS {
             let again = match self.add_to_lane(tier, index, n) {
                 Outcome::Done => return,
@@ -92,7 +95,6 @@ impl<const N: usize> Core<N> {
                 let stuck = seen.is_closed() && !now.seal.is_tight();
                 if (enough || stuck) && self.batch != Batch::Never {
                     let _errno = errno::save();
-                    tier::expect();
                     self.try_loosen();
                 }
                 return;

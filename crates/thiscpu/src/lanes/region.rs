@@ -15,7 +15,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::table::{STRIDE, in_use};
+use super::table::{self, STRIDE, in_use};
 use crate::error::Error;
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::{errno, topology};
@@ -51,12 +51,12 @@ pub(crate) struct Regions {
 }
 
 pub(crate) fn lock() -> Regions {
-    Regions { _guard: LOCK.lock() }
+    Regions::held(LOCK.lock())
 }
 
 /// Never waits; async-signal-safe.
 pub(crate) fn try_lock() -> Option<Regions> {
-    LOCK.try_lock().map(|guard| Regions { _guard: guard })
+    LOCK.try_lock().map(Regions::held)
 }
 
 /// The number of lanes that regions have room for: the CPUs this machine can ever have.
@@ -149,6 +149,15 @@ fn masks(at: usize, grains: usize) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl Regions {
+    /// What a fork in the middle of a change leaves behind: grains that are taken for ever, pages
+    /// that are accessible too early, and a lane that no index leads to. Only the last matters.
+    fn held(guard: Guard<'static>) -> Regions {
+        if guard.first_in_generation {
+            table::take_back_lost_lane();
+        }
+        Regions { _guard: guard }
+    }
+
     /// Allocates `size` zeroed bytes in each lane, at a multiple of `align`, and returns their
     /// address in lane 0.
     pub(crate) fn allocate(&mut self, size: usize, align: usize) -> Result<usize, Error> {

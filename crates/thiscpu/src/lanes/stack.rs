@@ -162,7 +162,7 @@ impl PerCpuStack {
     }
 
     /// Takes all nodes of all lists.
-    pub fn drain(&mut self) -> impl Iterator<Item = NonNull<Link>> + use<> {
+    pub fn drain(&mut self) -> impl Iterator<Item = NonNull<Link>> {
         let mut lists = self.item.in_all_lanes();
         let mut next = None;
         core::iter::from_fn(move || {

@@ -72,3 +72,13 @@ pub(crate) fn join(index: usize) -> bool {
     TABLE[index].store(lane * STRIDE - BIAS, SeqCst);
     true
 }
+
+/// Undoes the half of a `join` that a fork cut in two. Only under the lock of the regions.
+pub(super) fn take_back_lost_lane() {
+    // Relaxed: only changed under the lock.
+    let last = IN_USE.load(Relaxed);
+    let entry = (last * STRIDE).wrapping_sub(BIAS);
+    if last > 0 && TABLE[..CPUS_MAX].iter().all(|there| there.load(Relaxed) != entry) {
+        IN_USE.store(last - 1, SeqCst);
+    }
+}

@@ -36,8 +36,8 @@ pub(crate) fn register() -> Result<(), i32> {
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// The low half of `DONE`, for those who sleep until it changes.
-static DONE_LOW: AtomicU32 = AtomicU32::new(0);
+/// How many leaders have come to an end, with a fence or with a panic; what followers sleep on.
+static ENDED: AtomicU32 = AtomicU32::new(0);
 static LEADER: Lock = Lock::new();
 
 /// Waits until every section that began before this call has committed or will restart.
@@ -60,13 +60,13 @@ pub(crate) fn fence() {
         if DONE.load(Acquire) > arrived {
             return;
         }
-        let seen = DONE_LOW.load(Acquire);
+        let ended = ENDED.load(Acquire);
         if let Some(_leader) = LEADER.try_lock() {
             lead();
             return;
         }
         if DONE.load(Acquire) <= arrived {
-            wait_for_leader(seen);
+            wait_for_leader(ended);
         }
     }
 }
@@ -77,23 +77,30 @@ fn lead() {
     let number = BEGUN.load(Relaxed) + 1;
     BEGUN.store(number, Release);
     memory_fence(SeqCst);
+    let _end = WakeFollowers;
     run();
     DONE.store(number, Release);
-    DONE_LOW.store(number as u32, Release);
-    futex_wake_all(&DONE_LOW);
 }
 
-fn wait_for_leader(seen: u32) {
+/// Wakes the followers when dropped, also by a panic: they then lead, and hear the reason.
+struct WakeFollowers;
+
+impl Drop for WakeFollowers {
+    fn drop(&mut self) {
+        ENDED.fetch_add(1, Release);
+        futex_wake_all(&ENDED);
+    }
+}
+
+fn wait_for_leader(ended: u32) {
     for _ in 0..200 {
-        if DONE_LOW.load(Relaxed) != seen {
+        if ENDED.load(Relaxed) != ended {
             return;
         }
         core::hint::spin_loop();
     }
-    // The leader may have been killed by a fork (this process then has no leader): whoever sleeps
-    // here was running when the fork happened, so it is not in the child. A leader that is done has
-    // changed the word.
-    futex_wait(&DONE_LOW, seen);
+    // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
+    futex_wait(&ENDED, ended);
 }
 
 fn run() {
