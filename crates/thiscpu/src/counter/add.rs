@@ -155,7 +155,8 @@ impl Claim {
         let bit = 1 << (lane % 64);
         // Acquire: pairs with the Release of the claim before; its window is visible.
         let before = cell.center().claims.fetch_or(bit, Acquire);
-        (before & bit == 0).then_some(Claim { cell, bit })
+        // Not `then_some`: a claim that is made and dropped would end the other thread's.
+        (before & bit == 0).then(|| Claim { cell, bit })
     }
 }
 

@@ -108,7 +108,8 @@ impl File {
     fn open(path: &CStr, flags: i32) -> Option<File> {
         // SAFETY: `path` ends with a zero byte.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
-        (file >= 0).then_some(File(file))
+        // Not `then_some`, which would make a File of -1 and close it.
+        (file >= 0).then(|| File(file))
     }
 }
 
