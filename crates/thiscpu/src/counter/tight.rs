@@ -67,12 +67,14 @@ fn spread(active: &Pair) -> bool {
     })
 }
 
-impl Core<1> {
-    /// The value, if the counter is tight.
+impl<const N: usize> Core<N> {
+    /// The value, if the counter is tight; only a counter that is alone ever is.
     pub(super) fn tight_value(&self) -> Option<Sealed> {
         self.shared[0][self.gate.look().bank()].load_tight()
     }
+}
 
+impl Core<1> {
     /// Makes the counter tight and returns its value at an instant within this call.
     pub(super) fn tighten(&self, guard: &Guard<'_>) -> i64 {
         if let Some(now) = self.tight_value() {
