@@ -1,1 +1,34 @@
-//! stub
+//! The benchmark of `thiscpu`: workloads, contenders and the report.
+//!
+//! A [`Plan`] is made of [`Options`] and holds [`Case`]s: one thing measured for several contenders
+//! with one number of threads. Running a case measures every contender once a round, so that a
+//! machine that drifts hits all alike, and gives an [`Outcome`], of which [`report`] makes lines of
+//! JSON or a table.
+//!
+//! Everything is generic over the contender, and so compiled once for each: no call in a measured
+//! loop goes through a pointer. The time of an operation is what a thread sees while it runs: wall
+//! time, times the CPUs that had something to run, divided by all threads' operations.
+
+mod case;
+mod contenders;
+mod cpus;
+mod interrupt;
+mod metric;
+mod plan;
+mod progress;
+pub mod report;
+mod rseq;
+mod slice;
+mod stats;
+mod workloads;
+
+pub use crate::{
+    case::{Case, Outcome},
+    contenders::Name,
+    plan::{
+        DEFAULT_ROUNDS, DEFAULT_SECONDS, Options, Plan, SECONDS_MAX, THREADS_MAX, parse_seconds,
+        parse_threads,
+    },
+    progress::Progress,
+    workloads::{Workload, memory},
+};

@@ -163,8 +163,8 @@ fn to_json(report: &Report, tests: &[(&str, Outcome)]) -> Value {
         .map(|(name, outcome)| {
             let (result, why) = match outcome {
                 Outcome::Passed => ("passed", None),
-                Outcome::Failed(why) => ("failed", Some(why)),
-                Outcome::Skipped(why) => ("skipped", Some(why)),
+                Outcome::Failed(why) => ("failed", Some(why.as_str())),
+                Outcome::Skipped(why) => ("skipped", Some(*why)),
             };
             json!({ "aborted_by": name, "result": result, "why": why })
         })

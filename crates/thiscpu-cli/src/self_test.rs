@@ -36,7 +36,16 @@ pub(crate) fn run_all() -> Vec<(&'static str, Outcome)> {
         let failed = Outcome::Failed("a short section never gets through undisturbed".to_owned());
         return ["a signal", "preemption", "a fence"].map(|by| (by, failed.clone())).to_vec();
     }
-    vec![("a signal", by_signal()), ("preemption", by_preemption()), ("a fence", by_fence())]
+    let (one, other) = two_cpus();
+    // On a thread of its own, because the tests pin the thread they run on.
+    let tests = move || {
+        vec![
+            ("a signal", by_signal(one, other)),
+            ("preemption", by_preemption(one)),
+            ("a fence", by_fence(one, other)),
+        ]
+    };
+    std::thread::spawn(tests).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn gets_through() -> bool {
@@ -92,8 +101,7 @@ extern "C" fn count_signal(_: i32) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-fn by_signal() -> Outcome {
-    let (one, other) = two_cpus();
+fn by_signal(one: usize, other: usize) -> Outcome {
     // SAFETY: a zeroed sigaction is valid; the handler only changes an atomic; the old action is put
     // back below.
     let old = unsafe {
@@ -119,13 +127,11 @@ fn by_signal() -> Outcome {
 
 /// Both threads on one CPU: the other can only disturb by being scheduled, which it is when it
 /// wakes up or when the victim's time slice ends.
-fn by_preemption() -> Outcome {
-    let (cpu, _) = two_cpus();
+fn by_preemption(cpu: usize) -> Outcome {
     judge(rounds(cpu, cpu, |_| {}))
 }
 
-fn by_fence() -> Outcome {
-    let (one, other) = two_cpus();
+fn by_fence(one: usize, other: usize) -> Outcome {
     if one == other {
         return Outcome::Skipped("it takes two CPUs");
     }

@@ -1,0 +1,113 @@
+//! What every contender promises: once all adders are done, nothing is lost and nothing doubled.
+
+use std::{cmp::Ordering, thread};
+
+use super::{Atomic, Contender, Dumazet, LiGate, Name, Section, SpinlockFold, Striped, ThisCpu};
+
+const THREADS: i64 = 4;
+const ADDS: i64 = 20_000;
+
+/// Amounts on both sides of every batch, of both signs, that do not cancel out.
+const AMOUNTS: [i64; 8] = [1, -1, 7, -31, 32, 1_000, -32_768, 32_769];
+
+/// Runs a check unless this machine cannot run the contender at all.
+fn when_available<C: Contender>(check: impl FnOnce(C)) {
+    if let Ok(counter) = C::try_new() {
+        check(counter);
+    }
+}
+
+fn add_from_threads<C: Contender>(counter: &C, sums_meanwhile: bool) -> i64 {
+    let rounds = ADDS / AMOUNTS.len() as i64;
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            scope.spawn(move || {
+                if index % 2 == 1 {
+                    C::leave_lanes();
+                }
+                for n in (0..rounds).flat_map(|_| AMOUNTS) {
+                    counter.add(n);
+                }
+            });
+        }
+        if sums_meanwhile {
+            scope.spawn(|| (0..1_000).map(|_| counter.sum()).for_each(|_| ()));
+        }
+    });
+    THREADS * rounds * AMOUNTS.iter().sum::<i64>()
+}
+
+fn counts_exactly<C: Contender>() {
+    when_available(|counter: C| {
+        let added = add_from_threads(&counter, false);
+        assert_eq!(counter.sum(), added);
+    });
+}
+
+fn counts_exactly_while_others_sum<C: Contender>() {
+    when_available(|counter: C| {
+        let added = add_from_threads(&counter, true);
+        assert_eq!(counter.sum(), added);
+    });
+}
+
+fn compares_rightly_when_settled<C: Contender>() {
+    when_available(|counter: C| {
+        let added = add_from_threads(&counter, false);
+        for distance in [0, 1, 31, 32, 33, 63, 64, 65, 1_000, 1_000_000] {
+            assert_eq!(counter.compare(added - distance), distance.cmp(&0), "{distance} below");
+            assert_eq!(counter.compare(added + distance), 0.cmp(&distance), "{distance} above");
+        }
+        counter.add(1 - added);
+        assert_eq!(counter.compare(1), Ordering::Equal);
+    });
+}
+
+macro_rules! for_each_contender {
+    ($($module:ident: $contender:ty,)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn counts_exactly() {
+                super::counts_exactly::<$contender>();
+            }
+
+            #[test]
+            fn counts_exactly_while_others_sum() {
+                super::counts_exactly_while_others_sum::<$contender>();
+            }
+
+            #[test]
+            fn compares_rightly_when_settled() {
+                super::compares_rightly_when_settled::<$contender>();
+            }
+        })*
+    };
+}
+
+for_each_contender! {
+    atomic: Atomic,
+    spinlock_fold: SpinlockFold,
+    dumazet: Dumazet,
+    li_gate: LiGate,
+    striped: Striped,
+    section: Section,
+    this_cpu: ThisCpu,
+}
+
+#[test]
+fn names_read_back() {
+    for name in Name::ALL {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_known_ones() {
+    let message = "mutex".parse::<Name>().unwrap_err();
+    for name in Name::ALL {
+        assert!(message.contains(name.as_str()), "{message}");
+    }
+    "none".parse::<Name>().unwrap_err();
+}

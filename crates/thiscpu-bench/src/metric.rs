@@ -1,0 +1,104 @@
+//! What is measured, in which unit, and what becomes of its values in several rounds.
+
+use crate::stats::Spread;
+
+/// One kind of figure in a report.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Metric {
+    /// Its name in a report.
+    pub(crate) name: &'static str,
+    /// The unit of its values.
+    pub(crate) unit: &'static str,
+    pub(crate) over_rounds: OverRounds,
+}
+
+/// How the values of several rounds become one line of a report.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OverRounds {
+    /// Median, smallest and largest.
+    Spread,
+    /// All of them together, for counts.
+    Total,
+    /// The largest, for errors: the worst is what matters.
+    Largest,
+}
+
+impl Metric {
+    const fn spread(name: &'static str, unit: &'static str) -> Self {
+        let over_rounds = OverRounds::Spread;
+        Self { name, unit, over_rounds }
+    }
+
+    const fn total(name: &'static str) -> Self {
+        let (unit, over_rounds) = ("count", OverRounds::Total);
+        Self { name, unit, over_rounds }
+    }
+
+    /// Brings the values of all rounds together.
+    pub(crate) fn combine(&self, values: &[f64]) -> Option<Spread> {
+        match self.over_rounds {
+            OverRounds::Spread => Spread::of(values),
+            OverRounds::Total => Some(Spread::exactly(values.iter().sum())),
+            OverRounds::Largest => Spread::of(values).map(|spread| Spread::exactly(spread.max)),
+        }
+    }
+}
+
+/// Time of one operation.
+pub(crate) static TIME_PER_OP: Metric = Metric::spread("time_per_op", "ns");
+/// `thiscpu`'s time of one operation divided by the contender's.
+pub(crate) static THISCPU_RATIO: Metric = Metric::spread("thiscpu_ratio", "ratio");
+/// The contender's time of one operation divided by the time without accounting.
+pub(crate) static RATIO_TO_NONE: Metric = Metric::spread("ratio_to_none", "ratio");
+/// How many sums were taken.
+pub(crate) static SUMS: Metric = Metric::total("sums");
+/// How many of them were neither 0 nor 1.
+pub(crate) static WRONG_SUMS: Metric = Metric::total("wrong_sums");
+/// The largest distance of a sum from 0 or 1, whichever is nearer.
+pub(crate) static MAX_ERROR: Metric =
+    Metric { name: "max_error", unit: "count", over_rounds: OverRounds::Largest };
+/// The median time of a call to sum.
+pub(crate) static TIME_PER_SUM: Metric = Metric::spread("time_per_sum", "ns");
+/// The 99.9th percentile of the same.
+pub(crate) static TIME_PER_SUM_P999: Metric = Metric::spread("time_per_sum_p999", "ns");
+/// How often the token moved while sums were taken.
+pub(crate) static TOKEN_MOVES: Metric = Metric::total("token_moves");
+/// How much less two adders get done while a third thread sums.
+pub(crate) static ADDERS_SLOWDOWN: Metric = Metric::spread("adders_slowdown", "percent");
+/// How many counters were made.
+pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
+/// Resident memory that one counter came to.
+pub(crate) static RESIDENT_PER_COUNTER: Metric =
+    Metric::spread("resident_bytes_per_counter", "bytes");
+/// Resident memory that all counters came to.
+pub(crate) static RESIDENT: Metric = Metric::spread("resident", "MB");
+/// Time to make one counter.
+pub(crate) static TIME_PER_CREATE: Metric = Metric::spread("time_per_create", "ns");
+
+/// One value of one metric.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) metric: &'static Metric,
+    pub(crate) value: f64,
+}
+
+impl Metric {
+    /// Pairs the metric with a value of it.
+    pub(crate) fn reads(&'static self, value: f64) -> Reading {
+        Reading { metric: self, value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_combined_by_the_metric() {
+        let values = [3.0, 1.0, 2.0];
+        let spread = TIME_PER_OP.combine(&values).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
+        assert_eq!(WRONG_SUMS.combine(&values), Some(Spread::exactly(6.0)));
+        assert_eq!(MAX_ERROR.combine(&values), Some(Spread::exactly(3.0)));
+    }
+}

@@ -1,0 +1,209 @@
+//! From what was asked for to the cases that will run, or to a reason why nothing will.
+
+use std::time::Duration;
+
+use crate::{
+    case::{Case, Kind},
+    contenders::Name,
+    workloads::Workload,
+};
+
+/// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes less than a
+/// minute.
+pub const DEFAULT_SECONDS: f64 = 0.05;
+
+/// Rounds when nobody says otherwise.
+pub const DEFAULT_ROUNDS: u32 = 7;
+
+/// The most threads that can be asked for.
+pub const THREADS_MAX: usize = 4096;
+
+/// The longest slice that can be asked for.
+pub const SECONDS_MAX: f64 = 3600.0;
+
+/// Sums of each contender in the rounds of case `token` together.
+const SUMS_MIN: u64 = 100_000;
+
+/// What was asked for. An empty list, or no value, means the default.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which workloads; all by default.
+    pub workloads: Vec<Workload>,
+    /// Which contenders; by default all that this machine can run.
+    pub contenders: Vec<Name>,
+    /// With how many threads; each workload has its own default.
+    pub threads: Vec<usize>,
+    /// How long a slice lasts.
+    pub seconds: Option<f64>,
+    /// How often everything is measured.
+    pub rounds: Option<u32>,
+}
+
+/// Everything that will be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// The cases, in order.
+    pub cases: Vec<Case>,
+    /// Who cannot take part on this machine, and why.
+    pub absentees: Vec<String>,
+    /// How long a slice lasts.
+    pub seconds: f64,
+    /// How often everything is measured.
+    pub rounds: u32,
+}
+
+impl Plan {
+    /// Works out what `options` ask for.
+    ///
+    /// # Errors
+    ///
+    /// When a contender that was named is unavailable, or nobody is left to run a workload that was
+    /// named.
+    pub fn new(options: &Options) -> Result<Self, String> {
+        let (contenders, absentees) = who_can_run(&options.contenders)?;
+        let seconds = options.seconds.unwrap_or(DEFAULT_SECONDS);
+        let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
+        // A run with slices shorter than the default only tries whether everything works.
+        let is_trial = seconds < DEFAULT_SECONDS;
+        let mut cases = Vec::new();
+        for kind in wanted(&options.workloads) {
+            let contenders = kind.contenders(&contenders);
+            if contenders.is_empty() && options.workloads.is_empty() {
+                continue;
+            }
+            if contenders.is_empty() {
+                return Err(nobody_runs(kind));
+            }
+            let case = |threads| Case {
+                kind,
+                threads,
+                contenders: contenders.clone(),
+                rounds: kind.rounds(rounds),
+                length: Duration::from_secs_f64(seconds),
+                sums_min: if is_trial { 0 } else { SUMS_MIN.div_ceil(u64::from(rounds)) },
+                is_trial,
+            };
+            let threads = kind.threads(&without_repeats(&options.threads));
+            cases.extend(threads.into_iter().map(case));
+        }
+        Ok(Self { cases, absentees, seconds, rounds })
+    }
+}
+
+/// Why none of the contenders that were named can run `kind`.
+fn nobody_runs(kind: Kind) -> String {
+    let names = kind.contenders(&Name::ALL);
+    let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+    let workload = kind.workload();
+    format!("only {} can run the workload {workload}", names.join(", "))
+}
+
+/// Those of `asked` that this machine can run. Nobody named may be missing; of all, some may.
+fn who_can_run(asked: &[Name]) -> Result<(Vec<Name>, Vec<String>), String> {
+    let everyone = if asked.is_empty() { &Name::ALL } else { asked };
+    let (mut names, mut absentees) = (Vec::new(), Vec::new());
+    for name in without_repeats(everyone) {
+        match name.available() {
+            Ok(()) => names.push(name),
+            Err(why) if asked.is_empty() => absentees.push(format!("{why:#}")),
+            Err(why) => return Err(format!("{why:#}")),
+        }
+    }
+    Ok((names, absentees))
+}
+
+/// The kinds of the workloads `asked` for, in that order.
+fn wanted(asked: &[Workload]) -> Vec<Kind> {
+    let workloads = if asked.is_empty() { &Workload::ALL } else { asked };
+    without_repeats(workloads)
+        .into_iter()
+        .flat_map(|workload| Kind::ALL.into_iter().filter(move |kind| kind.workload() == workload))
+        .collect()
+}
+
+/// Each item once, where it was first.
+fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
+    let mut once = Vec::with_capacity(items.len());
+    for item in items {
+        if !once.contains(item) {
+            once.push(*item);
+        }
+    }
+    once
+}
+
+/// Reads a number of threads.
+///
+/// # Errors
+///
+/// When it is not a whole number from 1 to [`THREADS_MAX`].
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("want a whole number from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// Reads the length of a slice.
+///
+/// # Errors
+///
+/// When it is not a positive number up to [`SECONDS_MAX`], or shorter than a nanosecond.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.trim().parse() {
+        Ok(seconds) if (1e-9..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("want a number of seconds greater than 0, at most {SECONDS_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_every_kind_runs() {
+        let plan = Plan::new(&Options::default()).unwrap();
+        for kind in Kind::ALL {
+            assert!(plan.cases.iter().any(|case| case.kind == kind), "{kind:?}");
+        }
+        let sums = |case: &Case| case.sums_min * u64::from(case.rounds);
+        let token = plan.cases.iter().find(|case| case.kind == Kind::Token);
+        assert!(token.is_some_and(|case| sums(case) >= SUMS_MIN));
+    }
+
+    #[test]
+    fn what_is_asked_for_twice_runs_once() {
+        let plan = Plan::new(&Options {
+            workloads: vec![Workload::Add, Workload::Add],
+            contenders: vec![Name::Atomic, Name::Atomic],
+            threads: vec![3, 1, 3],
+            ..Options::default()
+        })
+        .unwrap();
+        let threads: Vec<_> = plan.cases.iter().map(|case| case.threads).collect();
+        assert_eq!(threads, [3, 1]);
+        assert_eq!(plan.cases[0].contenders, [Name::Atomic]);
+    }
+
+    #[test]
+    fn a_workload_without_contenders_is_refused_only_if_it_was_named() {
+        let mut options = Options { contenders: vec![Name::Dumazet], ..Options::default() };
+        let cases = Plan::new(&options).unwrap().cases;
+        assert!(cases.iter().all(|case| case.kind != Kind::Memory));
+        options.workloads = vec![Workload::Memory];
+        let message = Plan::new(&options).unwrap_err();
+        assert!(message.contains("atomic, striped, thiscpu"), "{message}");
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for text in ["0", "-1", "4097", "1e3", "", "two"] {
+            parse_threads(text).unwrap_err();
+        }
+        for text in ["0", "-0.5", "nan", "inf", "3601", "1e-12", "", "soon"] {
+            parse_seconds(text).unwrap_err();
+        }
+        assert_eq!(parse_threads("4096"), Ok(4096));
+        assert_eq!(parse_seconds("0.25"), Ok(0.25));
+    }
+}

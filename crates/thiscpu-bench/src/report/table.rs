@@ -1,0 +1,114 @@
+//! A table of one outcome, for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{Row, rows};
+use crate::{case::Outcome, cpus::Cpus, plan::Plan};
+
+/// The lines above all tables: on what and how it was measured, and how to read it.
+#[must_use]
+pub fn heading(plan: &Plan, tier: &str) -> String {
+    let cpus = Cpus::allowed().map_or(0, |cpus| cpus.len());
+    let (rounds, seconds) = (plan.rounds, plan.seconds);
+    let plural = |count| if count == 1 { "" } else { "s" };
+    let (more_cpus, more_rounds) = (plural(cpus), plural(rounds as usize));
+    let mut lines = vec![
+        format!(
+            "tier {tier}, {cpus} CPU{more_cpus}, {rounds} round{more_rounds}, {seconds} s a slice"
+        ),
+        "Figures are medians over the rounds (smallest to largest); ratios are medians of the \
+         ratios of each round."
+            .to_owned(),
+    ];
+    if cfg!(debug_assertions) {
+        lines.push("This is not an optimised build: its times mean nothing.".to_owned());
+    }
+    lines.extend(plan.absentees.iter().cloned());
+    lines.join("\n")
+}
+
+/// A title and a row for each contender, with a column for each metric.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let rows = rows(outcome);
+    let mut metrics: Vec<&str> = Vec::new();
+    for row in &rows {
+        if !metrics.contains(&row.metric) {
+            metrics.push(row.metric);
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(std::iter::once("contender").chain(metrics.iter().copied().map(title)));
+    for contender in &outcome.contenders {
+        let cell_of = |metric: &&str| {
+            rows.iter()
+                .find(|row| row.contender == contender.as_str() && row.metric == *metric)
+                .map_or_else(String::new, cell)
+        };
+        let cells = metrics.iter().map(cell_of);
+        table.add_row(std::iter::once(contender.to_string()).chain(cells));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}\n\n{table}", outcome.title())
+}
+
+fn title(metric: &str) -> &str {
+    match metric {
+        "time_per_op" => "time per op",
+        "thiscpu_ratio" => "thiscpu / this",
+        "ratio_to_none" => "this / none",
+        "wrong_sums" => "wrong sums",
+        "max_error" => "max error",
+        "time_per_sum" => "time per sum",
+        "time_per_sum_p999" => "p99.9",
+        "token_moves" => "token moves",
+        "adders_slowdown" => "adders' slowdown",
+        "resident_bytes_per_counter" => "resident per counter",
+        "time_per_create" => "time per create",
+        other => other,
+    }
+}
+
+/// A figure with its unit, and between which ends it lies if it has any.
+fn cell(row: &Row) -> String {
+    let text = |value| with_unit(value, row.unit);
+    if row.min < row.max {
+        let (median, min, max) = (text(row.median), text(row.min), text(row.max));
+        format!("{median} ({min} to {max})")
+    } else {
+        text(row.median)
+    }
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "ns" if value.abs() >= 1e6 => format!("{:.1} ms", value / 1e6),
+        "ns" if value.abs() >= 1e4 => format!("{:.1} us", value / 1e3),
+        "ns" if value.abs() >= 100.0 => format!("{value:.0} ns"),
+        "ns" => format!("{value:.2} ns"),
+        "ratio" => format!("{value:.3}"),
+        "count" => format!("{value:.0}"),
+        "percent" => format!("{value:.1} %"),
+        other => format!("{value:.1} {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_unit;
+
+    #[test]
+    fn figures_are_short_and_keep_their_unit() {
+        assert_eq!(with_unit(1.934, "ns"), "1.93 ns");
+        assert_eq!(with_unit(1_934.0, "ns"), "1934 ns");
+        assert_eq!(with_unit(27_300.0, "ns"), "27.3 us");
+        assert_eq!(with_unit(2_900_000.0, "ns"), "2.9 ms");
+        assert_eq!(with_unit(0.5, "ratio"), "0.500");
+        assert_eq!(with_unit(100_000.0, "count"), "100000");
+        assert_eq!(with_unit(-0.33, "percent"), "-0.3 %");
+        assert_eq!(with_unit(168.2, "MB"), "168.2 MB");
+    }
+}

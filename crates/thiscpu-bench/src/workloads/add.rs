@@ -1,0 +1,25 @@
+//! `add`: every thread adds 1 to one counter, as fast as it can.
+
+use anyhow::ensure;
+
+use super::{Measured, Setting, shared_counter};
+use crate::{contenders::Contender, metric::TIME_PER_OP, slice};
+
+/// Adds between two looks at the stop flag.
+const STEP: u32 = 256;
+
+/// Measures the time of one add, and makes sure that none was lost.
+pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let counter = shared_counter::<C>()?;
+    let prepare = |_| {
+        || {
+            counter.add(1);
+            Ok(())
+        }
+    };
+    let conduct = slice::lasting(setting.length);
+    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    let (sum, added) = (counter.sum(), (slice.ops + slice.warmup_ops) as i64);
+    ensure!(sum == added, "{added} was added, but the sum is {sum}");
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+}

@@ -1,0 +1,230 @@
+//! `sum`, case `token`: is a sum ever something the counter never was?
+//!
+//! Adders pass a token: who takes it over adds 1 if the one before took 1 away, and the other way
+//! round. Only its holder adds, so at every instant the true value is 0 or 1, and a sum that is
+//! neither was never true. The later half of the adders have no lane. Meanwhile one thread sums: for
+//! half of the round as it likes, which is timed, and for the other half interrupted all the time,
+//! so that much happens in the middle of its sums.
+
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use hdrhistogram::Histogram;
+
+use super::{Measured, Setting, shared_counter};
+use crate::{
+    contenders::Contender,
+    interrupt::Interruptions,
+    metric::{MAX_ERROR, Reading, SUMS, TIME_PER_SUM, TIME_PER_SUM_P999, TOKEN_MOVES, WRONG_SUMS},
+    slice,
+};
+
+/// How many times longer a half may take to get as many sums as it should.
+const OVERTIME_MAX: u32 = 50;
+
+/// Sums between two looks at the clock while nobody times them. A look takes longer than most sums,
+/// and an interruption in the middle of a look shows nothing.
+const SUMS_A_LOOK: u64 = 16;
+
+/// Moves of an adder before it gives way to others on its CPU.
+const MOVES_A_TURN: u32 = 16;
+
+/// Measures how many sums are wrong, by how much, and how long a sum takes.
+pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let counter = shared_counter::<C>()?;
+    let token = Token::default();
+    let laneless_from = setting.threads - setting.threads / 2;
+    let prepare = |adder: usize| {
+        if adder >= laneless_from {
+            C::leave_lanes();
+        }
+        let (counter, token) = (&*counter, &token);
+        move || {
+            (0..MOVES_A_TURN).for_each(|_| token.pass(adder as u64, |n| counter.add(n)));
+            // Whoever shares this CPU gets a turn, or two adders whose hands are free would play
+            // alone until the scheduler parts them.
+            thread::yield_now();
+            Ok(())
+        }
+    };
+    // The summing thread takes a CPU with adders on it, another one each round. Whom it displaces
+    // does not stop the token: the adders of the other CPUs pass it among themselves.
+    let seat = setting.round as usize;
+    let conduct = || {
+        let half = Half { length: setting.length / 2, sums_min: setting.sums_min.div_ceil(2) };
+        let summing = || take_sums(&*counter, &half);
+        setting.cpus.confined(seat..seat + 1, summing).context("cannot pin the summing thread")?
+    };
+    let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
+    let (sum, truth) = (counter.sum(), (token.moves() % 2) as i64);
+    ensure!(sum == truth, "the sum settled at {sum} instead of {truth}");
+    let mut readings = slice.outcome.readings();
+    readings.push(TOKEN_MOVES.reads(token.moves() as f64));
+    Ok(readings)
+}
+
+/// Takes sums for two halves of a round.
+fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
+    let mut sums = Sums::new()?;
+    half.take::<1>(counter, &mut sums)?;
+    let interruptions = Interruptions::begin().context("cannot interrupt the summing thread")?;
+    half.take::<SUMS_A_LOOK>(counter, &mut sums)?;
+    drop(interruptions);
+    Ok(sums)
+}
+
+/// How long sums are taken for, and how many at least.
+struct Half {
+    length: Duration,
+    sums_min: u64,
+}
+
+impl Half {
+    /// Takes `EACH` sums between two looks at the clock. If it is one, its time is kept.
+    #[inline(always)]
+    fn take<const EACH: u64>(&self, counter: &impl Contender, sums: &mut Sums) -> Result<()> {
+        let enough = sums.count + self.sums_min;
+        let started = Instant::now();
+        let mut before = started;
+        loop {
+            (0..EACH).for_each(|_| sums.record(counter.sum()));
+            let after = Instant::now();
+            if EACH == 1 {
+                sums.call_ns.record((after - before).as_nanos() as u64)?;
+            }
+            let elapsed = after - started;
+            let is_late = elapsed >= self.length * OVERTIME_MAX;
+            if elapsed >= self.length && (sums.count >= enough || is_late) {
+                return Ok(());
+            }
+            // One look at the clock ends this call and begins the next.
+            before = after;
+        }
+    }
+}
+
+/// What came of the sums of one round.
+struct Sums {
+    count: u64,
+    wrong: u64,
+    error_max: u64,
+    call_ns: Histogram<u64>,
+}
+
+impl Sums {
+    fn new() -> Result<Self> {
+        const SIGNIFICANT_DIGITS: u8 = 3;
+        Ok(Self { count: 0, wrong: 0, error_max: 0, call_ns: Histogram::new(SIGNIFICANT_DIGITS)? })
+    }
+
+    #[inline]
+    fn record(&mut self, sum: i64) {
+        let error = sum.abs_diff(sum.clamp(0, 1));
+        self.count += 1;
+        self.wrong += u64::from(error != 0);
+        self.error_max = self.error_max.max(error);
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let quantile_ns = |quantile| self.call_ns.value_at_quantile(quantile) as f64;
+        vec![
+            SUMS.reads(self.count as f64),
+            WRONG_SUMS.reads(self.wrong as f64),
+            MAX_ERROR.reads(self.error_max as f64),
+            TIME_PER_SUM.reads(quantile_ns(0.5)),
+            TIME_PER_SUM_P999.reads(quantile_ns(0.999)),
+        ]
+    }
+}
+
+/// The token, in one word: bit 0 is set while somebody holds it, bits 1 to 15 name the last holder,
+/// and the rest counts its moves. An even count means that the counter is at 0.
+#[derive(Default)]
+struct Token(AtomicU64);
+
+const HELD: u64 = 1;
+const HOLDER_SHIFT: u32 = 1;
+const MOVES_SHIFT: u32 = 16;
+const HOLDER_MASK: u64 = (1 << MOVES_SHIFT) - 1 - HELD;
+
+impl Token {
+    /// Waits a while for the token to come from somebody else and moves it on; takes it back from
+    /// itself if nobody comes, as when all others are preempted.
+    fn pass(&self, adder: u64, add: impl Fn(i64)) {
+        const YIELDS: u32 = 2;
+        const SPINS: u32 = 32;
+        for _ in 0..YIELDS {
+            for _ in 0..SPINS {
+                if self.try_move(adder, false, &add) {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            thread::yield_now();
+        }
+        self.try_move(adder, true, &add);
+    }
+
+    #[inline]
+    fn try_move(&self, adder: u64, even_if_mine: bool, add: impl Fn(i64)) -> bool {
+        // Relaxed: only a hint; the exchange below decides.
+        let word = self.0.load(Relaxed);
+        let is_mine = word & HOLDER_MASK == adder << HOLDER_SHIFT;
+        if word & HELD != 0 || (is_mine && !even_if_mine) {
+            return false;
+        }
+        // Acquire: pairs with the Release store below, by the holder before us, so that its add
+        // comes before ours.
+        let taken = self.0.compare_exchange(word, word | HELD, Acquire, Relaxed);
+        if taken.is_err() {
+            return false;
+        }
+        let moves = word >> MOVES_SHIFT;
+        add(if moves.is_multiple_of(2) { 1 } else { -1 });
+        // Release: pairs with the Acquire exchange above, by the next holder.
+        let handed_on = (moves + 1) << MOVES_SHIFT | adder << HOLDER_SHIFT;
+        self.0.store(handed_on, Release);
+        true
+    }
+
+    fn moves(&self) -> u64 {
+        // Relaxed: asked when the adders have been joined.
+        self.0.load(Relaxed) >> MOVES_SHIFT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_token_adds_and_takes_away_in_turn() {
+        let (token, value) = (Token::default(), Cell::new(0));
+        let add = |n| value.set(value.get() + n);
+        assert!(token.try_move(1, false, add));
+        assert_eq!(value.get(), 1);
+        assert!(!token.try_move(1, false, add), "its own token");
+        assert!(token.try_move(4095, false, add));
+        assert_eq!(value.get(), 0);
+        assert!(token.try_move(4095, true, add));
+        assert_eq!((value.get(), token.moves()), (1, 3));
+    }
+
+    #[test]
+    fn an_error_is_the_distance_from_what_can_be_true() {
+        let mut sums = Sums::new().unwrap();
+        for sum in [0, 1, 2, -3, 1] {
+            sums.record(sum);
+        }
+        assert_eq!((sums.count, sums.wrong, sums.error_max), (5, 2, 3));
+    }
+}

@@ -1,0 +1,178 @@
+//! `thiscpu bench`: reads what is asked for, runs it, and prints what came of it.
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result};
+use thiscpu_bench::{
+    Case, Name, Options, Outcome, Plan, Progress, Workload, memory, parse_seconds, parse_threads,
+    report,
+};
+
+use crate::{FAILED, REFUSED};
+
+/// What `--help` says below the options.
+const DETAILS: &str = "\
+Workloads (case: threads by default):
+  add (1 and 2)                     every thread adds 1
+  commit, accounting (2 and 16)     plus and minus 32,768 pages, around nothing
+  commit, syscalls (2 and 16)       the same around a real mmap and munmap of 128 MiB; the
+                                    contender `none` does only the system calls
+  sum, token (4)                    adders pass a token, +1 here and -1 there, so that the true
+                                    value is 0 or 1, while one thread sums; --threads counts the
+                                    adders, of which the later half have no lane
+  sum, slowdown (always 2)          what two adders on two CPUs lose to a third thread that sums
+                                    1,000 times a second, its own time included
+  threshold (2 and 16)              +1, compare with a limit the value hovers at, -1
+  memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
+                                    in a process of their own; one round
+
+Contenders:
+  atomic         one shared word
+  spinlock-fold  lanes folded into a total under a spinlock (Linux before 2011)
+  dumazet        lanes folded into an atomic total, sums announced
+  li-gate        lanes folded into an atomic total, adders and sums behind gates
+  striped        the contatori crate
+  section        the floor: the least a restartable section can do
+  thiscpu        this library
+
+Metrics:
+  time_per_op         wall time x CPUs with something to run / operations of all threads: what a
+                      thread sees while it runs; an operation is all that one turn of the loop does
+  thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round
+  ratio_to_none       this contender's time_per_op / that without accounting, round by round
+  sums, wrong_sums    sums taken in all rounds, and those that were neither 0 nor 1
+  max_error           the largest distance of a sum from what can be true
+  time_per_sum        median of the calls, the clock's own 50 ns or so included; _p999: 99.9 %
+  token_moves         how often the token moved in all rounds
+  adders_slowdown     percent of the adders' undisturbed work
+  counters, resident, resident_bytes_per_counter, time_per_create
+
+Rounds are interleaved: each measures every contender once. With slices shorter than the default a
+run is a trial: fewer than 100,000 sums, a hundredth of the counters.
+
+THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on.
+Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a bad request.";
+
+/// Options of `thiscpu bench`.
+#[derive(Debug, Default, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct Args {
+    /// What to run: add, commit, sum, threshold, memory [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<Workload>,
+
+    /// Whom to measure; may be given several times [default: all]
+    #[arg(long = "contender", value_name = "NAME", value_delimiter = ',')]
+    contenders: Vec<Name>,
+
+    /// With how many threads, such as 1,2,16 [default: depends on the workload]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse_threads)]
+    threads: Vec<usize>,
+
+    /// Length of a slice, in which one contender is measured once [default: 0.05]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
+    seconds: Option<f64>,
+
+    /// How often everything is measured [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
+          allow_negative_numbers = true)]
+    rounds: Option<u32>,
+
+    /// Print one JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Measure memory and print it for the process that started this one
+    #[arg(long = memory::CHILD_FLAG, hide = true)]
+    memory_child: Option<memory::Order>,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> ExitCode {
+    let tier = match thiscpu::tier() {
+        Ok(tier) => tier,
+        Err(why) => return complain(&why, REFUSED),
+    };
+    let ran = match args.memory_child {
+        Some(order) => memory::child(order).and_then(|report| print_line(&report)),
+        None => match Plan::new(&args.options()) {
+            Ok(plan) => run(&plan, args.json, &tier.to_string()),
+            Err(why) => return complain(&why, REFUSED),
+        },
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => complain(&format!("{error:#}"), FAILED),
+    }
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            workloads: self.workloads.clone(),
+            contenders: self.contenders.clone(),
+            threads: self.threads.clone(),
+            seconds: self.seconds,
+            rounds: self.rounds,
+        }
+    }
+}
+
+/// Runs the cases one after the other, and prints each as soon as it is done.
+fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
+    if json {
+        plan.absentees.iter().for_each(|why| warn(why));
+    } else {
+        print_line(&report::heading(plan, tier))?;
+    }
+    let progress = Progress::new(plan);
+    for case in &plan.cases {
+        let outcome = measure(case, &progress)?;
+        progress.aside(|| print_outcome(&outcome, json))?;
+    }
+    Ok(())
+}
+
+fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {
+    case.run(|contender, round| {
+        progress.begin(format!("{}: {contender}, round {}", case.title(), round + 1));
+    })
+}
+
+fn print_outcome(outcome: &Outcome, json: bool) -> Result<()> {
+    if json {
+        let rows = report::rows(outcome);
+        let lines: Vec<String> = rows.iter().map(report::Row::to_json).collect();
+        print_line(&lines.join("\n"))
+    } else {
+        print_line(&format!("\n{}", report::table(outcome)))
+    }
+}
+
+/// Prints without the panic of `println!` when nobody reads any more.
+fn print_line(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")
+        .and_then(|()| stdout.flush())
+        .context("cannot write to standard output")
+}
+
+/// Whoever read the output has seen enough: an end, not a failure.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn complain(why: &impl Display, status: u8) -> ExitCode {
+    warn(&format!("error: {why}"));
+    ExitCode::from(status)
+}
+
+/// Says something to people. If standard error is closed there is nobody to say it to.
+fn warn(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
