@@ -46,7 +46,7 @@ Metrics:
   ratio_to_none       this contender's time_per_op / that without accounting, round by round
   sums, wrong_sums    sums taken in all rounds, and those that were neither 0 nor 1
   max_error           the largest distance of a sum from what can be true
-  time_per_sum        median of the calls, the clock's own 50 ns or so included; _p999: 99.9 %
+  time_per_sum        median of the calls, the clock's own 30 ns or so included; _p999: 99.9 %
   token_moves         how often the token moved in all rounds
   adders_slowdown     percent of the adders' undisturbed work
   counters, resident, resident_bytes_per_counter, time_per_create
