@@ -1,0 +1,58 @@
+//! `thiscpu doctor` as its users see it: what it says, as text and as JSON, and how it ends.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn doctor(args: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
+    command.arg("doctor").args(args).envs(environment.iter().copied());
+    command.output().unwrap()
+}
+
+fn json(environment: &[(&str, &str)]) -> Value {
+    let output = doctor(&["--json"], environment);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{output:?}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn it_says_which_tier_and_why() {
+    let best = json(&[]);
+    for key in ["cpus_possible", "cpus_allowed", "numa_nodes"] {
+        assert!(best[key]["count"].as_u64().unwrap() >= 1, "{key}: {best}");
+    }
+    assert_eq!(best["forced"], false);
+    assert!(best["tiers"].as_array().unwrap().contains(&best["tier"]));
+    let forced = json(&[("THISCPU_TIER", "atomic")]);
+    assert_eq!(forced["tier"], "atomic");
+    assert_eq!(forced["forced"], true);
+    assert!(!forced["advice"].as_array().unwrap().is_empty());
+    let text = doctor(&[], &[("THISCPU_TIER", "atomic")]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("tier           atomic (asked for by THISCPU_TIER)"), "{text}");
+}
+
+#[test]
+fn sections_are_aborted_where_there_are_any() {
+    for environment in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
+        let report = json(environment);
+        let has_sections = report["tier"] != "atomic";
+        let has_two_cpus = report["cpus_allowed"]["count"].as_u64().unwrap() >= 2;
+        for test in report["self_tests"].as_array().unwrap() {
+            let testable = has_sections && (has_two_cpus || test["aborted_by"] != "a fence");
+            assert_eq!(test["result"], if testable { "passed" } else { "skipped" }, "{report}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_tier_is_refused() {
+    let output = doctor(&[], &[("THISCPU_TIER", "fast")]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    for part in ["THISCPU_TIER=fast", "rseq-cid", "rseq-cpu", "atomic"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
