@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use super::cell::Cell;
-use super::pair::{Pair, Seal};
+use super::pair::{Pair, Seal, Sealed};
 use super::window::{Extent, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
@@ -109,11 +109,17 @@ impl<const N: usize> Core<N> {
     /// An estimate of counter `index`: what its lanes have published, and the slow lane.
     pub(super) fn read(&self, index: usize) -> i64 {
         let [active, other] = self.active_first(index, self.gate.look().bank());
-        if let Some(now) = active.load_tight() {
+        if let Some(now) = Self::either_tight(active, other) {
             return now.count;
         }
         let lanes = self.published(index).value;
         lanes.wrapping_add(active.load().count).wrapping_add(other.load().count)
+    }
+
+    /// The tight one of two pairs, if one is. The gate may have been flipped since it was looked at,
+    /// so it may be the one that was thought inactive.
+    pub(super) fn either_tight(active: &Pair, other: &Pair) -> Option<Sealed> {
+        active.load_tight().or_else(|| other.load_tight())
     }
 
     /// What the lanes of counter `index` have published.

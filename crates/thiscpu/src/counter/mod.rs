@@ -87,7 +87,8 @@ pub struct Compared {
     pub exact: Option<i64>,
 }
 
-/// How often `bounds` looks again while threads without a lane change the counter under its hands.
+/// How often a comparison looks at the bounds again, while threads without a lane change the
+/// counter under its hands, before it makes the counter tight.
 const LOOKS: u32 = 64;
 
 impl Counter {
@@ -153,24 +154,35 @@ impl Counter {
 
     /// Limits that the value was within at one instant of this call, updates in flight included.
     ///
-    /// A few loads. If threads that have no lane change the counter between the loads 64 times in a
-    /// row, it takes a [`sum`](Counter::sum) instead.
+    /// A few loads. Lock-free: they are repeated while threads that have no lane, or flips, change the
+    /// counter between them.
     pub fn bounds(&self) -> Bounds {
-        for _ in 0..LOOKS {
-            let [active, other] = self.core.active_first(0, self.core.gate.look().bank());
-            if let Some(now) = active.load_tight() {
-                return Bounds::exactly(now.count);
+        // Never by a sum: a signal handler may ask that interrupts one.
+        loop {
+            if let Some(bounds) = self.try_bounds() {
+                return bounds;
             }
-            let (first, second) = (active.load(), other.load());
-            let lanes = self.core.published(0);
-            // Both pairs are as they were, versions included, so they were so when `lanes` was
-            // loaded, and the three belong to one instant.
-            if active.load() == first && other.load() == second {
-                let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
-                return Bounds::around(value, lanes.slack);
-            }
+            std::hint::spin_loop();
         }
-        Bounds::exactly(self.sum())
+    }
+
+    /// The bounds, unless the shared pairs change meanwhile.
+    fn try_bounds(&self) -> Option<Bounds> {
+        let [active, other] = self.core.active_first(0, self.core.gate.look().bank());
+        if let Some(now) = Core::<1>::either_tight(active, other) {
+            return Some(Bounds::exactly(now.count));
+        }
+        let (first, second) = (active.load(), other.load());
+        if first.seal.is_tight() || second.seal.is_tight() {
+            return None;
+        }
+        let lanes = self.core.published(0);
+        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
+        // and the three belong to one instant.
+        (active.load() == first && other.load() == second).then(|| {
+            let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
+            Bounds::around(value, lanes.slack)
+        })
     }
 
     /// The exact value at one instant of this call.
@@ -234,12 +246,15 @@ impl Counter {
             self.core.want(now);
             return Compared::exactly(now.count, rhs);
         }
-        let Bounds { low, high, .. } = self.bounds();
-        match () {
-            () if low > rhs => Compared { ordering: Ordering::Greater, exact: None },
-            () if high < rhs => Compared { ordering: Ordering::Less, exact: None },
-            () if low == high => Compared::exactly(low, rhs),
-            () => Compared::exactly(self.core.tighten(&self.core.lock()), rhs),
+        match (0..LOOKS).find_map(|_| self.try_bounds()) {
+            Some(Bounds { low, .. }) if low > rhs => {
+                Compared { ordering: Ordering::Greater, exact: None }
+            }
+            Some(Bounds { high, .. }) if high < rhs => {
+                Compared { ordering: Ordering::Less, exact: None }
+            }
+            Some(Bounds { low, high, .. }) if low == high => Compared::exactly(low, rhs),
+            _ => Compared::exactly(self.core.tighten(&self.core.lock()), rhs),
         }
     }
 }
