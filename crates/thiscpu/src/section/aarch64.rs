@@ -7,7 +7,10 @@
 //! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 
 use super::Outcome;
 use crate::lanes::table::TABLE;
@@ -45,7 +48,8 @@ macro_rules! section {
             $aborted,
             ".popsection",
             "33:",
-            area = inout(reg) OFFSETS.area.load(Relaxed) => _,
+            // Acquire: pairs with the Release in `publish`; the index is there.
+            area = inout(reg) OFFSETS.area.load(Acquire) => _,
             index = in(reg) OFFSETS.index.load(Relaxed),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,

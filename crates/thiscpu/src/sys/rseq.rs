@@ -11,7 +11,10 @@
 
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicIsize, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 
 use super::errno;
 
@@ -32,8 +35,8 @@ const MM_CID_END: u32 = 28;
 
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 
-// Our own area, and behind it the state of the thread. `cpu_id` begins as -1, "not registered", as
-// the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
+// Our own area, and behind it the state of the thread and an index that never has a lane. `cpu_id`
+// begins as -1, "not registered", as the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
 // of this library can be linked into one program.
 global_asm!(
     ".weak __rseq_offset",
@@ -47,7 +50,8 @@ global_asm!(
     "__thiscpu_0_1_area:",
     ".long 0, -1",
     ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
+    ".long 0, -1",
+    ".quad 0, 0, 0",
     ".popsection",
 );
 
@@ -59,8 +63,9 @@ unsafe extern "C" {
 }
 
 /// The area's offset from the thread pointer, the same in every thread, and the offset of the field
-/// that holds the lane index. Before start-up they are those of our own, unregistered area, so that
-/// a section which runs too early is refused.
+/// that holds the lane index. Before start-up the one is that of our own, unregistered area and the
+/// other that of a word that reads -1, so that a section which runs too early, or sees only one of
+/// the two change, is refused.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Offsets {
@@ -77,7 +82,7 @@ global_asm!(
     ".globl __thiscpu_0_1_offsets",
     "__thiscpu_0_1_offsets:",
     ".quad __thiscpu_0_1_area@tpoff",
-    ".quad __thiscpu_0_1_area@tpoff + 4",
+    ".quad __thiscpu_0_1_area@tpoff + 36",
     ".popsection",
 );
 #[cfg(target_arch = "x86_64")]
@@ -163,10 +168,10 @@ impl Found {
     /// Lets sections in, indexed by `mm_cid` or by `cpu_id`.
     pub(crate) fn publish(&self, by_mm_cid: bool) {
         let field = if by_mm_cid { MM_CID } else { CPU_ID };
-        // Relaxed: a section that still sees the old offsets is refused, and its slow path looks
-        // again; each value is right on its own.
+        // Release: pairs with the Acquire load of the area in AArch64's sections, where it begins as
+        // 0; a section that sees the area sees the index. On x86-64 either alone is refused.
         OFFSETS.index.store(self.area + field as isize, Relaxed);
-        OFFSETS.area.store(self.area, Relaxed);
+        OFFSETS.area.store(self.area, Release);
     }
 }
 
