@@ -198,7 +198,7 @@ pub(crate) fn find(register: bool) -> Found {
         },
         Err(libc::ENOSYS) => nobody("the kernel has no rseq, or a sandbox hides it"),
         Err(libc::EPERM) => nobody("a sandbox denies rseq"),
-        Err(libc::EINVAL | libc::EBUSY) => {
+        Err(libc::EINVAL) => {
             nobody("another library has registered rseq for this thread and does not share it")
         }
         Err(_) => nobody("the kernel refuses to register rseq"),
@@ -266,7 +266,12 @@ pub(crate) fn register_this_thread() -> Result<(), i32> {
         DONE => return Err(libc::EINVAL),
         state => debug_assert_eq!(state, FRESH),
     }
-    call(own_offset(), ORIGINAL_LEN, 0)?;
+    match call(own_offset(), ORIGINAL_LEN, 0) {
+        // Busy: this very area is registered. A handler has interrupted this function after the
+        // call and come here again; another's area would be invalid.
+        Ok(()) | Err(libc::EBUSY) => {}
+        Err(error) => return Err(error),
+    }
     state().store(REGISTERED, Relaxed);
     at_exit::arm();
     Ok(())

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{
     AtomicU8,
-    Ordering::{Acquire, Release},
+    Ordering::{AcqRel, Acquire},
 };
 use std::ffi::CStr;
 
@@ -94,15 +94,15 @@ fn start() -> Result<Tier, Error> {
     assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
     pin::init();
-    if plan.tier != Tier::Atomic {
+    let number = 1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8;
+    // The first choice stands: what was laid out by it must not be read by another, and threads may
+    // come to different ones where a sandbox holds only some of them. Release: pairs with the
+    // Acquire in `chosen`.
+    if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && plan.tier != Tier::Atomic {
+        // Until this is done sections are refused, and adds take the slow lane.
         plan.found.publish(plan.tier == Tier::RseqCid);
     }
-    // Release: pairs with the Acquire in `chosen`.
-    CHOSEN.store(
-        1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8,
-        Release,
-    );
-    Ok(plan.tier)
+    Ok(chosen().unwrap_or(plan.tier))
 }
 
 /// What start-up decides, and why.
