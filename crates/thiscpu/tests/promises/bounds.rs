@@ -1,0 +1,224 @@
+//! Bounds hold with updates in flight, in the middle of sums, and with threads stopped half way;
+//! and they stay as narrow as the CPUs in use allow.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use thiscpu::{Bounds, Counter};
+
+use crate::common::random::Random;
+use crate::common::threads::{Leaving, Tally, spread, together};
+use crate::common::token::{MIXED, PINNED, pass};
+use crate::common::{ALL, DENIED, Scenario, pin, signal};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("bounds::token", &ALL, token),
+    Scenario::new("bounds::token_in_a_sandbox", &DENIED, token),
+    Scenario::new("bounds::token_of_many_units", &ALL, token_of_many_units),
+    Scenario::new("bounds::lie_around_adds", &ALL, lie_around_adds),
+    Scenario::new("bounds::lie_around_adds_in_a_sandbox", &DENIED, lie_around_adds),
+    Scenario::new("bounds::hold_with_stopped_threads", &ALL, hold_with_stopped_threads),
+    Scenario::new("bounds::do_not_grow_with_threads", &ALL, do_not_grow_with_threads),
+    Scenario::new("bounds::follow_a_set", &ALL, follow_a_set),
+];
+
+/// Bounds contain 0 or `amount`, and their own estimate.
+fn assert_token(bounds: Bounds, amount: i64) {
+    let Bounds { low, value, high } = bounds;
+    assert!(low <= amount && high >= 0, "0 or {amount} is not within {bounds:?}");
+    assert!(low <= value && value <= high, "{bounds:?}");
+}
+
+/// `amount` goes to and fro while others take bounds, sums and comparisons.
+fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
+    spread(counter);
+    pass(
+        adders,
+        |_, sign| counter.add(sign * amount),
+        |token| {
+            let ask = |asker: usize| {
+                let mut random = Random::new(asker as u64);
+                let mut asked = 0;
+                while asked < 4000 || token.passes() < 2000 {
+                    assert_token(counter.bounds(), amount);
+                    match random.below(60) {
+                        0..3 if asker == 0 => drop(counter.sum()),
+                        3 if asker == 0 => drop(counter.compare(random.below(3) as i64 - 1)),
+                        _ => {}
+                    }
+                    asked += 1;
+                }
+            };
+            together(2, ask, || {});
+        },
+    );
+    assert_token(counter.bounds(), amount);
+}
+
+fn token() {
+    token_bounds(&Counter::with_batch(64), &PINNED, 1);
+    token_bounds(&Counter::new(), &MIXED, 1);
+}
+
+/// As the first workload adds and takes away; and more than a window holds.
+fn token_of_many_units() {
+    token_bounds(&Counter::with_batch(64), &PINNED, 32_768);
+    token_bounds(&Counter::new(), &MIXED, 32_768);
+    token_bounds(&Counter::new(), &MIXED, 1 << 50);
+}
+
+/// What was added before the question is not above `high`; nothing below `low` had begun.
+fn lie_around_adds() {
+    const ADDERS: usize = 4;
+    for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(1 << 20)] {
+        spread(&counter);
+        let tally = Tally::new(ADDERS);
+        let asking = AtomicUsize::new(2);
+        let work = |thread: usize| {
+            let mut random = Random::new(thread as u64);
+            if thread == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            while thread < ADDERS && asking.load(SeqCst) > 0 {
+                let n = if random.below(8) == 0 { 32_768 } else { random.below(9) };
+                tally.add(thread, n, || counter.add(n as i64));
+            }
+            if thread >= ADDERS {
+                let _leaving = Leaving(&asking);
+                for round in 0..3000 {
+                    let (done, bounds, begun) = tally.around(|| counter.bounds());
+                    let Bounds { low, high, .. } = bounds;
+                    assert!(low <= begun && done <= high, "{done}..{begun}: {bounds:?}");
+                    if thread == ADDERS && round % 32 == 0 {
+                        counter.compare(begun);
+                    }
+                }
+            }
+        };
+        together(ADDERS + 2, work, || {});
+    }
+}
+
+/// The number of the stop that the handler below holds threads for, and of the last that is over.
+static STOP: AtomicU64 = AtomicU64::new(0);
+static OVER: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn hold(_: i32) {
+    let stop = STOP.load(SeqCst);
+    HELD.fetch_add(1, SeqCst);
+    while OVER.load(SeqCst) < stop {
+        std::thread::yield_now();
+    }
+}
+
+/// Runs `adders` threads that do `work` with their number until told to end, and stops all of them
+/// wherever they are, `times` times; each time calls `look` before they go on.
+fn stop_adders(adders: usize, times: usize, work: impl Fn(usize) + Sync, look: impl Fn()) {
+    signal::handle(libc::SIGUSR1, hold);
+    let threads: Vec<AtomicUsize> = (0..adders).map(|_| AtomicUsize::new(0)).collect();
+    let over = AtomicBool::new(false);
+    let body = |thread: usize| {
+        threads[thread].store(signal::this_thread() as usize, SeqCst);
+        while !over.load(SeqCst) {
+            work(thread);
+        }
+    };
+    together(adders, body, || {
+        while threads.iter().any(|thread| thread.load(SeqCst) == 0) {
+            std::thread::yield_now();
+        }
+        for stop in 1..=times as u64 {
+            HELD.store(0, SeqCst);
+            STOP.store(stop, SeqCst);
+            for thread in &threads {
+                signal::send(thread.load(SeqCst) as libc::pthread_t, libc::SIGUSR1);
+            }
+            while HELD.load(SeqCst) < adders as u64 {
+                std::thread::yield_now();
+            }
+            // A panic in here would leave the others held for ever.
+            let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&look));
+            OVER.store(stop, SeqCst);
+            if let Err(panic) = looked {
+                over.store(true, SeqCst);
+                std::panic::resume_unwind(panic);
+            }
+        }
+        over.store(true, SeqCst);
+    });
+}
+
+/// Threads are stopped in the middle of adds, and of publishing: what they have done is known to
+/// within the one add that each was stopped in.
+fn hold_with_stopped_threads() {
+    const ADDERS: usize = 4;
+    static COUNTER: Counter = Counter::with_batch(2);
+    spread(&COUNTER);
+    let tally = Tally::new(ADDERS);
+    let add = |thread: usize| {
+        for n in [1, 100, 1, 32_768, 60, 1000] {
+            tally.add(thread, n, || COUNTER.add(n as i64));
+        }
+    };
+    stop_adders(ADDERS, 300, add, || {
+        let (done, bounds, begun) = tally.around(|| COUNTER.bounds());
+        let Bounds { low, high, .. } = bounds;
+        assert!(low <= begun && done <= high, "{done}..{begun}: {bounds:?}");
+    });
+}
+
+/// The error grows with the CPUs in use: threads that are stopped half way do not add to it.
+fn do_not_grow_with_threads() {
+    static COUNTER: Counter = Counter::with_batch(128);
+    spread(&COUNTER);
+    let lanes = thiscpu::report().expect("a tier").lanes_in_use.max(pin::cpus().len()) as i64;
+    stop_adders(
+        32,
+        40,
+        |thread| (0..50).for_each(|_| COUNTER.add(if thread % 2 == 0 { 1 } else { -1 })),
+        || {
+            let Bounds { low, high, .. } = COUNTER.bounds();
+            // Each bank of a lane may drift by its window, which is twice the batch on either
+            // side, and by as much again while it moves; then there is room for rounding.
+            let widest = lanes * 2 * 128 * 2 * 8;
+            assert!(high - low <= widest, "{low}..{high} is wider than {widest}");
+        },
+    );
+}
+
+/// Once a set has returned nobody sees the old value, and before it began nobody saw the new one.
+fn follow_a_set() {
+    const STEP: i64 = 1_000_000_000;
+    static COUNTER: Counter = Counter::with_batch(2);
+    let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let setting = AtomicBool::new(true);
+    let work = |thread: usize| match thread {
+        0 => {
+            for base in 1..=400 {
+                begun.store(base, SeqCst);
+                COUNTER.set(base as i64 * STEP);
+                done.store(base, SeqCst);
+                spread(&COUNTER);
+            }
+            setting.store(false, SeqCst);
+        }
+        1 => {
+            while setting.load(SeqCst) {
+                COUNTER.inc();
+                COUNTER.dec();
+            }
+        }
+        _ => {
+            while setting.load(SeqCst) {
+                let oldest = done.load(SeqCst) as i64 * STEP;
+                let bounds = COUNTER.bounds();
+                let newest = begun.load(SeqCst) as i64 * STEP + 3;
+                assert!(
+                    bounds.low <= newest && oldest - 3 <= bounds.high,
+                    "{oldest}..{newest}: {bounds:?}"
+                );
+            }
+        }
+    };
+    together(4, work, || {});
+}

@@ -1,0 +1,92 @@
+//! The environments that scenarios run in.
+
+use thiscpu::{Registrar, Tier};
+
+use super::seccomp::{self, Call};
+
+/// How a process is set up before it first uses the library, and what it must then run on.
+pub(crate) struct Env {
+    pub(crate) name: &'static str,
+    vars: &'static [(&'static str, &'static str)],
+    /// System calls that fail from the start, and how.
+    denied: &'static [(Call, i32)],
+    tier: Option<Tier>,
+    registrar: Option<Registrar>,
+}
+
+const fn env(name: &'static str, vars: &'static [(&'static str, &'static str)]) -> Env {
+    Env { name, vars, denied: &[], tier: None, registrar: None }
+}
+
+const LIBC_OFF: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+
+/// Whatever this machine runs on.
+pub(crate) static BARE: Env = env("bare", &[]);
+pub(crate) static CID: Env =
+    Env { tier: Some(Tier::RseqCid), ..env("rseq_cid", &[("THISCPU_TIER", "rseq-cid")]) };
+pub(crate) static CPU: Env =
+    Env { tier: Some(Tier::RseqCpu), ..env("rseq_cpu", &[("THISCPU_TIER", "rseq-cpu")]) };
+pub(crate) static ATOMIC: Env =
+    Env { tier: Some(Tier::Atomic), ..env("atomic", &[("THISCPU_TIER", "atomic")]) };
+/// The library registers each thread.
+pub(crate) static OWN: Env =
+    Env { registrar: Some(Registrar::Thiscpu), ..env("self_registered", &[LIBC_OFF]) };
+/// The library would register each thread, but may not.
+static NO_RSEQ: Env = Env {
+    tier: Some(Tier::Atomic),
+    registrar: Some(Registrar::Nobody),
+    denied: &[(Call::Rseq, libc::ENOSYS)],
+    ..env("no_rseq", &[LIBC_OFF])
+};
+static RSEQ_DENIED: Env =
+    Env { denied: &[(Call::Rseq, libc::EPERM)], name: "rseq_denied", ..NO_RSEQ };
+static NO_MEMBARRIER: Env = Env {
+    tier: Some(Tier::Atomic),
+    denied: &[(Call::Membarrier, libc::ENOSYS)],
+    ..env("no_membarrier", &[])
+};
+static MEMBARRIER_DENIED: Env =
+    Env { denied: &[(Call::Membarrier, libc::EPERM)], name: "membarrier_denied", ..NO_MEMBARRIER };
+static BOTH_DENIED: Env = Env {
+    denied: &[(Call::Rseq, libc::ENOSYS), (Call::Membarrier, libc::ENOSYS)],
+    name: "no_rseq_no_membarrier",
+    ..NO_RSEQ
+};
+
+/// Each tier, and each way to come to it.
+pub(crate) static ALL: [&Env; 4] = [&CID, &CPU, &ATOMIC, &OWN];
+/// Where there are sections.
+pub(crate) static SECTIONS: [&Env; 3] = [&CID, &CPU, &OWN];
+/// Where a sandbox stands in the way from the start.
+pub(crate) static DENIED: [&Env; 5] =
+    [&NO_RSEQ, &RSEQ_DENIED, &NO_MEMBARRIER, &MEMBARRIER_DENIED, &BOTH_DENIED];
+/// Whatever this machine runs on, alone.
+pub(crate) static PLAIN: [&Env; 1] = [&BARE];
+
+impl Env {
+    /// Sets a child up, before it starts.
+    pub(crate) fn apply(&self, command: &mut std::process::Command) {
+        command.env_remove("THISCPU_TIER").env_remove("GLIBC_TUNABLES");
+        command.envs(self.vars.iter().copied());
+    }
+
+    /// Sets this process up, before it uses the library.
+    pub(crate) fn enter(&self) {
+        for &(call, errno) in self.denied {
+            seccomp::deny(call, errno).expect("a filter that was tried before");
+        }
+    }
+
+    /// Whether this process is what the environment is meant to be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let report = thiscpu::report().map_err(|error| error.to_string())?;
+        let differs = |what: String| Err(format!("{what} ({:?})", report.obstacles));
+        match (self.tier, self.registrar) {
+            (Some(tier), _) if tier != report.tier => differs(format!("runs on {}", report.tier)),
+            (_, Some(registrar)) if registrar != report.registrar => {
+                differs(format!("{:?} registers threads", report.registrar))
+            }
+            _ => Ok(()),
+        }
+    }
+}

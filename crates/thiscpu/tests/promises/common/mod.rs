@@ -1,0 +1,72 @@
+//! The harness: a scenario is a function that runs in a process of its own, once for each
+//! environment, because a process has one tier for life.
+//!
+//! The test program starts itself again with the scenario's name in `THISCPU_SCENARIO`. An
+//! environment that this machine cannot give is shown as ignored, with the reason.
+
+mod env;
+mod process;
+
+pub(crate) mod futex;
+pub(crate) mod pin;
+pub(crate) mod random;
+pub(crate) mod seccomp;
+pub(crate) mod signal;
+pub(crate) mod threads;
+pub(crate) mod token;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+pub(crate) use self::env::{ALL, BARE, DENIED, Env, SECTIONS};
+
+/// A function that panics if a promise is broken, and where it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(),
+    pub(crate) envs: &'static [&'static Env],
+    /// What the scenario needs from the machine, looked at in a process of its own.
+    pub(crate) needs: fn() -> Result<(), String>,
+}
+
+impl Scenario {
+    pub(crate) const fn new(name: &'static str, envs: &'static [&'static Env], run: fn()) -> Self {
+        Scenario { name, run, envs, needs: || Ok(()) }
+    }
+
+    pub(crate) const fn needs(self, needs: fn() -> Result<(), String>) -> Self {
+        Scenario { needs, ..self }
+    }
+}
+
+/// What `main` of a test file returns.
+pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
+    if let Some(code) = process::run_as_child(scenarios) {
+        return code;
+    }
+    let mut lacking = HashMap::new();
+    let mut trials = Vec::new();
+    for scenario in scenarios {
+        let needs = process::look(scenario, &BARE, process::NEEDS).err();
+        for &env in scenario.envs {
+            let tier = lacking
+                .entry(env.name)
+                .or_insert_with(|| process::look(scenario, env, process::TIER).err());
+            trials.push(trial(scenario, env, needs.as_ref().or(tier.as_ref())));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(scenario: &Scenario, env: &'static Env, lacks: Option<&String>) -> Trial {
+    let name = format!("{}::{}", scenario.name, env.name);
+    let child = process::Child::new(scenario.name, env, process::RUN);
+    let trial = Trial::test(name, move || child.run().map_err(Into::into));
+    match lacks {
+        None => trial,
+        Some(reason) => trial.with_kind(reason).with_ignored_flag(true),
+    }
+}

@@ -1,0 +1,47 @@
+//! Where threads run.
+
+use std::sync::OnceLock;
+
+/// The CPUs that this process may run on.
+pub(crate) fn cpus() -> &'static [usize] {
+    static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
+    CPUS.get_or_init(|| {
+        // SAFETY: a zeroed set is a valid, empty one, and is valid for writes of its size.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+            set
+        };
+        (0..libc::CPU_SETSIZE as usize)
+            // SAFETY: the number is below the set's size.
+            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+            .collect()
+    })
+}
+
+/// For scenarios that mean nothing on one CPU.
+pub(crate) fn two_cpus() -> Result<(), String> {
+    if cpus().len() < 2 { Err("needs two CPUs".into()) } else { Ok(()) }
+}
+
+/// Pins the calling thread to the CPU number `nth`, modulo their number.
+pub(crate) fn pin(nth: usize) {
+    confine(0, &[cpus()[nth % cpus().len()]]);
+}
+
+/// Confines thread `tid` (0: the calling one) to some CPUs.
+pub(crate) fn confine(tid: i32, to: &[usize]) {
+    // SAFETY: as in `cpus`; the numbers are below the set's size.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        to.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(tid, size_of_val(&set), &set)
+    };
+    assert_eq!(result, 0, "confining {tid} to {to:?}: {}", std::io::Error::last_os_error());
+}
+
+/// The calling thread's number in the kernel.
+pub(crate) fn tid() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
+}

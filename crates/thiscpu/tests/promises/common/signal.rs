@@ -1,0 +1,96 @@
+//! Signals that arrive at random moments.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use super::random::Random;
+
+/// Makes `handler` run for `signal`; interrupted system calls are taken up again.
+pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32)) {
+    install(signal, handler as *const (), libc::SA_RESTART);
+}
+
+/// As [`handle`], for a handler that looks at what it interrupted.
+pub(crate) fn handle_with_context(
+    signal: i32,
+    handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void),
+) {
+    install(signal, handler as *const (), libc::SA_RESTART | libc::SA_SIGINFO);
+}
+
+fn install(signal: i32, handler: *const (), flags: i32) {
+    // SAFETY: a zeroed action is a valid one with an empty mask; the handlers of these tests use
+    // only what a handler may, and take what the flags say.
+    let result = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = flags;
+        libc::sigaction(signal, &action, std::ptr::null_mut())
+    };
+    assert_eq!(result, 0);
+}
+
+/// The calling thread, for [`send`].
+pub(crate) fn this_thread() -> libc::pthread_t {
+    // SAFETY: pthread_self has no preconditions.
+    unsafe { libc::pthread_self() }
+}
+
+/// Sends `signal` to a thread that has not ended.
+pub(crate) fn send(thread: libc::pthread_t, signal: i32) {
+    // SAFETY: the callers end their storms before the threads that these hit.
+    assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
+}
+
+/// A timer that sends a signal to the thread that made it.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    fn new(signal: i32) -> Timer {
+        // SAFETY: a zeroed event is a valid start; it and the timer are valid for the call.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_notify_thread_id = super::pin::tid();
+            let mut timer = std::mem::zeroed();
+            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer), 0);
+            Timer(timer)
+        }
+    }
+
+    fn fire_in(&self, nanoseconds: u64) {
+        // SAFETY: a zeroed time is valid, and the timer is this value's own.
+        unsafe {
+            let mut time: libc::itimerspec = std::mem::zeroed();
+            time.it_value.tv_nsec = nanoseconds.max(1) as libc::c_long;
+            assert_eq!(libc::timer_settime(self.0, 0, &time, std::ptr::null_mut()), 0);
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is this value's own.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// Repeats `work` until `handled` has counted `signals` more signals, each sent to this thread at
+/// a random moment after the one before was handled.
+pub(crate) fn storm(signal: i32, handled: &AtomicU64, signals: u64, mut work: impl FnMut()) {
+    let (timer, mut random) = (Timer::new(signal), Random::new(77));
+    let first = handled.load(SeqCst);
+    let mut seen = u64::MAX;
+    while seen == u64::MAX || seen - first < signals {
+        let now = handled.load(SeqCst);
+        if now != seen {
+            seen = now;
+            timer.fire_in(random.below(40_000));
+        }
+        work();
+    }
+    // The last one is still under way.
+    while handled.load(SeqCst) == seen {
+        work();
+    }
+}

@@ -1,0 +1,75 @@
+//! Threads that begin together.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use thiscpu::Counter;
+
+/// Runs `work` on `count` threads that all begin at one moment, and `meanwhile` on this one.
+pub(crate) fn together<R: Send>(
+    count: usize,
+    work: impl Fn(usize) -> R + Sync,
+    meanwhile: impl FnOnce(),
+) -> Vec<R> {
+    let (barrier, work) = (&Barrier::new(count + 1), &work);
+    std::thread::scope(|scope| {
+        let start = |number| {
+            scope.spawn(move || {
+                barrier.wait();
+                work(number)
+            })
+        };
+        let threads: Vec<_> = (0..count).map(start).collect();
+        barrier.wait();
+        meanwhile();
+        threads.into_iter().map(|thread| thread.join().expect("a thread's own panic")).collect()
+    })
+}
+
+/// The sum, wrapping, as counters add.
+pub(crate) fn total(parts: impl IntoIterator<Item = i64>) -> i64 {
+    parts.into_iter().fold(0, i64::wrapping_add)
+}
+
+/// How much was added for certain, and how much may have been: what an exact answer lies between.
+/// Each adding thread has numbers of its own, so that the threads do not wait for each other here.
+#[derive(Default)]
+pub(crate) struct Tally(Vec<[AtomicU64; 2]>);
+
+impl Tally {
+    pub(crate) fn new(threads: usize) -> Tally {
+        Tally((0..threads).map(|_| Default::default()).collect())
+    }
+
+    /// Adds `n` by `add`, on thread number `thread`.
+    pub(crate) fn add(&self, thread: usize, n: u64, add: impl FnOnce()) {
+        // SeqCst, so that neither is done at another moment on any architecture.
+        self.0[thread][0].fetch_add(n, SeqCst);
+        add();
+        self.0[thread][1].fetch_add(n, SeqCst);
+    }
+
+    /// What `ask` answers, with what was added before it was asked and what had begun to be when
+    /// it had answered.
+    pub(crate) fn around<R>(&self, ask: impl FnOnce() -> R) -> (i64, R, i64) {
+        let all = |which: usize| self.0.iter().map(|t| t[which].load(SeqCst)).sum::<u64>() as i64;
+        let done = all(1);
+        let answer = ask();
+        (done, answer, all(0))
+    }
+}
+
+/// Spreads a counter over lanes: enough adds without a comparison. Leaves its value as it is.
+pub(crate) fn spread(counter: &Counter) {
+    (0..1200).for_each(|n| counter.add(if n % 2 == 0 { 1 } else { -1 }));
+}
+
+/// Counts down when a thread leaves, by a panic too, so that those who wait for it end and the
+/// panic is seen.
+pub(crate) struct Leaving<'a>(pub(crate) &'a AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,91 @@
+//! A token that threads pass round: every other thread adds an amount, the next takes it away, so
+//! that the true value is always 0 or that amount, whatever a careless sum makes of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use super::pin;
+
+/// A thread that passes the token on.
+#[derive(Clone, Copy)]
+pub(crate) enum Adder {
+    /// Pinned to the CPU of that number.
+    On(usize),
+    /// Anywhere.
+    Anywhere,
+    /// Without a lane.
+    Laneless,
+}
+
+/// Two threads with lanes, on different CPUs.
+pub(crate) const PINNED: [Adder; 2] = [Adder::On(0), Adder::On(1)];
+/// Some with lanes, some without.
+pub(crate) const MIXED: [Adder; 4] =
+    [Adder::On(0), Adder::Laneless, Adder::Anywhere, Adder::Laneless];
+
+/// How far the token has come.
+pub(crate) struct Token {
+    turn: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Token {
+    /// How often the token was passed.
+    pub(crate) fn passes(&self) -> u64 {
+        self.turn.load(SeqCst)
+    }
+}
+
+/// Has the token passed round while `meanwhile` runs. Each turn calls `add` with the thread's
+/// number and 1 or -1.
+pub(crate) fn pass(
+    adders: &[Adder],
+    add: impl Fn(usize, i64) + Sync,
+    meanwhile: impl FnOnce(&Token) + Send,
+) {
+    assert!(adders.len().is_multiple_of(2));
+    let token = &Token { turn: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let add = &add;
+    std::thread::scope(|scope| {
+        // Over even if `meanwhile` panics, or its panic would never be seen.
+        let _over = Over(&token.over);
+        for (number, &adder) in adders.iter().enumerate() {
+            scope.spawn(move || {
+                match adder {
+                    Adder::On(cpu) => pin::pin(cpu),
+                    Adder::Anywhere => {}
+                    Adder::Laneless => thiscpu::probe::leave_lanes(),
+                }
+                let (threads, number) = (adders.len() as u64, number as u64);
+                let sign = if number.is_multiple_of(2) { 1 } else { -1 };
+                while !token.over.load(SeqCst) {
+                    let turn = token.passes();
+                    if turn % threads == number {
+                        add(number as usize, sign);
+                        token.turn.store(turn + 1, SeqCst);
+                    } else {
+                        wait(token, turn);
+                    }
+                }
+            });
+        }
+        meanwhile(token);
+    });
+}
+
+fn wait(token: &Token, turn: u64) {
+    for _ in 0..100 {
+        if token.passes() != turn {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    std::thread::yield_now();
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}

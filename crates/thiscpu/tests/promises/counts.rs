@@ -1,0 +1,228 @@
+//! Nothing is lost: whatever threads add, however many there are and wherever they run, the sum is
+//! exact in the end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use crate::common::random::Random;
+use crate::common::threads::{together, total};
+use crate::common::{ALL, DENIED, SECTIONS, Scenario, pin};
+use thiscpu::{Counter, Counters};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("counts::mixed_amounts", &ALL, mixed_amounts),
+    Scenario::new("counts::mixed_amounts_in_a_sandbox", &DENIED, mixed_amounts),
+    Scenario::new("counts::while_others_ask", &ALL, while_others_ask),
+    Scenario::new("counts::fresh_counters", &ALL, fresh_counters),
+    Scenario::new("counts::affinity_changes", &ALL, affinity_changes),
+    Scenario::new("counts::threads_without_a_lane", &SECTIONS, threads_without_a_lane),
+    Scenario::new("counts::several_counters", &ALL, several_counters),
+    Scenario::new("counts::overflow_wraps", &ALL, overflow_wraps),
+];
+
+const THREADS: usize = 64;
+
+static BATCHES: [Counter; 5] = [
+    Counter::new(),
+    Counter::with_batch(0),
+    Counter::with_batch(2),
+    Counter::with_batch(64),
+    Counter::with_batch(u64::MAX),
+];
+
+/// Adds of all kinds; returns what they come to.
+fn add_mixed(counter: &Counter, random: &mut Random, adds: usize) -> i64 {
+    total((0..adds).map(|_| match random.below(3) {
+        0 => {
+            counter.inc();
+            1
+        }
+        1 => {
+            counter.dec();
+            -1
+        }
+        _ => {
+            let n = random.amount();
+            counter.add(n);
+            n
+        }
+    }))
+}
+
+/// What a counter says of itself when nobody changes it.
+fn assert_settled(counter: &Counter, value: i64) {
+    assert_eq!(counter.sum(), value);
+    let bounds = counter.bounds();
+    assert!(bounds.low <= value && value <= bounds.high, "{value} is not within {bounds:?}");
+    assert_eq!(counter.read(), bounds.value);
+    assert_eq!(counter.compare(value).ordering, std::cmp::Ordering::Equal);
+    for near in [value.wrapping_sub(1), value.wrapping_add(1)] {
+        let compared = counter.compare(near);
+        assert_eq!(compared.ordering, value.cmp(&near), "{value} and {near}");
+        assert!(compared.exact.is_none_or(|exact| exact == value), "{value}: {compared:?}");
+    }
+}
+
+fn mixed_amounts() {
+    let sums = together(
+        THREADS,
+        |thread| {
+            if thread % 16 == 5 {
+                thiscpu::probe::leave_lanes();
+            }
+            let mut random = Random::new(thread as u64);
+            BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, 1500))
+        },
+        || {},
+    );
+    for (number, counter) in BATCHES.iter().enumerate() {
+        assert_settled(counter, total(sums.iter().map(|sums| sums[number])));
+    }
+}
+
+/// Sums flip the banks and comparisons gather the lanes under the adders' feet.
+fn while_others_ask() {
+    let left = AtomicUsize::new(16);
+    let sums = together(
+        16,
+        |thread| {
+            if thread % 4 == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            let mut random = Random::new(thread as u64);
+            let sums = BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, 4000));
+            left.fetch_sub(1, SeqCst);
+            sums
+        },
+        || {
+            let mut random = Random::new(100);
+            while left.load(SeqCst) > 0 {
+                let counter = &BATCHES[random.below(5) as usize];
+                match random.below(4) {
+                    0 => drop(counter.compare(random.amount())),
+                    1 => drop(counter.bounds()),
+                    _ => drop(counter.sum()),
+                }
+            }
+        },
+    );
+    for (number, counter) in BATCHES.iter().enumerate() {
+        assert_settled(counter, total(sums.iter().map(|sums| sums[number])));
+    }
+}
+
+/// Each counter passes from one word to lanes while threads add to it for the first time.
+fn fresh_counters() {
+    for round in 0..150 {
+        let counter = Counter::new();
+        let sums = together(
+            3,
+            |thread| {
+                let mut random = Random::new(round * 3 + thread as u64);
+                let adds = 10 + random.below(60) as usize;
+                add_mixed(&counter, &mut random, adds)
+            },
+            || {},
+        );
+        assert_settled(&counter, total(sums));
+    }
+}
+
+/// Adders are moved from CPU to CPU in the middle of whatever they do.
+fn affinity_changes() {
+    static COUNTER: Counter = Counter::new();
+    const ADDERS: usize = 4;
+    let tids: [AtomicUsize; ADDERS] = Default::default();
+    let over = AtomicBool::new(false);
+    let sums = together(
+        ADDERS,
+        |thread| {
+            tids[thread].store(pin::tid() as usize, SeqCst);
+            let mut random = Random::new(thread as u64);
+            let mut sum = 0i64;
+            while !over.load(SeqCst) {
+                sum = sum.wrapping_add(add_mixed(&COUNTER, &mut random, 200));
+            }
+            sum
+        },
+        || {
+            let mut random = Random::new(100);
+            for round in 0..3000 {
+                let tid = tids[random.below(ADDERS as u64) as usize].load(SeqCst);
+                let cpu = pin::cpus()[random.below(pin::cpus().len() as u64) as usize];
+                if tid != 0 {
+                    let one = [cpu];
+                    pin::confine(tid as i32, if round % 5 == 0 { pin::cpus() } else { &one });
+                }
+                if round % 16 == 0 {
+                    COUNTER.sum();
+                }
+            }
+            over.store(true, SeqCst);
+        },
+    );
+    assert_settled(&COUNTER, total(sums));
+}
+
+/// An unregistered thread's `mm_cid` reads 0, which is a lane, though not this thread's.
+fn threads_without_a_lane() {
+    static COUNTER: Counter = Counter::new();
+    const ADDS: i64 = 400_000;
+    let words = thiscpu::PerCpu::<u64>::new();
+    together(
+        3,
+        |thread| {
+            if thread < 2 {
+                thiscpu::probe::leave_lanes();
+            }
+            for _ in 0..ADDS {
+                COUNTER.inc();
+                words.add(1);
+            }
+        },
+        || {},
+    );
+    assert_settled(&COUNTER, 3 * ADDS);
+    assert_eq!(words.lanes().sum::<u64>(), 3 * ADDS as u64);
+}
+
+fn several_counters() {
+    static COUNTERS: Counters<3> = Counters::new();
+    let left = AtomicUsize::new(8);
+    let sums = together(
+        8,
+        |thread| {
+            if thread % 4 == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            let mut random = Random::new(thread as u64);
+            let mut sums = [0i64; 3];
+            for _ in 0..20_000 {
+                let (i, n) = (random.below(3) as usize, random.amount());
+                COUNTERS.add(i, n);
+                sums[i] = sums[i].wrapping_add(n);
+            }
+            left.fetch_sub(1, SeqCst);
+            sums
+        },
+        || {
+            while left.load(SeqCst) > 0 {
+                COUNTERS.snapshot();
+            }
+        },
+    );
+    let expected = [0, 1, 2].map(|i| total(sums.iter().map(|sums| sums[i])));
+    assert_eq!(COUNTERS.snapshot(), expected);
+    assert_eq!([0, 1, 2].map(|i| COUNTERS.sum(i)), expected);
+}
+
+fn overflow_wraps() {
+    for counter in &BATCHES {
+        for _ in 0..600 {
+            counter.add(1);
+        }
+        counter.add(i64::MAX);
+        assert_settled(counter, i64::MIN + 599);
+        counter.add(i64::MIN);
+        assert_settled(counter, 599);
+    }
+}

@@ -1,0 +1,131 @@
+//! A sum is the value at one instant within the call, whatever is added meanwhile.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+
+use crate::common::pin::two_cpus;
+use crate::common::threads::{Leaving, Tally, spread, together};
+use crate::common::token::{Adder, MIXED, PINNED, pass};
+use crate::common::{ALL, DENIED, Scenario};
+use thiscpu::{Counter, Counters};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("instants::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
+    Scenario::new("instants::token_with_and_without_lanes", &ALL, token_with_and_without_lanes),
+    Scenario::new("instants::token_in_a_sandbox", &DENIED, token_with_and_without_lanes),
+    Scenario::new("instants::token_of_many_units", &ALL, token_of_many_units),
+    Scenario::new("instants::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
+    Scenario::new("instants::snapshot_without_lanes", &ALL, snapshot_without_lanes),
+    Scenario::new("instants::sums_lie_between_adds", &ALL, sums_lie_between_adds),
+    Scenario::new("instants::sums_lie_between_adds_in_a_sandbox", &DENIED, sums_lie_between_adds),
+];
+
+const SUMS: usize = 1500;
+const PASSES: u64 = 3000;
+
+fn token_sums(counter: &Counter, adders: &[Adder], amount: i64) {
+    spread(counter);
+    pass(
+        adders,
+        |_, sign| counter.add(sign * amount),
+        |token| {
+            let ask = |asker: usize| {
+                let mut sums = 0;
+                while sums < SUMS || token.passes() < PASSES {
+                    let sum = counter.sum();
+                    assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
+                    sums += 1;
+                }
+            };
+            together(2, ask, || {});
+        },
+    );
+    let sum = counter.sum();
+    assert!(sum == 0 || sum == amount, "{sum}");
+}
+
+fn token_between_lanes() {
+    static COUNTER: Counter = Counter::new();
+    token_sums(&COUNTER, &PINNED, 1);
+}
+
+fn token_with_and_without_lanes() {
+    static COUNTER: Counter = Counter::with_batch(64);
+    token_sums(&COUNTER, &MIXED, 1);
+    static LANELESS: Counter = Counter::new();
+    token_sums(&LANELESS, &[Adder::Laneless, Adder::On(0)], 1);
+}
+
+/// Larger than a batch, and larger than any window.
+fn token_of_many_units() {
+    for amount in [32_768, 1 << 50] {
+        token_sums(&Counter::new(), &MIXED, amount);
+    }
+}
+
+/// One thread adds to the first counter, then another to the second: the difference is 0 or 1.
+fn snapshots(adders: &[Adder]) {
+    let counters = Counters::<2>::new();
+    pass(
+        adders,
+        |_, sign| counters.add(usize::from(sign < 0), 1),
+        |token| {
+            let mut snapshots = 0;
+            while snapshots < SUMS || token.passes() < PASSES {
+                let [ahead, behind] = counters.snapshot();
+                assert!(matches!(ahead - behind, 0 | 1), "{ahead} {behind}");
+                snapshots += 1;
+            }
+        },
+    );
+}
+
+fn snapshot_is_one_instant() {
+    snapshots(&PINNED);
+}
+
+fn snapshot_without_lanes() {
+    snapshots(&MIXED);
+    snapshots(&[Adder::Laneless, Adder::Laneless]);
+}
+
+/// Many ask at once, and share each other's flips: no answer is older than its question, none is
+/// from after its end, and none is older than one that somebody already has.
+fn sums_lie_between_adds() {
+    const ADDERS: usize = 4;
+    const ASKERS: usize = 4;
+    static COUNTER: Counter = Counter::new();
+    spread(&COUNTER);
+    let tally = Tally::new(ADDERS);
+    let known = AtomicI64::new(0);
+    let askers = AtomicUsize::new(ASKERS);
+    let add = |thread: usize| {
+        if thread == 3 {
+            thiscpu::probe::leave_lanes();
+        }
+        let mut n = 0;
+        while askers.load(SeqCst) > 0 {
+            n = n % 40 + 1;
+            tally.add(thread, n, || COUNTER.add(n as i64));
+        }
+    };
+    let ask = || {
+        for _ in 0..1000 {
+            let before = known.load(SeqCst);
+            let (done, sum, begun) = tally.around(|| COUNTER.sum());
+            assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
+            assert!(before <= sum, "{sum} after {before}");
+            known.fetch_max(sum, SeqCst);
+        }
+    };
+    let work = |thread: usize| {
+        if thread < ADDERS {
+            return add(thread);
+        }
+        // Counts down on a panic too, so that the adders end and the panic is seen.
+        let _leaving = Leaving(&askers);
+        ask();
+    };
+    together(ADDERS + ASKERS, work, || {});
+    let (done, sum, _) = tally.around(|| COUNTER.sum());
+    assert_eq!(sum, done);
+}

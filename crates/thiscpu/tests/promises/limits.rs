@@ -1,0 +1,253 @@
+//! A comparison is never wrong; `set` and `take` change the value at one instant and lose nothing.
+
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+
+use thiscpu::{Compared, Counter};
+
+use crate::common::random::Random;
+use crate::common::threads::{Leaving, Tally, spread, together, total};
+use crate::common::token::{MIXED, PINNED, pass};
+use crate::common::{ALL, DENIED, Scenario};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("limits::compare_a_token", &ALL, compare_a_token),
+    Scenario::new("limits::compare_while_adding", &ALL, compare_while_adding),
+    Scenario::new("limits::compare_in_a_sandbox", &DENIED, compare_while_adding),
+    Scenario::new("limits::hover_at_a_limit", &ALL, hover_at_a_limit),
+    Scenario::new("limits::take_loses_nothing", &ALL, take_loses_nothing),
+    Scenario::new("limits::take_in_a_sandbox", &DENIED, take_loses_nothing),
+    Scenario::new("limits::set_is_one_instant", &ALL, set_is_one_instant),
+    Scenario::new("limits::everything_at_once", &ALL, everything_at_once),
+];
+
+/// A comparison and the exact value it hands back say the same.
+fn assert_consistent(compared: Compared, rhs: i64) {
+    if let Some(exact) = compared.exact {
+        assert_eq!(compared.ordering, exact.cmp(&rhs), "{compared:?} with {rhs}");
+    }
+}
+
+/// The value is `amount` or 0; below, above, and at the edges the answer is known.
+fn token_compares(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
+    spread(counter);
+    pass(
+        adders,
+        |_, sign| counter.add(sign * amount),
+        |token| {
+            let ask = |asker: usize| {
+                let mut random = Random::new(asker as u64);
+                let mut asked = 0;
+                while asked < 2500 || token.passes() < 1500 {
+                    let far = random.below(5000) as i64;
+                    let wrong = match random.below(if asker == 0 { 6 } else { 2 }) {
+                        0 => (-1 - far, [Ordering::Less, Ordering::Equal]),
+                        1 => (amount + 1 + far, [Ordering::Greater, Ordering::Equal]),
+                        2 => (0, [Ordering::Less; 2]),
+                        3 => (amount, [Ordering::Greater; 2]),
+                        _ => {
+                            // Opens the counter again, which comparisons have made tight.
+                            let sum = counter.sum();
+                            assert!(sum == 0 || sum == amount, "{sum}");
+                            asked += 1;
+                            continue;
+                        }
+                    };
+                    let (rhs, wrong) = wrong;
+                    let compared = counter.compare(rhs);
+                    assert!(!wrong.contains(&compared.ordering), "{compared:?} with {rhs}");
+                    assert!(compared.exact.is_none_or(|exact| exact == 0 || exact == amount));
+                    assert_consistent(compared, rhs);
+                    asked += 1;
+                }
+            };
+            together(2, ask, || {});
+        },
+    );
+}
+
+fn compare_a_token() {
+    token_compares(&Counter::new(), &PINNED, 1);
+    token_compares(&Counter::with_batch(64), &MIXED, 1);
+    token_compares(&Counter::new(), &MIXED, 32_768);
+}
+
+/// The answer agrees with some value that the counter had within the call.
+fn compare_while_adding() {
+    const ADDERS: usize = 4;
+    for counter in [Counter::new(), Counter::with_batch(64)] {
+        spread(&counter);
+        let (tally, asking) = (Tally::new(ADDERS), AtomicUsize::new(2));
+        let add = |thread: usize| {
+            if thread == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            while asking.load(SeqCst) > 0 {
+                tally.add(thread, 3, || counter.add(3));
+            }
+        };
+        let ask = |random: &mut Random| {
+            for _ in 0..2000 {
+                let (now, _, _) = tally.around(|| ());
+                let rhs = now + [0, 3000, -3000, 100_000][random.below(4) as usize];
+                let (done, compared, begun) = tally.around(|| counter.compare(rhs));
+                let possible = match compared.ordering {
+                    Ordering::Less => done < rhs,
+                    Ordering::Equal => done <= rhs && rhs <= begun,
+                    Ordering::Greater => begun > rhs,
+                };
+                assert!(possible, "{compared:?} with {rhs}, within {done}..{begun}");
+                assert!(compared.exact.is_none_or(|exact| done <= exact && exact <= begun));
+                assert_consistent(compared, rhs);
+            }
+        };
+        let work = |thread: usize| {
+            if thread < ADDERS {
+                return add(thread);
+            }
+            let _leaving = Leaving(&asking);
+            ask(&mut Random::new(thread as u64));
+        };
+        together(ADDERS + 2, work, || {});
+    }
+}
+
+/// Each thread adds 1, compares with a limit that the value hovers at, and takes 1 away.
+fn hover_at_a_limit() {
+    const THREADS: i64 = 8;
+    static COUNTER: Counter = Counter::new();
+    const BASE: i64 = 5000;
+    COUNTER.set(BASE);
+    together(
+        THREADS as usize,
+        |thread| {
+            for round in 0..4000 {
+                COUNTER.inc();
+                // While this thread holds its 1, the value is above the base.
+                assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
+                assert_eq!(COUNTER.compare(BASE + THREADS + 1).ordering, Ordering::Less);
+                COUNTER.dec();
+                if thread == 0 && round % 400 == 0 {
+                    spread(&COUNTER);
+                }
+            }
+        },
+        || {},
+    );
+    assert_eq!(COUNTER.sum(), BASE);
+}
+
+/// Several take what others add: each unit is taken once, or is still there.
+fn take_loses_nothing() {
+    for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(0)] {
+        let adding = AtomicUsize::new(4);
+        let work = |thread: usize| {
+            let mut random = Random::new(thread as u64);
+            if thread >= 4 {
+                let mut taken = 0i64;
+                while adding.load(SeqCst) > 0 {
+                    let part = counter.take();
+                    assert!(part >= 0, "took {part} from what only ever grows");
+                    taken += part;
+                    (0..random.below(2000)).for_each(|_| std::hint::spin_loop());
+                }
+                return -taken;
+            }
+            if thread == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            let _leaving = Leaving(&adding);
+            total((0..30_000).map(|_| {
+                let n = if random.below(20) == 0 { 32_768 } else { 1 };
+                counter.add(n);
+                n
+            }))
+        };
+        let left = total(together(6, work, || {}));
+        assert_eq!(counter.sum(), left);
+        assert_eq!(counter.take(), left);
+        assert_eq!(counter.take(), 0);
+    }
+}
+
+/// Sums never go back to an older base, and never see one before it is set.
+fn set_is_one_instant() {
+    const STEP: i64 = 1_000_000;
+    const SETS: i64 = 400;
+    static COUNTER: Counter = Counter::new();
+    let (begun, done, setting) = (AtomicI64::new(0), AtomicI64::new(0), AtomicUsize::new(1));
+    let set = || {
+        let _leaving = Leaving(&setting);
+        for base in 1..=SETS {
+            begun.store(base, SeqCst);
+            COUNTER.set(base * STEP);
+            done.store(base, SeqCst);
+            assert!(COUNTER.sum() / STEP == base);
+        }
+    };
+    let read = || {
+        let mut last = 0;
+        while setting.load(SeqCst) > 0 {
+            let oldest = done.load(SeqCst);
+            let compared = COUNTER.compare(oldest * STEP - 1);
+            assert_eq!(compared.ordering, Ordering::Greater, "{compared:?}, {oldest} sets done");
+            let base = COUNTER.sum() / STEP;
+            assert!(oldest <= base && base <= begun.load(SeqCst), "{base} after {oldest}");
+            assert!(base >= last, "{base} after {last}");
+            last = base;
+        }
+    };
+    let add = |thread: usize| {
+        if thread == 1 {
+            thiscpu::probe::leave_lanes();
+        }
+        // All of them together add less than a step.
+        for _ in 0..STEP / 8 {
+            COUNTER.inc();
+            if setting.load(SeqCst) == 0 {
+                break;
+            }
+        }
+    };
+    let work = |thread: usize| match thread {
+        0 | 1 => add(thread),
+        2 => set(),
+        _ => read(),
+    };
+    together(5, work, || {});
+}
+
+/// Adds, sums, comparisons, bounds and takes at random, while the counter goes from lanes to one
+/// word and back all the time: all that was taken and all that is left is all that was added.
+fn everything_at_once() {
+    for counter in [Counter::new(), Counter::with_batch(2)] {
+        let work = |thread: usize| {
+            if thread == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            let mut random = Random::new(thread as u64);
+            let mut balance = 0;
+            for _ in 0..150 {
+                for _ in 0..random.below(700) {
+                    counter.inc();
+                    balance += 1;
+                }
+                let asked = match random.below(5) {
+                    0 => counter.sum(),
+                    1 => counter.compare(random.below(9000) as i64).exact.unwrap_or(0),
+                    2 => counter.bounds().high,
+                    3 => {
+                        let taken = counter.take();
+                        balance -= taken;
+                        taken
+                    }
+                    _ => 0,
+                };
+                assert!(asked >= 0, "{asked}, of what only ever grows");
+            }
+            balance
+        };
+        let left = total(together(6, work, || {}));
+        assert_eq!(counter.sum(), left);
+    }
+}

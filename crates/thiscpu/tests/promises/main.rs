@@ -1,0 +1,25 @@
+//! A test for each promise, in each tier, that fails when the promise is broken.
+//!
+//! `cargo test --test promises bounds` runs one file's scenarios, `... rseq_cpu` one tier's.
+
+mod bounds;
+mod common;
+mod counts;
+mod instants;
+mod limits;
+mod signals;
+mod steps;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let files = [
+        bounds::SCENARIOS,
+        counts::SCENARIOS,
+        instants::SCENARIOS,
+        limits::SCENARIOS,
+        signals::SCENARIOS,
+        steps::SCENARIOS,
+    ];
+    common::run(&files.concat())
+}
