@@ -5,6 +5,7 @@
 mod bounds;
 mod common;
 mod counts;
+mod first_use;
 mod instants;
 mod limits;
 mod signals;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let files = [
         bounds::SCENARIOS,
         counts::SCENARIOS,
+        first_use::SCENARIOS,
         instants::SCENARIOS,
         limits::SCENARIOS,
         signals::SCENARIOS,

@@ -7,6 +7,7 @@
 mod env;
 mod process;
 
+pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod pin;
 pub(crate) mod random;

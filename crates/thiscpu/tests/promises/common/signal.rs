@@ -75,6 +75,14 @@ impl Drop for Timer {
     }
 }
 
+/// Sends `signal` to this thread once, so many nanoseconds from now.
+pub(crate) fn after(signal: i32, nanoseconds: u64) {
+    let timer = Timer::new(signal);
+    timer.fire_in(nanoseconds);
+    // The timer lives until it has fired, wherever this thread is then.
+    std::mem::forget(timer);
+}
+
 /// Repeats `work` until `handled` has counted `signals` more signals, each sent to this thread at
 /// a random moment after the one before was handled.
 pub(crate) fn storm(signal: i32, handled: &AtomicU64, signals: u64, mut work: impl FnMut()) {

@@ -1,0 +1,109 @@
+//! A handler that adds interrupts the very first use of the library, or is the first use itself.
+//!
+//! A process has one first use, so each try is a fork of a process that has not had its own.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use thiscpu::{Counter, Counters, PerCpu};
+
+use crate::common::fork::{self, Ended};
+use crate::common::random::Random;
+use crate::common::{ALL, DENIED, Scenario, signal};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("first_use::in_a_handler", &ALL, in_a_handler),
+    Scenario::new("first_use::in_a_handler_in_a_sandbox", &DENIED, in_a_handler),
+    Scenario::new("first_use::interrupted_at_random", &ALL, interrupted_at_random),
+    Scenario::new("first_use::interrupted_after_each_call", &ALL, interrupted_after_each_call)
+        .needs(fork::can_trace),
+    Scenario::new(
+        "first_use::interrupted_after_each_call_in_a_sandbox",
+        &DENIED,
+        interrupted_after_each_call,
+    )
+    .needs(fork::can_trace),
+    Scenario::new("first_use::by_many_threads", &ALL, by_many_threads),
+];
+
+static COUNTER: Counter = Counter::new();
+static COUNTERS: Counters<2> = Counters::new();
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+/// Enough for the counter to take lanes within one handler.
+const BURST: i64 = 40;
+
+extern "C" fn burst(_: i32) {
+    (0..BURST).for_each(|_| {
+        COUNTER.inc();
+        COUNTERS.add(1, 1);
+    });
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+/// Uses the library for the first time in this process, and more.
+fn use_it() {
+    (0..100).for_each(|_| COUNTER.inc());
+    (0..100).for_each(|_| COUNTERS.add(0, 1));
+}
+
+fn assert_all_is_there() {
+    let handled = HANDLED.load(SeqCst) as i64;
+    assert_eq!(COUNTER.sum(), 100 + handled * BURST);
+    assert_eq!(COUNTERS.snapshot(), [100, handled * BURST]);
+    // And it goes on: with lanes, and with what was set up half way in a handler.
+    crate::common::threads::together(2, |_| (0..2000).for_each(|_| COUNTER.inc()), || {});
+    assert_eq!(COUNTER.sum(), 4100 + handled * BURST);
+    let words = PerCpu::<u64>::new();
+    words.add(1);
+    assert_eq!(words.lanes().sum::<u64>(), 1);
+}
+
+fn in_a_handler() {
+    signal::handle(libc::SIGUSR1, burst);
+    signal::send(signal::this_thread(), libc::SIGUSR1);
+    use_it();
+    assert_eq!(HANDLED.load(SeqCst), 1);
+    assert_all_is_there();
+}
+
+fn interrupted_at_random() {
+    signal::handle(libc::SIGUSR1, burst);
+    let mut random = Random::new(5);
+    for _ in 0..120 {
+        let longest = 1 + random.below(200_000);
+        let child = || {
+            signal::after(libc::SIGUSR1, longest);
+            use_it();
+            while HANDLED.load(SeqCst) == 0 {
+                COUNTERS.add(0, 0);
+            }
+            assert_all_is_there();
+        };
+        fork::run(child).expect("a child that lost nothing");
+    }
+}
+
+/// The signal comes as a system call of the first use returns: at the first, the second, and so
+/// on, until there are no more.
+fn interrupted_after_each_call() {
+    signal::handle(libc::SIGUSR1, burst);
+    let mut call = 1;
+    while let Ended::AfterSignal = fork::signal_after_call(call, libc::SIGUSR1, use_it, || {
+        assert_eq!(HANDLED.load(SeqCst), 1);
+        assert_all_is_there();
+    }) {
+        call += 1;
+    }
+    assert!(call > 3, "the first use makes more system calls than {call}");
+}
+
+fn by_many_threads() {
+    for _ in 0..60 {
+        let child = || {
+            crate::common::threads::together(6, |_| use_it(), || {});
+            assert_eq!(COUNTER.sum(), 600);
+            assert_eq!(COUNTERS.snapshot(), [600, 0]);
+        };
+        fork::run(child).expect("a child that lost nothing");
+    }
+}
