@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use super::cell::Cell;
-use super::pair::{Pair, Seal, Sealed};
+use super::pair::{Pair, Seal};
 use super::window::{Extent, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
@@ -106,24 +106,38 @@ impl<const N: usize> Core<N> {
         }
     }
 
-    /// An estimate of counter `index`: what its lanes have published, and the slow lane.
-    pub(super) fn read(&self, index: usize) -> i64 {
-        let [active, other] = self.active_first(index, self.gate.look().bank());
-        if let Some(now) = Self::either_tight(active, other) {
-            return now.count;
+    /// Where counter `index` is, at one instant of this call. Lock-free: looks again while flips, or
+    /// threads that have no lane, change the shared pairs.
+    pub(super) fn extent(&self, index: usize) -> Extent {
+        loop {
+            if let Some(extent) = self.try_extent(index) {
+                return extent;
+            }
+            core::hint::spin_loop();
         }
-        let lanes = self.published(index).value;
-        lanes.wrapping_add(active.load().count).wrapping_add(other.load().count)
     }
 
-    /// The tight one of two pairs, if one is. The gate may have been flipped since it was looked at,
-    /// so it may be the one that was thought inactive.
-    pub(super) fn either_tight(active: &Pair, other: &Pair) -> Option<Sealed> {
-        active.load_tight().or_else(|| other.load_tight())
+    /// The same, unless the shared pairs change meanwhile.
+    pub(super) fn try_extent(&self, index: usize) -> Option<Extent> {
+        let [active, other] = self.active_first(index, self.gate.look().bank());
+        // The gate may have been flipped since it was looked at, so the tight pair, if one is, may be
+        // the one that was thought inactive.
+        if let Some(now) = active.load_tight().or_else(|| other.load_tight()) {
+            return Some(Extent { value: now.count, slack: 0 });
+        }
+        let (first, second) = (active.load(), other.load());
+        if first.seal.is_tight() || second.seal.is_tight() {
+            return None;
+        }
+        let lanes = self.published(index);
+        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
+        // and the three belong to one instant.
+        let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
+        (active.load() == first && other.load() == second).then_some(Extent { value, ..lanes })
     }
 
     /// What the lanes of counter `index` have published.
-    pub(super) fn published(&self, index: usize) -> Extent {
+    fn published(&self, index: usize) -> Extent {
         self.cell(index).map_or(Extent { value: 0, slack: 0 }, |cell| cell.center().published())
     }
 

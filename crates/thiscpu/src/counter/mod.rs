@@ -15,6 +15,7 @@ use std::fmt;
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::several::Counters;
+use self::window::Extent;
 use crate::section::{self, Outcome};
 
 /// A counter that every CPU adds to on its own, and whose exact value can be had at any time.
@@ -143,13 +144,10 @@ impl Counter {
         self.add(-1);
     }
 
-    /// An estimate: the middle of the [`bounds`](Counter::bounds).
-    ///
-    /// A few loads, of at most three cache lines, one of which the adders write once a batch. Within
-    /// the counter's slack of the value if no add is under way; unlike `bounds`, it does not look
-    /// twice, so that it may mix two moments.
+    /// An estimate: the middle of the [`bounds`](Counter::bounds), and so within their slack of the
+    /// value. Costs what they cost.
     pub fn read(&self) -> i64 {
-        self.core.read(0)
+        self.core.extent(0).value
     }
 
     /// Limits that the value was within at one instant of this call, updates in flight included.
@@ -158,31 +156,7 @@ impl Counter {
     /// counter between them.
     pub fn bounds(&self) -> Bounds {
         // Never by a sum: a signal handler may ask that interrupts one.
-        loop {
-            if let Some(bounds) = self.try_bounds() {
-                return bounds;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    /// The bounds, unless the shared pairs change meanwhile.
-    fn try_bounds(&self) -> Option<Bounds> {
-        let [active, other] = self.core.active_first(0, self.core.gate.look().bank());
-        if let Some(now) = Core::<1>::either_tight(active, other) {
-            return Some(Bounds::exactly(now.count));
-        }
-        let (first, second) = (active.load(), other.load());
-        if first.seal.is_tight() || second.seal.is_tight() {
-            return None;
-        }
-        let lanes = self.core.published(0);
-        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
-        // and the three belong to one instant.
-        (active.load() == first && other.load() == second).then(|| {
-            let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
-            Bounds::around(value, lanes.slack)
-        })
+        Bounds::of(self.core.extent(0))
     }
 
     /// The exact value at one instant of this call.
@@ -246,7 +220,7 @@ impl Counter {
             self.core.want(now);
             return Compared::exactly(now.count, rhs);
         }
-        match (0..LOOKS).find_map(|_| self.try_bounds()) {
+        match (0..LOOKS).find_map(|_| self.core.try_extent(0)).map(Bounds::of) {
             Some(Bounds { low, .. }) if low > rhs => {
                 Compared { ordering: Ordering::Greater, exact: None }
             }
@@ -260,11 +234,8 @@ impl Counter {
 }
 
 impl Bounds {
-    fn exactly(value: i64) -> Bounds {
-        Bounds { low: value, value, high: value }
-    }
-
-    fn around(value: i64, slack: u64) -> Bounds {
+    fn of(extent: Extent) -> Bounds {
+        let Extent { value, slack } = extent;
         let both = i64::try_from(slack)
             .ok()
             .and_then(|slack| Some((value.checked_sub(slack)?, value.checked_add(slack)?)));

@@ -51,7 +51,7 @@ impl<const N: usize> Counters<N> {
     ///
     /// If `i` is not below `N`.
     pub fn read(&self, i: usize) -> i64 {
-        self.core.read(i)
+        self.core.extent(i).value
     }
 
     /// The exact value of counter `i`. As [`Counter::sum`](crate::Counter::sum).
