@@ -15,7 +15,7 @@ use core::sync::atomic::{
     fence as memory_fence,
 };
 
-use super::lock::{Lock, futex_wait, futex_wake_all};
+use super::lock::{Guard, Lock, futex_wait, futex_wake_all};
 use super::{errno, topology};
 
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
@@ -36,8 +36,8 @@ pub(crate) fn register() -> Result<(), i32> {
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// How many leaders have come to an end, with a fence or with a panic; what followers sleep on.
-static ENDED: AtomicU32 = AtomicU32::new(0);
+/// How many leaders have stepped down, for those who sleep until one does.
+static TURNS: AtomicU32 = AtomicU32::new(0);
 static LEADER: Lock = Lock::new();
 
 /// Waits until every section that began before this call has committed or will restart.
@@ -60,26 +60,39 @@ pub(crate) fn fence() {
         if DONE.load(Acquire) > arrived {
             return;
         }
-        let ended = ENDED.load(Acquire);
-        if let Some(_leader) = LEADER.try_lock() {
-            lead();
-            return;
-        }
-        if DONE.load(Acquire) <= arrived {
-            wait_for_leader(ended);
+        // Before the look at the lock: if that is held, this number will change.
+        let seen = TURNS.load(Acquire);
+        match LEADER.try_lock() {
+            Some(leader) => return lead(leader),
+            None if DONE.load(Acquire) <= arrived => wait_for_leader(seen),
+            None => {}
         }
     }
 }
 
-fn lead() {
-    // Only the leader writes the numbers. After a fork in the middle of somebody else's fence BEGUN
-    // may be ahead of DONE; the next fence makes them meet.
+fn lead(leader: Guard<'static>) {
+    // Dropped in the other order, by a panic too: first the lock is free, then the others look.
+    let _stepping_down = SteppingDown;
+    let _leader = leader;
+    // Only the leader writes the numbers. After a fork in the middle of somebody else's fence, or a
+    // panic, BEGUN may be ahead of DONE; the next fence makes them meet.
     let number = BEGUN.load(Relaxed) + 1;
     BEGUN.store(number, Release);
     memory_fence(SeqCst);
     let _end = WakeFollowers;
     run();
     DONE.store(number, Release);
+}
+
+/// Wakes those who wait for the leader when dropped: one of them may have to lead.
+struct SteppingDown;
+
+impl Drop for SteppingDown {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `fence`; who sees the new number sees a free lock.
+        TURNS.fetch_add(1, Release);
+        futex_wake_all(&TURNS);
+    }
 }
 
 /// Wakes the followers when dropped, also by a panic: they then lead, and hear the reason.
@@ -94,13 +107,14 @@ impl Drop for WakeFollowers {
 
 fn wait_for_leader(ended: u32) {
     for _ in 0..200 {
-        if ENDED.load(Relaxed) != ended {
+        if TURNS.load(Relaxed) != seen {
             return;
         }
         core::hint::spin_loop();
     }
-    // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
-    futex_wait(&ENDED, ended);
+    // The leader may have been killed by a fork (this process then has no leader): whoever sleeps
+    // here was running when the fork happened, so it is not in the child.
+    futex_wait(&TURNS, seen);
 }
 
 fn run() {
