@@ -20,7 +20,9 @@ pub(crate) struct Core<const N: usize> {
     /// How many flips have begun.
     pub(super) flips: AtomicU32,
     pub(super) batch: Batch,
-    /// What each counter was at the last flip.
+    /// The number of the flip that `last` is from; behind `flips` if one was given up.
+    pub(super) answered: AtomicU32,
+    /// What each counter was at that flip.
     pub(super) last: [AtomicI64; N],
     /// The slow lane: a pair for each counter in each bank.
     pub(super) shared: [[Pair; 2]; N],
@@ -67,6 +69,7 @@ impl<const N: usize> Core<N> {
             lock: Lock::new(),
             flips: AtomicU32::new(0),
             batch,
+            answered: AtomicU32::new(0),
             last: [const { AtomicI64::new(0) }; N],
             shared: [const {
                 let active = if N == 1 { Seal::TIGHT } else { Seal::OPEN };

@@ -36,7 +36,7 @@ impl<const N: usize> Core<N> {
         let arrived = self.flips.load(Acquire);
         let guard = self.lock();
         // Callers that arrived together share a flip that began after they did.
-        if self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0 {
+        if self.answered.load(Relaxed).wrapping_sub(arrived) as i32 > 0 {
             return core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
         // Whoever held the lock before may have made the counter tight: its one word is the value
@@ -51,16 +51,20 @@ impl<const N: usize> Core<N> {
     pub(super) fn flip(&self, _guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> Flipped<N> {
         let before = self.gate.look();
         let (old, new) = (before.bank(), before.flipped().bank());
-        // What is frozen stays frozen; this matters only where a fork left a flip half done.
+        // What is frozen stays frozen; this matters only where a fork, or the panic of a fence that
+        // could not be had, left a flip half done.
+        let number = self.flips.load(Relaxed);
+        if self.answered.load(Relaxed) != number {
+            self.fence(before);
+        }
         self.freeze(before, new);
         let mut flipped = self.add_up(before, new);
         self.open(before, new);
         // Release: pairs with the Acquire in `sums`; the flip comes after its number.
-        self.flips.store(self.flips.load(Relaxed).wrapping_add(1), Release);
+        let number = number.wrapping_add(1);
+        self.flips.store(number, Release);
         self.gate.turn(then(before.flipped()));
-        if tier::chosen() != Some(Tier::Atomic) && before.item().is_some() {
-            fence::fence();
-        }
+        self.fence(before);
         self.freeze(before, old);
         let rest = self.add_up(before, old);
         for index in 0..N {
@@ -68,7 +72,14 @@ impl<const N: usize> Core<N> {
             flipped.lanes[index] = flipped.lanes[index].wrapping_add(rest.lanes[index]);
             self.last[index].store(flipped.values[index], Relaxed);
         }
+        self.answered.store(number, Relaxed);
         flipped
+    }
+
+    fn fence(&self, seen: Seen) {
+        if tier::chosen() != Some(Tier::Atomic) && seen.item().is_some() {
+            fence::fence();
+        }
     }
 
     fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, Cell, usize)) {
