@@ -5,9 +5,12 @@
 mod bounds;
 mod common;
 mod counts;
+mod exits;
 mod first_use;
+mod forks;
 mod instants;
 mod limits;
+mod sandbox;
 mod signals;
 mod steps;
 
@@ -17,6 +20,9 @@ fn main() -> ExitCode {
     let files = [
         bounds::SCENARIOS,
         counts::SCENARIOS,
+        sandbox::SCENARIOS,
+        forks::SCENARIOS,
+        exits::SCENARIOS,
         first_use::SCENARIOS,
         instants::SCENARIOS,
         limits::SCENARIOS,

@@ -60,6 +60,9 @@ pub(crate) static SECTIONS: [&Env; 3] = [&CID, &CPU, &OWN];
 /// Where a sandbox stands in the way from the start.
 pub(crate) static DENIED: [&Env; 5] =
     [&NO_RSEQ, &RSEQ_DENIED, &NO_MEMBARRIER, &MEMBARRIER_DENIED, &BOTH_DENIED];
+/// One environment, for what there is in no other.
+pub(crate) static ATOMIC_ALONE: [&Env; 1] = [&ATOMIC];
+pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
 /// Whatever this machine runs on, alone.
 pub(crate) static PLAIN: [&Env; 1] = [&BARE];
 
@@ -77,15 +80,23 @@ impl Env {
         }
     }
 
-    /// Whether this process is what the environment is meant to be.
+    /// Whether this process can be what the environment is meant to be.
     pub(crate) fn check(&self) -> Result<(), String> {
         let report = thiscpu::report().map_err(|error| error.to_string())?;
-        let differs = |what: String| Err(format!("{what} ({:?})", report.obstacles));
-        match (self.tier, self.registrar) {
-            (Some(tier), _) if tier != report.tier => differs(format!("runs on {}", report.tier)),
-            (_, Some(registrar)) if registrar != report.registrar => {
-                differs(format!("{:?} registers threads", report.registrar))
-            }
+        if self.registrar.is_some_and(|registrar| registrar != report.registrar) {
+            return Err(format!(
+                "{:?} registers threads: {:?}",
+                report.registrar, report.obstacles
+            ));
+        }
+        self.check_tier()
+    }
+
+    /// Whether this process runs on the tier that it is meant to run on.
+    pub(crate) fn check_tier(&self) -> Result<(), String> {
+        let tier = thiscpu::tier().map_err(|error| error.to_string())?;
+        match self.tier {
+            Some(meant) if meant != tier => Err(format!("runs on {tier}")),
             _ => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-pub(crate) use self::env::{ALL, BARE, DENIED, Env, SECTIONS};
+pub(crate) use self::env::{ALL, ATOMIC_ALONE, BARE, DENIED, Env, OWN_ALONE, PLAIN, SECTIONS};
 
 /// A function that panics if a promise is broken, and where it runs.
 #[derive(Clone, Copy)]

@@ -2,21 +2,24 @@
 
 use std::sync::OnceLock;
 
-/// The CPUs that this process may run on.
+/// The CPUs that this process could run on when it was first asked.
 pub(crate) fn cpus() -> &'static [usize] {
     static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
-    CPUS.get_or_init(|| {
-        // SAFETY: a zeroed set is a valid, empty one, and is valid for writes of its size.
-        let set = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
-            set
-        };
-        (0..libc::CPU_SETSIZE as usize)
-            // SAFETY: the number is below the set's size.
-            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-            .collect()
-    })
+    CPUS.get_or_init(allowed)
+}
+
+/// The CPUs that the calling thread may run on.
+pub(crate) fn allowed() -> Vec<usize> {
+    // SAFETY: a zeroed set is a valid, empty one, and is valid for writes of its size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        set
+    };
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: the number is below the set's size.
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
 }
 
 /// For scenarios that mean nothing on one CPU.

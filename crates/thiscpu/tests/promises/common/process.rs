@@ -34,7 +34,7 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
         _ => {
             eprintln!("seed {:#x}", random::SEED);
             (scenario.run)();
-            env.check()
+            env.check_tier()
         }
     };
     Some(match result {

@@ -1,0 +1,144 @@
+//! Adds from destructors of a thread that exits, after its registration was taken back too.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use thiscpu::{Counter, Counters, PerCpu};
+
+use crate::common::threads::{Leaving, spread, together};
+use crate::common::{ALL, DENIED, Scenario};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("exits::add_from_destructors", &ALL, add_from_destructors),
+    Scenario::new("exits::add_from_destructors_in_a_sandbox", &DENIED, add_from_destructors),
+    Scenario::new("exits::first_add_of_a_thread", &ALL, first_add_of_a_thread),
+    Scenario::new("exits::while_others_sum", &ALL, while_others_sum),
+];
+
+static COUNTER: Counter = Counter::new();
+static COUNTERS: Counters<2> = Counters::new();
+static ADDED: AtomicI64 = AtomicI64::new(0);
+
+fn add(n: i64) {
+    COUNTER.add(n);
+    COUNTERS.add(1, n);
+    ADDED.fetch_add(n, SeqCst);
+}
+
+fn assert_all_is_there() {
+    assert_eq!(COUNTER.sum(), ADDED.load(SeqCst));
+    assert_eq!(COUNTERS.snapshot(), [0, ADDED.load(SeqCst)]);
+}
+
+/// Adds when its thread's variables are dropped.
+struct AddsAtExit(Cell<i64>);
+
+impl Drop for AddsAtExit {
+    fn drop(&mut self) {
+        (0..50).for_each(|_| add(self.0.get()));
+    }
+}
+
+thread_local! {
+    static EARLY: AddsAtExit = const { AddsAtExit(Cell::new(1)) };
+    static LATE: RefCell<Option<AddsAtExit>> = const { RefCell::new(None) };
+}
+
+/// The destructors of a key run in rounds for as long as they set their key again; the last one
+/// that POSIX promises is the fourth. The library's own comes among them.
+const ROUNDS: u64 = 4;
+static ROUNDS_RUN: AtomicU64 = AtomicU64::new(0);
+/// The key plus one, of which the destructor below is.
+static KEY: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn add_each_round(round: *mut c_void) {
+    (0..50).for_each(|_| add(3));
+    ROUNDS_RUN.fetch_add(1, SeqCst);
+    if (round as u64) < ROUNDS {
+        arm(round as u64 + 1);
+    }
+}
+
+fn arm(round: u64) {
+    let key = (KEY.load(SeqCst) - 1) as libc::pthread_key_t;
+    // SAFETY: the key exists for the life of the process; the value is only a number.
+    let result = unsafe { libc::pthread_setspecific(key, round as *const c_void) };
+    assert_eq!(result, 0);
+}
+
+fn make_key() {
+    let mut key = 0;
+    // SAFETY: `key` is valid for the write; the destructor takes any value.
+    let result = unsafe { libc::pthread_key_create(&mut key, Some(add_each_round)) };
+    assert_eq!(result, 0);
+    KEY.store(key as usize + 1, SeqCst);
+}
+
+const THREADS: usize = 100;
+
+fn add_from_destructors() {
+    make_key();
+    for _ in 0..THREADS / 5 {
+        let work = |thread: usize| {
+            EARLY.with(|early| early.0.set(2));
+            if thread.is_multiple_of(2) {
+                arm(1);
+            }
+            add(1);
+            // Made after the library's own, hence dropped in another order.
+            LATE.set(Some(AddsAtExit(Cell::new(5))));
+            if !thread.is_multiple_of(2) {
+                arm(1);
+            }
+        };
+        together(5, work, || {});
+    }
+    assert_all_is_there();
+    assert_eq!(ROUNDS_RUN.load(SeqCst), THREADS as u64 * ROUNDS);
+}
+
+/// A thread may use the library for the first time in its last destructor.
+fn first_add_of_a_thread() {
+    make_key();
+    let words = PerCpu::<u64>::new();
+    for round in 1..=ROUNDS {
+        for _ in 0..10 {
+            together(3, |_| arm(round), || {});
+        }
+    }
+    assert_all_is_there();
+    words.add(1);
+    assert_eq!(words.lanes().sum::<u64>(), 1);
+}
+
+/// One of a pair of adds is made by a thread that lives, the other by one that exits.
+fn while_others_sum() {
+    spread(&COUNTER);
+    thread_local! {
+        static TAKES_AWAY: RefCell<Option<TakesAway>> = const { RefCell::new(None) };
+    }
+    struct TakesAway;
+    impl Drop for TakesAway {
+        fn drop(&mut self) {
+            COUNTER.add(-1);
+        }
+    }
+    let running = AtomicUsize::new(1);
+    let work = |thread: usize| {
+        if thread == 0 {
+            let _leaving = Leaving(&running);
+            for _ in 0..150 {
+                COUNTER.add(1);
+                std::thread::spawn(|| TAKES_AWAY.set(Some(TakesAway))).join().expect("no panic");
+            }
+        }
+        while running.load(SeqCst) > 0 {
+            let sum = COUNTER.sum();
+            assert!(sum == 0 || sum == 1, "{sum}");
+            std::thread::yield_now();
+        }
+    };
+    together(2, work, || {});
+    assert_eq!(COUNTER.sum(), 0);
+}

@@ -1,0 +1,198 @@
+//! A child of fork counts on, and its sums are right, whatever the threads that it lacks were in
+//! the middle of.
+
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use thiscpu::{Counter, Counters, PerCpu};
+
+use crate::common::random::Random;
+use crate::common::threads::{spread, together};
+use crate::common::token::{MIXED, pass};
+use crate::common::{ALL, DENIED, Scenario, fork};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("forks::count_on", &ALL, count_on),
+    Scenario::new("forks::count_on_in_a_sandbox", &DENIED, count_on),
+    Scenario::new("forks::keep_the_token", &ALL, keep_the_token),
+    Scenario::new("forks::grandchildren", &ALL, grandchildren),
+    Scenario::new("forks::before_the_first_use", &ALL, before_the_first_use),
+];
+
+static COUNTER: Counter = Counter::new();
+static NARROW: Counter = Counter::with_batch(2);
+static COUNTERS: Counters<2> = Counters::new();
+
+/// What holds of a counter that only the calling thread changes.
+fn assert_counts_on(counter: &Counter) {
+    let before = counter.sum();
+    assert_eq!(counter.sum(), before);
+    for n in [1, 5, 32_768, -32_768, 60] {
+        counter.add(n);
+        counter.add(-n);
+        let bounds = counter.bounds();
+        assert!(bounds.low <= before && before <= bounds.high, "{before}: {bounds:?}");
+    }
+    (0..700).for_each(|_| counter.inc());
+    assert_eq!(counter.sum(), before + 700);
+    let bounds = counter.bounds();
+    assert!(bounds.low <= before + 700 && before + 700 <= bounds.high, "{before}: {bounds:?}");
+    assert_eq!(counter.compare(before + 700).ordering, Ordering::Equal);
+    assert_eq!(counter.take(), before + 700);
+    counter.set(before);
+    assert_eq!(counter.sum(), before);
+}
+
+/// What a child does: alone, then with threads of its own.
+fn live() {
+    for counter in [&COUNTER, &NARROW] {
+        assert_counts_on(counter);
+    }
+    let [first, second] = COUNTERS.snapshot();
+    COUNTERS.add(0, 7);
+    assert_eq!(COUNTERS.snapshot(), [first + 7, second]);
+    let (before, narrow) = (COUNTER.sum(), NARROW.sum());
+    let words = PerCpu::<u64>::new();
+    together(
+        2,
+        |_| {
+            for _ in 0..2000 {
+                COUNTER.inc();
+                NARROW.add(3);
+                words.add(1);
+            }
+        },
+        || {
+            (0..10).for_each(|_| assert!(COUNTER.sum() >= before));
+        },
+    );
+    assert_eq!(COUNTER.sum(), before + 4000);
+    assert_eq!(NARROW.sum(), narrow + 12_000);
+    assert_eq!(words.lanes().sum::<u64>(), 4000);
+}
+
+/// Runs `parent` on this thread while others add, sum, publish, compare, set and allocate.
+fn amid_everything(parent: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    let until_over = |mut work: Box<dyn FnMut()>| {
+        while !over.load(SeqCst) {
+            work();
+        }
+    };
+    let works: [fn() -> Box<dyn FnMut()>; 4] = [
+        || {
+            let mut random = Random::new(1);
+            Box::new(move || {
+                (0..100).for_each(|_| COUNTER.add(random.below(50) as i64));
+                (0..100).for_each(|_| NARROW.add(random.below(500) as i64));
+                COUNTERS.add(0, 1);
+            })
+        },
+        || {
+            Box::new(|| {
+                COUNTER.sum();
+                NARROW.sum();
+                COUNTERS.snapshot();
+            })
+        },
+        || {
+            Box::new(|| {
+                COUNTER.compare(COUNTER.read());
+                NARROW.set(0);
+                spread(&COUNTER);
+            })
+        },
+        || {
+            thiscpu::probe::leave_lanes();
+            Box::new(|| {
+                drop(PerCpu::<u32>::new());
+                let counter = Counter::new();
+                spread(&counter);
+                COUNTER.inc();
+                COUNTERS.add(1, 1);
+            })
+        },
+    ];
+    let parent = || {
+        // The others end even if this panics.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(parent));
+        over.store(true, SeqCst);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    };
+    together(4, |thread| until_over(works[thread]()), parent);
+}
+
+const FORKS: usize = 60;
+
+fn count_on() {
+    spread(&COUNTER);
+    spread(&NARROW);
+    amid_everything(|| {
+        let mut random = Random::new(9);
+        for number in 0..FORKS {
+            (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
+            fork::run(live).unwrap_or_else(|error| panic!("child {number}: {error}"));
+        }
+    });
+    // And the parent, which forked in the middle of all that.
+    live();
+}
+
+/// The true value is 0 or 1 at any instant, that of the fork included.
+fn keep_the_token() {
+    static TOKEN: Counter = Counter::with_batch(2);
+    spread(&TOKEN);
+    let sums = AtomicBool::new(true);
+    let fork_often = |token: &crate::common::token::Token| {
+        let mut forks = 0;
+        while forks < FORKS || token.passes() < 200 {
+            let child = || {
+                let sum = TOKEN.sum();
+                assert!(sum == 0 || sum == 1, "{sum}");
+                assert_eq!(TOKEN.sum(), sum);
+                let bounds = TOKEN.bounds();
+                assert!(bounds.low <= sum && sum <= bounds.high, "{sum}: {bounds:?}");
+                assert_counts_on(&TOKEN);
+            };
+            fork::run(child).unwrap_or_else(|error| panic!("child {forks}: {error}"));
+            forks += 1;
+        }
+        sums.store(false, SeqCst);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while sums.load(SeqCst) {
+                let sum = TOKEN.sum();
+                assert!(sum == 0 || sum == 1, "{sum}");
+                std::thread::yield_now();
+            }
+        });
+        pass(&MIXED, |_, sign| TOKEN.add(sign), fork_often);
+    });
+}
+
+/// Each generation forks while threads of its own add and sum.
+fn grandchildren() {
+    fn generation(left: u32) {
+        amid_everything(|| {
+            for _ in 0..3 {
+                fork::run(|| {
+                    live();
+                    if left > 0 {
+                        generation(left - 1);
+                    }
+                })
+                .unwrap_or_else(|error| panic!("{left} generations before the last: {error}"));
+            }
+        });
+        live();
+    }
+    spread(&COUNTER);
+    generation(2);
+}
+
+fn before_the_first_use() {
+    fork::run(live).expect("a child that used the library before its parent");
+    live();
+    fork::run(live).expect("a child that used the library after its parent");
+}

@@ -1,0 +1,134 @@
+//! A sandbox that is closed under way: what worked at the start is denied later.
+
+use std::panic::catch_unwind;
+
+use thiscpu::{Counter, Counters, Tier};
+
+use crate::common::seccomp::{self, Call};
+use crate::common::threads::{Tally, spread, together};
+use crate::common::token::{MIXED, pass};
+use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("sandbox::membarrier_denied_late", &ALL, membarrier_denied_late)
+        .needs(seccomp::possible),
+    Scenario::new("sandbox::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
+    Scenario::new("sandbox::tier_without_fence", &ATOMIC_ALONE, tier_without_fence)
+        .needs(seccomp::possible),
+    Scenario::new("sandbox::rseq_denied_late", &OWN_ALONE, rseq_denied_late)
+        .needs(seccomp::possible),
+];
+
+/// The fence runs on every CPU instead, and sums stay exact, also while threads move.
+fn membarrier_denied_late() {
+    static COUNTER: Counter = Counter::new();
+    spread(&COUNTER);
+    COUNTER.sum();
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    pass(
+        &MIXED,
+        |_, sign| COUNTER.add(sign),
+        |token| {
+            let mut sums = 0;
+            while sums < 800 || token.passes() < 500 {
+                let sum = COUNTER.sum();
+                assert!(sum == 0 || sum == 1, "{sum}");
+                sums += 1;
+            }
+        },
+    );
+    let counters = Counters::<2>::new();
+    let tally = Tally::new(3);
+    let add = |thread: usize| {
+        for round in 0..3000 {
+            pin::pin(thread + round);
+            tally.add(thread, 1, || counters.add(1, 1));
+        }
+    };
+    together(3, add, || {
+        for _ in 0..200 {
+            let (done, [_, sum], begun) = tally.around(|| counters.snapshot());
+            assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
+        }
+    });
+    // The fence came back to where this thread may run.
+    assert_eq!(pin::allowed(), pin::cpus());
+}
+
+/// What panics where there is no fence.
+fn refusal(ask: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let panic = catch_unwind(ask).expect_err("an answer without a fence");
+    *panic.downcast::<String>().expect("a message")
+}
+
+/// Nothing goes on without its fence: whoever needs one is told what is denied and what to do.
+/// Adds need none and go on.
+fn no_fence_at_all() {
+    static A: Counter = Counter::new();
+    static B: Counter = Counter::new();
+    spread(&A);
+    spread(&B);
+    (A.sum(), B.sum());
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a filter");
+    // Each of these panics is looked at below; any other is to be seen.
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.to_string().contains("membarrier has stopped working") {
+            print(panic);
+        }
+    }));
+    // Several at once: those who wait for another's fence are told too.
+    together(
+        4,
+        |thread| {
+            for _ in 0..200 {
+                let message = match thread {
+                    0 => refusal(|| assert_eq!(A.sum(), 0)),
+                    1 => refusal(|| B.set(7)),
+                    2 => refusal(|| drop(A.take())),
+                    _ => refusal(|| assert_eq!(B.sum(), 0)),
+                };
+                for word in ["membarrier", "sched_setaffinity", "THISCPU_TIER=atomic"] {
+                    assert!(message.contains(word), "{message}");
+                }
+            }
+        },
+        || (0..1000).for_each(|_| A.inc()),
+    );
+    A.bounds();
+    A.read();
+}
+
+/// The atomic tier has no use for either.
+fn tier_without_fence() {
+    static COUNTER: Counter = Counter::new();
+    spread(&COUNTER);
+    for call in [Call::Membarrier, Call::SetAffinity] {
+        seccomp::deny(call, libc::EPERM).expect("a filter");
+    }
+    assert_eq!(thiscpu::tier(), Ok(Tier::Atomic));
+    together(4, |_| (0..2000).for_each(|_| COUNTER.inc()), || ());
+    assert_eq!(COUNTER.sum(), 8000);
+    assert_eq!(COUNTER.take(), 8000);
+}
+
+/// New threads get no lane, and lose nothing; those that have one keep it, also in a child.
+fn rseq_denied_late() {
+    static COUNTER: Counter = Counter::new();
+    spread(&COUNTER);
+    let add = |_| (0..20_000).for_each(|_| COUNTER.inc());
+    together(2, add, || {
+        seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter");
+        (0..20_000).for_each(|_| COUNTER.inc());
+    });
+    together(4, add, || {
+        (0..100).for_each(|_| assert!(COUNTER.sum() >= 60_000));
+    });
+    assert_eq!(COUNTER.sum(), 140_000);
+    fork::run(|| {
+        together(2, add, || {});
+        assert_eq!(COUNTER.sum(), 180_000);
+    })
+    .expect("a child that lost nothing");
+}
