@@ -79,7 +79,6 @@ fn lead(leader: Guard<'static>) {
     let number = BEGUN.load(Relaxed) + 1;
     BEGUN.store(number, Release);
     memory_fence(SeqCst);
-    let _end = WakeFollowers;
     run();
     DONE.store(number, Release);
 }
@@ -95,25 +94,14 @@ impl Drop for SteppingDown {
     }
 }
 
-/// Wakes the followers when dropped, also by a panic: they then lead, and hear the reason.
-struct WakeFollowers;
-
-impl Drop for WakeFollowers {
-    fn drop(&mut self) {
-        ENDED.fetch_add(1, Release);
-        futex_wake_all(&ENDED);
-    }
-}
-
-fn wait_for_leader(ended: u32) {
+fn wait_for_leader(seen: u32) {
     for _ in 0..200 {
         if TURNS.load(Relaxed) != seen {
             return;
         }
         core::hint::spin_loop();
     }
-    // The leader may have been killed by a fork (this process then has no leader): whoever sleeps
-    // here was running when the fork happened, so it is not in the child.
+    // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
     futex_wait(&TURNS, seen);
 }
 
