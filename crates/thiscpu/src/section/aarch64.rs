@@ -7,10 +7,7 @@
 //! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
 
 use core::arch::asm;
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::{Acquire, Relaxed},
-};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Outcome;
 use crate::lanes::table::TABLE;
@@ -48,9 +45,8 @@ macro_rules! section {
             $aborted,
             ".popsection",
             "33:",
-            // Acquire: pairs with the Release in `publish`; the index is there.
-            area = inout(reg) OFFSETS.area.load(Acquire) => _,
-            index = in(reg) OFFSETS.index.load(Relaxed),
+            area = inout(reg) OFFSETS.area() => _,
+            index = in(reg) OFFSETS.index(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
             s = out(reg) _,

@@ -1,10 +1,11 @@
 //! The sections in x86-64 assembly. What each does, and why, is in the module above.
 //!
 //! A section's registers: `{a}` is scratch and ends up as the lane's address; `{area}` and
-//! `{index}` are offsets from the thread pointer (fs); `{table}` is the lane table.
+//! `{index}` are offsets from the thread pointer (fs), 0 before start-up; `{table}` is the lane
+//! table.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::AtomicUsize;
 
 use super::Outcome;
 use crate::lanes::table::TABLE;
@@ -14,7 +15,7 @@ use crate::sys::rseq::OFFSETS;
 /// (the body's first instruction jumps on its flags), and the abort handler, which lies away from
 /// the code that runs.
 macro_rules! section {
-    ([$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
+    ([$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -25,6 +26,8 @@ macro_rules! section {
             ".pushsection __rseq_cs_ptr_array, \"aw\"",
             ".quad 30b",
             ".popsection",
+            "test {area}, {area}",
+            $unready,
             "lea {a}, [rip + 30b]",
             "mov qword ptr fs:[{area} + 8], {a}",
             "31:",
@@ -41,8 +44,8 @@ macro_rules! section {
             $aborted,
             ".popsection",
             "33:",
-            area = in(reg) OFFSETS.area.load(Relaxed),
-            index = in(reg) OFFSETS.index.load(Relaxed),
+            area = in(reg) OFFSETS.area(),
+            index = in(reg) OFFSETS.index(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
             $($operands)*
@@ -64,6 +67,7 @@ macro_rules! item_section {
                 "jz 33f",
                 $($body)*
             ]
+            unready: "mov {outcome:e}, 1\n jz 33f",
             aborted: "mov {outcome:e}, 5\n jmp 33f",
             item = in(reg) $item,
             outcome = out(reg) $outcome,
@@ -83,6 +87,7 @@ macro_rules! plain_section {
                 "jz {no_lane}",
                 $($body)*
             ]
+            unready: "jz {no_lane}",
             aborted: "jmp {aborted}",
             item = in(reg) $item,
             no_lane = label { return Outcome::NoLane; },
@@ -112,6 +117,7 @@ macro_rules! add_windowed {
                 "jnz {window}",
                 "mov qword ptr [{a}], {count}",
             ]
+            unready: "jz {no_lane}",
             aborted: "jmp {aborted}",
             gate = in(reg) $gate.as_ptr(),
             n = in(reg) $n,
@@ -327,6 +333,7 @@ pub(crate) unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome
                 "jnz {outside}",
                 "mov qword ptr [{a} + {bank} + 10], rcx",
             ]
+            unready: "jz {no_lane}",
             aborted: "jmp {aborted}",
             bank = in(reg) bank,
             entry = in(reg) entry,
@@ -410,6 +417,7 @@ pub(crate) unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU
                 "jnz 35b",
                 "/* {table} */",
             ]
+            unready: "jz {aborted}",
             aborted: "jmp {aborted}",
             turns = inout(reg) turns => _,
             turns_left = in(reg) turns_left.as_ptr(),

@@ -33,6 +33,11 @@ pub(crate) fn register() -> Result<(), i32> {
     membarrier(CMD_PRIVATE_EXPEDITED_RSEQ)
 }
 
+/// The bare call: a barrier on each CPU that runs this process, and a fence. Takes no lock.
+pub(crate) fn barrier() -> Result<(), i32> {
+    membarrier(CMD_PRIVATE_EXPEDITED_RSEQ)
+}
+
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);

@@ -13,10 +13,11 @@ use core::arch::{asm, global_asm};
 use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicIsize, AtomicU32, AtomicUsize,
-    Ordering::{Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
+    compiler_fence,
 };
 
-use super::errno;
+use super::{errno, fence};
 
 /// What stands before each abort handler; glibc registers with the same number.
 #[cfg(target_arch = "x86_64")]
@@ -35,8 +36,8 @@ const MM_CID_END: u32 = 28;
 
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 
-// Our own area, and behind it the state of the thread and an index that never has a lane. `cpu_id`
-// begins as -1, "not registered", as the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
+// Our own area, and behind it the state of the thread. `cpu_id` begins as -1, "not registered", as
+// the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
 // of this library can be linked into one program.
 global_asm!(
     ".weak __rseq_offset",
@@ -50,8 +51,7 @@ global_asm!(
     "__thiscpu_0_1_area:",
     ".long 0, -1",
     ".quad 0, 0, 0",
-    ".long 0, -1",
-    ".quad 0, 0, 0",
+    ".quad 0, 0, 0, 0",
     ".popsection",
 );
 
@@ -63,36 +63,34 @@ unsafe extern "C" {
 }
 
 /// The area's offset from the thread pointer, the same in every thread, and the offset of the field
-/// that holds the lane index. Before start-up the one is that of our own, unregistered area and the
-/// other that of a word that reads -1, so that a section which runs too early, or sees only one of
-/// the two change, is refused.
+/// that holds the lane index. Both are 0 until they are published, and sections check: a linker
+/// could fill in those of our own, unregistered area, but not every one can in a shared object.
 #[derive(Debug)]
-#[repr(C)]
 pub(crate) struct Offsets {
-    pub(crate) area: AtomicIsize,
-    pub(crate) index: AtomicIsize,
+    area: AtomicIsize,
+    index: AtomicIsize,
 }
 
-// x86-64 lets the linker fill in the offset; elsewhere it is 0 until start-up, and sections check.
-#[cfg(target_arch = "x86_64")]
-global_asm!(
-    ".pushsection .data.__thiscpu_0_1_offsets, \"aw\", @progbits",
-    ".balign 16",
-    ".hidden __thiscpu_0_1_offsets",
-    ".globl __thiscpu_0_1_offsets",
-    "__thiscpu_0_1_offsets:",
-    ".quad __thiscpu_0_1_area@tpoff",
-    ".quad __thiscpu_0_1_area@tpoff + 36",
-    ".popsection",
-);
-#[cfg(target_arch = "x86_64")]
-unsafe extern "C" {
-    #[link_name = "__thiscpu_0_1_offsets"]
-    pub(crate) safe static OFFSETS: Offsets;
-}
-#[cfg(target_arch = "aarch64")]
 pub(crate) static OFFSETS: Offsets =
     Offsets { area: AtomicIsize::new(0), index: AtomicIsize::new(0) };
+
+impl Offsets {
+    /// The offset of the area, or 0.
+    #[inline(always)]
+    pub(crate) fn area(&self) -> isize {
+        let area = self.area.load(Relaxed);
+        // The index is loaded after this, by the compiler's leave; that the processor does so too
+        // is the business of `publish`.
+        compiler_fence(Acquire);
+        area
+    }
+
+    /// The offset of the field with the index. Meaningful if `area`, asked before, was not 0.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> isize {
+        self.index.load(Relaxed)
+    }
+}
 
 /// The thread pointer.
 fn thread_pointer() -> usize {
@@ -168,10 +166,14 @@ impl Found {
     /// Lets sections in, indexed by `mm_cid` or by `cpu_id`.
     pub(crate) fn publish(&self, by_mm_cid: bool) {
         let field = if by_mm_cid { MM_CID } else { CPU_ID };
-        // Release: pairs with the Acquire load of the area in AArch64's sections, where it begins as
-        // 0; a section that sees the area sees the index. On x86-64 either alone is refused.
         OFFSETS.index.store(self.area + field as isize, Relaxed);
-        OFFSETS.area.store(self.area, Release);
+        // Between the two each CPU passes a barrier, so that no section can load the new area and
+        // yet the old index; they need no barrier of their own. If the barrier cannot be had
+        // there is no fence either, and the offsets stay 0.
+        if fence::barrier().is_ok() {
+            // Release: for the compiler, and for what start-up did before.
+            OFFSETS.area.store(self.area, Release);
+        }
     }
 }
 
@@ -239,9 +241,13 @@ pub(crate) fn is_done() -> bool {
     state().load(Relaxed) == DONE
 }
 
-/// Whether this thread's area, if `OFFSETS` is published, is registered.
+/// Whether `OFFSETS` are published and this thread's area is registered.
 pub(crate) fn is_registered() -> bool {
-    let area = thread_pointer().wrapping_add_signed(OFFSETS.area.load(Relaxed));
+    let offset = OFFSETS.area();
+    if offset == 0 {
+        return false;
+    }
+    let area = thread_pointer().wrapping_add_signed(offset);
     // SAFETY: the offset is that of an rseq area in this thread's static TLS. The kernel writes the
     // field only while this thread is not running, so an atomic load by this thread sees it whole.
     unsafe { (*((area + CPU_ID) as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
@@ -249,14 +255,14 @@ pub(crate) fn is_registered() -> bool {
 
 /// This thread's lane index, as its area shows it. The area is registered.
 pub(crate) fn index() -> usize {
-    let field = thread_pointer().wrapping_add_signed(OFFSETS.index.load(Relaxed));
+    let field = thread_pointer().wrapping_add_signed(OFFSETS.index());
     // SAFETY: as in `is_registered`.
     unsafe { (*(field as *const AtomicU32)).load(Relaxed) as usize }
 }
 
 /// Registers this thread if the areas in use are ours. Whether it is registered now.
 pub(crate) fn register_if_ours() -> bool {
-    OFFSETS.area.load(Relaxed) == own_offset() && register_this_thread().is_ok()
+    OFFSETS.area() == own_offset() && register_this_thread().is_ok()
 }
 
 /// Registers our own area for this thread, unless it was given up before.
