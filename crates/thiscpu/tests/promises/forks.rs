@@ -71,6 +71,9 @@ fn live() {
     assert_eq!(words.lanes().sum::<u64>(), 4000);
 }
 
+/// Makes, on the thread that will repeat it, something to do.
+type Work = fn() -> Box<dyn FnMut()>;
+
 /// Runs `parent` on this thread while others add, sum, publish, compare, set and allocate.
 fn amid_everything(parent: impl FnOnce()) {
     let over = AtomicBool::new(false);
@@ -79,7 +82,7 @@ fn amid_everything(parent: impl FnOnce()) {
             work();
         }
     };
-    let works: [fn() -> Box<dyn FnMut()>; 4] = [
+    let works: [Work; 4] = [
         || {
             let mut random = Random::new(1);
             Box::new(move || {

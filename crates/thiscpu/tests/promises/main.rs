@@ -10,9 +10,15 @@ mod first_use;
 mod forks;
 mod instants;
 mod limits;
+mod memory;
+mod pairs;
+mod plugin;
 mod sandbox;
 mod signals;
+mod stacks;
 mod steps;
+mod tiers;
+mod words;
 
 use std::process::ExitCode;
 
@@ -20,14 +26,20 @@ fn main() -> ExitCode {
     let files = [
         bounds::SCENARIOS,
         counts::SCENARIOS,
-        sandbox::SCENARIOS,
-        forks::SCENARIOS,
         exits::SCENARIOS,
         first_use::SCENARIOS,
+        forks::SCENARIOS,
         instants::SCENARIOS,
         limits::SCENARIOS,
+        memory::SCENARIOS,
+        pairs::SCENARIOS,
+        plugin::SCENARIOS,
+        sandbox::SCENARIOS,
         signals::SCENARIOS,
+        stacks::SCENARIOS,
         steps::SCENARIOS,
+        tiers::SCENARIOS,
+        words::SCENARIOS,
     ];
     common::run(&files.concat())
 }

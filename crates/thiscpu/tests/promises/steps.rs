@@ -157,8 +157,15 @@ fn assert_value(steps: u64, asked: (i64, i64), what: &str) {
     assert!(bounds.low <= VALUE && VALUE <= bounds.high, "after {what}: {bounds:?}");
 }
 
+/// Makes the counter tight: a comparison that needs its exact value.
+fn gather() {
+    assert!(COUNTER.compare(VALUE).ordering.is_ge());
+}
+
+type Question = fn() -> (i64, i64);
+
 /// The questions, each with the limits that its answer gives.
-const QUESTIONS: [(&str, fn() -> (i64, i64)); 4] = [
+const QUESTIONS: [(&str, Question); 4] = [
     ("sum", || {
         let sum = COUNTER.sum();
         (sum, sum)
@@ -182,7 +189,7 @@ const QUESTIONS: [(&str, fn() -> (i64, i64)); 4] = [
 fn ask_while_comparing() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
-        let compare = |_| drop(COUNTER.compare(VALUE));
+        let compare = |_| gather();
         at_each_step(|| spread(&COUNTER), ask, compare, |s, _, asked| assert_value(s, asked, what));
     }
 }
@@ -202,7 +209,7 @@ fn ask_while_setting() {
 fn add_while_comparing() {
     COUNTER.set(VALUE);
     let add = || COUNTER.add(1);
-    let compare = |_| drop(COUNTER.compare(VALUE));
+    let compare = |_| gather();
     at_each_step(
         || spread(&COUNTER),
         add,
@@ -228,11 +235,14 @@ fn set_while_adding() {
     });
 }
 
+/// Does something, and returns what it adds.
+type Op = fn() -> i64;
+
 /// What the handler adds is there at once and stays.
 fn add_from_a_handler() {
     const ADDED: i64 = 3;
     ADDS.store(ADDED as u64, SeqCst);
-    let ops: [(&str, fn() -> i64); 5] = [
+    let ops: [(&str, Op); 5] = [
         ("add", || {
             COUNTER.add(1);
             1

@@ -9,6 +9,8 @@ mod process;
 
 pub(crate) mod fork;
 pub(crate) mod futex;
+pub(crate) mod limits;
+pub(crate) mod namespace;
 pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod seccomp;

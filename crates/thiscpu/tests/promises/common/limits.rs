@@ -1,0 +1,96 @@
+//! What a process may have, and what it has.
+
+use std::io;
+
+/// A field of `/proc/self/status`, in bytes.
+pub(crate) fn memory(field: &str) -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("such a field");
+    let kib = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB");
+    kib.trim().parse::<i64>().expect("a number of KiB") * 1024
+}
+
+fn limit(what: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit> {
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both limits are valid for the calls.
+    unsafe {
+        if libc::getrlimit(what, &mut before) == 0 {
+            let new = libc::rlimit { rlim_cur: soft.min(before.rlim_max), ..before };
+            if libc::setrlimit(what, &new) == 0 {
+                return Ok(before);
+            }
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Lifts the limit on address space when dropped.
+pub(crate) struct Limited(u64);
+
+/// Leaves hardly any address space beyond what the process has now.
+pub(crate) fn limit_address_space() -> Limited {
+    let room = 300 * 1024;
+    let before = limit(libc::RLIMIT_AS, memory("VmSize") as u64 + room).expect("a limit");
+    Limited(before.rlim_cur)
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        limit(libc::RLIMIT_AS, self.0).expect("the limit from before");
+    }
+}
+
+/// For scenarios that lock all memory; tried in a process of its own.
+pub(crate) fn can_lock_all() -> Result<(), String> {
+    lock_all().map_err(|error| format!("needs to lock memory: {error}"))
+}
+
+/// Locks all memory that there is and that will be.
+pub(crate) fn lock_all() -> io::Result<()> {
+    limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY)?;
+    // SAFETY: mlockall changes no memory.
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What a thread's stack takes, as the standard library makes it, with room for its guard.
+pub(crate) fn thread_stack_bytes() -> i64 {
+    let stack = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok());
+    stack.unwrap_or(2 << 20) + (64 << 10)
+}
+
+/// For scenarios that mean nothing where the kernel makes no huge pages unasked.
+pub(crate) fn huge_pages() -> Result<(), String> {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    match enabled {
+        Ok(setting) if setting.contains("[always]") => Ok(()),
+        Ok(setting) => Err(format!("needs transparent huge pages for all: {}", setting.trim())),
+        Err(error) => Err(format!("needs transparent huge pages: {error}")),
+    }
+}
+
+/// How much is mapped that never becomes huge pages, in bytes.
+pub(crate) fn mappings_without_huge_pages() -> i64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
+    let (mut size, mut sum) = (0, 0);
+    for line in maps.lines() {
+        if let Some(kib) = line.strip_prefix("Size:") {
+            size = kib.trim_end_matches(" kB").trim().parse::<i64>().expect("a number of KiB");
+        } else if line.strip_prefix("VmFlags:").is_some_and(|flags| flags.contains(" nh")) {
+            sum += size * 1024;
+        }
+    }
+    sum
+}
+
+/// How many mappings the process has that are of no file and have no name.
+pub(crate) fn anonymous_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+    let anonymous = |line: &&str| {
+        let mut fields = line.split_whitespace();
+        fields.nth(4) == Some("0") && fields.next().is_none()
+    };
+    maps.lines().filter(anonymous).count()
+}

@@ -1,0 +1,174 @@
+//! Memory: none to be had, huge pages, all of it locked, and given back.
+
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use thiscpu::{Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
+
+use crate::common::threads::{spread, together};
+use crate::common::{ALL, Scenario, limits};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("memory::no_address_space", &ALL, no_address_space),
+    Scenario::new("memory::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("memory::huge_pages", &ALL, huge_pages).needs(limits::huge_pages),
+    Scenario::new("memory::huge_pages_declined", &ALL, huge_pages_declined),
+    Scenario::new("memory::is_used_again", &ALL, is_used_again),
+    Scenario::new("memory::many_counters", &ALL, many_counters),
+];
+
+static COUNTER: Counter = Counter::new();
+static COUNTERS: Counters<2> = Counters::new();
+
+/// Constructors say what was asked and what to do; counters stay on their one word and exact.
+fn no_address_space() {
+    let limited = AtomicBool::new(false);
+    let add = |_| {
+        // The threads have their own stacks before the limit comes.
+        while !limited.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        for _ in 0..3000 {
+            COUNTER.inc();
+            COUNTERS.add(1, 1);
+        }
+    };
+    let check = || {
+        let limit = limits::limit_address_space();
+        let error = PerCpu::<u64>::try_new().map(drop).expect_err("no room");
+        let Error::NoAddressSpace { bytes, lanes, errno } = &error else { panic!("{error:?}") };
+        assert!(*bytes > *lanes && *lanes > 0 && *errno == libc::ENOMEM, "{error:?}");
+        let text = error.to_string();
+        for word in [&bytes.to_string()[..], "address space", "ulimit -v"] {
+            assert!(text.contains(word), "{word:?} is not in {text:?}");
+        }
+        assert_eq!(PerCpuPair::<u64>::try_new().map(drop), Err(error.clone()));
+        assert_eq!(PerCpuStack::try_new().map(drop), Err(error));
+        let panic = catch_unwind(PerCpu::<u64>::new).expect_err("no room");
+        assert!(panic.downcast::<String>().expect("a message").contains(&text));
+        limited.store(true, SeqCst);
+        for _ in 0..3000 {
+            COUNTER.inc();
+            COUNTERS.add(0, 1);
+            assert!(COUNTER.compare(-1).ordering.is_gt());
+        }
+        limit
+    };
+    let mut limit = None;
+    together(2, add, || limit = Some(check()));
+    assert_eq!(COUNTER.sum(), 9000);
+    assert_eq!(COUNTERS.snapshot(), [3000, 6000]);
+    // With room again it goes on as if nothing had been.
+    drop(limit);
+    PerCpu::<u64>::try_new().expect("there is room");
+    spread(&COUNTER);
+    together(2, |_| (0..3000).for_each(|_| COUNTER.inc()), || {});
+    assert_eq!(COUNTER.sum(), 15_000);
+}
+
+/// Takes lanes on all CPUs, counts, and says by how many bytes the process has grown.
+fn growth_by_use() -> i64 {
+    let before = limits::memory("VmRSS");
+    let counters: Vec<Counter> = (0..50).map(|_| Counter::new()).collect();
+    let words = PerCpu::<u64>::new();
+    counters.iter().for_each(spread);
+    let add = |_| {
+        for counter in &counters {
+            (0..200).for_each(|_| counter.inc());
+            words.add(1);
+        }
+    };
+    // One thread after another, so that stacks are used again and are not what is measured.
+    for thread in 0..8 {
+        std::thread::scope(|scope| drop(scope.spawn(|| add(thread)).join()));
+    }
+    for counter in &counters {
+        assert_eq!(counter.sum(), 1600);
+    }
+    assert_eq!(words.lanes().sum::<u64>(), 400);
+    limits::memory("VmRSS") - before
+}
+
+const MIB: i64 = 1 << 20;
+
+/// Locking all memory, present and future, does not fill what is only reserved.
+fn all_locked() {
+    limits::lock_all().expect("what was tried before");
+    // The stack of a thread is locked too, and is not the library's.
+    let stack = limits::thread_stack_bytes();
+    let growth = growth_by_use();
+    assert!(growth < 4 * MIB + stack, "grew by {growth} bytes, {stack} of them a stack");
+}
+
+/// Lanes stay made of small pages: only what is used is there.
+fn huge_pages() {
+    let growth = growth_by_use();
+    assert!(growth < 4 * MIB, "grew by {growth} bytes");
+}
+
+/// The same where huge pages have to be asked for: somebody could, but lanes say no.
+fn huge_pages_declined() {
+    let before = limits::mappings_without_huge_pages();
+    growth_by_use();
+    let lanes = thiscpu::report().expect("a tier").lanes_in_use as i64;
+    let declined = limits::mappings_without_huge_pages() - before;
+    assert!(declined >= (lanes + 1) * 256 * 1024, "only {declined} bytes decline huge pages");
+}
+
+/// Counters and words that are dropped give their memory back, and what comes after starts at 0.
+fn is_used_again() {
+    const ROUNDS: u64 = 100_000;
+    let words = |n: u64| {
+        let (word, byte, pair) =
+            (PerCpu::<u64>::new(), PerCpu::<u8>::new(), PerCpuPair::<u64>::new());
+        assert!(word.lanes().all(|value| value == 0), "round {n}: {word:?}");
+        assert!(byte.lanes().all(|value| value == 0), "round {n}: {byte:?}");
+        assert!(pair.lanes().all(|value| value == (0, 0)), "round {n}: {pair:?}");
+        word.add(!0 - n);
+        byte.add(77);
+        assert_eq!(pair.cmpxchg_double((0, 0), (n, !n)), Ok(()));
+    };
+    let counters = |n: u64| {
+        let counter = Counter::with_batch(2);
+        spread(&counter);
+        let counters = Counters::<3>::new();
+        (0..5).for_each(|_| counters.add(2, n as i64));
+        counter.add(40_000);
+        assert_eq!(counter.sum(), 40_000, "round {n}");
+        assert_eq!(counters.snapshot(), [0, 0, 5 * n as i64]);
+    };
+    words(1);
+    counters(1);
+    let before = limits::memory("VmSize");
+    together(
+        2,
+        |_| {
+            (0..ROUNDS).for_each(words);
+            (0..ROUNDS / 50).for_each(counters);
+        },
+        || {},
+    );
+    let growth = limits::memory("VmSize") - before;
+    // Two threads' stacks and arenas are not the library's; a leak would be a hundred times that.
+    assert!(growth < 200 * MIB, "grew by {growth} bytes of address space");
+    let mappings = limits::anonymous_mappings();
+    assert!(mappings < 30, "{mappings} mappings");
+}
+
+/// Each has its own memory, also beyond one region.
+fn many_counters() {
+    const COUNT: i64 = 12_000;
+    let counters: Vec<Counter> = (0..COUNT).map(|_| Counter::new()).collect();
+    together(
+        2,
+        |_| {
+            for (number, counter) in counters.iter().enumerate() {
+                (0..40).for_each(|_| counter.add(number as i64));
+            }
+        },
+        || {},
+    );
+    for (number, counter) in (0..).zip(&counters) {
+        assert_eq!(counter.sum(), 80 * number);
+    }
+}

@@ -1,0 +1,132 @@
+//! `PerCpuPair`: both words change together or not at all.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use thiscpu::{HalfWord, PerCpuPair};
+
+use crate::common::threads::together;
+use crate::common::{ALL, DENIED, Scenario, pin, signal};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("pairs::stay_together", &ALL, stay_together),
+    Scenario::new("pairs::stay_together_in_a_sandbox", &DENIED, stay_together),
+    Scenario::new("pairs::under_signals", &ALL, under_signals),
+    Scenario::new("pairs::answers_on_one_cpu", &ALL, answers_on_one_cpu),
+];
+
+/// The value that belongs to a number of changes; 0 to 0, as in a fresh pair.
+fn value(changes: u64) -> u64 {
+    changes.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A half as these tests need it.
+trait Half: HalfWord + Copy + Eq + std::fmt::Debug + Send + Sync {
+    fn of(n: u64) -> Self;
+    fn number(self) -> u64;
+}
+
+impl Half for u32 {
+    fn of(n: u64) -> u32 {
+        n as u32
+    }
+    fn number(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Half for u64 {
+    fn of(n: u64) -> u64 {
+        n
+    }
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+/// Changes the pair once: the value and the number of changes. Whether all that was seen on the way
+/// belonged together.
+fn change<W: Half>(pair: &PerCpuPair<W>) -> bool {
+    let mut seen = (W::of(0), W::of(0));
+    loop {
+        if seen.0 != W::of(value(seen.1.number())) {
+            return false;
+        }
+        let next = seen.1.number() + 1;
+        match pair.cmpxchg_double(seen, (W::of(value(next)), W::of(next))) {
+            Ok(()) => return true,
+            Err(there) => seen = there,
+        }
+    }
+}
+
+fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
+    pair.lanes().for_each(|lane| assert_eq!(lane.0, W::of(value(lane.1.number())), "{lane:?}"));
+    pair.lanes().map(|lane| lane.1.number()).sum()
+}
+
+fn change_on_all_threads<W: Half>() {
+    const EACH: u64 = 10_000;
+    let pair = PerCpuPair::<W>::new();
+    together(
+        5,
+        |thread| {
+            match thread {
+                0 | 1 => pin::pin(thread),
+                4 => thiscpu::probe::leave_lanes(),
+                _ => {}
+            }
+            (0..EACH).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));
+        },
+        || {},
+    );
+    assert_eq!(changes(&pair), 5 * EACH);
+}
+
+fn stay_together() {
+    change_on_all_threads::<u32>();
+    change_on_all_threads::<u64>();
+}
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static TORN: AtomicBool = AtomicBool::new(false);
+static PAIRS: OnceLock<(PerCpuPair<u32>, PerCpuPair<u64>)> = OnceLock::new();
+
+extern "C" fn change_both(_: i32) {
+    if let Some((narrow, wide)) = PAIRS.get() {
+        TORN.fetch_or(!change(narrow) || !change(wide), SeqCst);
+    }
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+fn under_signals() {
+    let (narrow, wide) = PAIRS.get_or_init(Default::default);
+    signal::handle(libc::SIGUSR1, change_both);
+    let mut own = 0;
+    signal::storm(libc::SIGUSR1, &HANDLED, 1500, || {
+        for _ in 0..100 {
+            assert!(change(narrow) && change(wide));
+            own += 1;
+        }
+    });
+    assert!(!TORN.load(SeqCst), "torn in the handler");
+    let all = own + HANDLED.load(SeqCst);
+    assert_eq!((changes(narrow), changes(wide)), (all, all));
+}
+
+/// Either word alone decides, and the answer is what is there.
+fn answers_on_one_cpu() {
+    pin::pin(0);
+    let pair = PerCpuPair::<i64>::new();
+    assert_eq!(pair.cmpxchg_double((0, 0), (-1, i64::MAX)), Ok(()));
+    assert_eq!(pair.cmpxchg_double((-1, 0), (2, 2)), Err((-1, i64::MAX)));
+    assert_eq!(pair.cmpxchg_double((0, i64::MAX), (2, 2)), Err((-1, i64::MAX)));
+    assert_eq!(pair.cmpxchg_double((-1, i64::MAX), (3, 4)), Ok(()));
+    assert!(pair.lanes().any(|lane| lane == (3, 4)));
+    let pair = PerCpuPair::<i32>::new();
+    assert_eq!(pair.cmpxchg_double((0, 0), (-1, i32::MIN)), Ok(()));
+    assert_eq!(pair.cmpxchg_double((-1, 0), (2, 2)), Err((-1, i32::MIN)));
+    assert_eq!(pair.cmpxchg_double((0, i32::MIN), (2, 2)), Err((-1, i32::MIN)));
+    assert_eq!(pair.cmpxchg_double((-1, i32::MIN), (3, 4)), Ok(()));
+    assert!(pair.lanes().any(|lane| lane == (3, 4)));
+}

@@ -1,0 +1,183 @@
+//! Shared objects that link the library statically: closed under the kernel's eyes, and two copies
+//! in one process.
+
+use std::ffi::{CStr, CString, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+
+use thiscpu::{Counter, Tier};
+
+use crate::common::random::Random;
+use crate::common::threads::together;
+use crate::common::{ALL, Scenario, pin, signal};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("plugin::closed_after_use", &ALL, closed_after_use).needs(cargo),
+    Scenario::new("plugin::two_copies_this_first", &ALL, two_copies_this_first).needs(cargo),
+    Scenario::new("plugin::two_copies_that_first", &ALL, two_copies_that_first).needs(cargo),
+];
+
+const CARGO: &str = env!("CARGO");
+
+fn cargo() -> Result<(), String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err("needs a program that can load shared objects".into());
+    }
+    match std::fs::exists(CARGO) {
+        Ok(true) => Ok(()),
+        _ => Err("needs cargo, to build a shared object".into()),
+    }
+}
+
+/// Builds the shared object, unless it is there, and returns where.
+fn build() -> PathBuf {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugin");
+    let mut build = Command::new(CARGO);
+    build.args(["build", "--quiet", "--offline", "--package", "thiscpu-plugin", "--target-dir"]);
+    let status = build.arg(&target).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    assert!(status.expect("cargo runs").success());
+    target.join("debug/libthiscpu_plugin.so")
+}
+
+/// The shared object, loaded.
+struct Plugin {
+    handle: *mut c_void,
+    add: extern "C" fn(i64),
+    sum: extern "C" fn() -> i64,
+    tier: extern "C" fn() -> i32,
+}
+
+// SAFETY: the handle is only used to close it, and the functions may be called from any thread.
+unsafe impl Sync for Plugin {}
+
+impl Plugin {
+    fn load(path: &CStr) -> Plugin {
+        // SAFETY: the object's initialisers do nothing but Rust's usual.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?} cannot be loaded");
+        let symbol = |name: &CStr| {
+            // SAFETY: the handle is open and the name ends with a zero byte.
+            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            assert!(!symbol.is_null(), "{name:?} is not there");
+            symbol
+        };
+        // SAFETY: the object defines functions of these types under these names.
+        unsafe {
+            Plugin {
+                handle,
+                add: std::mem::transmute::<*mut c_void, extern "C" fn(i64)>(symbol(
+                    c"thiscpu_plugin_add",
+                )),
+                sum: std::mem::transmute::<*mut c_void, extern "C" fn() -> i64>(symbol(
+                    c"thiscpu_plugin_sum",
+                )),
+                tier: std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(symbol(
+                    c"thiscpu_plugin_tier",
+                )),
+            }
+        }
+    }
+
+    /// Closes the object; its functions must not be called any more.
+    fn close(self) {
+        // SAFETY: the handle is open, and this value, with the functions, is gone.
+        assert_eq!(unsafe { libc::dlclose(self.handle) }, 0);
+    }
+}
+
+fn path() -> CString {
+    CString::new(build().into_os_string().into_encoded_bytes()).expect("no zero byte")
+}
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: i32) {
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+/// A thread that was in one of the object's sections last is moved and interrupted after the object
+/// was closed: the kernel still looks at the section's descriptor.
+fn closed_after_use() {
+    let path = path();
+    for _ in 0..3 {
+        let plugin = Plugin::load(&path);
+        let (used, closed) = (AtomicI64::new(0), AtomicBool::new(false));
+        let (add, sum) = (plugin.add, plugin.sum);
+        let before = sum();
+        let mut plugin = Some(plugin);
+        together(
+            3,
+            |thread| {
+                let mut random = Random::new(thread as u64);
+                (0..2000).for_each(|_| add(1));
+                assert!(sum() >= before + 2000);
+                add(1);
+                used.fetch_add(1, SeqCst);
+                while !closed.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                for _ in 0..50 {
+                    pin::pin(random.below(8) as usize);
+                    std::thread::yield_now();
+                }
+                signal::handle(libc::SIGUSR1, count);
+                signal::send(signal::this_thread(), libc::SIGUSR1);
+            },
+            || {
+                while used.load(SeqCst) < 3 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(sum(), before + 3 * 2001);
+                plugin.take().into_iter().for_each(Plugin::close);
+                closed.store(true, SeqCst);
+            },
+        );
+    }
+    assert_eq!(HANDLED.load(SeqCst), 9);
+    // Loaded again each time: it was never gone, so its counter went on.
+    let plugin = Plugin::load(&path);
+    assert_eq!((plugin.sum)(), 3 * 3 * 2001);
+}
+
+static COUNTER: Counter = Counter::new();
+
+/// Threads use one copy, the other, or both in either order: only one of them can have registered
+/// a thread, and neither loses anything.
+fn use_both(plugin: &Plugin) {
+    const ADDS: i64 = 20_000;
+    let add = |thread: usize| {
+        for n in 0..ADDS {
+            match thread {
+                0 => COUNTER.inc(),
+                1 => (plugin.add)(1),
+                // Which is first in this thread?
+                _ if (n + thread as i64) % 2 == 0 => COUNTER.inc(),
+                _ => (plugin.add)(1),
+            }
+        }
+    };
+    let (mine, theirs) = (COUNTER.sum(), (plugin.sum)());
+    together(4, add, || {
+        for _ in 0..100 {
+            assert!(COUNTER.sum() >= mine && (plugin.sum)() >= theirs);
+        }
+    });
+    assert_eq!(COUNTER.sum(), mine + 2 * ADDS);
+    assert_eq!((plugin.sum)(), theirs + 2 * ADDS);
+    assert!((0..Tier::ALL.len() as i32).contains(&(plugin.tier)()));
+}
+
+fn two_copies_this_first() {
+    let plugin = Plugin::load(&path());
+    crate::common::threads::spread(&COUNTER);
+    use_both(&plugin);
+    use_both(&plugin);
+}
+
+fn two_copies_that_first() {
+    let plugin = Plugin::load(&path());
+    (0..1000).for_each(|_| (plugin.add)(1));
+    use_both(&plugin);
+    use_both(&plugin);
+}

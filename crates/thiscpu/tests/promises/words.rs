@@ -1,0 +1,204 @@
+//! `PerCpu`: operations on a word of each width, from many threads, with and without lanes, and
+//! from signal handlers. Nothing is lost, and neighbours stay as they were.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use thiscpu::{Integer, PerCpu};
+
+use crate::common::random::Random;
+use crate::common::threads::together;
+use crate::common::{ALL, DENIED, Scenario, pin, signal};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("words::of_each_width", &ALL, of_each_width),
+    Scenario::new("words::of_each_width_in_a_sandbox", &DENIED, of_each_width),
+    Scenario::new("words::exchange_hands_on", &ALL, exchange_hands_on),
+    Scenario::new("words::under_signals", &ALL, under_signals),
+    Scenario::new("words::answers_on_one_cpu", &ALL, answers_on_one_cpu),
+];
+
+/// An integer as these tests need it.
+trait Int: Integer + Copy + Eq + std::fmt::Debug + Send + Sync {
+    const BITS: u32;
+    fn from(n: u64) -> Self;
+    fn widen(self) -> u64;
+}
+
+macro_rules! ints {
+    ($($int:ty),*) => {$(
+        impl Int for $int {
+            const BITS: u32 = <$int>::BITS;
+            fn from(n: u64) -> Self {
+                n as $int
+            }
+            fn widen(self) -> u64 {
+                self as u64
+            }
+        }
+    )*};
+}
+
+ints!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize);
+
+/// The low bits of a number, as many as `T` has.
+fn low<T: Int>(n: u64) -> u64 {
+    n & (!0 >> (64 - T::BITS))
+}
+
+fn lanes_total<T: Int>(word: &PerCpu<T>) -> u64 {
+    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.widen())))
+}
+
+/// Adds of every kind, and retry loops, from threads of every kind.
+fn add_on_all_threads<T: Int>() {
+    // The words on either side of `word`, in the same lanes, and in the same 8 bytes if they fit.
+    let [before, word, after] = [(); 3].map(|()| PerCpu::<T>::new());
+    let mark = T::from(0x5a5a_5a5a_5a5a_5a5a);
+    before.xchg(mark);
+    after.xchg(mark);
+    let sums = together(
+        5,
+        |thread| {
+            match thread {
+                0 | 1 => pin::pin(thread),
+                4 => thiscpu::probe::leave_lanes(),
+                _ => {}
+            }
+            let mut random = Random::new(thread as u64);
+            let mut sum = 0u64;
+            for _ in 0..1500 {
+                let n = random.next();
+                sum = sum.wrapping_add(n);
+                match random.below(4) {
+                    0 => word.add(T::from(n)),
+                    1 => drop(word.add_return(T::from(n))),
+                    2 => {
+                        let mut seen = T::from(0);
+                        let add = |seen: T| T::from(seen.widen().wrapping_add(n));
+                        while let Err(there) = word.cmpxchg(seen, add(seen)) {
+                            seen = there;
+                        }
+                    }
+                    // Takes what is there out, and puts it and `n` back, maybe elsewhere.
+                    _ => {
+                        let taken = word.xchg(T::from(0));
+                        word.add(T::from(taken.widen().wrapping_add(n)));
+                    }
+                }
+            }
+            sum
+        },
+        || {},
+    );
+    let sum = sums.into_iter().fold(0, u64::wrapping_add);
+    assert_eq!(lanes_total(&word), low::<T>(sum), "{}", std::any::type_name::<T>());
+    for neighbour in [&before, &after] {
+        assert_eq!(lanes_total(neighbour), low::<T>(mark.widen()));
+    }
+}
+
+fn of_each_width() {
+    add_on_all_threads::<u8>();
+    add_on_all_threads::<i8>();
+    add_on_all_threads::<u16>();
+    add_on_all_threads::<i16>();
+    add_on_all_threads::<u32>();
+    add_on_all_threads::<i32>();
+    add_on_all_threads::<u64>();
+    add_on_all_threads::<i64>();
+    add_on_all_threads::<usize>();
+    add_on_all_threads::<isize>();
+}
+
+/// Pointers go from hand to hand: each box is freed by the thread that gets it, exactly once.
+fn exchange_hands_on() {
+    const EACH: u64 = 4000;
+    let slot = PerCpu::<*mut u64>::new();
+    let own = |pointer: *mut u64| {
+        // SAFETY: only boxes are put in, and an exchange hands each to one thread.
+        (!pointer.is_null()).then(|| unsafe { *Box::from_raw(pointer) })
+    };
+    let got = together(
+        4,
+        |thread| {
+            if thread == 3 {
+                thiscpu::probe::leave_lanes();
+            }
+            let mut got = Vec::new();
+            for n in 0..EACH {
+                let new = Box::into_raw(Box::new(thread as u64 * EACH + n));
+                if n % 2 == 0 {
+                    got.extend(own(slot.xchg(new)));
+                    continue;
+                }
+                let mut seen = std::ptr::null_mut();
+                while let Err(there) = slot.cmpxchg(seen, new) {
+                    seen = there;
+                }
+                got.extend(own(seen));
+            }
+            got
+        },
+        || {},
+    );
+    let left = slot.lanes().filter_map(own);
+    let all: Vec<u64> = got.into_iter().flatten().chain(left).collect();
+    assert_eq!(all.len() as u64, 4 * EACH);
+    assert_eq!(all.into_iter().collect::<HashSet<_>>().len() as u64, 4 * EACH);
+}
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static WORDS: std::sync::OnceLock<(PerCpu<u16>, PerCpu<u64>)> = std::sync::OnceLock::new();
+
+extern "C" fn add_to_words(_: i32) {
+    if let Some((narrow, wide)) = WORDS.get() {
+        narrow.add(3);
+        let mut seen = wide.add_return(2);
+        while let Err(there) = wide.cmpxchg(seen, seen.wrapping_add(5)) {
+            seen = there;
+        }
+    }
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+fn under_signals() {
+    let (narrow, wide) = WORDS.get_or_init(Default::default);
+    signal::handle(libc::SIGUSR1, add_to_words);
+    let mut own = 0u64;
+    signal::storm(libc::SIGUSR1, &HANDLED, 1500, || {
+        for _ in 0..100 {
+            narrow.add(1);
+            wide.add(1);
+            let mut seen = 0;
+            while let Err(there) = wide.cmpxchg(seen, seen.wrapping_add(1)) {
+                seen = there;
+            }
+            let taken = wide.xchg(0);
+            wide.add(taken);
+        }
+        own += 100;
+    });
+    let handled = HANDLED.load(SeqCst);
+    assert_eq!(lanes_total(narrow), low::<u16>(own + 3 * handled));
+    assert_eq!(lanes_total(wide), 2 * own + 7 * handled);
+}
+
+/// On one CPU, alone, each operation answers as on an ordinary word.
+fn answers_on_one_cpu() {
+    pin::pin(0);
+    let word = PerCpu::<i8>::new();
+    assert_eq!(word.add_return(120), 120);
+    assert_eq!(word.add_return(10), -126);
+    assert_eq!(word.cmpxchg(0, 1), Err(-126));
+    assert_eq!(word.cmpxchg(-126, 1), Ok(()));
+    assert_eq!(word.xchg(-1), 1);
+    word.add(-1);
+    assert_eq!(word.xchg(0), -2);
+    assert!(word.lanes().all(|value| value == 0));
+    let mut target = 7u32;
+    let pointer = PerCpu::<*mut u32>::new();
+    assert_eq!(pointer.cmpxchg(std::ptr::null_mut(), &mut target), Ok(()));
+    assert_eq!(pointer.cmpxchg(std::ptr::null_mut(), &mut target), Err(&raw mut target));
+    assert_eq!(pointer.xchg(std::ptr::null_mut()), &raw mut target);
+}
