@@ -41,8 +41,9 @@ impl Gate {
         &self.0
     }
 
-    /// SeqCst: a slow path that loads a lane's or the shared pair's seal before this load and the
-    /// gate here sees either the flip or a seal from before it; and see `lanes::table::in_use`.
+    /// SeqCst: pairs with `turn`, which comes before the exchange that freezes a pair. Who has loaded a
+    /// pair before this and sees the old gate has loaded the pair from before it was frozen, so its
+    /// exchange fails or comes first. And see `lanes::table::in_use`.
     #[inline]
     pub(crate) fn look(&self) -> Seen {
         Seen(self.0.load(SeqCst))

@@ -119,7 +119,7 @@ impl<const N: usize> Core<N> {
         else {
             return false;
         };
-        if !self.lock.touched_in_this_generation() && self.try_lock().is_none() {
+        if !self.is_healed() && self.try_lock().is_none() {
             return false;
         }
         let (cell, lane) = (Cell::of(item, index), lane_of(entry));

@@ -112,7 +112,8 @@ impl Cell {
     }
 
     pub(crate) fn window(&self, lane: usize, bank: usize) -> Window {
-        // Acquire: pairs with the Release in `retarget_pair`. In the rseq tiers only a hint.
+        // Acquire: pairs with the Release in `retarget_pair`. In the rseq tiers whoever holds the
+        // lane's claim sees what the holder before stored, by the claim's own ordering.
         Window(self.window_word(lane, bank).load(Acquire))
     }
 

@@ -1,7 +1,10 @@
 //! What one counter and several counters at one instant have in common: a gate, a lock, and for
 //! each counter a shared pair in each bank.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI64, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use super::cell::Cell;
 use super::pair::{Pair, Seal};
@@ -9,6 +12,7 @@ use super::window::{Extent, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
 use crate::sys::lock::{Guard, Lock};
+use crate::sys::{fork, tier};
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct Core<const N: usize> {
     pub(super) lock: Lock,
     /// How many flips have begun.
     pub(super) flips: AtomicU32,
+    /// The generation of the process that has freed what its parent's threads held.
+    healed: AtomicU32,
     pub(super) batch: Batch,
     /// The number of the flip that `last` is from; behind `flips` if one was given up.
     pub(super) answered: AtomicU32,
@@ -41,6 +47,10 @@ pub(crate) enum Batch {
 }
 
 pub(crate) const DEFAULT_BATCH: u64 = 1024;
+
+/// How often the shared pairs are looked at while they change. A flip needs some 50 ns between
+/// opening one and freezing the other, unless it is interrupted there.
+const LOOKS: u32 = 64;
 
 impl Batch {
     pub(crate) const fn of(batch: u64) -> Batch {
@@ -68,6 +78,7 @@ impl<const N: usize> Core<N> {
             gate: Gate::new(),
             lock: Lock::new(),
             flips: AtomicU32::new(0),
+            healed: AtomicU32::new(0),
             batch,
             answered: AtomicU32::new(0),
             last: [const { AtomicI64::new(0) }; N],
@@ -80,6 +91,7 @@ impl<const N: usize> Core<N> {
 
     /// The right to change the gate.
     pub(super) fn lock(&self) -> Guard<'_> {
+        tier::expect();
         let guard = self.lock.lock();
         self.heal(&guard);
         guard
@@ -95,48 +107,71 @@ impl<const N: usize> Core<N> {
     /// The first holder after a fork frees what threads that were not copied hold. Sums need no
     /// healing: each step of a flip leaves every unit in exactly one place. The slack of a thread
     /// that was publishing stays too wide, which is still true.
-    fn heal(&self, guard: &Guard<'_>) {
-        let item = if guard.first_in_generation { self.gate.look().item() } else { None };
-        let Some(item) = item else { return };
+    fn heal(&self, _guard: &Guard<'_>) {
+        if self.is_healed() {
+            return;
+        }
+        if let Some(item) = self.gate.look().item() {
+            self.free_claims(item);
+        }
+        // Release: pairs with the Acquire in `is_healed`; claims are taken after they were freed.
+        self.healed.store(fork::generation(), Release);
+    }
+
+    /// Whether claims on lanes are those of this process, so that one may be taken.
+    pub(super) fn is_healed(&self) -> bool {
+        self.healed.load(Acquire) == fork::generation()
+    }
+
+    fn free_claims(&self, item: usize) {
         for index in 0..N {
             let cell = Cell::of(item, index);
             for lane in 1..=table::in_use() {
                 cell.heal(lane, 0);
                 cell.heal(lane, 1);
             }
-            // Relaxed: nobody claims before this lock was held in this generation.
+            // Relaxed: nobody claims before `healed` says so.
             cell.center().claims.store(0, Relaxed);
         }
     }
 
-    /// Where counter `index` is, at one instant of this call. Lock-free: looks again while flips, or
-    /// threads that have no lane, change the shared pairs.
+    /// Where counter `index` is, at one instant of this call. Never waits: after some looks during
+    /// which flips, or threads that have no lane, changed the shared pairs, it is an estimate with
+    /// all the slack there is.
     pub(super) fn extent(&self, index: usize) -> Extent {
-        loop {
-            if let Some(extent) = self.try_extent(index) {
-                return extent;
+        let mut estimate = 0;
+        for _ in 0..LOOKS {
+            match self.try_extent(index) {
+                Ok(extent) => return extent,
+                Err(value) => estimate = value,
             }
             core::hint::spin_loop();
         }
+        Extent { value: estimate, slack: u64::MAX }
     }
 
-    /// The same, unless the shared pairs change meanwhile.
-    pub(super) fn try_extent(&self, index: usize) -> Option<Extent> {
+    /// The same, or an estimate if the shared pairs change meanwhile.
+    fn try_extent(&self, index: usize) -> Result<Extent, i64> {
         let [active, other] = self.active_first(index, self.gate.look().bank());
         // The gate may have been flipped since it was looked at, so the tight pair, if one is, may be
         // the one that was thought inactive.
         if let Some(now) = active.load_tight().or_else(|| other.load_tight()) {
-            return Some(Extent { value: now.count, slack: 0 });
+            return Ok(Extent { value: now.count, slack: 0 });
         }
         let (first, second) = (active.load(), other.load());
-        if first.seal.is_tight() || second.seal.is_tight() {
-            return None;
+        if let Some(tight) = [first, second].iter().find(|pair| pair.seal.is_tight()) {
+            return Err(tight.count);
         }
         let lanes = self.published(index);
-        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
-        // and the three belong to one instant.
         let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
-        (active.load() == first && other.load() == second).then_some(Extent { value, ..lanes })
+        // The inactive pair is frozen, except in the middle of a flip: then an add may still commit
+        // to it that takes effect before the flip, and this would not be of one instant with the sum.
+        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
+        // and the three belong together.
+        match second.seal.is_sealed() && active.load() == first && other.load() == second {
+            true => Ok(Extent { value, ..lanes }),
+            false => Err(value),
+        }
     }
 
     /// What the lanes of counter `index` have published.
@@ -156,7 +191,7 @@ impl<const N: usize> Core<N> {
 
 impl<const N: usize> Drop for Core<N> {
     fn drop(&mut self) {
-        if let (Some(item), Some(tier)) = (self.gate.look().item(), crate::sys::tier::chosen()) {
+        if let (Some(item), Some(tier)) = (self.gate.look().item(), tier::chosen()) {
             region::lock().free(item, N * super::cell::bytes(tier));
         }
     }

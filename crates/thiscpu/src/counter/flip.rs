@@ -64,6 +64,10 @@ impl<const N: usize> Core<N> {
         let number = number.wrapping_add(1);
         self.flips.store(number, Release);
         self.gate.turn(then(before.flipped()));
+        // Before the fence, which takes long: until the shared pairs of the old bank are frozen, an
+        // adder that looked at the old gate may still commit to them, and `extent` would not be of
+        // one instant with the flip.
+        self.freeze_shared(old);
         self.fence(before);
         self.freeze(before, old);
         let rest = self.add_up(before, old);
@@ -94,6 +98,10 @@ impl<const N: usize> Core<N> {
 
     fn freeze(&self, seen: Seen, bank: usize) {
         self.each_lane(seen, |_, cell, lane| cell.freeze(lane, bank));
+        self.freeze_shared(bank);
+    }
+
+    fn freeze_shared(&self, bank: usize) {
         self.shared.iter().for_each(|pairs| {
             pairs[bank].freeze();
         });

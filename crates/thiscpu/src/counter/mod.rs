@@ -88,10 +88,6 @@ pub struct Compared {
     pub exact: Option<i64>,
 }
 
-/// How often a comparison looks at the bounds again, while threads without a lane change the
-/// counter under its hands, before it makes the counter tight.
-const LOOKS: u32 = 64;
-
 impl Counter {
     /// A counter that is 0. Allocates nothing, ever, by itself; 64 bytes.
     ///
@@ -152,10 +148,9 @@ impl Counter {
 
     /// Limits that the value was within at one instant of this call, updates in flight included.
     ///
-    /// A few loads. Lock-free: they are repeated while threads that have no lane, or flips, change the
-    /// counter between them.
+    /// A few loads, repeated up to 64 times while flips, or threads that have no lane, change the
+    /// counter between them; after that the limits are those of `i64`, and `value` an estimate. Never waits.
     pub fn bounds(&self) -> Bounds {
-        // Never by a sum: a signal handler may ask that interrupts one.
         Bounds::of(self.core.extent(0))
     }
 
@@ -220,15 +215,12 @@ impl Counter {
             self.core.want(now);
             return Compared::exactly(now.count, rhs);
         }
-        match (0..LOOKS).find_map(|_| self.core.try_extent(0)).map(Bounds::of) {
-            Some(Bounds { low, .. }) if low > rhs => {
-                Compared { ordering: Ordering::Greater, exact: None }
-            }
-            Some(Bounds { high, .. }) if high < rhs => {
-                Compared { ordering: Ordering::Less, exact: None }
-            }
-            Some(Bounds { low, high, .. }) if low == high => Compared::exactly(low, rhs),
-            _ => Compared::exactly(self.core.tighten(&self.core.lock()), rhs),
+        let Bounds { low, high, .. } = self.bounds();
+        match () {
+            () if low > rhs => Compared { ordering: Ordering::Greater, exact: None },
+            () if high < rhs => Compared { ordering: Ordering::Less, exact: None },
+            () if low == high => Compared::exactly(low, rhs),
+            () => Compared::exactly(self.core.tighten(&self.core.lock()), rhs),
         }
     }
 }

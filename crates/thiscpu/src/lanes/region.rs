@@ -63,9 +63,9 @@ pub(crate) fn try_lock() -> Option<Regions> {
 pub(crate) fn lanes_max() -> usize {
     match LANES_MAX.load(Relaxed) {
         0 => {
-            let lanes = topology::possible().len().max(1);
-            LANES_MAX.store(lanes, Relaxed);
-            lanes
+            let lanes = topology::possible_count().max(1);
+            // The first answer stands: regions are laid out by it.
+            LANES_MAX.compare_exchange(0, lanes, Relaxed, Relaxed).err().unwrap_or(lanes)
         }
         lanes => lanes,
     }

@@ -161,20 +161,21 @@ impl PerCpuStack {
         NonNull::new(ptr::with_exposed_provenance_mut(node))
     }
 
-    /// Takes all nodes of all lists.
+    /// Takes the nodes of all lists, one after the other; those that are not asked for stay.
     pub fn drain(&mut self) -> impl Iterator<Item = NonNull<Link>> {
-        let mut lists = self.item.in_all_lanes();
-        let mut next = None;
+        let mut lists = self.item.in_all_lanes().peekable();
         core::iter::from_fn(move || {
-            while next.is_none() {
+            loop {
+                let list = *lists.peek()?;
+                // SAFETY: `push` was promised that nodes stay readable.
+                let next = |first| (first != 0).then(|| unsafe { read_link(first) });
                 // SAFETY: nobody else uses the stack; the address is that of the item in a lane.
-                let first = unsafe { change(lists.next()?, |first| (first != 0).then_some(0)) };
-                next = NonNull::<Link>::new(ptr::with_exposed_provenance_mut(first));
+                let node = unsafe { change(list, next) };
+                match NonNull::new(ptr::with_exposed_provenance_mut(node)) {
+                    None => lists.next(),
+                    node => return node,
+                };
             }
-            let node = next?;
-            // SAFETY: the node was in the list, so it is a link that is now this thread's alone.
-            next = unsafe { (*node.as_ptr()).next_node() };
-            Some(node)
         })
     }
 }

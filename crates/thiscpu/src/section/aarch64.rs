@@ -83,7 +83,8 @@ macro_rules! plain_section {
     ($item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
             [
-                "tbnz {s:w}, #31, {no_lane}",
+                "cmp {s:w}, #0",
+                "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "cbz {a}, {no_lane}",
                 "add {a}, {a}, {item}",
@@ -105,7 +106,8 @@ macro_rules! add_windowed {
     ($gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
         section!(
             [
-                "tbnz {s:w}, #31, {no_lane}",
+                "cmp {s:w}, #0",
+                "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "add {a}, {a}, {s}",
@@ -331,7 +333,8 @@ pub(crate) unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome
     unsafe {
         section!(
             [
-                "tbnz {s:w}, #31, {no_lane}",
+                "cmp {s:w}, #0",
+                "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "cmp {a}, {entry}",
                 "b.ne {differs}",

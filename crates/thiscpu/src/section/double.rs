@@ -115,8 +115,8 @@ impl Double {
     /// Replaces both words if they are `old`. Acquire and release.
     #[inline(always)]
     pub(crate) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
-        // SAFETY: the words are this value's, aligned by its type; start-up has made sure of
-        // `is_available`.
+        // SAFETY: the words are this value's, aligned by its type. Every processor has
+        // the exchange but the first x86-64 ones, which the tier's choice refuses.
         unsafe { arch::exchange(self.0.get().cast(), old, new) }
     }
 }

@@ -63,8 +63,13 @@ pub(crate) use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-compile_error!("thiscpu is for Linux on x86_64 and aarch64");
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    target_endian = "little",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+compile_error!("thiscpu is for Linux on x86_64 and aarch64, 64 bits, little endian");
 
 /// How a section ended; see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

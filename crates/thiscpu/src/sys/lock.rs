@@ -72,11 +72,6 @@ impl Lock {
         }
     }
 
-    /// Whether anybody has held the lock since this process began or was forked.
-    pub(crate) fn touched_in_this_generation(&self) -> bool {
-        self.0.load(Relaxed) >> 2 == word(fork::generation(), FREE) >> 2
-    }
-
     fn try_take(&self, generation: u32, state: u32) -> Option<Guard<'_>> {
         let current = self.0.load(Relaxed);
         let same = current >> 2 == word(generation, FREE) >> 2;

@@ -7,19 +7,22 @@
 use core::ffi::c_void;
 
 /// Pins the object that holds this function, unless it is the main program. May run repeatedly.
-pub(crate) fn init() {
+/// Whether the code stays mapped.
+pub(crate) fn init() -> bool {
     let here = init as *const c_void;
     if in_main_program(here as usize) {
-        return;
+        return true;
     }
     // SAFETY: `info` is a plain output; the name it returns belongs to the loader and lives as long
     // as the object, which is running this very code.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(here, &mut info) != 0 && !info.dli_fname.is_null() {
-            // The handle is dropped on purpose: the reference it holds is the pin.
-            libc::dlopen(info.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+        if libc::dladdr(here, &mut info) == 0 || info.dli_fname.is_null() {
+            return false;
         }
+        // The handle is dropped on purpose: the reference it holds is the pin.
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        !libc::dlopen(info.dli_fname, flags).is_null()
     }
 }
 

@@ -93,7 +93,6 @@ fn start() -> Result<Tier, Error> {
     let plan = plan()?;
     assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
-    pin::init();
     let number = 1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8;
     // The first choice stands: what was laid out by it must not be read by another, and threads may
     // come to different ones where a sandbox holds only some of them. Release: pairs with the
@@ -120,9 +119,11 @@ pub(crate) struct Plan {
 pub(crate) fn plan() -> Result<Plan, Error> {
     let asked = asked()?;
     let fence = fence::register();
+    let pinned = pin::init();
     // A thread is only registered where sections will run: in the atomic tier one must not.
-    let obstacle = obstacle(fence);
-    let found = rseq::find(obstacle.is_empty() && asked != Some(Tier::Atomic));
+    let obstacle = obstacle(fence, pinned);
+    let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
+    let found = rseq::find(obstacle.is_empty() && !without);
     let why_not_rseq = match obstacle {
         "" => found.why_not,
         _ => obstacle,
@@ -156,8 +157,9 @@ pub(crate) fn plan() -> Result<Plan, Error> {
 }
 
 /// What stands in the way of sections, whoever registers; empty if nothing does.
-fn obstacle(fence: Result<(), i32>) -> &'static str {
+fn obstacle(fence: Result<(), i32>, pinned: bool) -> &'static str {
     match fence {
+        _ if !pinned => "the shared object that holds this library cannot be kept loaded",
         _ if kernel_does_not_abort() => {
             "Linux 6.19 on arm64 does not restart a section when another thread takes its CPU"
         }

@@ -4,6 +4,8 @@
 
 use core::ffi::CStr;
 
+use super::errno;
+
 /// More CPUs than any Linux can be built for (8,192 on x86-64).
 pub(crate) const CPUS_MAX: usize = 16_384;
 const WORDS: usize = CPUS_MAX / 64;
@@ -54,16 +56,21 @@ impl CpuSet {
     /// Reads the kernel's list form, `0-4,6-15`. `None` if it is not of that form or out of range.
     pub(crate) fn parse(list: &str) -> Option<CpuSet> {
         let mut set = CpuSet::empty();
-        for range in list.trim().split(',').filter(|range| !range.is_empty()) {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-            if first > last || last >= CPUS_MAX {
-                return None;
-            }
+        for range in ranges(list) {
+            let (first, last) = range?;
             (first..=last).for_each(|cpu| set.insert(cpu));
         }
         Some(set)
     }
+}
+
+/// The first and last CPU of each range of a list in the kernel's form; `None` for what is not one.
+fn ranges(list: &str) -> impl Iterator<Item = Option<(usize, usize)>> {
+    list.trim().split(',').filter(|range| !range.is_empty()).map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last && last < CPUS_MAX).then_some((first, last))
+    })
 }
 
 impl core::fmt::Display for CpuSet {
@@ -135,6 +142,18 @@ pub(crate) fn possible() -> CpuSet {
     })
 }
 
+/// How many CPUs this machine can ever have. Uses little stack: it may run in a signal handler, as
+/// part of the first use, on a stack of the handler's own.
+pub(crate) fn possible_count() -> usize {
+    let mut buffer = [0; 512];
+    let list = read_file(c"/sys/devices/system/cpu/possible", &mut buffer);
+    let count = list.and_then(|list| ranges(list).map(|range| range.map(|(a, b)| b - a + 1)).sum());
+    match count {
+        Some(count @ 1..) => count,
+        _ => possible().len(),
+    }
+}
+
 /// The CPUs that are switched on, or `None` where `/sys` is not mounted.
 pub(crate) fn online() -> Option<CpuSet> {
     cpus_in(c"/sys/devices/system/cpu/online")
@@ -194,6 +213,7 @@ pub(crate) fn run_on(cpu: usize) -> bool {
 pub(crate) fn cpus_of_all_threads() -> Option<CpuSet> {
     let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
     let mut all = CpuSet::empty();
+    let mut unknown = false;
     let mut buffer = [0u64; 512];
     loop {
         // SAFETY: `buffer` is valid for writes of its length and aligned for directory entries.
@@ -201,11 +221,12 @@ pub(crate) fn cpus_of_all_threads() -> Option<CpuSet> {
             libc::syscall(libc::SYS_getdents64, tasks.0, buffer.as_mut_ptr(), size_of_val(&buffer))
         };
         match usize::try_from(filled).ok()? {
-            0 => return Some(all),
+            0 => return (!unknown).then_some(all),
             filled => each_tid(&buffer, filled, |tid| {
-                // A thread that is gone by now has no section.
-                if let Some(set) = affinity(tid) {
-                    all.unite(&set);
+                match affinity(tid) {
+                    Some(set) => all.unite(&set),
+                    // A thread that is gone by now has no section.
+                    None => unknown |= errno::last() != libc::ESRCH,
                 }
             }),
         }
