@@ -2,7 +2,7 @@
 //! each counter a shared pair in each bank.
 
 use core::sync::atomic::{
-    AtomicI64, AtomicU32,
+    AtomicBool, AtomicI64, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -26,9 +26,10 @@ pub(crate) struct Core<const N: usize> {
     /// The generation of the process that has freed what its parent's threads held.
     healed: AtomicU32,
     pub(super) batch: Batch,
-    /// The number of the flip that `last` is from; behind `flips` if one was given up.
-    pub(super) answered: AtomicU32,
-    /// What each counter was at that flip.
+    /// Whether the last flip was given up half way, by a fork or by the panic of a fence that could
+    /// not be had; `last` is then older than `flips` says.
+    pub(super) unfinished: AtomicBool,
+    /// What each counter was at the last flip.
     pub(super) last: [AtomicI64; N],
     /// The slow lane: a pair for each counter in each bank.
     pub(super) shared: [[Pair; 2]; N],
@@ -80,7 +81,7 @@ impl<const N: usize> Core<N> {
             flips: AtomicU32::new(0),
             healed: AtomicU32::new(0),
             batch,
-            answered: AtomicU32::new(0),
+            unfinished: AtomicBool::new(false),
             last: [const { AtomicI64::new(0) }; N],
             shared: [const {
                 let active = if N == 1 { Seal::TIGHT } else { Seal::OPEN };
@@ -111,9 +112,12 @@ impl<const N: usize> Core<N> {
         if self.is_healed() {
             return;
         }
-        if let Some(item) = self.gate.look().item() {
+        let gate = self.gate.look();
+        if let Some(item) = gate.item() {
             self.free_claims(item);
         }
+        // A flip that was cut in two may have left the inactive pairs open, and bounds wait for that.
+        self.freeze_shared(gate.flipped().bank());
         // Release: pairs with the Acquire in `is_healed`; claims are taken after they were freed.
         self.healed.store(fork::generation(), Release);
     }
@@ -194,5 +198,13 @@ impl<const N: usize> Drop for Core<N> {
         if let (Some(item), Some(tier)) = (self.gate.look().item(), tier::chosen()) {
             region::lock().free(item, N * super::cell::bytes(tier));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_counter_is_a_cache_line() {
+        assert_eq!(size_of::<crate::Counter>(), 64);
     }
 }

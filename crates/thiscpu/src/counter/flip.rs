@@ -36,7 +36,8 @@ impl<const N: usize> Core<N> {
         let arrived = self.flips.load(Acquire);
         let guard = self.lock();
         // Callers that arrived together share a flip that began after they did.
-        if self.answered.load(Relaxed).wrapping_sub(arrived) as i32 > 0 {
+        let shared = self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0;
+        if shared && !self.unfinished.load(Relaxed) {
             return core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
         // Whoever held the lock before may have made the counter tight: its one word is the value
@@ -53,16 +54,14 @@ impl<const N: usize> Core<N> {
         let (old, new) = (before.bank(), before.flipped().bank());
         // What is frozen stays frozen; this matters only where a fork, or the panic of a fence that
         // could not be had, left a flip half done.
-        let number = self.flips.load(Relaxed);
-        if self.answered.load(Relaxed) != number {
+        if self.unfinished.swap(true, Relaxed) {
             self.fence(before);
         }
         self.freeze(before, new);
         let mut flipped = self.add_up(before, new);
         self.open(before, new);
         // Release: pairs with the Acquire in `sums`; the flip comes after its number.
-        let number = number.wrapping_add(1);
-        self.flips.store(number, Release);
+        self.flips.store(self.flips.load(Relaxed).wrapping_add(1), Release);
         self.gate.turn(then(before.flipped()));
         // Before the fence, which takes long: until the shared pairs of the old bank are frozen, an
         // adder that looked at the old gate may still commit to them, and `extent` would not be of
@@ -76,7 +75,7 @@ impl<const N: usize> Core<N> {
             flipped.lanes[index] = flipped.lanes[index].wrapping_add(rest.lanes[index]);
             self.last[index].store(flipped.values[index], Relaxed);
         }
-        self.answered.store(number, Relaxed);
+        self.unfinished.store(false, Relaxed);
         flipped
     }
 
@@ -101,7 +100,7 @@ impl<const N: usize> Core<N> {
         self.freeze_shared(bank);
     }
 
-    fn freeze_shared(&self, bank: usize) {
+    pub(super) fn freeze_shared(&self, bank: usize) {
         self.shared.iter().for_each(|pairs| {
             pairs[bank].freeze();
         });
