@@ -42,7 +42,11 @@ use crate::section::{self, Outcome};
 /// handlers (also one that interrupts this very counter's `sum`), TLS destructors, children of
 /// `fork`. The others wait for a lock, so a signal handler that can interrupt one of them must not
 /// call them. A child of `vfork` or `clone(CLONE_VM)` shares its parent's memory but not its
-/// registration, and must not use the library at all.
+/// registration, and must not use the library at all; nor may the child of a `fork` that was made in a signal
+/// handler return into an operation which that handler interrupted.
+///
+/// Dropping a counter gives its memory in the lanes back, zeroed; it waits for other threads that
+/// allocate or drop, so it is not for signal handlers.
 ///
 /// **What it is not for.** It is no sequence generator: no add returns a value that only it saw. It
 /// is no reference count: "did I take it to zero?" needs such a value too. A counter that only one
@@ -119,7 +123,7 @@ impl Counter {
     ///
     /// # Panics
     ///
-    /// Only as the first use of the library, if `THISCPU_TIER` is wrong.
+    /// If `THISCPU_TIER` is wrong. [`tier`](crate::tier) tells beforehand.
     #[inline(always)]
     pub fn add(&self, n: i64) {
         // SAFETY: this is a counter's gate; its item is at least 32 bytes and is freed by drop.
@@ -176,14 +180,22 @@ impl Counter {
     /// Makes the value `v`, at one instant: adds before it are forgotten, adds after it count on.
     ///
     /// Costs a fence, as [`sum`](Counter::sum), and until that is through adds are atomics on one
-    /// shared word. Panics as `sum` does.
+    /// shared word. Waits for other callers of `sum`, `set`, `take` and `compare`.
+    ///
+    /// # Panics
+    ///
+    /// As [`sum`](Counter::sum).
     pub fn set(&self, v: i64) {
         self.core.replace(v);
     }
 
     /// Makes the value 0 and returns what it was, at one instant: no add is lost or counted twice.
     ///
-    /// Costs and panics as [`set`](Counter::set).
+    /// Costs and waits as [`set`](Counter::set).
+    ///
+    /// # Panics
+    ///
+    /// As [`sum`](Counter::sum).
     ///
     /// ```
     /// let requests = thiscpu::Counter::new();
@@ -199,7 +211,11 @@ impl Counter {
     ///
     /// Decided from the bounds if they do not contain `rhs`. Else the value is near: then the
     /// counter becomes one exact word (one fence, as in [`sum`](Counter::sum)), and stays so while comparisons go on
-    /// needing it. Panics as `sum` does.
+    /// needing it. Waits as `set` does, if it needs the fence.
+    ///
+    /// # Panics
+    ///
+    /// As [`sum`](Counter::sum).
     ///
     /// ```
     /// use std::cmp::Ordering;
@@ -248,6 +264,9 @@ impl Default for Counter {
         Counter::new()
     }
 }
+
+// A panic (of a fence that cannot be had) leaves a counter whole: see `flip`.
+impl std::panic::RefUnwindSafe for Counter {}
 
 impl fmt::Debug for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

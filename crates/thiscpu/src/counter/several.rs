@@ -20,6 +20,8 @@ use crate::section::{self, Outcome};
 /// BYTES.add(OUT, 64);
 /// assert_eq!(BYTES.snapshot(), [1500, 64]);
 /// ```
+///
+/// One gate for several counters follows from the flip; the kernel has no such thing.
 pub struct Counters<const N: usize> {
     core: Core<N>,
 }
@@ -63,13 +65,17 @@ impl<const N: usize> Counters<N> {
     ///
     /// # Panics
     ///
-    /// If `i` is not below `N`.
+    /// If `i` is not below `N`, and as `Counter::sum`.
     pub fn sum(&self, i: usize) -> i64 {
         self.core.sums()[i]
     }
 
     /// The exact values of all counters at one instant within the call. Costs and blocks as one
     /// [`Counter::sum`](crate::Counter::sum).
+    ///
+    /// # Panics
+    ///
+    /// As `Counter::sum`.
     pub fn snapshot(&self) -> [i64; N] {
         self.core.sums()
     }
@@ -80,6 +86,9 @@ impl<const N: usize> Default for Counters<N> {
         Counters::new()
     }
 }
+
+// As for `Counter`.
+impl<const N: usize> std::panic::RefUnwindSafe for Counters<N> {}
 
 impl<const N: usize> fmt::Debug for Counters<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

