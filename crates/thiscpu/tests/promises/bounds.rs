@@ -38,14 +38,13 @@ fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amoun
             let ask = |asker: usize| {
                 let mut random = Random::new(asker as u64);
                 let mut asked = 0;
-                while asked < 4000 || token.passes() < 2000 {
+                while token.ask_more(&mut asked, 4000, 1000) {
                     assert_token(counter.bounds(), amount);
                     match random.below(60) {
                         0..3 if asker == 0 => drop(counter.sum()),
                         3 if asker == 0 => drop(counter.compare(random.below(3) as i64 - 1)),
                         _ => {}
                     }
-                    asked += 1;
                 }
             };
             together(2, ask, || {});

@@ -19,8 +19,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("instants::sums_lie_between_adds_in_a_sandbox", &DENIED, sums_lie_between_adds),
 ];
 
-const SUMS: usize = 1500;
-const PASSES: u64 = 3000;
+const SUMS: u64 = 1500;
+const PASSES: u64 = 1000;
 
 fn token_sums(counter: &Counter, adders: &[Adder], amount: i64) {
     spread(counter);
@@ -29,11 +29,10 @@ fn token_sums(counter: &Counter, adders: &[Adder], amount: i64) {
         |_, sign| counter.add(sign * amount),
         |token| {
             let ask = |asker: usize| {
-                let mut sums = 0;
-                while sums < SUMS || token.passes() < PASSES {
+                let mut asked = 0;
+                while token.ask_more(&mut asked, SUMS, PASSES) {
                     let sum = counter.sum();
                     assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
-                    sums += 1;
                 }
             };
             together(2, ask, || {});
@@ -69,11 +68,10 @@ fn snapshots(adders: &[Adder]) {
         adders,
         |_, sign| counters.add(usize::from(sign < 0), 1),
         |token| {
-            let mut snapshots = 0;
-            while snapshots < SUMS || token.passes() < PASSES {
+            let mut asked = 0;
+            while token.ask_more(&mut asked, SUMS, PASSES) {
                 let [ahead, behind] = counters.snapshot();
                 assert!(matches!(ahead - behind, 0 | 1), "{ahead} {behind}");
-                snapshots += 1;
             }
         },
     );

@@ -33,6 +33,16 @@ impl Token {
     pub(crate) fn passes(&self) -> u64 {
         self.turn.load(SeqCst)
     }
+
+    /// Whether to ask once more, of `asks` and at least until the token was passed `passes` times.
+    /// Lets others run now and then: on few CPUs the next thread may be waiting for this one's.
+    pub(crate) fn ask_more(&self, asked: &mut u64, asks: u64, passes: u64) -> bool {
+        *asked += 1;
+        if asked.is_multiple_of(4) {
+            std::thread::yield_now();
+        }
+        *asked <= asks || self.passes() < passes
+    }
 }
 
 /// Has the token passed round while `meanwhile` runs. Each turn calls `add` with the thread's
@@ -73,7 +83,7 @@ pub(crate) fn pass(
 }
 
 fn wait(token: &Token, turn: u64) {
-    for _ in 0..100 {
+    for _ in 0..30 {
         if token.passes() != turn {
             return;
         }
