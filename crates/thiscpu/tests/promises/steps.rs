@@ -5,6 +5,7 @@
 //! nor the scheduler has a part in it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, mpsc};
 
 use thiscpu::Counter;
 
@@ -13,6 +14,7 @@ use crate::common::{ALL, Scenario, futex, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("steps::ask_while_comparing", &ALL, ask_while_comparing).needs(single_steps),
+    Scenario::new("steps::sum_while_moving", &ALL, sum_while_moving).needs(single_steps),
     Scenario::new("steps::ask_while_setting", &ALL, ask_while_setting).needs(single_steps),
     Scenario::new("steps::add_while_comparing", &ALL, add_while_comparing).needs(single_steps),
     Scenario::new("steps::set_while_adding", &ALL, set_while_adding).needs(single_steps),
@@ -40,7 +42,7 @@ static ANSWERED: AtomicU32 = AtomicU32::new(0);
 static ADDS: AtomicU64 = AtomicU64::new(0);
 
 /// How long a stop waits for the other thread, in looks: it may be waiting for the stopped one.
-const PATIENCE: u32 = 200;
+const PATIENCE: u32 = 2000;
 
 /// The trap flag.
 #[cfg(target_arch = "x86_64")]
@@ -192,6 +194,53 @@ fn ask_while_comparing() {
         let compare = |_| gather();
         at_each_step(|| spread(&COUNTER), ask, compare, |s, _, asked| assert_value(s, asked, what));
     }
+}
+
+/// Units move from one place to another while a sum is stopped between looking at the two: they are
+/// first added here and then taken away there, so that the value is never below what it was.
+fn sum_while_moving() {
+    const MOVED: i64 = 1000;
+    COUNTER.set(VALUE);
+    let (order, orders) = mpsc::channel::<i64>();
+    let (done, dones) = mpsc::channel();
+    let laneless = std::thread::spawn(move || {
+        thiscpu::probe::leave_lanes();
+        for n in orders {
+            COUNTER.add(n);
+            done.send(()).expect("somebody waits");
+        }
+    });
+    let slow_lane = Mutex::new((order, dones));
+    let add_to_slow_lane = |n| {
+        let slow_lane = slow_lane.lock().expect("no panic");
+        slow_lane.0.send(n).expect("the thread runs");
+        slow_lane.1.recv().expect("the thread runs");
+    };
+    for from_slow_lane in [true, false] {
+        let moving = |_| match from_slow_lane {
+            true => {
+                COUNTER.add(MOVED);
+                add_to_slow_lane(-MOVED);
+            }
+            false => {
+                add_to_slow_lane(MOVED);
+                COUNTER.add(-MOVED);
+            }
+        };
+        let sum = || COUNTER.sum();
+        at_each_step(
+            || spread(&COUNTER),
+            sum,
+            moving,
+            |steps, _, sum| {
+                let range = VALUE..=VALUE + MOVED;
+                assert!(range.contains(&sum), "stopped after {steps}: {sum}");
+                assert_eq!(COUNTER.sum(), VALUE, "after being stopped after {steps}");
+            },
+        );
+    }
+    drop(slow_lane);
+    laneless.join().expect("no panic");
 }
 
 /// The conflict changes where the value is kept, though not the value.
