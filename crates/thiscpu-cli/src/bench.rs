@@ -36,7 +36,8 @@ Contenders:
   dumazet        lanes folded into an atomic total, sums announced
   li-gate        lanes folded into an atomic total, adders and sums behind gates
   striped        the contatori crate
-  section        the floor: the least a restartable section can do
+  section        the floor of an add: the least a restartable section can do; its sums and
+                 comparisons are not exact
   thiscpu        this library
 
 Metrics:

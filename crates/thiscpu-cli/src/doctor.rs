@@ -57,7 +57,7 @@ fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
         match report.registrar {
             Registrar::Nobody => "not registered".to_owned(),
             _ => format!(
-                "registered by {}, {} bytes; the kernel fills in {}",
+                "registered by {}, which states {} bytes; this kernel fills in {}",
                 registrar(report),
                 report.rseq_size,
                 match report.rseq_feature_size {
@@ -71,7 +71,7 @@ fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
     line(
         "membarrier",
         match report.membarrier {
-            Ok(()) => "fences sections".to_owned(),
+            Ok(()) => "yes, it can fence sections".to_owned(),
             Err(errno) => format!("no: {}", std::io::Error::from_raw_os_error(errno)),
         },
     );

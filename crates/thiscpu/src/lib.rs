@@ -5,7 +5,7 @@
 //! versions do not make.
 //!
 //! - [`Counter`]: adds that cost about a nanosecond on any number of CPUs, and **exact** sums at any time
-//!   without stopping or slowing the writers. [`Counters`]: several, read at one instant.
+//!   without making the writers wait. [`Counters`]: several, read at one instant.
 //! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
 //! - [`report`]: which mode am I in, and why?
 //!
@@ -17,9 +17,11 @@
 //!
 //! # Tiers
 //!
-//! The promises hold on every machine; what differs is speed. [`tier`] says what this process runs
+//! What is counted, and what a sum means, is the same on every machine; what differs is speed, and whether an add is
+//! wait-free or lock-free. [`tier`] says what this process runs
 //! on: sections indexed by `mm_cid` (Linux 6.3), sections indexed by `cpu_id` (Linux 5.10), or ordinary
-//! atomics. The environment variable `THISCPU_TIER` forces one.
+//! atomics. The environment variable `THISCPU_TIER` forces one; unset and
+//! empty mean the best.
 //!
 //! # What it needs
 //!

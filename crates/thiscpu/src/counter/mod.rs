@@ -119,7 +119,7 @@ impl Counter {
     /// Wait-free: a section, restarted a bounded number of times, and after that the slow lane
     /// (whose compare-exchange is only repeated if another thread's succeeded; this, and the atomic
     /// tier, is lock-free). Touches one cache line of this CPU's, and
-    /// reads one that is shared but hardly ever written. No fence. Blocks nobody, fails never.
+    /// reads one that is shared but hardly ever written. No fence. Blocks nobody.
     ///
     /// # Panics
     ///
