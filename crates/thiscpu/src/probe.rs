@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use crate::section;
+use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, tier, topology};
 use crate::{Error, Tier};
 
@@ -17,7 +17,7 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
         return Ok(None);
     }
     // SAFETY: this thread is registered.
-    Ok(Some(unsafe { section::linger(turns.max(1), turns_left) }))
+    Ok(Some(unsafe { Processor::linger(turns.max(1), turns_left) }))
 }
 
 /// Fences all sections of this process.

@@ -6,7 +6,7 @@ use super::pair::Sealed;
 use super::window::{AMOUNT_MAX, Window};
 use crate::lanes::table::BIAS;
 use crate::lanes::{here, table};
-use crate::section::{self, ATTEMPTS, Outcome};
+use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::errno;
 use crate::sys::tier::{self, Tier};
 
@@ -47,7 +47,7 @@ impl<const N: usize> Core<N> {
             Tier::Atomic => self.add_to_pair(index, n),
             // SAFETY: this is a counter's gate; its item has a cell of that size for each counter.
             _ => unsafe {
-                section::add_windowed_at(self.gate.word(), index * super::cell::bytes(tier), n)
+                Processor::add_windowed_at(self.gate.word(), index * super::cell::bytes(tier), n)
             },
         }
     }

@@ -20,7 +20,7 @@ use super::pair::{Pair, Sealed};
 use super::window::{Extent, Window};
 use crate::lanes::table::{BIAS, STRIDE};
 use crate::quiesce::BANK_BYTES;
-use crate::section::{self, ATTEMPTS, Outcome};
+use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::tier::{self, Tier};
 
 /// What all CPUs share of a counter that has lanes.
@@ -156,7 +156,7 @@ impl Cell {
         }
         let (address, entry) = (self.address + bank * BANK_BYTES, lane * STRIDE - BIAS);
         // SAFETY: the address is that of a bank of this cell in lane 0.
-        let attempt = || unsafe { section::retarget(address, entry, window.0) };
+        let attempt = || unsafe { Processor::retarget(address, entry, window.0) };
         (0..ATTEMPTS).map(|_| attempt()).find(|&outcome| outcome != Outcome::Aborted)
             == Some(Outcome::Done)
     }

@@ -16,7 +16,7 @@ pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::several::Counters;
 use self::window::Extent;
-use crate::section::{self, Outcome};
+use crate::section::{Outcome, Processor, Sections as _};
 
 /// A counter that every CPU adds to on its own, and whose exact value can be had at any time.
 ///
@@ -127,7 +127,7 @@ impl Counter {
     #[inline(always)]
     pub fn add(&self, n: i64) {
         // SAFETY: this is a counter's gate; its item is at least 32 bytes and is freed by drop.
-        if unsafe { section::add_windowed(self.core.gate.word(), n) } != Outcome::Done {
+        if unsafe { Processor::add_windowed(self.core.gate.word(), n) } != Outcome::Done {
             self.core.add_slow(0, n);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::core::{Batch, Core};
-use crate::section::{self, Outcome};
+use crate::section::{Outcome, Processor, Sections as _};
 
 /// `N` counters with one gate, so that [`snapshot`](Counters::snapshot) is true for all of them at
 /// one instant.
@@ -47,7 +47,8 @@ impl<const N: usize> Counters<N> {
         // SAFETY: this is a counter's gate, and in the rseq tiers its item has 32 bytes for each of
         // the N counters; in the atomic tier no thread's area is
         // published, so no section gets past its first check.
-        if unsafe { section::add_windowed_at(self.core.gate.word(), 32 * i, n) } != Outcome::Done {
+        if unsafe { Processor::add_windowed_at(self.core.gate.word(), 32 * i, n) } != Outcome::Done
+        {
             self.core.add_slow(i, n);
         }
     }

@@ -12,7 +12,7 @@ use portable_atomic::AtomicU128;
 use super::item::{Item, expect};
 use super::slow::slow;
 use crate::error::Error;
-use crate::section::{self, Outcome};
+use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
 
 mod sealed {
     pub trait Half: Copy + PartialEq {
@@ -118,13 +118,13 @@ impl<W: HalfWord> PerCpuPair<W> {
         if size_of::<W>() == 4 {
             // SAFETY: the item is 8 bytes, aligned, and lives as long as its owner.
             let (outcome, found) =
-                unsafe { section::word8::cmpxchg(item, Self::join(old), Self::join(new)) };
+                unsafe { Processor::cmpxchg(item, Self::join(old), Self::join(new)) };
             return (outcome, Self::split(found));
         }
         let new = [new.0.widen(), new.1.widen()];
         // SAFETY: the item is 16 bytes, aligned to 16, and lives as long as its owner.
         let (outcome, [first, second]) =
-            unsafe { section::cmpxchg_double(item, [old.0.widen(), old.1.widen()], &new) };
+            unsafe { Processor::cmpxchg_double(item, [old.0.widen(), old.1.widen()], &new) };
         (outcome, (W::narrow(first), W::narrow(second)))
     }
 

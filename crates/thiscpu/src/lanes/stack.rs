@@ -13,7 +13,7 @@ use portable_atomic::AtomicU128;
 use super::item::{Item, expect};
 use super::slow::slow;
 use crate::error::Error;
-use crate::section::{self, Outcome};
+use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
 
 /// The link of a node: its first field, for lists that nodes are threaded on by themselves.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl PerCpuStack {
     pub unsafe fn push(&self, node: NonNull<Link>) {
         let (item, node) = (self.item.address(), node.as_ptr().expose_provenance());
         // SAFETY: the item is this stack's; the node is the caller's alone.
-        let attempt = || (unsafe { section::push(item, node) }, ());
+        let attempt = || (unsafe { Processor::push(item, node) }, ());
         if attempt().0 != Outcome::Done {
             slow(item, attempt, |address| {
                 let link = |first| {
@@ -127,7 +127,7 @@ impl PerCpuStack {
     pub fn pop(&self) -> Option<NonNull<Link>> {
         let item = self.item.address();
         // SAFETY: the item is this stack's; its nodes are readable.
-        let attempt = || unsafe { section::pop(item) };
+        let attempt = || unsafe { Processor::pop(item) };
         let node = match attempt() {
             (Outcome::Done, node) => node,
             (Outcome::Differs, _) => 0,
@@ -146,7 +146,7 @@ impl PerCpuStack {
     pub fn take_all(&self) -> Option<NonNull<Link>> {
         let item = self.item.address();
         // SAFETY: the item's first word is this CPU's list.
-        let attempt = || unsafe { section::word8::xchg(item, 0) };
+        let attempt = || unsafe { Processor::xchg(item, 0u64) };
         let node = match attempt() {
             (Outcome::Done, node) => node as usize,
             _ => {

@@ -5,7 +5,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-use crate::section::{self, Outcome};
+use crate::section::{Outcome, Processor, WordSections};
 
 mod sealed {
     /// Sections on this type's width, and atomics for lanes that are not one CPU's alone. All work
@@ -81,31 +81,31 @@ pub unsafe trait Raw: Copy + PartialEq {
 pub struct SectionOutcome(pub(crate) Outcome);
 
 macro_rules! raw {
-    ($raw:ty, $atomic:ty, $sections:ident) => {
+    ($raw:ty, $atomic:ty) => {
         // SAFETY: the sections and atomics named are those of this width.
         unsafe impl Raw for $raw {
             const ZERO: Self = 0;
             #[inline(always)]
             unsafe fn add(item: usize, n: Self) -> SectionOutcome {
                 // SAFETY: the caller's promise is the section's condition.
-                SectionOutcome(unsafe { section::$sections::add(item, n) })
+                SectionOutcome(unsafe { Processor::add(item, n) })
             }
             #[inline(always)]
             unsafe fn add_return(item: usize, n: Self) -> (SectionOutcome, Self) {
                 // SAFETY: as in `add`.
-                let (outcome, value) = unsafe { section::$sections::add_return(item, n) };
+                let (outcome, value) = unsafe { Processor::add_return(item, n) };
                 (SectionOutcome(outcome), value)
             }
             #[inline(always)]
             unsafe fn xchg(item: usize, new: Self) -> (SectionOutcome, Self) {
                 // SAFETY: as in `add`.
-                let (outcome, value) = unsafe { section::$sections::xchg(item, new) };
+                let (outcome, value) = unsafe { Processor::xchg(item, new) };
                 (SectionOutcome(outcome), value)
             }
             #[inline(always)]
             unsafe fn cmpxchg(item: usize, old: Self, new: Self) -> (SectionOutcome, Self) {
                 // SAFETY: as in `add`.
-                let (outcome, value) = unsafe { section::$sections::cmpxchg(item, old, new) };
+                let (outcome, value) = unsafe { Processor::cmpxchg(item, old, new) };
                 (SectionOutcome(outcome), value)
             }
             // Relaxed loads and adds: a lane's count orders nothing else. The exchanges are AcqRel
@@ -133,10 +133,10 @@ macro_rules! raw {
     };
 }
 
-raw!(u8, AtomicU8, word1);
-raw!(u16, AtomicU16, word2);
-raw!(u32, AtomicU32, word4);
-raw!(u64, AtomicU64, word8);
+raw!(u8, AtomicU8);
+raw!(u16, AtomicU16);
+raw!(u32, AtomicU32);
+raw!(u64, AtomicU64);
 
 macro_rules! integers {
     ($($integer:ty => $raw:ty),* $(,)?) => {$(

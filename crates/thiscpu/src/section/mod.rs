@@ -49,8 +49,13 @@
 //! The kernel restarts a section at its abort handler; ours reports `Aborted` and the slow path
 //! tries again a bounded number of times, so that the fast path carries no count of restarts.
 //!
+//! Each inlined copy leaves its name and its descriptor's address in `.thiscpu_sections`, which is
+//! not loaded: that is how checkers find every copy in a finished binary.
+//!
 //! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
 //! the address dependency from gate to lane, and the fence.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -59,9 +64,9 @@ pub(crate) mod double;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::*;
+pub(crate) use aarch64::Processor;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::*;
+pub(crate) use x86_64::Processor;
 
 #[cfg(not(all(
     target_os = "linux",
@@ -70,6 +75,84 @@ pub(crate) use x86_64::*;
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
 compile_error!("thiscpu is for Linux on x86_64 and aarch64, 64 bits, little endian");
+
+/// What runs sections.
+pub(crate) trait Sections {
+    /// A counter's add. Inlined into the caller.
+    ///
+    /// # Safety
+    ///
+    /// `gate` is the gate of a counter: open, it leads to an item of at least 32 bytes that stays
+    /// allocated under way.
+    unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome;
+
+    /// The add of one counter of several that share a gate, `cell` bytes into their item.
+    ///
+    /// # Safety
+    ///
+    /// As for `add_windowed`, and the item has at least `cell` + 32 bytes.
+    unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome;
+
+    /// Gives a bank of lane `entry` a new window, if this is that lane and its count fits in.
+    ///
+    /// # Safety
+    ///
+    /// `bank` is the address in lane 0 of a counter's bank, allocated and not freed under way.
+    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome;
+
+    /// Compares two adjacent 8-byte words of this lane and replaces both by one 16-byte store.
+    ///
+    /// # Safety
+    ///
+    /// `item` is a 16-byte item, aligned to 16, allocated and not freed under way.
+    unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]);
+
+    /// Puts `node` in front of this lane's list; the node's first word becomes its link.
+    ///
+    /// # Safety
+    ///
+    /// `item` is an 8-byte item, allocated and not freed under way; `node` is valid for writes of
+    /// 8 bytes and in no list.
+    unsafe fn push(item: usize, node: usize) -> Outcome;
+
+    /// Takes the first node off this lane's list; `Differs` if there is none.
+    ///
+    /// # Safety
+    ///
+    /// `item` is as for `push`; each node of the list is readable.
+    unsafe fn pop(item: usize) -> (Outcome, usize);
+
+    /// Enters a section and stays in it for up to `turns` turns of a loop, counted down in
+    /// `*turns_left` so that others see it begin. Whether it was aborted.
+    ///
+    /// # Safety
+    ///
+    /// This thread is registered.
+    unsafe fn linger(turns: u64, turns_left: &AtomicU64) -> bool;
+}
+
+/// What runs sections on words of one width. `item` is the word's address in lane 0.
+pub(crate) trait WordSections<W> {
+    /// # Safety
+    ///
+    /// `item` is an item of this width, allocated and not freed under way.
+    unsafe fn add(item: usize, n: W) -> Outcome;
+
+    /// # Safety
+    ///
+    /// As for `add`.
+    unsafe fn add_return(item: usize, n: W) -> (Outcome, W);
+
+    /// # Safety
+    ///
+    /// As for `add`.
+    unsafe fn xchg(item: usize, new: W) -> (Outcome, W);
+
+    /// # Safety
+    ///
+    /// As for `add`.
+    unsafe fn cmpxchg(item: usize, old: W, new: W) -> (Outcome, W);
+}
 
 /// How a section ended; see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,17 +5,21 @@
 //! table.
 
 use core::arch::asm;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-use super::Outcome;
+use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
 use crate::sys::rseq::OFFSETS;
+
+/// This processor.
+#[derive(Debug)]
+pub(crate) struct Processor;
 
 /// Wraps a body into a section: its descriptor, the store that enters it, the look at `cpu_id`
 /// (the body's first instruction jumps on its flags), and the abort handler, which lies away from
 /// the code that runs.
 macro_rules! section {
-    ([$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
+    ($name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -25,6 +29,11 @@ macro_rules! section {
             ".popsection",
             ".pushsection __rseq_cs_ptr_array, \"aw\"",
             ".quad 30b",
+            ".popsection",
+            // For checkers: which section this is. Not loaded when the program runs.
+            ".pushsection .thiscpu_sections, \"\"",
+            ".quad 30b",
+            concat!(".asciz \"", $name, "\""),
             ".popsection",
             "test {area}, {area}",
             $unready,
@@ -57,8 +66,9 @@ macro_rules! section {
 /// A section on an item that returns a value: how it ended is left in a register, because
 /// assembly that jumps to Rust code cannot also return values.
 macro_rules! item_section {
-    ($outcome:ident, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
+    ($name:expr, $outcome:ident, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
+            $name,
             [
                 "mov {outcome:e}, 1",
                 "jl 33f",
@@ -78,8 +88,9 @@ macro_rules! item_section {
 
 /// A section on an item that returns nothing but how it ended.
 macro_rules! plain_section {
-    ($item:ident, [$($body:tt)*] $($operands:tt)*) => {
+    ($name:expr, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
+            $name,
             [
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
@@ -99,8 +110,9 @@ macro_rules! plain_section {
 
 /// The body of `add_windowed`; `to_cell` moves from the item to the counter's cell in it.
 macro_rules! add_windowed {
-    ($gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
+    ($name:literal, $gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
         section!(
+            $name,
             [
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
@@ -133,53 +145,17 @@ macro_rules! add_windowed {
     };
 }
 
-/// A counter's add. Inlined into the caller.
-///
-/// # Safety
-///
-/// `gate` is the gate of a counter: open, it leads to an item of at least 32 bytes that stays
-/// allocated under way.
-#[inline(always)]
-pub(crate) unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
-    // SAFETY: the gate and a ready entry add up to this counter's bank in a lane whose memory is
-    // mapped. Counts and windows of a lane are changed by sections on its CPU only, and those
-    // restart each other.
-    unsafe {
-        add_windowed!(gate, n, []);
-    }
-    Outcome::Done
-}
-
-/// The add of one counter of several that share a gate, `cell` bytes into their item.
-///
-/// # Safety
-///
-/// As for [`add_windowed`], and the item has at least `cell` + 32 bytes.
-#[inline(always)]
-pub(crate) unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
-    // SAFETY: as for `add_windowed`.
-    unsafe {
-        add_windowed!(gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
-    }
-    Outcome::Done
-}
-
 /// Defines the sections on one word of a given width.
 macro_rules! word_sections {
-    ($module:ident, $integer:ty, $pointer:literal, $reg:ident, $modifier:literal) => {
-        /// Sections on words of this width. `item` is the word's address in lane 0.
-        pub(crate) mod $module {
-            use super::*;
-
-            /// # Safety
-            ///
-            /// `item` is an item of this width, allocated and not freed under way.
+    ($integer:ty, $pointer:literal, $reg:ident, $modifier:literal) => {
+        impl WordSections<$integer> for Processor {
             #[inline(always)]
-            pub(crate) unsafe fn add(item: usize, n: $integer) -> Outcome {
+            unsafe fn add(item: usize, n: $integer) -> Outcome {
                 // SAFETY: a ready lane's memory is mapped for every item, and this item is the
                 // caller's; its words are changed by sections on their own CPU only.
                 unsafe {
                     plain_section!(
+                        concat!(stringify!($integer), "::add"),
                         item,
                         [
                             concat!("add ", $pointer, " ptr [{a} + {item} + 2], {n", $modifier, "}"),
@@ -190,15 +166,13 @@ macro_rules! word_sections {
                 Outcome::Done
             }
 
-            /// # Safety
-            ///
-            /// As for `add`.
             #[inline(always)]
-            pub(crate) unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
+            unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, $integer);
                 // SAFETY: as for `add`.
                 unsafe {
                     item_section!(
+                        concat!(stringify!($integer), "::add_return"),
                         outcome, item,
                         [
                             concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a} + {item} + 2]"),
@@ -213,15 +187,13 @@ macro_rules! word_sections {
                 (Outcome::from_register(outcome), value)
             }
 
-            /// # Safety
-            ///
-            /// As for `add`.
             #[inline(always)]
-            pub(crate) unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
+            unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, $integer);
                 // SAFETY: as for `add`.
                 unsafe {
                     item_section!(
+                        concat!(stringify!($integer), "::xchg"),
                         outcome, item,
                         [
                             concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a} + {item} + 2]"),
@@ -235,11 +207,8 @@ macro_rules! word_sections {
                 (Outcome::from_register(outcome), value)
             }
 
-            /// # Safety
-            ///
-            /// As for `add`.
             #[inline(always)]
-            pub(crate) unsafe fn cmpxchg(
+            unsafe fn cmpxchg(
                 item: usize,
                 old: $integer,
                 new: $integer,
@@ -248,6 +217,7 @@ macro_rules! word_sections {
                 // SAFETY: as for `add`.
                 unsafe {
                     item_section!(
+                        concat!(stringify!($integer), "::cmpxchg"),
                         outcome, item,
                         [
                             "mov {outcome:e}, 4",
@@ -268,161 +238,158 @@ macro_rules! word_sections {
     };
 }
 
-word_sections!(word1, u8, "byte", reg_byte, "");
-word_sections!(word2, u16, "word", reg, ":x");
-word_sections!(word4, u32, "dword", reg, ":e");
-word_sections!(word8, u64, "qword", reg, "");
+word_sections!(u8, "byte", reg_byte, "");
+word_sections!(u16, "word", reg, ":x");
+word_sections!(u32, "dword", reg, ":e");
+word_sections!(u64, "qword", reg, "");
 
-/// Compares two adjacent 8-byte words of this lane and replaces both by one 16-byte store.
-///
-/// # Safety
-///
-/// `item` is a 16-byte item, aligned to 16, allocated and not freed under way.
-#[inline(always)]
-pub(crate) unsafe fn cmpxchg_double(
-    item: usize,
-    old: [u64; 2],
-    new: &[u64; 2],
-) -> (Outcome, [u64; 2]) {
-    let (outcome, first, second): (u32, u64, u64);
-    // SAFETY: as for the words; the item and each lane's distance are multiples of 16, so the store
-    // is aligned. It is one instruction, so an abort finds all of it done or nothing.
-    unsafe {
-        item_section!(
-            outcome, item,
-            [
-                "mov {outcome:e}, 4",
-                "mov {first}, qword ptr [{a} + {item} + 2]",
-                "mov {second}, qword ptr [{a} + {item} + 10]",
-                "cmp {first}, {old0}",
-                "jne 33f",
-                "cmp {second}, {old1}",
-                "jne 33f",
-                "movdqu {pair}, xmmword ptr [{new}]",
-                "mov {outcome:e}, 0",
-                "movdqa xmmword ptr [{a} + {item} + 2], {pair}",
-            ]
-            old0 = in(reg) old[0],
-            old1 = in(reg) old[1],
-            new = in(reg) new.as_ptr(),
-            first = out(reg) first,
-            second = out(reg) second,
-            pair = out(xmm_reg) _,
-        );
+impl Sections for Processor {
+    #[inline(always)]
+    unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
+        // SAFETY: the gate and a ready entry add up to this counter's bank in a lane whose memory is
+        // mapped. Counts and windows of a lane are changed by sections on its CPU only, and those
+        // restart each other.
+        unsafe {
+            add_windowed!("add_windowed", gate, n, []);
+        }
+        Outcome::Done
     }
-    (Outcome::from_register(outcome), [first, second])
-}
 
-/// Gives a bank of lane `entry` a new window, if this is that lane and its count fits in.
-///
-/// # Safety
-///
-/// `bank` is the address in lane 0 of a counter's bank, allocated and not freed under way.
-pub(crate) unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
-    // SAFETY: as for the words.
-    unsafe {
-        section!(
-            [
-                "jl {no_lane}",
-                "mov {a}, qword ptr [{table} + {a}*8]",
-                "cmp {a}, {entry}",
-                "jne {differs}",
-                "mov {distance}, qword ptr [{a} + {bank} + 2]",
-                "sub {distance}, rcx",
-                "shr {distance}, cl",
-                "jnz {outside}",
-                "mov qword ptr [{a} + {bank} + 10], rcx",
-            ]
-            unready: "jz {no_lane}",
-            aborted: "jmp {aborted}",
-            bank = in(reg) bank,
-            entry = in(reg) entry,
-            in("rcx") window,
-            distance = out(reg) _,
-            no_lane = label { return Outcome::NoLane; },
-            differs = label { return Outcome::Differs; },
-            outside = label { return Outcome::Window; },
-            aborted = label { return Outcome::Aborted; },
-        );
+    #[inline(always)]
+    unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
+        // SAFETY: as for `add_windowed`.
+        unsafe {
+            add_windowed!("add_windowed_at", gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
+        }
+        Outcome::Done
     }
-    Outcome::Done
-}
 
-/// Puts `node` in front of this lane's list; the node's first word becomes its link.
-///
-/// # Safety
-///
-/// `item` is as for the words; `node` is valid for writes of 8 bytes and in no list.
-#[inline(always)]
-pub(crate) unsafe fn push(item: usize, node: usize) -> Outcome {
-    // SAFETY: as for the words; until the commit the node is the caller's alone.
-    unsafe {
-        plain_section!(
-            item,
-            [
-                "mov {next}, qword ptr [{a} + {item} + 2]",
-                "mov qword ptr [{node}], {next}",
-                "mov qword ptr [{a} + {item} + 2], {node}",
-            ]
-            node = in(reg) node,
-            next = out(reg) _,
-        );
+    #[inline(always)]
+    unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]) {
+        let (outcome, first, second): (u32, u64, u64);
+        // SAFETY: as for the words; the item and each lane's distance are multiples of 16, so the store
+        // is aligned. It is one instruction, so an abort finds all of it done or nothing.
+        unsafe {
+            item_section!(
+                "cmpxchg_double",
+                outcome, item,
+                [
+                    "mov {outcome:e}, 4",
+                    "mov {first}, qword ptr [{a} + {item} + 2]",
+                    "mov {second}, qword ptr [{a} + {item} + 10]",
+                    "cmp {first}, {old0}",
+                    "jne 33f",
+                    "cmp {second}, {old1}",
+                    "jne 33f",
+                    "movdqu {pair}, xmmword ptr [{new}]",
+                    "mov {outcome:e}, 0",
+                    "movdqa xmmword ptr [{a} + {item} + 2], {pair}",
+                ]
+                old0 = in(reg) old[0],
+                old1 = in(reg) old[1],
+                new = in(reg) new.as_ptr(),
+                first = out(reg) first,
+                second = out(reg) second,
+                pair = out(xmm_reg) _,
+            );
+        }
+        (Outcome::from_register(outcome), [first, second])
     }
-    Outcome::Done
-}
 
-/// Takes the first node off this lane's list; `Differs` if there is none.
-///
-/// # Safety
-///
-/// `item` is as for the words; each node of the list is readable.
-#[inline(always)]
-pub(crate) unsafe fn pop(item: usize) -> (Outcome, usize) {
-    let (outcome, node): (u32, usize);
-    // SAFETY: as for the words. The first node cannot be taken away by another thread between the
-    // two loads: that thread would have to run on this CPU, and this section would restart.
-    unsafe {
-        item_section!(
-            outcome, item,
-            [
-                "mov {outcome:e}, 4",
-                "mov {node}, qword ptr [{a} + {item} + 2]",
-                "test {node}, {node}",
-                "jz 33f",
-                "mov {next}, qword ptr [{node}]",
-                "mov {outcome:e}, 0",
-                "mov qword ptr [{a} + {item} + 2], {next}",
-            ]
-            node = out(reg) node,
-            next = out(reg) _,
-        );
+    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+        // SAFETY: as for the words.
+        unsafe {
+            section!(
+                "retarget",
+                [
+                    "jl {no_lane}",
+                    "mov {a}, qword ptr [{table} + {a}*8]",
+                    "cmp {a}, {entry}",
+                    "jne {differs}",
+                    "mov {distance}, qword ptr [{a} + {bank} + 2]",
+                    "sub {distance}, rcx",
+                    "shr {distance}, cl",
+                    "jnz {outside}",
+                    "mov qword ptr [{a} + {bank} + 10], rcx",
+                ]
+                unready: "jz {no_lane}",
+                aborted: "jmp {aborted}",
+                bank = in(reg) bank,
+                entry = in(reg) entry,
+                in("rcx") window,
+                distance = out(reg) _,
+                no_lane = label { return Outcome::NoLane; },
+                differs = label { return Outcome::Differs; },
+                outside = label { return Outcome::Window; },
+                aborted = label { return Outcome::Aborted; },
+            );
+        }
+        Outcome::Done
     }
-    (Outcome::from_register(outcome), node)
-}
 
-/// Enters a section and stays in it for up to `turns` turns of a loop, counted down in
-/// `*turns_left` so that others see it begin. Whether it was aborted.
-///
-/// # Safety
-///
-/// This thread is registered.
-pub(crate) unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
-    // SAFETY: the only memory it stores to is `turns_left`.
-    unsafe {
-        section!(
-            [
-                "35:",
-                "mov qword ptr [{turns_left}], {turns}",
-                "dec {turns}",
-                "jnz 35b",
-                "/* {table} */",
-            ]
-            unready: "jz {aborted}",
-            aborted: "jmp {aborted}",
-            turns = inout(reg) turns => _,
-            turns_left = in(reg) turns_left.as_ptr(),
-            aborted = label { return true; },
-        );
+    #[inline(always)]
+    unsafe fn push(item: usize, node: usize) -> Outcome {
+        // SAFETY: as for the words; until the commit the node is the caller's alone.
+        unsafe {
+            plain_section!(
+                "push",
+                item,
+                [
+                    "mov {next}, qword ptr [{a} + {item} + 2]",
+                    "mov qword ptr [{node}], {next}",
+                    "mov qword ptr [{a} + {item} + 2], {node}",
+                ]
+                node = in(reg) node,
+                next = out(reg) _,
+            );
+        }
+        Outcome::Done
     }
-    false
+
+    #[inline(always)]
+    unsafe fn pop(item: usize) -> (Outcome, usize) {
+        let (outcome, node): (u32, usize);
+        // SAFETY: as for the words. The first node cannot be taken away by another thread between the
+        // two loads: that thread would have to run on this CPU, and this section would restart.
+        unsafe {
+            item_section!(
+                "pop",
+                outcome, item,
+                [
+                    "mov {outcome:e}, 4",
+                    "mov {node}, qword ptr [{a} + {item} + 2]",
+                    "test {node}, {node}",
+                    "jz 33f",
+                    "mov {next}, qword ptr [{node}]",
+                    "mov {outcome:e}, 0",
+                    "mov qword ptr [{a} + {item} + 2], {next}",
+                ]
+                node = out(reg) node,
+                next = out(reg) _,
+            );
+        }
+        (Outcome::from_register(outcome), node)
+    }
+
+    unsafe fn linger(turns: u64, turns_left: &AtomicU64) -> bool {
+        // SAFETY: the only memory it stores to is `turns_left`.
+        unsafe {
+            section!(
+                "linger",
+                [
+                    "35:",
+                    "mov qword ptr [{turns_left}], {turns}",
+                    "dec {turns}",
+                    "jnz 35b",
+                    "/* {table} */",
+                ]
+                unready: "jz {aborted}",
+                aborted: "jmp {aborted}",
+                turns = inout(reg) turns => _,
+                turns_left = in(reg) turns_left.as_ptr(),
+                aborted = label { return true; },
+            );
+        }
+        false
+    }
 }
