@@ -1,8 +1,7 @@
 //! For this project's own program and tests; not part of the API, and free to change.
 
-use core::sync::atomic::AtomicU64;
-
 use crate::section::{Processor, Sections as _};
+use crate::sys::atomic::AtomicU64;
 use crate::sys::{fence as fences, rseq, tier, topology};
 use crate::{Error, Tier};
 

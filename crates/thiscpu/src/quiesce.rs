@@ -12,9 +12,8 @@
 //! | 4 | the active bank |
 //! | 5 and up | the item's address in lane 0, 0 if it has none yet |
 
-use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
 use crate::lanes::table::BIAS;
+use crate::sys::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const CLOSED: usize = 1;
 /// The distance between an item's banks, in bytes, and the bit that tells them apart.

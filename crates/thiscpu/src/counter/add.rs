@@ -8,6 +8,7 @@ use crate::lanes::table::BIAS;
 use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::errno;
+use crate::sys::machine::{Here, Machine as _};
 use crate::sys::tier::{self, Tier};
 
 /// How many turns an adder leaves a contended pair alone; below a microsecond or two.
@@ -86,7 +87,7 @@ impl<const N: usize> Core<N> {
             let pair = &self.shared[index][seen.bank()];
             let now = pair.load();
             if self.gate.look() != seen || now.seal.is_sealed() {
-                core::hint::spin_loop();
+                Here::pause();
                 continue;
             }
             let (seal, enough) = now.seal.added();
@@ -102,7 +103,7 @@ impl<const N: usize> Core<N> {
             // Another CPU has the cache line. Leaving it alone for a moment lets that CPU finish
             // several adds with it: two threads that add, compare and subtract took 63 ns without
             // this line and 31 ns with it.
-            (0..CONTENDED_SPINS).for_each(|_| core::hint::spin_loop());
+            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
         }
     }
 
@@ -151,7 +152,7 @@ struct Claim {
 
 impl Claim {
     fn take(cell: Cell, lane: usize) -> Option<Claim> {
-        use core::sync::atomic::Ordering::Acquire;
+        use crate::sys::atomic::Ordering::Acquire;
         let bit = 1 << (lane % 64);
         // Acquire: pairs with the Release of the claim before; its window is visible.
         let before = cell.center().claims.fetch_or(bit, Acquire);
@@ -162,7 +163,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        use core::sync::atomic::Ordering::Release;
+        use crate::sys::atomic::Ordering::Release;
         self.cell.center().claims.fetch_and(!self.bit, Release);
     }
 }

@@ -9,18 +9,15 @@
 //! In the rseq tiers counts and windows are changed by sections on the lane's CPU; in the atomic
 //! tier a count is changed together with its seal.
 
-use core::sync::atomic::{
-    AtomicI64, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
-
-use portable_atomic::AtomicU128;
-
 use super::pair::{Pair, Sealed};
 use super::window::{Extent, Window};
 use crate::lanes::table::{BIAS, STRIDE};
 use crate::quiesce::BANK_BYTES;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
+use crate::sys::atomic::{
+    AtomicI64, AtomicU64, AtomicU128,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 use crate::sys::tier::{self, Tier};
 
 /// What all CPUs share of a counter that has lanes.

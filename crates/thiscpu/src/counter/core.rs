@@ -1,18 +1,18 @@
 //! What one counter and several counters at one instant have in common: a gate, a lock, and for
 //! each counter a shared pair in each bank.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
-
 use super::cell::Cell;
 use super::pair::{Pair, Seal};
 use super::window::{Extent, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
+use crate::sys::atomic::{
+    AtomicBool, AtomicI64, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::{fork, tier};
+use crate::sys::machine::{Here, Machine as _};
+use crate::sys::tier;
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
 #[derive(Debug)]
@@ -119,12 +119,12 @@ impl<const N: usize> Core<N> {
         // A flip that was cut in two may have left the inactive pairs open, and bounds wait for that.
         self.freeze_shared(gate.flipped().bank());
         // Release: pairs with the Acquire in `is_healed`; claims are taken after they were freed.
-        self.healed.store(fork::generation(), Release);
+        self.healed.store(Here::generation(), Release);
     }
 
     /// Whether claims on lanes are those of this process, so that one may be taken.
     pub(super) fn is_healed(&self) -> bool {
-        self.healed.load(Acquire) == fork::generation()
+        self.healed.load(Acquire) == Here::generation()
     }
 
     fn free_claims(&self, item: usize) {
@@ -149,7 +149,7 @@ impl<const N: usize> Core<N> {
                 Ok(extent) => return extent,
                 Err(value) => estimate = value,
             }
-            core::hint::spin_loop();
+            Here::pause();
         }
         Extent { value: estimate, slack: u64::MAX }
     }

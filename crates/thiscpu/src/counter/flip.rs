@@ -11,12 +11,11 @@
 //! began after another had ended is counted without it: the later one's look at the gate comes
 //! after the earlier one's.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
 use super::cell::Cell;
 use super::core::Core;
 use crate::lanes::table;
 use crate::quiesce::Seen;
+use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::fence;
 use crate::sys::lock::Guard;
 use crate::sys::tier::{self, Tier};

@@ -9,13 +9,12 @@
 //! hold; while it is spread, the value is the sum of both pairs and all lanes. Each way the change is one
 //! exchange of the active pair, so that at any instant, a fork's included, exactly one reading holds.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::cell::{self, Cell};
 use super::core::{Batch, Core};
 use super::pair::{Pair, Sealed};
 use crate::lanes::region;
 use crate::quiesce::ITEM_ALIGN;
+use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::lock::Guard;
 use crate::sys::tier;
 

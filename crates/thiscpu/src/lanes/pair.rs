@@ -2,17 +2,15 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
-
-use portable_atomic::AtomicU128;
 
 use super::item::{Item, expect};
 use super::slow::slow;
 use crate::error::Error;
 use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
+use crate::sys::atomic::{
+    AtomicU64, AtomicU128,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 mod sealed {
     pub trait Half: Copy + PartialEq {

@@ -10,15 +10,15 @@
 //! section may still load from one.
 
 use core::ptr;
-use core::sync::atomic::{
-    AtomicPtr, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
 
 use super::table::{self, STRIDE, in_use};
 use crate::error::Error;
+use crate::sys::atomic::{
+    AtomicPtr, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::{errno, topology};
+use crate::sys::machine::{Here, Machine as _};
 
 /// Items are placed at multiples of this.
 const GRAIN: usize = 8;
@@ -63,7 +63,7 @@ pub(crate) fn try_lock() -> Option<Regions> {
 pub(crate) fn lanes_max() -> usize {
     match LANES_MAX.load(Relaxed) {
         0 => {
-            let lanes = topology::possible_count().max(1);
+            let lanes = Here::cpus().max(1);
             // The first answer stands: regions are laid out by it.
             LANES_MAX.compare_exchange(0, lanes, Relaxed, Relaxed).err().unwrap_or(lanes)
         }
@@ -186,16 +186,16 @@ impl Regions {
 
     /// Makes lane `lane` accessible in every region.
     pub(crate) fn open_lane(&mut self, lane: usize) -> bool {
-        all().all(|region| open(region.base() + lane * STRIDE, STRIDE).is_ok())
+        all().all(|region| Here::open(region.base() + lane * STRIDE, STRIDE).is_ok())
     }
 
     fn add_region(&mut self) -> Result<&'static Header, Error> {
         let lanes = lanes_max();
         let bytes = HEADER_BYTES + (lanes + 1) * STRIDE;
         let no_space = |errno| Error::NoAddressSpace { bytes, lanes, errno };
-        let base = reserve(HEADER_BYTES, bytes - HEADER_BYTES).map_err(no_space)?;
+        let base = Here::reserve(HEADER_BYTES, bytes - HEADER_BYTES, STRIDE).map_err(no_space)?;
         let header = base - HEADER_BYTES;
-        if let Err(errno) = open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
+        if let Err(errno) = Here::open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
             // SAFETY: the mapping was just made here and nobody knows of it.
             unsafe { libc::munmap(header as *mut _, bytes) };
             return Err(no_space(errno));
@@ -221,46 +221,4 @@ fn zero(address: usize, size: usize) {
             word.store(0, Relaxed);
         }
     }
-}
-
-/// Reserves `before + bytes` of address space such that `before` bytes into it is a multiple of
-/// STRIDE; returns that place. Nothing of it is accessible, none of it ever becomes a huge page (a
-/// lane's first page would cost 2 MiB), and `mlockall` does not fill it.
-fn reserve(before: usize, bytes: usize) -> Result<usize, i32> {
-    let whole = before + bytes + STRIDE;
-    // SAFETY: a fresh mapping; the parts that are unmapped again are this function's own.
-    unsafe {
-        let start = libc::mmap(
-            ptr::null_mut(),
-            whole,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        if start == libc::MAP_FAILED {
-            return Err(errno::last());
-        }
-        let start = start as usize;
-        let base = (start + before).next_multiple_of(STRIDE);
-        let (first, end) = (base - before, base + bytes);
-        if first > start {
-            libc::munmap(start as *mut _, first - start);
-        }
-        if start + whole > end {
-            libc::munmap(end as *mut _, start + whole - end);
-        }
-        // Both are advice: without them the lanes work and cost more memory.
-        libc::madvise(first as *mut _, end - first, libc::MADV_NOHUGEPAGE);
-        libc::munlock(first as *const _, end - first);
-        Ok(base)
-    }
-}
-
-/// Makes reserved memory accessible.
-fn open(address: usize, bytes: usize) -> Result<(), i32> {
-    // SAFETY: the range is part of a reservation of this module.
-    let result =
-        unsafe { libc::mprotect(address as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) };
-    if result == 0 { Ok(()) } else { Err(errno::last()) }
 }

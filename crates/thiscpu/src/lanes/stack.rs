@@ -3,17 +3,15 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
-
-use portable_atomic::AtomicU128;
 
 use super::item::{Item, expect};
 use super::slow::slow;
 use crate::error::Error;
 use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
+use crate::sys::atomic::{
+    AtomicU128, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 /// The link of a node: its first field, for lists that nodes are threaded on by themselves.
 #[derive(Debug)]

@@ -10,12 +10,11 @@
 //! 16-bit number, so that a section needs no check of its range: -1 and -2, which `cpu_id` holds on
 //! an unregistered thread, become 65,535 and 65,534, and those never get a lane.
 
-use core::sync::atomic::{
+use super::region;
+use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
-
-use super::region;
 use crate::sys::topology::CPUS_MAX;
 
 /// The distance from an item in one lane to the same item in the next, in bytes.

@@ -1,11 +1,10 @@
 //! The types that a lane can hold, and the sections and atomics on each.
 
-use core::sync::atomic::{
+use crate::section::{Outcome, Processor, WordSections};
+use crate::sys::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-
-use crate::section::{Outcome, Processor, WordSections};
 
 mod sealed {
     /// Sections on this type's width, and atomics for lanes that are not one CPU's alone. All work

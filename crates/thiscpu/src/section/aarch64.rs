@@ -7,10 +7,10 @@
 //! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
 /// This processor.

@@ -55,7 +55,7 @@
 //! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
 //! the address dependency from gate to lane, and the fence.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -5,10 +5,10 @@
 //! table.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
 /// This processor.

@@ -1,16 +1,15 @@
 //! A futex lock that a fork cannot leave locked.
 //!
 //! The word is `{generation: 30, state: 2}`. A state that another generation wrote counts as
-//! unlocked: its owner is a thread that does not exist in this process (see [`super::fork`]).
+//! unlocked: its owner is a thread that does not exist in this process (see `sys::fork`).
 //! Code that holds a lock therefore leaves everything it guards in a usable state at every step.
 //! Adders only ever try the lock, so that an add never waits.
 
-use core::sync::atomic::{
+use super::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-use super::fork;
+use super::machine::{Here, Machine as _};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -41,17 +40,17 @@ impl Lock {
 
     /// Takes the lock if nobody holds it. Never waits; async-signal-safe.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_>> {
-        self.try_take(fork::generation(), HELD)
+        self.try_take(Here::generation(), HELD)
     }
 
     /// Takes the lock, waiting for its holder.
     pub(crate) fn lock(&self) -> Guard<'_> {
-        let generation = fork::generation();
+        let generation = Here::generation();
         for _ in 0..SPINS {
             if let Some(guard) = self.try_take(generation, HELD) {
                 return guard;
             }
-            core::hint::spin_loop();
+            Here::pause();
         }
         loop {
             // Once this thread has slept it cannot know whether others still do, so it takes the
@@ -68,7 +67,7 @@ impl Lock {
             {
                 continue;
             }
-            futex_wait(&self.0, word(generation, CONTENDED));
+            Here::wait(&self.0, word(generation, CONTENDED));
         }
     }
 
@@ -90,42 +89,7 @@ impl Drop for Guard<'_> {
         // Release: pairs with the Acquire in `try_take` of the next holder.
         let before = self.lock.0.swap(word(generation, FREE), Release);
         if before & STATE == CONTENDED {
-            futex_wake_one(&self.lock.0);
+            Here::wake(&self.lock.0, 1);
         }
     }
-}
-
-/// Sleeps while `word` holds `expected`. May return for no reason.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
-    // SAFETY: the address is that of a live, aligned u32; the kernel only reads it.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            core::ptr::null::<libc::timespec>(),
-        );
-    }
-}
-
-fn futex_wake(word: &AtomicU32, how_many: i32) {
-    // SAFETY: the address is that of an aligned u32; the kernel only uses it as a name.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            how_many,
-        );
-    }
-}
-
-fn futex_wake_one(word: &AtomicU32) {
-    futex_wake(word, 1);
-}
-
-/// Wakes everybody who sleeps on `word`.
-pub(crate) fn futex_wake_all(word: &AtomicU32) {
-    futex_wake(word, i32::MAX);
 }

@@ -4,10 +4,15 @@
 //! a signal handler unless it says otherwise; start-up takes no lock, so a handler that interrupts
 //! it just does it again.
 
+pub(crate) mod atomic;
 pub(crate) mod errno;
 pub(crate) mod fence;
 pub(crate) mod fork;
+mod futex;
 pub(crate) mod lock;
+pub(crate) mod machine;
+mod mapping;
+mod membarrier;
 pub(crate) mod pin;
 pub(crate) mod report;
 pub(crate) mod rseq;

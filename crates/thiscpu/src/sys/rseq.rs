@@ -17,7 +17,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{errno, fence};
+use super::{errno, membarrier};
 
 /// What stands before each abort handler; glibc registers with the same number.
 #[cfg(target_arch = "x86_64")]
@@ -170,7 +170,7 @@ impl Found {
         // Between the two each CPU passes a barrier, so that no section can load the new area and
         // yet the old index; they need no barrier of their own. If the barrier cannot be had
         // there is no fence either, and the offsets stay 0.
-        if fence::barrier().is_ok() {
+        if membarrier::barrier().is_ok() {
             // Release: for the compiler, and for what start-up did before.
             OFFSETS.area.store(self.area, Release);
         }

@@ -7,7 +7,8 @@ use core::sync::atomic::{
 };
 use std::ffi::CStr;
 
-use super::{errno, fence, fork, pin, rseq};
+use super::machine::{Here, Machine as _};
+use super::{errno, fork, membarrier, pin, rseq};
 use crate::error::Error;
 use crate::section::double;
 
@@ -48,6 +49,12 @@ static CHOSEN: AtomicU8 = AtomicU8::new(0);
 /// The tier, if it has been chosen.
 #[inline]
 pub(crate) fn chosen() -> Option<Tier> {
+    Here::tier()
+}
+
+/// What start-up has chosen in this process, if it has.
+#[inline]
+pub(crate) fn of_this_process() -> Option<Tier> {
     // Acquire: pairs with the Release in `start`; what start-up set up is there.
     match CHOSEN.load(Acquire) {
         0 => None,
@@ -118,7 +125,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn plan() -> Result<Plan, Error> {
     let asked = asked()?;
-    let fence = fence::register();
+    let fence = membarrier::register();
     let pinned = pin::init();
     // A thread is only registered where sections will run: in the atomic tier one must not.
     let obstacle = obstacle(fence, pinned);

@@ -1,0 +1,110 @@
+//! What this library asks of the machine it runs on, sections and memory aside.
+//!
+//! There are two machines: Linux, which the modules beside this one reach, and a modelled one, on which
+//! the same code is run by model checkers. Sections have a trait of their own (`section::Sections`),
+//! and memory is what `atomic` names.
+
+use super::atomic::AtomicU32;
+use super::tier::Tier;
+
+pub(crate) trait Machine {
+    /// What this process runs on, if that has been chosen.
+    fn tier() -> Option<Tier>;
+
+    /// How many CPUs there can ever be.
+    fn cpus() -> usize;
+
+    /// The calling thread's index in the lane table, if it has one right now. It may be another
+    /// when this returns.
+    fn index(tier: Tier) -> Option<usize>;
+
+    /// Lets the calling thread run sections, if that is this library's to do. Whether it can now, or
+    /// need not. Never waits; async-signal-safe.
+    fn register(tier: Tier) -> bool;
+
+    /// Waits until every section of this process that began before the call has committed or will
+    /// restart.
+    fn fence();
+
+    /// A number that differs between a process and its forked children.
+    fn generation() -> u32;
+
+    /// Sleeps while `word` holds `expected`. May return for no reason.
+    fn wait(word: &AtomicU32, expected: u32);
+
+    /// Wakes up to `how_many` who sleep on `word`.
+    fn wake(word: &AtomicU32, how_many: i32);
+
+    /// Lets another thread go on for a moment, in a loop that waits for it.
+    fn pause();
+
+    /// Reserves address space; returns a multiple of `align`, with `before` bytes before it and
+    /// `bytes` behind it.
+    fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32>;
+
+    /// Makes reserved memory accessible; it is zero.
+    fn open(address: usize, bytes: usize) -> Result<(), i32>;
+}
+
+pub(crate) use linux::Linux as Here;
+
+mod linux {
+    use super::{AtomicU32, Machine, Tier};
+    use crate::sys::{fork, futex, mapping, membarrier, rseq, tier, topology};
+
+    pub(crate) struct Linux;
+
+    impl Machine for Linux {
+        #[inline]
+        fn tier() -> Option<Tier> {
+            tier::of_this_process()
+        }
+
+        fn cpus() -> usize {
+            topology::possible_count()
+        }
+
+        fn index(tier: Tier) -> Option<usize> {
+            match tier {
+                Tier::Atomic if rseq::is_done() => None,
+                // SAFETY: sched_getcpu has no preconditions; it fails with -1.
+                Tier::Atomic => usize::try_from(unsafe { libc::sched_getcpu() }).ok().or(Some(0)),
+                _ if rseq::is_registered() => Some(rseq::index()),
+                _ => None,
+            }
+        }
+
+        fn register(tier: Tier) -> bool {
+            tier == Tier::Atomic || rseq::is_registered() || rseq::register_if_ours()
+        }
+
+        fn fence() {
+            membarrier::fence();
+        }
+
+        fn generation() -> u32 {
+            fork::generation()
+        }
+
+        fn wait(word: &AtomicU32, expected: u32) {
+            futex::wait(word, expected);
+        }
+
+        fn wake(word: &AtomicU32, how_many: i32) {
+            futex::wake(word, how_many);
+        }
+
+        #[inline(always)]
+        fn pause() {
+            core::hint::spin_loop();
+        }
+
+        fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {
+            mapping::reserve(before, bytes, align)
+        }
+
+        fn open(address: usize, bytes: usize) -> Result<(), i32> {
+            mapping::open(address, bytes)
+        }
+    }
+}
