@@ -1,8 +1,9 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
-mod tools;
+mod model;
 
 use clap::{Parser, Subcommand};
+use xshell::Shell;
 
 /// Checks that go further than the tests; docs/proof.md says what each can and cannot see.
 #[derive(Debug, Parser)]
@@ -13,8 +14,17 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum Task {}
+enum Task {
+    /// Runs the library's own code on a modelled machine, at random and exhaustively
+    Model(model::Arguments),
+}
 
 fn main() -> anyhow::Result<()> {
-    match Arguments::parse().task {}
+    let arguments = Arguments::parse();
+    let sh = Shell::new()?;
+    // Cargo names the directory of this package; tasks speak of the workspace's.
+    sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    match arguments.task {
+        Task::Model(arguments) => model::run(&sh, &arguments),
+    }
 }

@@ -44,6 +44,9 @@ pub mod essays {
 mod counter;
 mod error;
 mod lanes;
+#[cfg(thiscpu_model)]
+#[doc(hidden)]
+pub mod model;
 #[doc(hidden)]
 pub mod probe;
 mod quiesce;

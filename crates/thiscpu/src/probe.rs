@@ -1,9 +1,9 @@
 //! For this project's own program and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
-use crate::sys::atomic::AtomicU64;
 use crate::sys::{fence as fences, rseq, tier, topology};
 use crate::{Error, Tier};
+use core::sync::atomic::AtomicU64;
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
 /// Whether it was aborted; `None` where this thread has no sections.

@@ -11,7 +11,10 @@ pub(crate) struct Double(UnsafeCell<[u64; 2]>);
 // SAFETY: the words are only accessed by the assembly below, whose accesses are atomic.
 unsafe impl Sync for Double {}
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(thiscpu_model)]
+use crate::model::pair as arch;
+
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 mod arch {
     use core::arch::asm;
 
@@ -59,7 +62,7 @@ mod arch {
     }
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(thiscpu_model)))]
 mod arch {
     use core::arch::asm;
     use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -94,7 +97,9 @@ mod arch {
     }
 }
 
-pub(crate) use arch::is_available;
+pub(crate) fn is_available() -> bool {
+    arch::is_available()
+}
 
 impl Double {
     pub(crate) const fn new(words: [u64; 2]) -> Self {

@@ -55,17 +55,19 @@
 //! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
 //! the address dependency from gate to lane, and the fence.
 
-use crate::sys::atomic::{AtomicU64, AtomicUsize};
+use crate::sys::atomic::AtomicUsize;
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(thiscpu_model)))]
 mod aarch64;
 pub(crate) mod double;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 mod x86_64;
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(thiscpu_model)]
+pub(crate) use crate::model::Processor;
+#[cfg(all(target_arch = "aarch64", not(thiscpu_model)))]
 pub(crate) use aarch64::Processor;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 pub(crate) use x86_64::Processor;
 
 #[cfg(not(all(
@@ -128,7 +130,7 @@ pub(crate) trait Sections {
     /// # Safety
     ///
     /// This thread is registered.
-    unsafe fn linger(turns: u64, turns_left: &AtomicU64) -> bool;
+    unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
 }
 
 /// What runs sections on words of one width. `item` is the word's address in lane 0.

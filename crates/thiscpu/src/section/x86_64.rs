@@ -8,7 +8,7 @@ use core::arch::asm;
 
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
-use crate::sys::atomic::{AtomicU64, AtomicUsize};
+use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
 /// This processor.
@@ -371,7 +371,7 @@ impl Sections for Processor {
         (Outcome::from_register(outcome), node)
     }
 
-    unsafe fn linger(turns: u64, turns_left: &AtomicU64) -> bool {
+    unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
         // SAFETY: the only memory it stores to is `turns_left`.
         unsafe {
             section!(

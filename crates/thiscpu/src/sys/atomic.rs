@@ -1,8 +1,13 @@
 //! The atomics that the protocols are written in.
 
+#[cfg(thiscpu_model)]
+pub(crate) use crate::model::atomic::*;
+
+#[cfg(not(thiscpu_model))]
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     Ordering, fence,
 };
 
+#[cfg(not(thiscpu_model))]
 pub(crate) use portable_atomic::AtomicU128;

@@ -46,8 +46,12 @@ pub(crate) trait Machine {
     fn open(address: usize, bytes: usize) -> Result<(), i32>;
 }
 
+#[cfg(thiscpu_model)]
+pub(crate) use crate::model::Model as Here;
+#[cfg(not(thiscpu_model))]
 pub(crate) use linux::Linux as Here;
 
+#[cfg(not(thiscpu_model))]
 mod linux {
     use super::{AtomicU32, Machine, Tier};
     use crate::sys::{fork, futex, mapping, membarrier, rseq, tier, topology};

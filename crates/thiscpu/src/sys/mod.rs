@@ -8,9 +8,11 @@ pub(crate) mod atomic;
 pub(crate) mod errno;
 pub(crate) mod fence;
 pub(crate) mod fork;
+#[cfg(not(thiscpu_model))]
 mod futex;
 pub(crate) mod lock;
 pub(crate) mod machine;
+#[cfg(not(thiscpu_model))]
 mod mapping;
 mod membarrier;
 pub(crate) mod pin;

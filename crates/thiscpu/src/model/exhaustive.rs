@@ -1,0 +1,200 @@
+//! Small exhaustive runs, under loom: every interleaving up to a number of preemptions, with loads
+//! that return any value the memory model allows.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic as atomic_of_std;
+
+use loom::sync::atomic::{self, AtomicU64, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread::{self, ThreadId};
+
+use super::checker::{Change, Checker};
+use super::machine::{Machine, execute};
+use super::random::{self, Location};
+
+/// How many random runs find out which locations a test uses.
+const RUNS_BEFORE: usize = 100;
+
+/// Runs `test` on `machine` in every order of steps with up to so many preemptions. How many there
+/// were.
+///
+/// The objects under test must be statics: loom wants each location to be made before a second
+/// thread begins, so random runs first find out where they are.
+///
+/// # Panics
+///
+/// As `test`.
+pub fn exhaustive(
+    machine: Machine,
+    preemptions: usize,
+    test: impl Fn() + Clone + Send + Sync + 'static,
+) -> usize {
+    let used = random::locations_used(machine, RUNS_BEFORE, test.clone());
+    let executions = Arc::new(atomic_of_std::AtomicUsize::new(0));
+    let count = executions.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 100_000;
+    let machine = Machine { disturbed: 0, ..machine };
+    builder.check(move || {
+        count.fetch_add(1, atomic_of_std::Ordering::Relaxed);
+        execute(machine, Box::new(Loom::with(&used)), &test);
+    });
+    executions.load(atomic_of_std::Ordering::Relaxed)
+}
+
+/// What a thread sleeps on.
+type Sleepers = Rc<(Mutex<()>, Condvar)>;
+
+#[derive(Default)]
+struct Loom {
+    threads: RefCell<Vec<ThreadId>>,
+    /// A pair is one location: each half is kept in half a word.
+    words: RefCell<HashMap<usize, Rc<AtomicU64>>>,
+    cpus: RefCell<HashMap<usize, Rc<Mutex<Option<u64>>>>>,
+    sleepers: RefCell<HashMap<usize, Sleepers>>,
+}
+
+impl Loom {
+    fn with(used: &BTreeMap<usize, Location>) -> Loom {
+        let loom = Loom::default();
+        for (&at, &location) in used {
+            match location {
+                Location::Word { first } => drop(loom.word(at, first)),
+                Location::Pair => drop(loom.pair(at)),
+            }
+        }
+        loom
+    }
+
+    fn word(&self, at: usize, first: u64) -> Rc<AtomicU64> {
+        let mut words = self.words.borrow_mut();
+        words.entry(at).or_insert_with(|| Rc::new(AtomicU64::new(first))).clone()
+    }
+
+    fn pair(&self, at: usize) -> Rc<AtomicU64> {
+        // SAFETY: pairs are 16 readable bytes, which the modelled program never writes.
+        self.word(at, pack(unsafe { *(at as *const [u64; 2]) }))
+    }
+
+    fn cpu(&self, cpu: usize) -> Rc<Mutex<Option<u64>>> {
+        self.cpus.borrow_mut().entry(cpu).or_default().clone()
+    }
+
+    fn sleepers(&self, at: usize) -> Sleepers {
+        self.sleepers.borrow_mut().entry(at).or_default().clone()
+    }
+}
+
+/// Two words in one: 32 bits of each, the first with its sign.
+fn pack([first, second]: [u64; 2]) -> u64 {
+    let packed = first & 0xffff_ffff | second << 32;
+    assert_eq!(unpack(packed), [first, second], "a value too large for this model");
+    packed
+}
+
+fn unpack(packed: u64) -> [u64; 2] {
+    [i64::from(packed as i32) as u64, packed >> 32]
+}
+
+/// loom's sequentially consistent accesses only acquire and release; with fences around them they
+/// are in one order, as on every processor there is.
+fn in_order(order: Ordering) {
+    if order == Ordering::SeqCst {
+        atomic::fence(Ordering::SeqCst);
+    }
+}
+
+impl Checker for Loom {
+    fn me(&self) -> usize {
+        let id = thread::current().id();
+        let mut threads = self.threads.borrow_mut();
+        threads.iter().position(|&known| known == id).unwrap_or_else(|| {
+            threads.push(id);
+            threads.len() - 1
+        })
+    }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()> {
+        let thread = thread::spawn(work);
+        Box::new(|| thread.join().expect("a panic ends the execution"))
+    }
+
+    fn yield_now(&self) {
+        thread::yield_now();
+    }
+
+    fn choose(&self, _: usize) -> Option<usize> {
+        None
+    }
+
+    fn load(&self, at: usize, first: u64, order: Ordering) -> u64 {
+        in_order(order);
+        self.word(at, first).load(order)
+    }
+
+    fn store(&self, at: usize, first: u64, value: u64, order: Ordering) {
+        self.word(at, first).store(value, order);
+        in_order(order);
+    }
+
+    fn change(&self, at: usize, first: u64, by: Change, order: [Ordering; 2]) -> Result<u64, u64> {
+        let word = self.word(at, first);
+        let [success, failure] = order;
+        match by {
+            Change::Swap(new) => Ok(word.swap(new, success)),
+            Change::Add(n) => Ok(word.fetch_add(n, success)),
+            Change::And(mask) => Ok(word.fetch_and(mask, success)),
+            Change::Or(mask) => Ok(word.fetch_or(mask, success)),
+            Change::Exchange { old, new } => word.compare_exchange(old, new, success, failure),
+        }
+    }
+
+    fn load_pair(&self, at: usize, order: Ordering) -> [u64; 2] {
+        unpack(self.pair(at).load(order))
+    }
+
+    fn change_pair(
+        &self,
+        at: usize,
+        old: [u64; 2],
+        new: [u64; 2],
+        [success, failure]: [Ordering; 2],
+    ) -> Result<(), [u64; 2]> {
+        let result = self.pair(at).compare_exchange(pack(old), pack(new), success, failure);
+        result.map(drop).map_err(unpack)
+    }
+
+    fn fence(&self, order: Ordering) {
+        atomic::fence(order);
+    }
+
+    fn with_cpu(&self, cpu: usize, look: &mut dyn FnMut(&mut Option<u64>)) {
+        let cpu = self.cpu(cpu);
+        look(&mut cpu.lock().expect("no panic"));
+    }
+
+    fn store_at_once(&self, at: usize, first: u64, value: u64) {
+        self.word(at, first).store(value, Ordering::Relaxed);
+    }
+
+    fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool) {
+        let sleepers = self.sleepers(at);
+        let guard = sleepers.0.lock().expect("no panic");
+        if is_as_expected() {
+            drop(sleepers.1.wait(guard).expect("no panic"));
+        }
+    }
+
+    fn wake(&self, at: usize, how_many: usize) {
+        let sleepers = self.sleepers(at);
+        let _guard = sleepers.0.lock().expect("no panic");
+        match how_many {
+            1 => sleepers.1.notify_one(),
+            _ => sleepers.1.notify_all(),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The machine: its threads, where they are, and what `sys` asks of it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use super::checker::Checker;
+use super::memory::Arena;
+use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::machine;
+use crate::sys::tier::Tier;
+
+/// What a test runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// How many CPUs there are.
+    pub cpus: usize,
+    /// What the process runs on.
+    pub tier: Tier,
+    /// The kernel's index of CPU 0, and how far the indices of the next CPUs are from it and each other.
+    pub indices: (usize, usize),
+    /// One step in so many is preceded by a signal or a move to another CPU, where the checker
+    /// leaves something to chance; 0 for none.
+    pub disturbed: usize,
+}
+
+impl Machine {
+    /// A machine whose threads are moved and interrupted now and then.
+    pub const fn new(cpus: usize, tier: Tier) -> Machine {
+        Machine { cpus, tier, indices: (0, 1), disturbed: 20 }
+    }
+}
+
+/// A thread's part of the machine.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    cpu: usize,
+    has_lane: bool,
+    /// The section it is in.
+    section: Option<u64>,
+}
+
+/// One execution under a checker.
+pub(super) struct Execution {
+    pub(super) machine: Machine,
+    pub(super) checker: Box<dyn Checker>,
+    pub(super) arena: Arena,
+    threads: RefCell<Vec<State>>,
+    sections: Cell<u64>,
+    time: Cell<u64>,
+}
+
+thread_local! {
+    // Both checkers run all threads of an execution on one thread of the system.
+    static NOW: RefCell<Option<Rc<Execution>>> = const { RefCell::new(None) };
+}
+
+/// The execution under way.
+///
+/// # Panics
+///
+/// If there is none: the code under test was called outside of a model.
+pub(super) fn now() -> Rc<Execution> {
+    NOW.with_borrow(Clone::clone).expect("this is built for models and runs in them only")
+}
+
+/// Runs `test` as one execution on `machine`.
+pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn()) {
+    let execution = Rc::new(Execution {
+        machine,
+        checker,
+        arena: Arena::new(),
+        threads: RefCell::default(),
+        sections: Cell::new(0),
+        time: Cell::new(0),
+    });
+    NOW.with_borrow_mut(|now| *now = Some(execution.clone()));
+    execution.begin_thread(0);
+    test();
+    // What the checker made must go while its execution lasts.
+    NOW.with_borrow_mut(Option::take);
+}
+
+impl Execution {
+    fn begin_thread(&self, cpu: usize) {
+        let me = self.checker.me();
+        let mut threads = self.threads.borrow_mut();
+        let state = State { cpu, has_lane: true, section: None };
+        let count = threads.len().max(me + 1);
+        threads.resize(count, state);
+        threads[me] = state;
+    }
+
+    fn state(&self) -> State {
+        self.threads.borrow()[self.checker.me()]
+    }
+
+    fn change_state(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.threads.borrow_mut()[self.checker.me()]);
+    }
+
+    /// The CPU that the running thread is on, and whether it may run sections.
+    pub(super) fn place(&self) -> (usize, bool) {
+        let state = self.state();
+        (state.cpu, state.has_lane)
+    }
+
+    /// The kernel's index of a CPU.
+    pub(super) fn index_of(&self, cpu: usize) -> usize {
+        self.machine.indices.0 + cpu * self.machine.indices.1
+    }
+
+    /// Now and then interrupts the running thread, or moves it to another CPU.
+    pub(super) fn disturb(&self) {
+        let Machine { disturbed, cpus, .. } = self.machine;
+        if disturbed > 0 && self.checker.choose(disturbed) == Some(0) {
+            let cpu = self.checker.choose(cpus).unwrap_or(0);
+            self.move_to(cpu);
+        }
+    }
+
+    /// Moves the running thread, which aborts the section that it is in.
+    fn move_to(&self, cpu: usize) {
+        let state = self.state();
+        if let Some(section) = state.section {
+            self.checker.with_cpu(state.cpu, &mut |there| {
+                if *there == Some(section) {
+                    *there = None;
+                }
+            });
+        }
+        self.change_state(|state| state.cpu = cpu);
+    }
+
+    /// Begins a section on the running thread's CPU, which aborts another's there.
+    pub(super) fn enter(&self) -> (usize, u64) {
+        let section = self.sections.get() + 1;
+        self.sections.set(section);
+        let cpu = self.state().cpu;
+        self.change_state(|state| state.section = Some(section));
+        self.checker.with_cpu(cpu, &mut |there| *there = Some(section));
+        (cpu, section)
+    }
+
+    /// Ends a section: with `last` as its last step, if it was not aborted. Whether it was not.
+    pub(super) fn leave(&self, (cpu, section): (usize, u64), mut last: impl FnMut()) -> bool {
+        let mut whole = false;
+        self.checker.with_cpu(cpu, &mut |there| {
+            whole = *there == Some(section);
+            if whole {
+                last();
+                *there = None;
+            }
+        });
+        self.change_state(|state| state.section = None);
+        whole
+    }
+
+    fn fence(&self) {
+        // A full barrier here and, CPU by CPU, there; what a CPU is in the middle of is aborted.
+        self.checker.fence(Ordering::SeqCst);
+        for cpu in 0..self.machine.cpus {
+            self.checker.with_cpu(cpu, &mut |there| *there = None);
+        }
+        self.checker.fence(Ordering::SeqCst);
+    }
+}
+
+/// A thread of the modelled program.
+pub struct Thread<R> {
+    result: Arc<Mutex<Option<R>>>,
+    join: Box<dyn FnOnce()>,
+}
+
+impl<R> Thread<R> {
+    /// Waits for the thread and returns its result.
+    ///
+    /// # Panics
+    ///
+    /// If the thread did.
+    pub fn join(self) -> R {
+        (self.join)();
+        self.result.lock().expect("no panic").take().expect("the thread has ended")
+    }
+}
+
+/// Starts a thread on `cpu`.
+pub fn spawn<R: Send + 'static>(
+    cpu: usize,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Thread<R> {
+    let result = Arc::new(Mutex::new(None));
+    let there = result.clone();
+    let join = now().checker.spawn(Box::new(move || {
+        now().begin_thread(cpu);
+        let value = work();
+        *there.lock().expect("no panic") = Some(value);
+    }));
+    Thread { result, join }
+}
+
+/// Moves the calling thread.
+pub fn run_on(cpu: usize) {
+    now().move_to(cpu);
+}
+
+/// Makes the calling thread one without a lane.
+pub fn leave_lanes() {
+    now().change_state(|state| state.has_lane = false);
+}
+
+/// A number below `below`, where the checker leaves something to chance; else 0.
+pub fn choose(below: usize) -> usize {
+    now().checker.choose(below).unwrap_or(0)
+}
+
+/// The number of calls of this so far, in the order in which steps are taken: a clock for
+/// histories. Not a step.
+pub fn tick() -> u64 {
+    let now = now();
+    now.time.set(now.time.get() + 1);
+    now.time.get()
+}
+
+/// The modelled machine, as `sys` sees it.
+pub(crate) struct Model;
+
+impl machine::Machine for Model {
+    fn tier() -> Option<Tier> {
+        Some(now().machine.tier)
+    }
+
+    fn cpus() -> usize {
+        now().machine.cpus
+    }
+
+    fn index(_: Tier) -> Option<usize> {
+        let now = now();
+        let (cpu, has_lane) = now.place();
+        has_lane.then(|| now.index_of(cpu))
+    }
+
+    fn register(_: Tier) -> bool {
+        now().place().1
+    }
+
+    fn fence() {
+        now().fence();
+    }
+
+    fn generation() -> u32 {
+        1
+    }
+
+    fn wait(word: &AtomicU32, expected: u32) {
+        let at = core::ptr::from_ref(word) as usize;
+        now().checker.wait(at, &|| word.load(Ordering::Relaxed) == expected);
+    }
+
+    fn wake(word: &AtomicU32, how_many: i32) {
+        now().checker.wake(core::ptr::from_ref(word) as usize, how_many as usize);
+    }
+
+    fn pause() {
+        now().checker.yield_now();
+    }
+
+    fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {
+        Ok(now().arena.reserve(before, bytes, align))
+    }
+
+    fn open(_: usize, _: usize) -> Result<(), i32> {
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Long random runs, under shuttle: sequentially consistent, any number of steps.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use shuttle::Config;
+use shuttle::rand::Rng as _;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::{Condvar, Mutex};
+
+use super::checker::{Change, Checker};
+use super::machine::{Machine, execute};
+
+/// How steps are chosen.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// Any thread, at each step.
+    Uniform,
+    /// By priorities that change at this many random steps (Burckhardt and others, 2010): finds what needs few
+    /// preemptions at the right places.
+    FewChanges(usize),
+}
+
+/// Runs `test` so many times on `machine`.
+///
+/// # Panics
+///
+/// As `test`, with the schedule that led to it.
+pub fn random(
+    machine: Machine,
+    order: Order,
+    executions: usize,
+    test: impl Fn() + Send + Sync + 'static,
+) {
+    run(machine, order, executions, Arc::default(), test);
+}
+
+/// A location of the modelled memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Location {
+    Word { first: u64 },
+    Pair,
+}
+
+type Locations = Arc<std::sync::Mutex<BTreeMap<usize, Location>>>;
+
+/// The locations that `test` uses in some random runs.
+pub(super) fn locations_used(
+    machine: Machine,
+    executions: usize,
+    test: impl Fn() + Send + Sync + 'static,
+) -> BTreeMap<usize, Location> {
+    let used = Locations::default();
+    run(machine, Order::Uniform, executions, used.clone(), test);
+    used.lock().expect("no panic").clone()
+}
+
+fn run(
+    machine: Machine,
+    order: Order,
+    executions: usize,
+    used: Locations,
+    test: impl Fn() + Send + Sync + 'static,
+) {
+    let scheduler: Box<dyn Scheduler + Send> = match order {
+        Order::Uniform => Box::new(RandomScheduler::new(executions)),
+        Order::FewChanges(changes) => Box::new(PctScheduler::new(changes, executions)),
+    };
+    let mut config = Config::new();
+    config.stack_size = 256 * 1024;
+    config.max_steps = shuttle::MaxSteps::FailAfter(10_000_000);
+    config.silence_warnings = true;
+    let runner = shuttle::Runner::new(scheduler, config);
+    runner.run(move || {
+        let shuttle = Shuttle { used: used.clone(), ..Shuttle::default() };
+        execute(machine, Box::new(shuttle), &test);
+    });
+}
+
+/// What a thread sleeps on.
+type Sleepers = Arc<(Mutex<()>, Condvar)>;
+
+#[derive(Default)]
+struct Shuttle {
+    words: RefCell<HashMap<usize, u64>>,
+    used: Locations,
+    cpus: RefCell<HashMap<usize, Option<u64>>>,
+    sleepers: RefCell<HashMap<usize, Sleepers>>,
+    /// Each look at it is a point at which another thread may be chosen.
+    step: AtomicBool,
+}
+
+impl Shuttle {
+    fn step(&self) {
+        self.step.load(Ordering::SeqCst);
+    }
+
+    fn word<R>(&self, at: usize, first: u64, look: impl FnOnce(&mut u64) -> R) -> R {
+        look(self.words.borrow_mut().entry(at).or_insert_with(|| {
+            let mut used = self.used.lock().expect("no panic");
+            used.entry(at).or_insert(Location::Word { first });
+            first
+        }))
+    }
+
+    fn pair(&self, at: usize) -> [u64; 2] {
+        if !self.words.borrow().contains_key(&at) {
+            self.used.lock().expect("no panic").insert(at, Location::Pair);
+        }
+        [0, 8].map(|half| {
+            let at = at + half;
+            // SAFETY: pairs are 16 readable bytes, which the modelled program never writes.
+            self.word(at, unsafe { *(at as *const u64) }, |value| *value)
+        })
+    }
+
+    fn sleepers(&self, at: usize) -> Sleepers {
+        self.sleepers.borrow_mut().entry(at).or_default().clone()
+    }
+}
+
+impl Checker for Shuttle {
+    fn me(&self) -> usize {
+        shuttle::current::me().into()
+    }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()> {
+        let thread = shuttle::thread::spawn(work);
+        Box::new(|| thread.join().expect("a panic ends the execution"))
+    }
+
+    fn yield_now(&self) {
+        shuttle::thread::yield_now();
+    }
+
+    fn choose(&self, below: usize) -> Option<usize> {
+        Some(shuttle::rand::thread_rng().gen_range(0..below))
+    }
+
+    fn load(&self, at: usize, first: u64, _: Ordering) -> u64 {
+        self.step();
+        self.word(at, first, |value| *value)
+    }
+
+    fn store(&self, at: usize, first: u64, new: u64, _: Ordering) {
+        self.step();
+        self.word(at, first, |value| *value = new);
+    }
+
+    fn change(&self, at: usize, first: u64, by: Change, _: [Ordering; 2]) -> Result<u64, u64> {
+        self.step();
+        self.word(at, first, |value| {
+            let before = *value;
+            *value = by.of(before).ok_or(before)?;
+            Ok(before)
+        })
+    }
+
+    fn load_pair(&self, at: usize, _: Ordering) -> [u64; 2] {
+        self.step();
+        self.pair(at)
+    }
+
+    fn change_pair(
+        &self,
+        at: usize,
+        old: [u64; 2],
+        new: [u64; 2],
+        _: [Ordering; 2],
+    ) -> Result<(), [u64; 2]> {
+        self.step();
+        let found = self.pair(at);
+        if found != old {
+            return Err(found);
+        }
+        self.words.borrow_mut().extend([(at, new[0]), (at + 8, new[1])]);
+        Ok(())
+    }
+
+    fn fence(&self, _: Ordering) {
+        self.step();
+    }
+
+    fn with_cpu(&self, cpu: usize, look: &mut dyn FnMut(&mut Option<u64>)) {
+        self.step();
+        let mut there = self.cpus.borrow().get(&cpu).copied().flatten();
+        look(&mut there);
+        self.cpus.borrow_mut().insert(cpu, there);
+    }
+
+    fn store_at_once(&self, at: usize, first: u64, new: u64) {
+        self.word(at, first, |value| *value = new);
+    }
+
+    fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool) {
+        let sleepers = self.sleepers(at);
+        let guard = sleepers.0.lock().expect("no panic");
+        if is_as_expected() {
+            drop(sleepers.1.wait(guard).expect("no panic"));
+        }
+    }
+
+    fn wake(&self, at: usize, how_many: usize) {
+        let sleepers = self.sleepers(at);
+        let _guard = sleepers.0.lock().expect("no panic");
+        match how_many {
+            1 => sleepers.1.notify_one(),
+            _ => sleepers.1.notify_all(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The sections, step by step as `section` specifies them.
+
+use super::machine::{Execution, now};
+use crate::lanes::table::{BIAS, TABLE};
+use crate::section::{Outcome, Sections, WordSections};
+use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::tier::Tier;
+
+/// A modelled processor.
+#[derive(Debug)]
+pub(crate) struct Processor;
+
+/// A section under way.
+struct Section {
+    execution: std::rc::Rc<Execution>,
+    number: (usize, u64),
+    entry: usize,
+}
+
+impl Section {
+    fn enter() -> Result<Section, Outcome> {
+        let execution = now();
+        let number = execution.enter();
+        // In the atomic tier no area is published, and sections refuse.
+        let has_lane = execution.place().1 && execution.machine.tier != Tier::Atomic;
+        let index = execution.index_of(number.0);
+        let mut section = Section { execution, number, entry: 0 };
+        if !has_lane {
+            return Err(section.refuse(Outcome::NoLane));
+        }
+        section.entry = TABLE[index & 0xffff].load(Relaxed);
+        Ok(section)
+    }
+
+    /// The same for a section on an item: the address of its word in this lane.
+    fn enter_item(item: usize) -> Result<(Section, usize), Outcome> {
+        let section = Section::enter()?;
+        match section.entry {
+            0 => Err(section.refuse(Outcome::NoLane)),
+            entry => Ok((section, item + entry + BIAS)),
+        }
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        word(at).load(Relaxed)
+    }
+
+    /// Leaves without having stored anything.
+    fn refuse(self, outcome: Outcome) -> Outcome {
+        match self.execution.leave(self.number, || {}) {
+            true => outcome,
+            false => Outcome::Aborted,
+        }
+    }
+
+    fn commit(self, at: usize, value: u64) -> Outcome {
+        self.execution.disturb();
+        // Between the look whether the section was aborted and the store there is no time at which
+        // it could be.
+        let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
+        match self.execution.leave(self.number, store) {
+            true => Outcome::Done,
+            false => Outcome::Aborted,
+        }
+    }
+}
+
+/// The word of a lane at `at`.
+fn word(at: usize) -> &'static AtomicU64 {
+    debug_assert!(at.is_multiple_of(8));
+    // SAFETY: sections are given items, which lie in the arena; that is readable for ever.
+    unsafe { &*(at as *const AtomicU64) }
+}
+
+fn fits(count: u64, window: u64) -> bool {
+    count.wrapping_sub(window) >> (window & 63) == 0
+}
+
+impl Sections for Processor {
+    unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { Self::add_windowed_at(gate, 0, n) }
+    }
+
+    unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
+        let section = match Section::enter() {
+            Ok(section) => section,
+            Err(outcome) => return outcome,
+        };
+        let bank = gate.load(Relaxed).wrapping_add(section.entry);
+        if bank & 7 != 0 {
+            return section.refuse(Outcome::Shut);
+        }
+        let at = bank + cell;
+        let count = section.load(at).wrapping_add(n as u64);
+        if !fits(count, section.load(at + 8)) {
+            return section.refuse(Outcome::Window);
+        }
+        section.commit(at, count)
+    }
+
+    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+        let section = match Section::enter() {
+            Ok(section) => section,
+            Err(outcome) => return outcome,
+        };
+        if section.entry != entry {
+            return section.refuse(Outcome::Differs);
+        }
+        let at = bank + entry + BIAS;
+        if !fits(section.load(at), window) {
+            return section.refuse(Outcome::Window);
+        }
+        section.commit(at + 8, window)
+    }
+
+    unsafe fn cmpxchg_double(_: usize, old: [u64; 2], _: &[u64; 2]) -> (Outcome, [u64; 2]) {
+        // As on a processor that has no such store: the slow lane, whose exchange is modelled.
+        (Outcome::NoLane, old)
+    }
+
+    unsafe fn push(item: usize, node: usize) -> Outcome {
+        let (section, list) = match Section::enter_item(item) {
+            Ok(entered) => entered,
+            Err(outcome) => return outcome,
+        };
+        word(node).store(section.load(list), Relaxed);
+        section.commit(list, node as u64)
+    }
+
+    unsafe fn pop(item: usize) -> (Outcome, usize) {
+        let (section, list) = match Section::enter_item(item) {
+            Ok(entered) => entered,
+            Err(outcome) => return (outcome, 0),
+        };
+        let node = section.load(list) as usize;
+        if node == 0 {
+            return (section.refuse(Outcome::Differs), 0);
+        }
+        let next = section.load(node);
+        (section.commit(list, next), node)
+    }
+
+    unsafe fn linger(_: u64, _: &core::sync::atomic::AtomicU64) -> bool {
+        unreachable!("nothing to model: it is for finding out whether a kernel aborts")
+    }
+}
+
+macro_rules! words {
+    ($($integer:ty),*) => {$(
+        impl WordSections<$integer> for Processor {
+            unsafe fn add(item: usize, n: $integer) -> Outcome {
+                // SAFETY: the caller's promise.
+                unsafe { Self::add_return(item, n).0 }
+            }
+
+            unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
+                change(item, |now: $integer| Some(now.wrapping_add(n)), |_, new| new)
+            }
+
+            unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
+                change(item, |_| Some(new), |before, _| before)
+            }
+
+            unsafe fn cmpxchg(item: usize, old: $integer, new: $integer) -> (Outcome, $integer) {
+                change(item, |now| (now == old).then_some(new), |before, _| before)
+            }
+        }
+    )*};
+}
+
+words!(u8, u16, u32, u64);
+
+/// A section on a word, which in the model takes 8 bytes whatever its width.
+fn change<W: Copy + TryFrom<u64> + Into<u64> + Default>(
+    item: usize,
+    to: impl FnOnce(W) -> Option<W>,
+    result: impl FnOnce(W, W) -> W,
+) -> (Outcome, W) {
+    let (section, at) = match Section::enter_item(item) {
+        Ok(entered) => entered,
+        Err(outcome) => return (outcome, W::default()),
+    };
+    let before = W::try_from(section.load(at)).unwrap_or_default();
+    match to(before) {
+        None => (section.refuse(Outcome::Differs), before),
+        Some(new) => (section.commit(at, new.into()), result(before, new)),
+    }
+}

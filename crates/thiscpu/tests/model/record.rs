@@ -1,0 +1,119 @@
+//! Calls on a counter, as they are recorded, and what they must be explained by.
+
+use std::cmp::Ordering;
+
+use thiscpu::{Bounds, Compared, Counter, Counters, model};
+
+use crate::history::{Call, Specification, is_linearizable};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Add(i64),
+    Sum(i64),
+    Set(i64),
+    Take(i64),
+    Compare(i64, Compared),
+    Bounds(Bounds),
+    Read,
+}
+
+/// The value of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Value(pub(crate) i64);
+
+impl Specification for Value {
+    type Op = Op;
+
+    fn after(&self, op: &Op) -> Option<Value> {
+        let same = |holds: bool| holds.then(|| self.clone());
+        match *op {
+            Op::Add(n) => Some(Value(self.0.wrapping_add(n))),
+            Op::Set(value) => Some(Value(value)),
+            Op::Take(value) => (value == self.0).then_some(Value(0)),
+            Op::Sum(value) => same(value == self.0),
+            Op::Compare(rhs, Compared { ordering, exact }) => {
+                let is_exact = exact.is_none_or(|exact| exact == self.0);
+                same(is_exact && self.0.cmp(&rhs) == ordering)
+            }
+            Op::Bounds(Bounds { low, high, .. }) => same(low <= self.0 && self.0 <= high),
+            // An estimate, about which nothing is promised.
+            Op::Read => same(true),
+        }
+    }
+}
+
+/// Calls by one thread.
+pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
+    let began = model::tick();
+    let op = match *op {
+        Op::Add(n) => {
+            counter.add(n);
+            Op::Add(n)
+        }
+        Op::Set(value) => {
+            counter.set(value);
+            Op::Set(value)
+        }
+        Op::Sum(_) => Op::Sum(counter.sum()),
+        Op::Take(_) => Op::Take(counter.take()),
+        Op::Compare(rhs, _) => Op::Compare(rhs, counter.compare(rhs)),
+        Op::Bounds(_) => Op::Bounds(counter.bounds()),
+        Op::Read => {
+            counter.read();
+            Op::Read
+        }
+    };
+    Call { began, ended: model::tick(), op }
+}
+
+/// Amounts that fit into a window, leave it, and are too large for any.
+const AMOUNTS: [i64; 7] = [1, -1, 1, -1, 100, -150, 1 << 43];
+
+/// Any call.
+pub(crate) fn any() -> Op {
+    let amount = AMOUNTS[model::choose(AMOUNTS.len())];
+    match model::choose(12) {
+        0..=4 => Op::Add(amount),
+        5 | 6 => Op::Sum(0),
+        7 => Op::Set(amount),
+        8 => Op::Take(0),
+        9 => Op::Compare(amount, Compared { ordering: Ordering::Equal, exact: None }),
+        10 => Op::Bounds(Bounds { low: 0, value: 0, high: 0 }),
+        _ => Op::Read,
+    }
+}
+
+/// # Panics
+///
+/// If the history cannot be explained.
+pub(crate) fn check(start: i64, mut calls: Vec<Call<Op>>) {
+    calls.sort_by_key(|call| call.began);
+    assert!(is_linearizable(Value(start), &calls), "from {start}: {calls:#?}");
+}
+
+/// Makes a counter that is spread over the lanes of `cpus`, and 0.
+pub(crate) fn spread(batch: u64, cpus: usize) -> &'static Counter {
+    // Leaked, because its address must not be used again in this execution.
+    let counter: &Counter = Box::leak(Box::new(Counter::with_batch(batch)));
+    for _ in 0..20 {
+        counter.add(1);
+        counter.add(-1);
+    }
+    for cpu in 0..cpus {
+        model::run_on(cpu);
+        counter.add(1);
+        counter.add(-1);
+    }
+    model::run_on(0);
+    counter
+}
+
+/// Lets several counters take the lanes of `cpus`; they stay 0.
+pub(crate) fn take_lanes<const N: usize>(counters: &Counters<N>, cpus: usize) {
+    for cpu in 0..cpus {
+        model::run_on(cpu);
+        (0..N).for_each(|i| counters.add(i, 1));
+        (0..N).for_each(|i| counters.add(i, -1));
+    }
+    model::run_on(0);
+}
