@@ -1,6 +1,7 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
 mod model;
+mod mutants;
 
 use clap::{Parser, Subcommand};
 use xshell::Shell;
@@ -17,6 +18,8 @@ struct Arguments {
 enum Task {
     /// Runs the library's own code on a modelled machine, at random and exhaustively
     Model(model::Arguments),
+    /// Breaks the library on purpose, in many ways, and shows that each is caught
+    Mutants(mutants::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -26,5 +29,6 @@ fn main() -> anyhow::Result<()> {
     sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match arguments.task {
         Task::Model(arguments) => model::run(&sh, &arguments),
+        Task::Mutants(arguments) => mutants::run(&sh, &arguments),
     }
 }

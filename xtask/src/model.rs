@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
 /// What turns a build into one for model checkers. What only the real machine uses is unused then.
-const FLAGS: &str = "--cfg thiscpu_model -A dead_code";
+pub(crate) const FLAGS: &str = "--cfg thiscpu_model -A dead_code";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -1,0 +1,150 @@
+//! What can catch a mutant.
+
+use std::fmt;
+use std::process::{Child, Command, Output, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::tree::Tree;
+use crate::model;
+
+/// A check, and which part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Check {
+    kind: Kind,
+    filter: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// `cargo xtask aborts`
+    Aborts,
+    /// `cargo xtask model`
+    Model,
+    /// `cargo test -p thiscpu --test promises`
+    Tests,
+}
+
+/// What a check said.
+pub(super) enum Verdict {
+    Passes,
+    /// With what failed first.
+    Fails(String),
+    /// It did not end.
+    Hangs,
+    /// There is nothing to run.
+    DoesNotBuild(String),
+}
+
+/// How long a check may take before it counts as hanging. They take some seconds.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+impl Verdict {
+    pub(super) fn is_caught(&self) -> bool {
+        matches!(self, Verdict::Fails(_) | Verdict::Hangs)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Passes => f.write_str("NOT CAUGHT"),
+            Verdict::Fails(first) => write!(f, "caught, {first}"),
+            Verdict::Hangs => f.write_str("caught, it hangs"),
+            Verdict::DoesNotBuild(why) => write!(f, "DOES NOT BUILD: {why}"),
+        }
+    }
+}
+
+impl FromStr for Check {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Check> {
+        let (kind, filter) = text.split_once(' ').unwrap_or((text, ""));
+        let kind = match kind {
+            "aborts" => Kind::Aborts,
+            "model" => Kind::Model,
+            "tests" => Kind::Tests,
+            _ => bail!("there is no check `{kind}`; there are aborts, model and tests"),
+        };
+        Ok(Check { kind, filter: filter.to_owned() })
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Aborts => "aborts",
+            Kind::Model => "model",
+            Kind::Tests => "tests",
+        };
+        write!(f, "{kind} {}", self.filter)
+    }
+}
+
+impl Check {
+    /// Builds and runs this check in `tree`.
+    pub(super) fn run(&self, tree: &Tree) -> Result<Verdict> {
+        let built = self.command(tree, true).output().context("cargo cannot be run")?;
+        if !built.status.success() {
+            return Ok(Verdict::DoesNotBuild(first_line(&built, "error")));
+        }
+        let mut run = self.command(tree, false);
+        let Some(output) = output_in_time(run.stdout(Stdio::piped()).stderr(Stdio::piped()))?
+        else {
+            return Ok(Verdict::Hangs);
+        };
+        if output.status.success() {
+            return Ok(Verdict::Passes);
+        }
+        Ok(Verdict::Fails(first_line(&output, "FAILED")))
+    }
+
+    fn command(&self, tree: &Tree, only_build: bool) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&tree.path).env("CARGO_TARGET_DIR", tree.path.join("target"));
+        command.env("RUST_BACKTRACE", "0");
+        match self.kind {
+            Kind::Aborts if only_build => command.args(["build", "--package", "xtask"]),
+            Kind::Aborts => command.args(["xtask", "aborts"]),
+            Kind::Model => command
+                .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
+                .env("RUSTFLAGS", model::FLAGS)
+                .env("CARGO_TARGET_DIR", tree.path.join("target/model")),
+            Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "promises"]),
+        };
+        match self.kind {
+            Kind::Aborts => {}
+            _ if only_build => drop(command.arg("--no-run")),
+            _ => drop(command.args(["--", &self.filter])),
+        }
+        command
+    }
+}
+
+/// The first line with `word` in it.
+fn first_line(output: &Output, word: &str) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().find(|line| line.contains(word)).unwrap_or("no word why").trim().to_owned()
+}
+
+/// What `command` wrote, if it ends in time; else it is killed, with all that it started.
+fn output_in_time(command: &mut Command) -> Result<Option<Output>> {
+    use std::os::unix::process::CommandExt as _;
+    let child = command.process_group(0).spawn().context("cargo cannot be run")?;
+    let group = child.id().to_string();
+    let output = std::thread::spawn(|| Child::wait_with_output(child));
+    let begun = Instant::now();
+    while !output.is_finished() {
+        if begun.elapsed() > PATIENCE {
+            Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = output.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok(Some(output?))
+}

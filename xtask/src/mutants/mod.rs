@@ -1,0 +1,90 @@
+//! `cargo xtask mutants`: each deliberate break is caught, by the check that is said to catch it.
+//!
+//! A mutant is a patch in `xtask/mutants`: a sentence, a line `Caught by: CHECK FILTER`, and the diff.
+//! It is applied to a copy of the tree; there the check must build, and then fail. First each check
+//! must pass on the copy as it is, or its failures would mean nothing.
+
+mod check;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use xshell::Shell;
+
+use check::{Check, Verdict};
+use tree::Tree;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only the mutants whose names contain this
+    filter: Option<String>,
+    /// Prints their names and what each breaks, and runs nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// One deliberate break.
+struct Mutant {
+    name: String,
+    /// What it breaks, in a sentence.
+    breaks: String,
+    caught_by: Check,
+    patch: std::path::PathBuf,
+}
+
+impl Mutant {
+    fn read(sh: &Shell, patch: std::path::PathBuf) -> Result<Mutant> {
+        let text = sh.read_file(&patch)?;
+        let mut lines = text.lines();
+        let breaks = lines.next().unwrap_or_default().to_owned();
+        let caught_by = lines
+            .find_map(|line| line.strip_prefix("Caught by: "))
+            .with_context(|| format!("{}: no line that begins `Caught by: `", patch.display()))?;
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Mutant { name, breaks, caught_by: caught_by.parse()?, patch })
+    }
+}
+
+pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
+    let mutants = all(sh, arguments.filter.as_deref())?;
+    if arguments.list {
+        mutants.iter().for_each(|mutant| println!("{}: {}", mutant.name, mutant.breaks));
+        return Ok(());
+    }
+    let tree = Tree::copy(sh)?;
+    println!("{} mutants; first the checks on the tree as it is", mutants.len());
+    for check in mutants.iter().map(|mutant| &mutant.caught_by).collect::<BTreeSet<_>>() {
+        match check.run(&tree)? {
+            Verdict::Passes => {}
+            verdict => bail!("`{check}` says, without any mutant: {verdict}"),
+        }
+    }
+    let mut missed = Vec::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        let begun = Instant::now();
+        let verdict = tree.with_patch(sh, &mutant.patch, || mutant.caught_by.run(&tree))?;
+        let seconds = begun.elapsed().as_secs();
+        let number = number + 1;
+        println!("{number:3} {:36} {seconds:3} s  {}: {verdict}", mutant.name, mutant.caught_by);
+        if !verdict.is_caught() {
+            missed.push(mutant.name.as_str());
+        }
+    }
+    println!("{} of {} mutants caught", mutants.len() - missed.len(), mutants.len());
+    ensure!(missed.is_empty(), "not caught, so a check is missing: {}", missed.join(", "));
+    Ok(())
+}
+
+/// The mutants, those with the same check together, because they share what is built.
+fn all(sh: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
+    let mut mutants = Vec::new();
+    for patch in sh.read_dir("xtask/mutants")? {
+        mutants.push(Mutant::read(sh, patch)?);
+    }
+    mutants.retain(|mutant| filter.is_none_or(|filter| mutant.name.contains(filter)));
+    ensure!(!mutants.is_empty(), "no mutant is called so; `cargo xtask mutants --list` has them");
+    mutants.sort_by(|a, b| (&a.caught_by, &a.name).cmp(&(&b.caught_by, &b.name)));
+    Ok(mutants)
+}

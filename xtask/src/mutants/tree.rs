@@ -1,0 +1,59 @@
+//! The copy of the tree that mutants are made in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use xshell::{Shell, cmd};
+
+pub(super) struct Tree {
+    pub(super) path: PathBuf,
+}
+
+impl Tree {
+    /// Copies what git knows of or would add, as it is now. What was built there stays.
+    pub(super) fn copy(sh: &Shell) -> Result<Tree> {
+        let path = sh.current_dir().join("target/mutants");
+        sh.create_dir(&path)?;
+        let files = "--cached --others --exclude-standard".split(' ');
+        let files = cmd!(sh, "git ls-files -z {files...}").read()?;
+        for file in files.split_terminator('\0').filter(|file| sh.path_exists(file)) {
+            let (from, to) = (sh.current_dir().join(file), path.join(file));
+            if let Ok(target) = std::fs::read_link(&from) {
+                sh.remove_path(&to)?;
+                sh.create_dir(to.parent().unwrap_or(&path))?;
+                std::os::unix::fs::symlink(target, &to)?;
+                continue;
+            }
+            let text = sh.read_binary_file(from)?;
+            // Only what differs is written, so that cargo builds that anew and nothing else.
+            if sh.read_binary_file(&to).ok().as_ref() != Some(&text) {
+                sh.write_file(to, text)?;
+            }
+        }
+        Ok(Tree { path })
+    }
+
+    /// Runs `check` while `patch` is applied.
+    pub(super) fn with_patch<R>(
+        &self,
+        sh: &Shell,
+        patch: &Path,
+        check: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        self.apply(sh, patch, &[]).with_context(|| {
+            format!("{} does not fit the code any more: make it anew", patch.display())
+        })?;
+        let result = check();
+        self.apply(sh, patch, &["--reverse"])?;
+        result
+    }
+
+    fn apply(&self, sh: &Shell, patch: &Path, more: &[&str]) -> Result<()> {
+        let patch = sh.current_dir().join(patch);
+        let _there = sh.push_dir(&self.path);
+        // The copy is no repository; without this git would look for one above it and skip all.
+        let _alone = sh.push_env("GIT_CEILING_DIRECTORIES", self.path.parent().unwrap_or(&patch));
+        cmd!(sh, "git apply {more...} {patch}").quiet().run()?;
+        Ok(())
+    }
+}
