@@ -1,0 +1,17 @@
+//! What happens to workers: a file for each disturbance.
+//!
+//! Each is a function that runs on a thread of its own until the run is over. To add one, write
+//! such a function and start it in `run`.
+
+pub(crate) mod affinity;
+pub(crate) mod fork;
+pub(crate) mod signals;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+/// Sleeps for up to so long.
+fn rest(random: &mut Rng, micros_max: u64) {
+    std::thread::sleep(Duration::from_micros(random.u64(..micros_max)));
+}

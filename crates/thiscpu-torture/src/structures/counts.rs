@@ -1,0 +1,150 @@
+//! A counter that threads add to, sum up, compare and take from.
+
+use std::cmp::Ordering;
+
+use fastrand::Rng;
+use thiscpu::Counter;
+
+use super::{Actor, Structure, alone};
+use crate::books::{Amounts, Books, Range, Takes, less};
+use crate::wrong::{Checked, equal, holds, within};
+
+pub(super) struct Counts {
+    name: &'static str,
+    counter: Counter,
+    books: Books,
+    takes: Takes,
+    /// Amounts are as large as there are, so that nothing is known before the end.
+    wraps: bool,
+}
+
+/// The most that is added at once to a counter that does not wrap: 2 to the 40th adds do not either.
+const AMOUNT_MAX: i64 = 1 << 22;
+
+impl Counts {
+    pub(super) fn new(name: &'static str, counter: Counter, slots: usize) -> Self {
+        let (books, takes) = (Books::new(slots), Takes::default());
+        Counts { name, counter, books, takes, wraps: false }
+    }
+
+    pub(super) fn wrapping(name: &'static str, counter: Counter, slots: usize) -> Self {
+        Counts { wraps: true, ..Counts::new(name, counter, slots) }
+    }
+
+    /// Mostly 1 and -1, sometimes what moves windows.
+    fn amount(&self, random: &mut Rng) -> i64 {
+        match random.u8(..32) {
+            0..14 => 1,
+            14..26 => -1,
+            26..28 => random.i64(-1000..1000),
+            28 => 32_768,
+            29 => -32_768,
+            30 if self.wraps => random.i64(..),
+            31 if self.wraps => [i64::MAX, i64::MIN, -i64::MAX][random.usize(..3)],
+            _ => random.i64(-AMOUNT_MAX..AMOUNT_MAX),
+        }
+    }
+
+    fn add(&self, actor: &mut Actor, adds: usize) {
+        let mut random = actor.random.clone();
+        let amounts = Amounts::of((0..adds).map(|_| self.amount(&mut actor.random)));
+        self.books.add(actor.slot, amounts, || {
+            (0..adds).for_each(|_| self.counter.add(self.amount(&mut random)));
+        });
+        actor.ops += adds as u64;
+    }
+
+    /// What `ask` answers, and the range of the value meanwhile if it can be known.
+    fn around<R>(&self, ask: impl FnOnce() -> R) -> (Option<Range>, R) {
+        let before = self.takes.steady();
+        let (range, answer) = self.books.around(ask);
+        let steady = before.filter(|&before| !self.wraps && self.takes.is_still(before));
+        (steady.map(|steady| less(range, steady.amount)), answer)
+    }
+
+    fn check_sum(&self) -> Checked<i64> {
+        match self.around(|| self.counter.sum()) {
+            (Some(range), sum) => within("a sum", range, sum).map(|()| sum),
+            (None, sum) => Ok(sum),
+        }
+    }
+
+    fn check_bounds(&self) -> Checked {
+        let (range, bounds) = self.around(|| self.counter.bounds());
+        within("a read among its bounds", (bounds.low, bounds.high), bounds.value)?;
+        let Some((low, high)) = range else { return Ok(()) };
+        within("the upper bound", (low, i64::MAX), bounds.high)?;
+        within("the lower bound", (i64::MIN, high), bounds.low)
+    }
+
+    fn check_comparison(&self, random: &mut Rng) -> Checked {
+        let rhs = self.counter.read().wrapping_add(random.i64(-200..200));
+        let (range, compared) = self.around(|| self.counter.compare(rhs));
+        let exact = compared.exact.is_none_or(|exact| exact.cmp(&rhs) == compared.ordering);
+        holds("a comparison's value and order agree", exact)?;
+        let Some((low, high)) = range else { return Ok(()) };
+        within("a comparison's value", (low, high), compared.exact.unwrap_or(low))?;
+        match compared.ordering {
+            Ordering::Less => within("what the value is less than", (low + 1, i64::MAX), rhs),
+            Ordering::Equal => within("what the value equals", (low, high), rhs),
+            Ordering::Greater => within("what the value exceeds", (i64::MIN, high - 1), rhs),
+        }
+    }
+
+    fn check_take(&self) -> Checked {
+        let (range, taken) = self.books.around(|| self.takes.take(|| self.counter.take()));
+        match taken {
+            Some((before, amount)) if !self.wraps => {
+                within("what is taken", less(range, before.amount), amount)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Structure for Counts {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn turn(&self, actor: &mut Actor) -> Checked {
+        let question = actor.random.u8(..64);
+        match question {
+            0..4 => actor.exactly(self.check_sum()).map(drop),
+            4..6 => actor.exactly(self.check_take()),
+            6..9 => {
+                actor.ops += 1;
+                self.check_comparison(&mut actor.random)
+            }
+            9..18 => {
+                actor.ops += 1;
+                self.check_bounds()
+            }
+            _ => {
+                let adds = 1 << actor.random.u8(..8);
+                self.add(actor, adds);
+                Ok(())
+            }
+        }
+    }
+
+    fn interrupt(&self, actor: &mut Actor) -> Checked {
+        let adds = actor.random.usize(1..4);
+        self.add(actor, adds);
+        self.check_bounds()
+    }
+
+    fn child(&self, actor: &mut Actor) -> Checked {
+        let sum = self.check_sum()?;
+        alone::goes_on(&self.counter, sum, actor)
+    }
+
+    fn account(&mut self) -> Checked {
+        let taken = self.takes.steady().map_or(0, |steady| steady.amount);
+        let value = self.books.settled().wrapping_sub(taken);
+        holds("its bounds are known", self.wraps || alone::has_known_bounds(&self.counter))?;
+        alone::settled(&self.counter, value)?;
+        equal("what is taken at last", value, self.counter.take())?;
+        equal("what is left then", 0, self.counter.sum())
+    }
+}
