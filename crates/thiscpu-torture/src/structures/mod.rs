@@ -6,10 +6,12 @@
 mod alone;
 mod counts;
 mod growing;
+mod pairs;
 mod setting;
 mod several;
 mod tide;
 mod token;
+mod words;
 
 use fastrand::Rng;
 use thiscpu::Counter;
@@ -83,6 +85,12 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(token::Token::new("token_narrow", Counter::with_batch(2))),
         Box::new(tide::Tide::new()),
         Box::new(several::Several::new(slots)),
+        Box::new(words::Words::<u8>::new(slots)),
+        Box::new(words::Words::<u16>::new(slots)),
+        Box::new(words::Words::<u32>::new(slots)),
+        Box::new(words::Words::<u64>::new(slots)),
+        Box::new(pairs::Pairs::<u32>::new(slots)),
+        Box::new(pairs::Pairs::<u64>::new(slots)),
     ]
 }
 
