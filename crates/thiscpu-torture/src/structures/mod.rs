@@ -9,6 +9,7 @@ mod growing;
 mod pairs;
 mod setting;
 mod several;
+mod stacks;
 mod tide;
 mod token;
 mod words;
@@ -91,6 +92,7 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(words::Words::<u64>::new(slots)),
         Box::new(pairs::Pairs::<u32>::new(slots)),
         Box::new(pairs::Pairs::<u64>::new(slots)),
+        Box::new(stacks::Stacks::new(slots)),
     ]
 }
 
