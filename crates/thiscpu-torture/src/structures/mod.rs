@@ -5,6 +5,7 @@
 
 mod alone;
 mod counts;
+mod fresh;
 mod growing;
 mod pairs;
 mod setting;
@@ -86,6 +87,7 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(token::Token::new("token_narrow", Counter::with_batch(2))),
         Box::new(tide::Tide::new()),
         Box::new(several::Several::new(slots)),
+        Box::new(fresh::Fresh::new()),
         Box::new(words::Words::<u8>::new(slots)),
         Box::new(words::Words::<u16>::new(slots)),
         Box::new(words::Words::<u32>::new(slots)),
