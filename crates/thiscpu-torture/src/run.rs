@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
-use crate::disturb::{affinity, fork, signals};
+use crate::disturb::{affinity, churn, fork, signals};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Faults, Report};
@@ -82,12 +82,13 @@ fn start_all<'scope>(
     for slot in 0..plan.threads {
         spawn(threads, move || worker::live(world, life(slot)))?;
     }
-    let forker = plan.threads + SHORT_LIVED;
+    let (churned, forker) = (plan.threads, plan.threads + SHORT_LIVED);
     let seed = |disturbance| world.seed(forker + 1, disturbance);
-    let seeds = [seed(0), seed(1), seed(3)];
+    let seeds = [seed(0), seed(1), seed(2), seed(3)];
     spawn(threads, move || signals::run(world, seeds[0]))?;
     spawn(threads, move || affinity::run(world, seeds[1]))?;
-    spawn(threads, move || fork::run(world, forker, seeds[2]))?;
+    spawn(threads, move || churn::run(threads, world, churned, seeds[2]))?;
+    spawn(threads, move || fork::run(world, forker, seeds[3]))?;
     Ok(())
 }
 

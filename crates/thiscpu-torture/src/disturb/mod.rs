@@ -4,6 +4,7 @@
 //! such a function and start it in `run`.
 
 pub(crate) mod affinity;
+pub(crate) mod churn;
 pub(crate) mod fork;
 pub(crate) mod signals;
 
