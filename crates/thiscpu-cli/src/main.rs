@@ -6,6 +6,7 @@
 mod bench;
 mod doctor;
 mod self_test;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -34,12 +35,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Uses everything at once, under everything that can go wrong, and accounts for every unit
+    Torture(torture::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Some(Command::Bench(args)) => bench::main(&args),
         Some(Command::Doctor { json }) => doctor::run(json),
+        Some(Command::Torture(args)) => torture::main(&args),
         None => bench::main(&bench::Args::default()),
     }
 }
