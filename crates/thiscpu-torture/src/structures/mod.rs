@@ -7,6 +7,7 @@ mod alone;
 mod counts;
 mod fresh;
 mod growing;
+mod hot;
 mod pairs;
 mod setting;
 mod several;
@@ -88,6 +89,7 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(tide::Tide::new()),
         Box::new(several::Several::new(slots)),
         Box::new(fresh::Fresh::new()),
+        Box::new(hot::Hot::new(slots)),
         Box::new(words::Words::<u8>::new(slots)),
         Box::new(words::Words::<u16>::new(slots)),
         Box::new(words::Words::<u32>::new(slots)),
