@@ -13,6 +13,7 @@ mod limits;
 mod memory;
 mod pairs;
 mod plugin;
+mod properties;
 mod sandbox;
 mod signals;
 mod stacks;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         memory::SCENARIOS,
         pairs::SCENARIOS,
         plugin::SCENARIOS,
+        properties::SCENARIOS,
         sandbox::SCENARIOS,
         signals::SCENARIOS,
         stacks::SCENARIOS,

@@ -1,0 +1,185 @@
+//! One thread does anything, on any CPU, and everything is always as if there were one CPU.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair};
+
+use crate::common::{ALL, Scenario, pin};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("properties::counter", &ALL, counter),
+    Scenario::new("properties::counters", &ALL, counters),
+    Scenario::new("properties::word", &ALL, word),
+    Scenario::new("properties::pair", &ALL, pair),
+];
+
+/// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
+fn check<S: Strategy<Value: Clone>>(strategy: S, test: impl Fn(S::Value)) {
+    // A failure is shown, not written into the tree; the child's process is not forked again.
+    let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(
+        config,
+        proptest::test_runner::TestRng::deterministic_rng(Default::default()),
+    );
+    let result = runner.run(&strategy, |value| {
+        test(value);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// What one thread does with a counter.
+#[derive(Clone, Debug)]
+enum Op {
+    Add(i64),
+    Sum,
+    Set(i64),
+    Take,
+    Compare(i64),
+    Bounds,
+    Read,
+    /// Goes to another CPU.
+    Move(usize),
+}
+
+/// Amounts that stay in a window, leave it, fit in none, and wrap.
+fn amount() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => -3..=3i64,
+        2 => -2000..=2000i64,
+        1 => Just(32_768),
+        1 => Just(-32_768),
+        1 => any::<i64>(),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => amount().prop_map(Op::Add),
+        2 => Just(Op::Sum),
+        1 => amount().prop_map(Op::Set),
+        1 => Just(Op::Take),
+        2 => amount().prop_map(Op::Compare),
+        2 => Just(Op::Bounds),
+        1 => Just(Op::Read),
+        2 => (0..4usize).prop_map(Op::Move),
+    ]
+}
+
+fn counter() {
+    check((prop_oneof![Just(0u64), Just(2), Just(1024)], vec(op(), 0..300)), |(batch, ops)| {
+        let counter = Counter::with_batch(batch);
+        let mut value = 0i64;
+        for op in ops {
+            step(&counter, &mut value, &op);
+            let bounds = counter.bounds();
+            assert!(
+                bounds.low <= value && value <= bounds.high,
+                "{value} after {op:?}: {bounds:?}"
+            );
+        }
+        assert_eq!(counter.sum(), value);
+    });
+}
+
+fn step(counter: &Counter, value: &mut i64, op: &Op) {
+    match *op {
+        Op::Add(n) => {
+            counter.add(n);
+            *value = value.wrapping_add(n);
+        }
+        Op::Sum => assert_eq!(counter.sum(), *value),
+        Op::Set(to) => {
+            counter.set(to);
+            *value = to;
+        }
+        Op::Take => assert_eq!(counter.take(), std::mem::take(value)),
+        Op::Compare(rhs) => {
+            let compared = counter.compare(rhs);
+            assert_eq!(compared.ordering, (*value).cmp(&rhs));
+            assert!(compared.exact.is_none_or(|exact| exact == *value), "{compared:?}");
+        }
+        Op::Bounds | Op::Read => {
+            let (read, bounds) = (counter.read(), counter.bounds());
+            assert!(bounds.low <= read && read <= bounds.high, "{read} is outside of {bounds:?}");
+        }
+        Op::Move(cpu) => pin::pin(cpu),
+    }
+}
+
+fn counters() {
+    const N: usize = 3;
+    check(vec((0..N, amount(), 0..4usize), 0..300), |adds| {
+        let counters = Counters::<N>::new();
+        let mut values = [0i64; N];
+        for (i, n, cpu) in adds {
+            pin::pin(cpu);
+            counters.add(i, n);
+            values[i] = values[i].wrapping_add(n);
+            assert_eq!(counters.sum(i), values[i]);
+        }
+        assert_eq!(counters.snapshot(), values);
+    });
+}
+
+/// Adds on any CPU add up, and an exchange hands over what was there, whatever the width.
+fn word() {
+    check(vec((any::<u8>(), 0..3usize, 0..4usize), 0..200), |ops| {
+        let (narrow, wide) = (PerCpu::<u8>::new(), PerCpu::<i64>::new());
+        let (mut narrow_total, mut wide_total) = (0u8, 0i64);
+        for (n, op, cpu) in ops {
+            pin::pin(cpu);
+            match op {
+                0 => {
+                    narrow.add(n);
+                    wide.add(-i64::from(n));
+                    narrow_total = narrow_total.wrapping_add(n);
+                    wide_total -= i64::from(n);
+                }
+                1 => {
+                    narrow_total = narrow_total.wrapping_sub(narrow.xchg(n)).wrapping_add(n);
+                    wide_total = wide_total - wide.xchg(i64::from(n)) + i64::from(n);
+                }
+                _ => {
+                    let there = wide.add_return(0);
+                    if wide.cmpxchg(there, there + 1).is_ok() {
+                        wide_total += 1;
+                    }
+                }
+            }
+            assert_eq!(narrow.lanes().fold(0, u8::wrapping_add), narrow_total);
+            assert_eq!(wide.lanes().sum::<i64>(), wide_total);
+        }
+    });
+}
+
+/// A pair changes as a whole, and only if it is what was expected.
+fn pair() {
+    check(vec((any::<u32>(), 0..4usize), 0..200), |ops| {
+        let (small, large) = (PerCpuPair::<u32>::new(), PerCpuPair::<u64>::new());
+        for (done, (n, cpu)) in ops.into_iter().enumerate() {
+            pin::pin(cpu);
+            // The first word is always even, so a pair never is the first that is tried.
+            exchange(&small, (n | 1, 0), |(_, count)| (n & !1, count + 1));
+            exchange(&large, (u64::from(n) << 32 | 1, 0), |(first, count)| (first + 2, count + 1));
+            let done = done + 1;
+            assert_eq!(small.lanes().map(|(_, count)| count as usize).sum::<usize>(), done);
+            assert_eq!(large.lanes().map(|(_, count)| count as usize).sum::<usize>(), done);
+            assert!(large.lanes().all(|(first, count)| first == 2 * count));
+        }
+    });
+}
+
+/// Replaces this CPU's pair by what `to` makes of it. The thread may change its lane at any time.
+fn exchange<W: HalfWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)) -> (W, W)) {
+    let mut expected = wrong;
+    let mut tries = 0;
+    while let Err(there) = pair.cmpxchg_double(expected, to(expected)) {
+        expected = there;
+        tries += 1;
+    }
+    assert!(tries > 0, "a pair was exchanged that was not what was expected");
+}
