@@ -69,6 +69,35 @@ fn a_sum_while_a_token_moves_to_the_slow_lane() {
     });
 }
 
+/// Two sums turn the gate back to the bank where it was, so that what an adder has seen of it looks
+/// fresh and is not.
+#[test]
+fn two_sums_in_a_row_while_a_token_moves() {
+    in_every_order(3, || {
+        take_lanes(&COUNTERS, 3);
+        let carrier = carrier(2);
+        assert_token(COUNTERS.sum(0));
+        assert_token(COUNTERS.sum(0));
+        carrier.join();
+    });
+}
+
+/// The same with both adds in the slow lane.
+#[test]
+fn two_sums_in_a_row_while_a_thread_has_no_lane() {
+    in_every_order(3, || {
+        take_lanes(&COUNTERS, 1);
+        let carrier = model::spawn(1, move || {
+            model::leave_lanes();
+            COUNTERS.add(0, 1);
+            COUNTERS.add(0, -1);
+        });
+        assert_token(COUNTERS.sum(0));
+        assert_token(COUNTERS.sum(0));
+        carrier.join();
+    });
+}
+
 #[test]
 fn two_sums_share_a_flip_or_do_not() {
     in_every_order(2, || {
