@@ -47,7 +47,7 @@ fn a_sum_while_a_token_moves() {
 
 #[test]
 fn a_sum_while_a_lane_comes_into_use() {
-    in_every_order(2, || {
+    in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let carrier = carrier(2);
         assert_token(COUNTERS.sum(0));
@@ -57,7 +57,7 @@ fn a_sum_while_a_lane_comes_into_use() {
 
 #[test]
 fn a_sum_while_a_token_moves_to_the_slow_lane() {
-    in_every_order(2, || {
+    in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let carrier = model::spawn(1, move || {
             COUNTERS.add(0, 1);
@@ -139,7 +139,7 @@ fn adds_on_one_lane() {
 /// Adds that leave the lane's window, so that it is moved and published.
 #[test]
 fn windows_that_move() {
-    in_every_order(2, || {
+    in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));
         let adders = [adder(3_000), adder(-20_000)];

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::threads::{Leaving, spread, together};
-use crate::common::{ALL, DENIED, Scenario};
+use crate::common::{ALL, DENIED, OWN_ALONE, Scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("exits::add_from_destructors", &ALL, add_from_destructors),
     Scenario::new("exits::add_from_destructors_in_a_sandbox", &DENIED, add_from_destructors),
     Scenario::new("exits::first_add_of_a_thread", &ALL, first_add_of_a_thread),
+    Scenario::new("exits::stay_unregistered", &OWN_ALONE, stay_unregistered),
     Scenario::new("exits::while_others_sum", &ALL, while_others_sum),
 ];
 
@@ -67,10 +68,10 @@ fn arm(round: u64) {
     assert_eq!(result, 0);
 }
 
-fn make_key() {
+fn make_key(destructor: extern "C" fn(*mut c_void)) {
     let mut key = 0;
     // SAFETY: `key` is valid for the write; the destructor takes any value.
-    let result = unsafe { libc::pthread_key_create(&mut key, Some(add_each_round)) };
+    let result = unsafe { libc::pthread_key_create(&mut key, Some(destructor)) };
     assert_eq!(result, 0);
     KEY.store(key as usize + 1, SeqCst);
 }
@@ -78,7 +79,7 @@ fn make_key() {
 const THREADS: usize = 100;
 
 fn add_from_destructors() {
-    make_key();
+    make_key(add_each_round);
     for _ in 0..THREADS / 5 {
         let work = |thread: usize| {
             EARLY.with(|early| early.0.set(2));
@@ -100,7 +101,7 @@ fn add_from_destructors() {
 
 /// A thread may use the library for the first time in its last destructor.
 fn first_add_of_a_thread() {
-    make_key();
+    make_key(add_each_round);
     let words = PerCpu::<u64>::new();
     for round in 1..=ROUNDS {
         for _ in 0..10 {
@@ -110,6 +111,40 @@ fn first_add_of_a_thread() {
     assert_all_is_there();
     words.add(1);
     assert_eq!(words.lanes().sum::<u64>(), 1);
+}
+
+/// A thread that has given up its registration does not register again: nobody would take that back
+/// before its memory goes. In the last round no registration is there, so another one can be made.
+fn stay_unregistered() {
+    static FOUND: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn look_in_the_last_round(round: *mut c_void) {
+        add(1);
+        if (round as u64) < ROUNDS {
+            return arm(round as u64 + 1);
+        }
+        #[repr(align(32))]
+        struct Area([u32; 8]);
+        let mut area = Area([0; 8]);
+        let mut call = |flags: i32| {
+            let area = area.0.as_mut_ptr();
+            // SAFETY: the area is aligned, as long as is said, and registered only in here.
+            unsafe { libc::syscall(libc::SYS_rseq, area, 32, flags, 0x5305_3053) }
+        };
+        const UNREGISTER: i32 = 1;
+        if call(0) == 0 && call(UNREGISTER) == 0 {
+            FOUND.fetch_add(1, SeqCst);
+        }
+    }
+    make_key(look_in_the_last_round);
+    let work = |_| {
+        arm(1);
+        add(1);
+    };
+    for _ in 0..10 {
+        together(3, work, || {});
+    }
+    assert_eq!(FOUND.load(SeqCst), 30, "threads that were still registered, or again");
+    assert_all_is_there();
 }
 
 /// One of a pair of adds is made by a thread that lives, the other by one that exits.

@@ -2,19 +2,22 @@
 //! the middle of.
 
 use std::cmp::Ordering;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::random::Random;
+use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::{spread, together};
 use crate::common::token::{MIXED, pass};
-use crate::common::{ALL, DENIED, Scenario, fork};
+use crate::common::{ALL, DENIED, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("forks::count_on", &ALL, count_on),
     Scenario::new("forks::count_on_in_a_sandbox", &DENIED, count_on),
     Scenario::new("forks::keep_the_token", &ALL, keep_the_token),
+    Scenario::new("forks::while_a_window_moves", &ALL, while_a_window_moves).needs(single_steps),
     Scenario::new("forks::grandchildren", &ALL, grandchildren),
     Scenario::new("forks::before_the_first_use", &ALL, before_the_first_use),
 ];
@@ -198,4 +201,37 @@ fn before_the_first_use() {
     fork::run(live).expect("a child that used the library before its parent");
     live();
     fork::run(live).expect("a child that used the library after its parent");
+}
+
+/// A thread that is stopped while it moves its lane's window is not copied, but its right to do so
+/// does not go with it: the child moves that window as it needs.
+fn while_a_window_moves() {
+    // Parent and child on one lane, where lanes are chosen by CPUs.
+    pin::pin(0);
+    static NOW: Mutex<Option<&'static Counter>> = Mutex::new(None);
+    let now = || NOW.lock().expect("no panic").expect("made before each run");
+    let prepare = || {
+        let counter: &Counter = Box::leak(Box::new(Counter::with_batch(2)));
+        spread(counter);
+        pin::pin(0);
+        *NOW.lock().expect("no panic") = Some(counter);
+    };
+    const WIDE: i64 = 1 << 20;
+    let conflict = |stop| {
+        pin::pin(0);
+        let counter = now();
+        let moves_it = || {
+            // More than once, because a child may be moved to another lane and back.
+            let is_wide = (0..10).any(|_| {
+                counter.add(WIDE);
+                counter.add(-WIDE);
+                let bounds = counter.bounds();
+                bounds.high.wrapping_sub(bounds.low) >= WIDE
+            });
+            assert!(is_wide, "at stop {stop} the child's adds find no window that moves");
+        };
+        fork::run(moves_it).expect("a child that moves windows");
+    };
+    let add = || now().add(1000);
+    at_each_step(prepare, add, conflict, |_, _, ()| assert_eq!(now().sum(), 1000));
 }

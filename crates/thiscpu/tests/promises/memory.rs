@@ -11,6 +11,7 @@ use crate::common::{ALL, Scenario, limits};
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("memory::no_address_space", &ALL, no_address_space),
     Scenario::new("memory::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("memory::of_other_lanes_is_inaccessible", &ALL, of_other_lanes_is_inaccessible),
     Scenario::new("memory::huge_pages", &ALL, huge_pages).needs(limits::huge_pages),
     Scenario::new("memory::huge_pages_declined", &ALL, huge_pages_declined),
     Scenario::new("memory::is_used_again", &ALL, is_used_again),
@@ -98,6 +99,17 @@ fn all_locked() {
     let stack = limits::thread_stack_bytes();
     let growth = growth_by_use();
     assert!(growth < 4 * MIB + stack, "grew by {growth} bytes, {stack} of them a stack");
+}
+
+/// What is reserved for lanes that no CPU has used cannot be touched, hence not be filled.
+fn of_other_lanes_is_inaccessible() {
+    let before = limits::inaccessible();
+    let words = PerCpu::<u64>::new();
+    words.add(1);
+    let report = thiscpu::report().expect("a tier");
+    let unused = (report.lanes_max - report.lanes_in_use) as i64 * 256 * 1024;
+    let growth = limits::inaccessible() - before;
+    assert!(growth >= unused, "{growth} of {unused} bytes are inaccessible");
 }
 
 /// Lanes stay made of small pages: only what is used is there.

@@ -113,6 +113,9 @@ fn tier_without_fence() {
     assert_eq!(COUNTER.take(), 8000);
 }
 
+/// A value that no system call leaves behind.
+const ERRNO: i32 = 4095;
+
 /// New threads get no lane, and lose nothing; those that have one keep it, also in a child.
 fn rseq_denied_late() {
     static COUNTER: Counter = Counter::new();
@@ -122,9 +125,19 @@ fn rseq_denied_late() {
         seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter");
         (0..20_000).for_each(|_| COUNTER.inc());
     });
-    together(4, add, || {
+    // Each such add asks the kernel in vain, and nobody sees that in errno.
+    let add_twice = |thread| {
+        add(thread);
+        // SAFETY: this thread's errno; the references are not kept.
+        unsafe { *libc::__errno_location() = ERRNO };
+        COUNTER.inc();
+        // SAFETY: as above.
+        assert_eq!(unsafe { *libc::__errno_location() }, ERRNO);
+    };
+    together(4, add_twice, || {
         (0..100).for_each(|_| assert!(COUNTER.sum() >= 60_000));
     });
+    COUNTER.add(-4);
     assert_eq!(COUNTER.sum(), 140_000);
     fork::run(|| {
         together(2, add, || {});

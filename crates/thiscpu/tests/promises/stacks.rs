@@ -1,12 +1,13 @@
 //! `PerCpuStack`: each node is in one place at a time, and none is lost.
 
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
 
 use thiscpu::{Link, PerCpuStack};
 
 use crate::common::random::Random;
+use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
 use crate::common::{ALL, DENIED, Scenario, pin, signal};
 
@@ -14,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("stacks::lose_nothing", &ALL, lose_nothing),
     Scenario::new("stacks::lose_nothing_in_a_sandbox", &DENIED, lose_nothing),
     Scenario::new("stacks::under_signals", &ALL, under_signals),
+    Scenario::new("stacks::pop_while_others_pop", &ALL, pop_while_others_pop).needs(single_steps),
     Scenario::new("stacks::last_in_first_out", &ALL, last_in_first_out),
 ];
 
@@ -147,6 +149,40 @@ fn under_signals() {
         }
     }
     assert!(count <= NODES);
+}
+
+/// A pop is stopped while another thread takes two nodes and puts the first back: the first node is
+/// then the same again, and what it led to is not.
+fn pop_while_others_pop() {
+    // Both on one lane, where lanes are chosen by CPUs.
+    pin::pin(0);
+    let stack = &PerCpuStack::new();
+    let hand = &Mutex::new(Vec::new());
+    let conflict = |_| {
+        pin::pin(0);
+        if let (Some(first), second) = (stack.pop(), stack.pop()) {
+            hand.lock().expect("no panic").extend(second.map(NonNull::addr));
+            // SAFETY: the node was taken out, and is leaked.
+            unsafe { stack.push(first) };
+        }
+    };
+    let prepare = || {
+        // SAFETY: the nodes are new, and leaked.
+        (0..3).for_each(|_| unsafe { stack.push(new_node().cast()) });
+    };
+    at_each_step(
+        prepare,
+        || stack.pop(),
+        conflict,
+        |steps, _, popped| {
+            let mut nodes = std::mem::take(&mut *hand.lock().expect("no panic"));
+            let rest = std::iter::from_fn(|| stack.pop());
+            nodes.extend(popped.into_iter().chain(rest).map(NonNull::addr));
+            nodes.sort();
+            nodes.dedup();
+            assert_eq!(nodes.len(), 3, "a node was lost or is twice, stopped after {steps}");
+        },
+    );
 }
 
 fn last_in_first_out() {

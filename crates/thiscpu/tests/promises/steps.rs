@@ -1,16 +1,14 @@
-//! Each operation is stopped between two instructions, while another thread does something that
-//! conflicts; then it goes on. The answers must be as if each had happened at one instant.
-//!
-//! The stop is made by single steps, so it comes to every instruction in turn, and neither chance
-//! nor the scheduler has a part in it.
+//! Each operation of a counter is stopped at every instruction in turn, while another thread does
+//! something that conflicts; then it goes on. The answers must be as if each had happened at one
+//! instant.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, mpsc};
 
 use thiscpu::Counter;
 
+use crate::common::steps::{at_each_step, in_handler, single_steps};
 use crate::common::threads::spread;
-use crate::common::{ALL, Scenario, futex, signal};
+use crate::common::{ALL, Scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("steps::ask_while_comparing", &ALL, ask_while_comparing).needs(single_steps),
@@ -25,131 +23,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const VALUE: i64 = 1_000_000;
 
 static COUNTER: Counter = Counter::new();
-
-fn single_steps() -> Result<(), String> {
-    match cfg!(target_arch = "x86_64") {
-        true => Ok(()),
-        false => Err("only x86-64 steps single instructions without a debugger".into()),
-    }
-}
-
-/// How many steps are left until the stop.
-static STEPS_LEFT: AtomicU64 = AtomicU64::new(0);
-/// The number of stops begun, and of those that another thread has answered.
-static STOPS: AtomicU32 = AtomicU32::new(0);
-static ANSWERED: AtomicU32 = AtomicU32::new(0);
-/// If not 0, the handler adds this itself.
-static ADDS: AtomicU64 = AtomicU64::new(0);
-
-/// How long a stop waits for the other thread, in looks: it may be waiting for the stopped one.
-const PATIENCE: u32 = 2000;
-
-/// The trap flag.
-#[cfg(target_arch = "x86_64")]
-const TRAP: u64 = 0x100;
-
-extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    if STEPS_LEFT.fetch_sub(1, SeqCst) != 1 {
-        return;
-    }
-    match ADDS.load(SeqCst) {
-        0 => {
-            let stop = STOPS.fetch_add(1, SeqCst) + 1;
-            futex::wake(&STOPS);
-            for _ in 0..PATIENCE {
-                if ANSWERED.load(SeqCst) == stop {
-                    break;
-                }
-                std::thread::yield_now();
-            }
-        }
-        n => COUNTER.add(n as i64),
-    }
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel passes a context to handlers of this kind; without the flag there are no
-    // more steps.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        (*context).uc_mcontext.gregs[libc::REG_EFL as usize] &= !(TRAP as i64)
-    };
-}
-
-/// Runs `op` and stops it after `steps` instructions. Whether it was that long.
-fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
-    STEPS_LEFT.store(steps, SeqCst);
-    // SAFETY: sets a flag that makes a SIGTRAP of the next instructions, whose handler is there.
-    // The red zone is stepped over, because pushing may otherwise write into it.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "or qword ptr [rsp], {trap}", "popf",
-            "lea rsp, [rsp + 128]", trap = const TRAP);
-    }
-    let result = op();
-    // SAFETY: as above; clears the flag.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "and qword ptr [rsp], ~{trap}", "popf",
-            "lea rsp, [rsp + 128]", trap = const TRAP);
-    }
-    (result, STEPS_LEFT.load(SeqCst) as i64 <= 0)
-}
-
-/// Runs `op` again and again, stopped a little later each time: at each of its first instructions
-/// and then at fewer and fewer. `conflict` runs on another thread during the stop, `prepare`
-/// before each run.
-fn at_each_step<R>(
-    prepare: impl Fn(),
-    op: impl Fn() -> R,
-    conflict: impl Fn(u32) + Sync,
-    check: impl Fn(u64, bool, R),
-) {
-    signal::handle_with_context(libc::SIGTRAP, stepped);
-    const OVER: u32 = u32::MAX;
-    STOPS.store(0, SeqCst);
-    ANSWERED.store(0, SeqCst);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut answered = 0;
-            loop {
-                match STOPS.load(SeqCst) {
-                    OVER => return,
-                    stops if stops == answered => futex::wait(&STOPS, stops),
-                    stops => {
-                        conflict(stops);
-                        answered = stops;
-                        ANSWERED.store(stops, SeqCst);
-                    }
-                }
-            }
-        });
-        let _over = Defer(|| {
-            STOPS.store(OVER, SeqCst);
-            futex::wake(&STOPS);
-        });
-        let mut steps = 1;
-        loop {
-            prepare();
-            let (result, reached) = stopped_after(steps, &op);
-            // The conflict may have had to wait for the operation.
-            while ADDS.load(SeqCst) == 0 && ANSWERED.load(SeqCst) != STOPS.load(SeqCst) {
-                std::thread::yield_now();
-            }
-            check(steps, reached, result);
-            if !reached {
-                break;
-            }
-            steps += 1 + steps / 10;
-        }
-    });
-}
-
-struct Defer<F: Fn()>(F);
-
-impl<F: Fn()> Drop for Defer<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
 
 fn assert_value(steps: u64, asked: (i64, i64), what: &str) {
     // Where the conflict spreads the counter, that adds 1 and takes it away again.
@@ -290,7 +163,7 @@ type Op = fn() -> i64;
 /// What the handler adds is there at once and stays.
 fn add_from_a_handler() {
     const ADDED: i64 = 3;
-    ADDS.store(ADDED as u64, SeqCst);
+    in_handler(|| COUNTER.add(ADDED));
     let ops: [(&str, Op); 5] = [
         ("add", || {
             COUNTER.add(1);

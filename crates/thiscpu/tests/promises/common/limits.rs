@@ -85,6 +85,21 @@ pub(crate) fn mappings_without_huge_pages() -> i64 {
     sum
 }
 
+/// How much address space is mapped that cannot be accessed, in bytes.
+pub(crate) fn inaccessible() -> i64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+    let bytes = |line: &str| {
+        let (range, rest) = line.split_once(' ').expect("a range, and what it is");
+        let (begin, end) = range.split_once('-').expect("a range");
+        let address = |text| i64::from_str_radix(text, 16).ok();
+        match rest.starts_with("---p") {
+            true => address(end).zip(address(begin)).map_or(0, |(end, begin)| end - begin),
+            false => 0,
+        }
+    };
+    maps.lines().map(bytes).sum()
+}
+
 /// How many mappings the process has that are of no file and have no name.
 pub(crate) fn anonymous_mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");

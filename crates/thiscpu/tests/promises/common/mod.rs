@@ -15,6 +15,7 @@ pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod seccomp;
 pub(crate) mod signal;
+pub(crate) mod steps;
 pub(crate) mod threads;
 pub(crate) mod token;
 
