@@ -3,8 +3,10 @@
 //! A thread that carries a token adds 1 on one CPU, moves, and takes 1 away on another, so the
 //! value is always 0 or 1, and lanes added up one after the other give -1.
 
+use std::ops::RangeInclusive;
+
 use thiscpu::model::{self, Machine, exhaustive};
-use thiscpu::{Counters, Tier};
+use thiscpu::{Bounds, Counter, Counters, Tier};
 
 use crate::record::take_lanes;
 
@@ -124,6 +126,38 @@ fn two_sums_share_a_fence_or_do_not() {
     });
 }
 
+/// A thread's own add is in a sum that it asks for afterwards, also when it is given another's.
+#[test]
+fn a_sum_after_an_add_of_ones_own() {
+    in_every_order(2, || {
+        take_lanes(&COUNTERS, 2);
+        let other = model::spawn(1, || {
+            COUNTERS.add(0, 1);
+            COUNTERS.sum(0)
+        });
+        let sum = COUNTERS.sum(0);
+        assert!(sum == 0 || sum == 1, "{sum}");
+        assert_eq!(other.join(), 1);
+    });
+}
+
+/// Two threads come to a CPU that has no lane yet: one takes it into use, the other finds it.
+#[test]
+fn a_lane_that_two_threads_take() {
+    in_every_order(2, || {
+        take_lanes(&COUNTERS, 2);
+        let carrier = model::spawn(2, || {
+            COUNTERS.add(0, 1);
+            model::run_on(1);
+            COUNTERS.add(0, -1);
+        });
+        let other = model::spawn(2, || COUNTERS.add(1, 1));
+        assert_token(COUNTERS.sum(0));
+        carrier.join();
+        other.join();
+    });
+}
+
 /// Two threads on one CPU: one aborts the other, and neither's add is lost or done twice.
 #[test]
 fn adds_on_one_lane() {
@@ -136,10 +170,80 @@ fn adds_on_one_lane() {
     });
 }
 
+/// A counter whose windows are as small as they can be: they hold -120 to 135 at first.
+static NARROW: Counter = Counter::with_batch(2);
+
+/// Spreads it over CPU 1 alone, so that no other lane's slack is in the bounds, and adds `count`.
+fn begin_narrow(count: i64) {
+    model::run_on(1);
+    for _ in 0..20 {
+        NARROW.add(1);
+        NARROW.add(-1);
+    }
+    NARROW.add(count);
+    model::run_on(0);
+}
+
+/// The bounds hold one of the values that the counter may have.
+fn assert_bounds(values: RangeInclusive<i64>) {
+    let Bounds { low, high, .. } = NARROW.bounds();
+    assert!(low <= *values.end() && *values.start() <= high, "{low}..={high}, not {values:?}");
+}
+
+/// One thread makes room for its add, the other uses it at once: by then it is published.
+#[test]
+fn bounds_while_a_window_grows() {
+    in_every_order(2, || {
+        begin_narrow(0);
+        let maker = model::spawn(1, || NARROW.add(200));
+        let user = model::spawn(1, || {
+            NARROW.add(300);
+            assert_bounds(300..=500);
+        });
+        maker.join();
+        user.join();
+        assert_bounds(500..=500);
+    });
+}
+
+/// One thread moves the window up, the other adds where it was: until it is gone, that is published.
+#[test]
+fn bounds_while_a_window_moves_away() {
+    in_every_order(2, || {
+        begin_narrow(120);
+        let mover = model::spawn(1, || NARROW.add(20));
+        let user = model::spawn(1, || {
+            NARROW.add(-200);
+            assert_bounds(-80..=-60);
+        });
+        mover.join();
+        user.join();
+        assert_bounds(-60..=-60);
+    });
+}
+
+/// Several adds want to move one window; each move is published once.
+#[test]
+fn bounds_after_two_moves_of_a_window() {
+    in_every_order(2, || {
+        begin_narrow(120);
+        let movers = [&[20][..], &[30, 40]];
+        let movers =
+            movers.map(|adds| model::spawn(1, || adds.iter().for_each(|&n| NARROW.add(n))));
+        movers.into_iter().for_each(model::Thread::join);
+        // Down to the edge of the window, wherever it is now.
+        model::run_on(1);
+        for value in (0..=210).rev().step_by(30) {
+            assert_bounds(value..=value);
+            NARROW.add(-30);
+        }
+    });
+}
+
 /// Adds that leave the lane's window, so that it is moved and published.
 #[test]
 fn windows_that_move() {
-    in_every_order(3, || {
+    in_every_order(2, || {
         take_lanes(&COUNTERS, 2);
         let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));
         let adders = [adder(3_000), adder(-20_000)];

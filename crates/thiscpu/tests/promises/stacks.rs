@@ -178,9 +178,10 @@ fn pop_while_others_pop() {
             let mut nodes = std::mem::take(&mut *hand.lock().expect("no panic"));
             let rest = std::iter::from_fn(|| stack.pop());
             nodes.extend(popped.into_iter().chain(rest).map(NonNull::addr));
+            let all = nodes.len();
             nodes.sort();
             nodes.dedup();
-            assert_eq!(nodes.len(), 3, "a node was lost or is twice, stopped after {steps}");
+            assert_eq!((all, nodes.len()), (3, 3), "stopped after {steps}: a node lost or twice");
         },
     );
 }
