@@ -74,6 +74,11 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             ".long 0, 0",
             ".quad 4f, 5f - 4f, 6f",
             ".popsection",
+            // For checkers, as the library's sections: which section this is.
+            ".pushsection .thiscpu_sections, \"\"",
+            ".quad 3b",
+            ".asciz \"bench::section\"",
+            ".popsection",
             "2:",
             "lea {scratch}, [rip + 3b]",
             "mov qword ptr fs:[{area} + 8], {scratch}",
@@ -121,6 +126,11 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             "3:",
             ".long 0, 0",
             ".quad 4f, 5f - 4f, 6f",
+            ".popsection",
+            // For checkers, as the library's sections: which section this is.
+            ".pushsection .thiscpu_sections, \"\"",
+            ".quad 3b",
+            ".asciz \"bench::section\"",
             ".popsection",
             "mrs {area}, tpidr_el0",
             "add {area}, {area}, {offset}",
