@@ -75,7 +75,7 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             ".quad 4f, 5f - 4f, 6f",
             ".popsection",
             // For checkers, as the library's sections: which section this is.
-            ".pushsection .thiscpu_sections, \"\"",
+            ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 3b",
             ".asciz \"bench::section\"",
             ".popsection",
@@ -128,7 +128,7 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             ".quad 4f, 5f - 4f, 6f",
             ".popsection",
             // For checkers, as the library's sections: which section this is.
-            ".pushsection .thiscpu_sections, \"\"",
+            ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 3b",
             ".asciz \"bench::section\"",
             ".popsection",

@@ -30,8 +30,9 @@ macro_rules! section {
             ".pushsection __rseq_cs_ptr_array, \"aw\"",
             ".quad 30b",
             ".popsection",
-            // For checkers: which section this is. Not loaded when the program runs.
-            ".pushsection .thiscpu_sections, \"\"",
+            // For checkers: which section this is. Not loaded when the program runs. The flag ties it
+            // to the descriptors, so that a linker which drops what nobody uses drops both or none.
+            ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 30b",
             concat!(".asciz \"", $name, "\""),
             ".popsection",
