@@ -1,0 +1,76 @@
+//! Every copy of every section, at every point, under everything that conflicts.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+
+use crate::copies;
+use crate::cpus::Cpus;
+use crate::drive::{Case, Run, Target, World};
+use crate::memory::Memory;
+use crate::point::Place;
+use crate::report::Report;
+use crate::{subjects, trap};
+
+/// Drives the copies of the sections whose names contain `filter`.
+pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
+    trap::install()?;
+    let world = World { copies: copies::all(&memory)?, memory, cpus };
+    let wanted = |copy: usize| world.copies[copy].name.contains(filter);
+    ensure!(
+        (0..world.copies.len()).any(wanted),
+        "no section is called `{filter}`; --list has their names"
+    );
+    let mut report = Report::default();
+    let mut driven = BTreeSet::new();
+    for case in subjects::all() {
+        let path = (case.explore)(&world);
+        let wanted = |copy: usize| wanted(copy) && (case.drives)(&world.copies[copy].name);
+        for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
+            drive(&world, &case, &path[..at], copy, &mut report);
+            driven.insert(copy);
+        }
+    }
+    for (at, copy) in world.copies.iter().enumerate().filter(|&(at, _)| wanted(at)) {
+        report.copy(copy);
+        if !driven.contains(&at) {
+            let address = copy.abort;
+            report.wrong(
+                &copy.name,
+                format!(
+                    "nothing drives the copy whose abort handler is at {address:#x}: \
+                     add a subject whose op comes through it"
+                ),
+            );
+        }
+    }
+    Ok(report)
+}
+
+/// All points of one copy, with all that can conflict.
+fn drive(world: &World, case: &Case, passes: &[usize], copy: usize, report: &mut Report) {
+    let inlined = &world.copies[copy];
+    for (number, &point) in inlined.points.iter().enumerate() {
+        for &conflict in case.conflicts.iter().filter(|&&c| case.applies(point, c)) {
+            report.ran(&inlined.name);
+            let target = Target { passes, copy, point };
+            if let Run::Wrong(wrong) = case.run(world, target, conflict) {
+                let [on, op] = case.name;
+                let place = match point.place {
+                    Place::Before => "before its range",
+                    Place::Inside => "in its range",
+                    Place::After => "after its range",
+                };
+                report.wrong(
+                    &inlined.name,
+                    format!(
+                        "{on} {op}: stopped {place}, at {:#x}, point {number} of {}, with {}: {wrong}",
+                        point.address,
+                        inlined.points.len(),
+                        conflict.words(),
+                    ),
+                );
+            }
+        }
+    }
+}

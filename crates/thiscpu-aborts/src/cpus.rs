@@ -1,0 +1,42 @@
+//! Two CPUs: the one that sections are aborted on, and one to move to.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use anyhow::{Result, ensure};
+use thiscpu::probe;
+
+/// Words of an affinity mask: enough for the 8,192 CPUs of the largest kernel configuration.
+const MASK_WORDS: usize = 128;
+
+#[derive(Debug)]
+pub(crate) struct Cpus {
+    both: [usize; 2],
+    /// Which of them the driven thread is on.
+    now: AtomicUsize,
+}
+
+impl Cpus {
+    /// Goes to the first of the first two that this process may run on.
+    pub(crate) fn find() -> Result<Cpus> {
+        let mut mask = [0_u64; MASK_WORDS];
+        // SAFETY: the mask is writable, aligned at least as `cpu_set_t` is, and as long as said.
+        unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+        let allowed: Vec<_> =
+            (0..MASK_WORDS * 64).filter(|cpu| mask[cpu / 64] & (1 << (cpu % 64)) != 0).collect();
+        ensure!(
+            allowed.len() >= 2,
+            "moves to another CPU are part of this and there is only one here; run it on two or more"
+        );
+        let cpus = Cpus { both: [allowed[0], allowed[1]], now: AtomicUsize::new(1) };
+        ensure!(cpus.move_on(), "CPU {} cannot be run on", cpus.both[0]);
+        Ok(cpus)
+    }
+
+    /// Moves the calling thread to the other one; whether that worked. Threads that it starts begin
+    /// there too.
+    pub(crate) fn move_on(&self) -> bool {
+        let other = 1 - self.now.load(SeqCst);
+        self.now.store(other, SeqCst);
+        probe::run_on(self.both[other])
+    }
+}

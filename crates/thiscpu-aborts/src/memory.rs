@@ -1,0 +1,38 @@
+//! This process's memory, as its file in /proc shows it: code can be written there that is mapped for
+//! execution only, and the kernel sees to it that processors execute what was written.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::{Context as _, Result};
+
+const PATH: &str = "/proc/self/mem";
+
+#[derive(Debug)]
+pub(crate) struct Memory(File);
+
+impl Memory {
+    pub(crate) fn open() -> Result<Memory> {
+        let file = OpenOptions::new().read(true).write(true).open(PATH);
+        file.map(Memory).with_context(|| format!("{PATH}: breakpoints cannot be set without it"))
+    }
+
+    pub(crate) fn read<const N: usize>(&self, address: usize) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read_into(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn read_into(&self, address: usize, bytes: &mut [u8]) -> Result<()> {
+        let len = bytes.len();
+        self.0
+            .read_exact_at(bytes, address as u64)
+            .with_context(|| format!("{PATH}: {len} bytes at {address:#x} cannot be read"))
+    }
+
+    /// Async-signal-safe: one `pwrite`.
+    pub(crate) fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, address as u64)
+    }
+}

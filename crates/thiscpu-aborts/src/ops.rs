@@ -1,0 +1,63 @@
+//! The ops that are driven, each compiled once, so that what conflicts goes the same way.
+
+use std::ptr::NonNull;
+
+use thiscpu::{Counter, Counters, HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
+
+#[inline(never)]
+pub(crate) fn add<T: Integer>(word: &PerCpu<T>, n: T) {
+    word.add(n);
+}
+
+#[inline(never)]
+pub(crate) fn add_return<T: Integer>(word: &PerCpu<T>, n: T) -> T {
+    word.add_return(n)
+}
+
+#[inline(never)]
+pub(crate) fn xchg<T: Word>(word: &PerCpu<T>, new: T) -> T {
+    word.xchg(new)
+}
+
+#[inline(never)]
+pub(crate) fn cmpxchg<T: Word>(word: &PerCpu<T>, old: T, new: T) -> Result<(), T> {
+    word.cmpxchg(old, new)
+}
+
+#[inline(never)]
+pub(crate) fn cmpxchg_double<W: HalfWord>(
+    pair: &PerCpuPair<W>,
+    old: (W, W),
+    new: (W, W),
+) -> Result<(), (W, W)> {
+    pair.cmpxchg_double(old, new)
+}
+
+/// # Safety
+///
+/// As for `PerCpuStack::push`.
+#[inline(never)]
+pub(crate) unsafe fn push(stack: &PerCpuStack, node: NonNull<Link>) {
+    // SAFETY: the caller's promise.
+    unsafe { stack.push(node) }
+}
+
+#[inline(never)]
+pub(crate) fn pop(stack: &PerCpuStack) -> Option<NonNull<Link>> {
+    stack.pop()
+}
+
+#[inline(never)]
+pub(crate) fn take_all(stack: &PerCpuStack) -> Option<NonNull<Link>> {
+    stack.take_all()
+}
+
+#[inline(never)]
+pub(crate) fn count(counter: &Counter, n: i64) {
+    counter.add(n);
+}
+
+#[inline(never)]
+pub(crate) fn count_one_of<const N: usize>(counters: &Counters<N>, i: usize, n: i64) {
+    counters.add(i, n);
+}

@@ -1,0 +1,43 @@
+//! The section that doctor looks at: it changes nothing, and says whether it was aborted.
+
+use std::sync::atomic::AtomicU64;
+
+use thiscpu::probe;
+
+use crate::drive::Case;
+use crate::subject::{Conflict, Subject, Wrong};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::of::<Linger>("probe", "linger")]
+}
+
+struct Linger;
+
+impl Subject for Linger {
+    /// Whether it was aborted, if it could run.
+    type Answer = Option<bool>;
+
+    /// It needs its registration, and does not try again.
+    const CONFLICTS: &'static [Conflict] = &[Conflict::SameLane, Conflict::Move, Conflict::Always];
+
+    fn new() -> Self {
+        Linger
+    }
+
+    fn op(&self) -> Option<bool> {
+        probe::linger(2, &AtomicU64::new(0)).unwrap_or(None)
+    }
+
+    fn book(&self, _: usize, aborted: bool) -> Option<bool> {
+        Some(aborted)
+    }
+
+    fn meddle(&self) -> Result<(), Wrong> {
+        probe::fence();
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Wrong> {
+        Ok(())
+    }
+}

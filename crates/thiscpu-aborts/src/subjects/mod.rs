@@ -1,0 +1,14 @@
+//! What is driven, a file for each kind.
+
+mod count;
+mod linger;
+mod pair;
+mod stack;
+mod word;
+
+use crate::drive::Case;
+
+/// Everything. A section that none of these comes through fails the run.
+pub(crate) fn all() -> Vec<Case> {
+    [count::cases(), word::cases(), pair::cases(), stack::cases(), linger::cases()].concat()
+}

@@ -1,0 +1,211 @@
+//! Breakpoints, and what happens when the program runs into one.
+//!
+//! The kernel aborts a section before it delivers a signal in it. So the handler of a breakpoint in a
+//! range finds the thread at that section's abort handler; it takes the breakpoint away, does what
+//! conflicts, and returns there. At a breakpoint outside of a range it finds the thread at the
+//! breakpoint, and returns to the instruction that stood there.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+
+use anyhow::{Result, ensure};
+
+use crate::copies::Inlined;
+use crate::memory::Memory;
+use crate::point::{BREAKPOINT, PAST, Place, Point};
+
+/// More traps than any op can run into before it turns to its slow lane.
+const TRAPS_MAX: u32 = 200;
+
+/// Which breakpoints are set, and how often each is run into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan<'a> {
+    /// All ranges begin with one, each once: to see which copies an op passes.
+    Explore,
+    /// One at a point of a copy, and one at the beginning of each copy that the op passes before it,
+    /// each once.
+    Once { passes: &'a [usize], copy: usize, point: Point },
+    /// One at a point of a copy, which stays; and one at the beginning of each other copy: those that
+    /// the op must pass to come there are set once, the rest stay too.
+    Always { passes: &'a [usize], copy: usize, point: Point },
+}
+
+/// Breakpoints that are set while an op runs, and what they found.
+pub(crate) struct Trap<'a> {
+    memory: &'a Memory,
+    copies: &'a [Inlined],
+    plan: Plan<'a>,
+    conflict: &'a dyn Fn(),
+    /// The copies that were aborted at their beginning, in this order.
+    pub(crate) passed: RefCell<Vec<usize>>,
+    /// Whether the point was reached.
+    pub(crate) hit: Cell<bool>,
+    pub(crate) traps: Cell<u32>,
+    pub(crate) wrong: RefCell<Option<String>>,
+}
+
+/// What the handler finds. One thread at a time runs into breakpoints.
+static TRAP: AtomicPtr<Trap<'static>> = AtomicPtr::new(ptr::null_mut());
+
+/// Has SIGTRAP handled here, for good.
+pub(crate) fn install() -> Result<()> {
+    // SAFETY: all zeroes is a valid sigaction: the default action, and an empty mask.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = trapped as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the handler takes the three arguments that SA_SIGINFO gives, and is never unloaded.
+    let result = unsafe { libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()) };
+    ensure!(result == 0, "SIGTRAP cannot be handled: {}", io::Error::last_os_error());
+    Ok(())
+}
+
+impl<'a> Trap<'a> {
+    pub(crate) fn new(
+        memory: &'a Memory,
+        copies: &'a [Inlined],
+        plan: Plan<'a>,
+        conflict: &'a dyn Fn(),
+    ) -> Trap<'a> {
+        Trap {
+            memory,
+            copies,
+            plan,
+            conflict,
+            passed: RefCell::default(),
+            hit: Cell::new(false),
+            traps: Cell::new(0),
+            wrong: RefCell::default(),
+        }
+    }
+
+    /// Runs `op` with the breakpoints set.
+    pub(crate) fn around<R>(&self, op: impl FnOnce() -> R) -> R {
+        TRAP.store(ptr::from_ref(self).cast_mut().cast(), SeqCst);
+        self.each(|point| self.put(point.address, &BREAKPOINT));
+        let result = op();
+        self.disarm();
+        TRAP.store(ptr::null_mut(), SeqCst);
+        result
+    }
+
+    /// Visits the points at which breakpoints are set.
+    fn each(&self, mut visit: impl FnMut(Point)) {
+        match self.plan {
+            Plan::Explore => self.copies.iter().for_each(|copy| visit(first_inside(copy))),
+            Plan::Once { passes, point, .. } => {
+                passes.iter().for_each(|&copy| visit(first_inside(&self.copies[copy])));
+                visit(point);
+            }
+            Plan::Always { copy, point, .. } => {
+                let others = self.copies.iter().enumerate().filter(|(at, _)| *at != copy);
+                others.for_each(|(_, other)| visit(first_inside(other)));
+                visit(point);
+            }
+        }
+    }
+
+    fn disarm(&self) {
+        self.each(|point| self.put(point.address, &point.code));
+    }
+
+    fn put(&self, address: usize, code: &[u8]) {
+        if let Err(error) = self.memory.write(address, code) {
+            give_up(&format!("the code at {address:#x} cannot be written: {error}"));
+        }
+    }
+
+    /// What the handler does; `pc` is where it found the thread. Where the thread goes on.
+    fn sprung(&self, pc: usize) -> usize {
+        self.traps.set(self.traps.get() + 1);
+        if self.traps.get() > TRAPS_MAX {
+            self.say(format!("it was aborted {TRAPS_MAX} times and goes on trying"));
+            self.disarm();
+            return pc;
+        }
+        match self.copies.iter().position(|copy| copy.abort == pc) {
+            Some(aborted) => self.aborted(aborted, pc),
+            None => self.not_aborted(pc),
+        }
+    }
+
+    fn aborted(&self, aborted: usize, pc: usize) -> usize {
+        match self.plan {
+            Plan::Once { copy, point, .. } if copy == aborted && point.place == Place::Inside => {
+                self.reached();
+            }
+            Plan::Always { passes, copy, .. } if !passes.contains(&aborted) => {
+                self.hit.set(self.hit.get() || copy == aborted);
+            }
+            _ => {
+                let begin = first_inside(&self.copies[aborted]);
+                self.put(begin.address, &begin.code);
+                self.passed.borrow_mut().push(aborted);
+            }
+        }
+        pc
+    }
+
+    fn not_aborted(&self, pc: usize) -> usize {
+        let at = pc - PAST;
+        let mut found = None;
+        self.each(|point| found = found.or((point.address == at).then_some(point)));
+        let Some(point) = found else {
+            give_up(&format!("a trap at {at:#x}, where there is no breakpoint"));
+        };
+        if point.place == Place::Inside {
+            self.say(format!("the kernel did not abort it at {at:#x}"));
+            self.disarm();
+        } else {
+            self.reached();
+        }
+        at
+    }
+
+    fn reached(&self) {
+        self.hit.set(true);
+        // First, because what conflicts runs through the same code.
+        self.disarm();
+        (self.conflict)();
+    }
+
+    fn say(&self, wrong: String) {
+        self.wrong.borrow_mut().get_or_insert(wrong);
+    }
+}
+
+fn first_inside(copy: &Inlined) -> Point {
+    // Every copy has points inside; `point::all` saw to that.
+    copy.points.iter().copied().find(|point| point.place == Place::Inside).unwrap_or(copy.points[0])
+}
+
+/// A signal handler; but what it interrupts are sections and the few instructions around them, which
+/// hold no lock and allocate nothing. So it may do what any code may.
+extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands a SA_SIGINFO handler the interrupted thread's context, this handler's
+    // alone until it returns.
+    let pc = pc(unsafe { &mut *context.cast::<libc::ucontext_t>() });
+    // SAFETY: null, or what `around` points to, on this thread, until the op returns.
+    match unsafe { TRAP.load(SeqCst).as_ref() } {
+        Some(trap) => *pc = trap.sprung(*pc as usize) as _,
+        None => give_up(&format!("a trap at {pc:#x}, where nothing is being driven")),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn pc(context: &mut libc::ucontext_t) -> &mut i64 {
+    &mut context.uc_mcontext.gregs[libc::REG_RIP as usize]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn pc(context: &mut libc::ucontext_t) -> &mut u64 {
+    &mut context.uc_mcontext.pc
+}
+
+/// There is no way back from a breakpoint that cannot be explained or taken away.
+fn give_up(why: &str) -> ! {
+    eprintln!("thiscpu-aborts: {why}");
+    std::process::abort()
+}
