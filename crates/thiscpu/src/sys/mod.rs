@@ -20,3 +20,4 @@ pub(crate) mod report;
 pub(crate) mod rseq;
 pub(crate) mod tier;
 pub(crate) mod topology;
+mod walk;

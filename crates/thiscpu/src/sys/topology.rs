@@ -21,6 +21,11 @@ impl CpuSet {
         CpuSet { words: [0; WORDS] }
     }
 
+    /// Every number.
+    pub(crate) const fn full() -> Self {
+        CpuSet { words: [!0; WORDS] }
+    }
+
     pub(crate) fn insert(&mut self, cpu: usize) {
         if let Some(word) = self.words.get_mut(cpu / 64) {
             *word |= 1 << (cpu % 64);
@@ -159,11 +164,6 @@ pub(crate) fn online() -> Option<CpuSet> {
     cpus_in(c"/sys/devices/system/cpu/online")
 }
 
-/// Whether `cpu` is switched on; yes if the system does not say.
-pub(crate) fn is_online(cpu: usize) -> bool {
-    online().is_none_or(|set| set.contains(cpu))
-}
-
 /// The NUMA nodes that are switched on; just node 0 where `/sys` does not say.
 pub(crate) fn nodes() -> CpuSet {
     cpus_in(c"/sys/devices/system/node/online").unwrap_or_else(|| {
@@ -178,6 +178,18 @@ pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
     let mut set = CpuSet::empty();
     sched_getaffinity(tid, &mut set.words)?;
     Some(set)
+}
+
+/// The CPUs that the calling thread may run on when they are switched on. Where `/proc` does not
+/// say: those that are.
+pub(crate) fn own_affinity() -> Option<CpuSet> {
+    let mut buffer = [0; 8192];
+    let status = read_file(c"/proc/thread-self/status", &mut buffer);
+    let list = |status: &str| {
+        let mut lines = status.lines();
+        CpuSet::parse(lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
+    };
+    status.and_then(list).filter(|set| !set.is_empty()).or_else(|| affinity(0))
 }
 
 /// How many bytes the kernel's CPU masks have.
@@ -209,11 +221,12 @@ pub(crate) fn run_on(cpu: usize) -> bool {
     set_affinity(&set)
 }
 
-/// Every CPU that some thread of this process may run on, or `None` if they cannot be listed.
-pub(crate) fn cpus_of_all_threads() -> Option<CpuSet> {
+/// Every CPU that is switched on and that some thread of this process may run on, or `None` if they
+/// cannot be listed; and a digest of the threads' numbers.
+pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
     let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
     let mut all = CpuSet::empty();
-    let mut unknown = false;
+    let (mut unknown, mut digest) = (false, 0u64);
     let mut buffer = [0u64; 512];
     loop {
         // SAFETY: `buffer` is valid for writes of its length and aligned for directory entries.
@@ -221,8 +234,10 @@ pub(crate) fn cpus_of_all_threads() -> Option<CpuSet> {
             libc::syscall(libc::SYS_getdents64, tasks.0, buffer.as_mut_ptr(), size_of_val(&buffer))
         };
         match usize::try_from(filled).ok()? {
-            0 => return (!unknown).then_some(all),
+            0 => return (!unknown).then_some((all, digest)),
             filled => each_tid(&buffer, filled, |tid| {
+                // Depends on the order too: an odd factor loses nothing.
+                digest = (digest ^ tid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 match affinity(tid) {
                     Some(set) => all.unite(&set),
                     // A thread that is gone by now has no section.
@@ -273,7 +288,8 @@ mod tests {
         assert!(allowed.iter().all(|cpu| possible.contains(cpu)));
         assert!(mask_bytes().unwrap() * 8 >= possible.len());
         assert!(!nodes().is_empty());
-        let all = cpus_of_all_threads().unwrap();
+        let (all, _) = cpus_of_all_threads().unwrap();
+        assert!(own_affinity().unwrap().len() >= allowed.len());
         assert!(allowed.iter().all(|cpu| all.contains(cpu)));
     }
 }

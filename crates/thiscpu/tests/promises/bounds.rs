@@ -170,16 +170,17 @@ fn hold_with_stopped_threads() {
 fn do_not_grow_with_threads() {
     static COUNTER: Counter = Counter::with_batch(128);
     spread(&COUNTER);
-    let lanes = thiscpu::report().expect("a tier").lanes_in_use.max(pin::cpus().len()) as i64;
     stop_adders(
         32,
         40,
         |thread| (0..50).for_each(|_| COUNTER.add(if thread % 2 == 0 { 1 } else { -1 })),
         || {
             let Bounds { low, high, .. } = COUNTER.bounds();
+            // Asked each time: CPUs may have come online, and more lanes into use.
+            let lanes = thiscpu::report().expect("a tier").lanes_in_use.max(pin::cpus().len());
             // Each bank of a lane may drift by its window, which is twice the batch on either
             // side, and by as much again while it moves; then there is room for rounding.
-            let widest = lanes * 2 * 128 * 2 * 8;
+            let widest = lanes as i64 * 2 * 128 * 2 * 8;
             assert!(high - low <= widest, "{low}..{high} is wider than {widest}");
         },
     );

@@ -1,16 +1,19 @@
 //! A sandbox that is closed under way: what worked at the start is denied later.
 
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, Tier};
 
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
-use crate::common::token::{MIXED, pass};
+use crate::common::token::{MIXED, Over, pass};
 use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("sandbox::membarrier_denied_late", &ALL, membarrier_denied_late)
+        .needs(seccomp::possible),
+    Scenario::new("sandbox::fence_while_moved", &SECTIONS, fence_while_moved)
         .needs(seccomp::possible),
     Scenario::new("sandbox::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
     Scenario::new("sandbox::tier_without_fence", &ATOMIC_ALONE, tier_without_fence)
@@ -24,6 +27,7 @@ fn membarrier_denied_late() {
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);
     COUNTER.sum();
+    let mask = pin::mask();
     seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
     pass(
         &MIXED,
@@ -51,7 +55,47 @@ fn membarrier_denied_late() {
         }
     });
     // The fence came back to where this thread may run.
-    assert_eq!(pin::allowed(), pin::cpus());
+    assert_eq!(pin::mask(), mask);
+}
+
+/// Whoever sums is sent here and there by another thread while it runs on every CPU, and threads come
+/// and go while they are listed.
+fn fence_while_moved() {
+    static COUNTER: Counter = Counter::new();
+    spread(&COUNTER);
+    COUNTER.sum();
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    let (over, tid) = (AtomicBool::new(false), AtomicI32::new(0));
+    let disturb = || {
+        while tid.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        for round in 0.. {
+            if over.load(SeqCst) {
+                return;
+            }
+            pin::confine(tid.load(SeqCst), &[pin::cpus()[round % pin::cpus().len()]]);
+            if round % 8 == 0 {
+                together(1, |_| COUNTER.add(0), || ());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(disturb);
+        pass(
+            &MIXED,
+            |_, sign| COUNTER.add(sign),
+            |token| {
+                let _over = Over(&over);
+                tid.store(pin::tid(), SeqCst);
+                let mut asked = 0;
+                while token.ask_more(&mut asked, 400, 200) {
+                    let sum = COUNTER.sum();
+                    assert!(sum == 0 || sum == 1, "{sum}");
+                }
+            },
+        );
+    });
 }
 
 /// What panics where there is no fence.

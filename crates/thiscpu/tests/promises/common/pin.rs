@@ -27,20 +27,33 @@ pub(crate) fn two_cpus() -> Result<(), String> {
     if cpus().len() < 2 { Err("needs two CPUs".into()) } else { Ok(()) }
 }
 
-/// Pins the calling thread to the CPU number `nth`, modulo their number.
+/// Pins the calling thread to the CPU number `nth`, modulo their number; to one behind it if that has
+/// gone offline.
 pub(crate) fn pin(nth: usize) {
-    confine(0, &[cpus()[nth % cpus().len()]]);
+    let cpus = cpus();
+    let there = (nth..nth + cpus.len()).any(|nth| confine(0, &[cpus[nth % cpus.len()]]));
+    assert!(there, "none of {cpus:?} is there");
 }
 
-/// Confines thread `tid` (0: the calling one) to some CPUs.
-pub(crate) fn confine(tid: i32, to: &[usize]) {
+/// Confines thread `tid` (0: the calling one) to some CPUs; not if all of them are offline.
+pub(crate) fn confine(tid: i32, to: &[usize]) -> bool {
     // SAFETY: as in `cpus`; the numbers are below the set's size.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         to.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
         libc::sched_setaffinity(tid, size_of_val(&set), &set)
     };
-    assert_eq!(result, 0, "confining {tid} to {to:?}: {}", std::io::Error::last_os_error());
+    let error = std::io::Error::last_os_error();
+    let offline = result != 0 && error.raw_os_error() == Some(libc::EINVAL);
+    assert!(result == 0 || offline, "confining {tid} to {to:?}: {error}");
+    !offline
+}
+
+/// The CPUs that the calling thread may run on when they are online, as the kernel writes them.
+pub(crate) fn mask() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
+    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
+    line.expect("such a line").to_owned()
 }
 
 /// The calling thread's number in the kernel.

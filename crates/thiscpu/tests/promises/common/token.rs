@@ -92,7 +92,8 @@ fn wait(token: &Token, turn: u64) {
     std::thread::yield_now();
 }
 
-struct Over<'a>(&'a AtomicBool);
+/// Sets a flag when dropped, by a panic too.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
