@@ -2,6 +2,7 @@
 //! them mostly does so in a section, at each of its instructions in turn.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use thiscpu::{Counter, PerCpu};
 
@@ -9,8 +10,11 @@ use super::{Actor, Structure, alone};
 use crate::books::{Amounts, Books};
 use crate::wrong::{Checked, equal, within};
 
-/// How often at most: some tens of microseconds.
-const ADDS_MAX: u64 = 20_000;
+/// For how long at most. By the clock, because an emulated CPU does in milliseconds what others do in
+/// this time, and then nobody else would get far.
+const MICROS_MAX: u64 = 50;
+/// How many adds there are between looks at the clock.
+const ADDS_PER_LOOK: u64 = 500;
 
 pub(super) struct Hot {
     word: PerCpu<u64>,
@@ -59,18 +63,15 @@ impl Structure for Hot {
     }
 
     fn turn(&self, actor: &mut Actor) -> Checked {
-        let adds = actor.random.u64(1..ADDS_MAX);
-        match actor.random.u8(..16) {
-            0 => actor.exactly(self.check_sum()).map(drop),
-            1..9 => {
-                self.heat_word(actor, adds);
-                Ok(())
-            }
-            _ => {
-                self.heat_counter(actor, adds);
-                Ok(())
-            }
+        if actor.random.u8(..16) == 0 {
+            return actor.exactly(self.check_sum()).map(drop);
         }
+        let (began, long) = (Instant::now(), Duration::from_micros(actor.random.u64(..MICROS_MAX)));
+        let heat = if actor.random.bool() { Self::heat_word } else { Self::heat_counter };
+        while began.elapsed() < long {
+            heat(self, actor, ADDS_PER_LOOK);
+        }
+        Ok(())
     }
 
     fn interrupt(&self, actor: &mut Actor) -> Checked {
