@@ -8,14 +8,12 @@ use thiscpu::{Bounds, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, DENIED, Scenario, pin, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("bounds::token", &ALL, token),
-    Scenario::new("bounds::token_in_a_sandbox", &DENIED, token),
+    Scenario::new("bounds::token", &EVERYWHERE, token),
     Scenario::new("bounds::token_of_many_units", &ALL, token_of_many_units),
-    Scenario::new("bounds::lie_around_adds", &ALL, lie_around_adds),
-    Scenario::new("bounds::lie_around_adds_in_a_sandbox", &DENIED, lie_around_adds),
+    Scenario::new("bounds::lie_around_adds", &EVERYWHERE, lie_around_adds),
     Scenario::new("bounds::hold_with_stopped_threads", &ALL, hold_with_stopped_threads),
     Scenario::new("bounds::do_not_grow_with_threads", &ALL, do_not_grow_with_threads),
     Scenario::new("bounds::follow_a_set", &ALL, follow_a_set),
@@ -83,7 +81,7 @@ fn lie_around_adds() {
             }
             if thread >= ADDERS {
                 let _leaving = Leaving(&asking);
-                for round in 0..3000 {
+                for round in 0..slow::rounds(3000) {
                     let (done, bounds, begun) = tally.around(|| counter.bounds());
                     let Bounds { low, high, .. } = bounds;
                     assert!(low <= begun && done <= high, "{done}..{begun}: {bounds:?}");
@@ -112,7 +110,7 @@ extern "C" fn hold(_: i32) {
 
 /// Runs `adders` threads that do `work` with their number until told to end, and stops all of them
 /// wherever they are, `times` times; each time calls `look` before they go on.
-fn stop_adders(adders: usize, times: usize, work: impl Fn(usize) + Sync, look: impl Fn()) {
+fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: impl Fn()) {
     signal::handle(libc::SIGUSR1, hold);
     let threads: Vec<AtomicUsize> = (0..adders).map(|_| AtomicUsize::new(0)).collect();
     let over = AtomicBool::new(false);
@@ -126,7 +124,7 @@ fn stop_adders(adders: usize, times: usize, work: impl Fn(usize) + Sync, look: i
         while threads.iter().any(|thread| thread.load(SeqCst) == 0) {
             std::thread::yield_now();
         }
-        for stop in 1..=times as u64 {
+        for stop in 1..=slow::rounds(times) {
             HELD.store(0, SeqCst);
             STOP.store(stop, SeqCst);
             for thread in &threads {
@@ -194,7 +192,7 @@ fn follow_a_set() {
     let setting = AtomicBool::new(true);
     let work = |thread: usize| match thread {
         0 => {
-            for base in 1..=400 {
+            for base in 1..=slow::rounds(400) {
                 begun.store(base, SeqCst);
                 COUNTER.set(base as i64 * STEP);
                 done.store(base, SeqCst);

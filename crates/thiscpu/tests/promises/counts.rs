@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::random::Random;
 use crate::common::threads::{together, total};
-use crate::common::{ALL, DENIED, SECTIONS, Scenario, pin};
+use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, slow};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("counts::mixed_amounts", &ALL, mixed_amounts),
-    Scenario::new("counts::mixed_amounts_in_a_sandbox", &DENIED, mixed_amounts),
+    Scenario::new("counts::mixed_amounts", &EVERYWHERE, mixed_amounts),
     Scenario::new("counts::while_others_ask", &ALL, while_others_ask),
     Scenario::new("counts::fresh_counters", &ALL, fresh_counters),
     Scenario::new("counts::affinity_changes", &ALL, affinity_changes),
@@ -70,7 +69,8 @@ fn mixed_amounts() {
                 thiscpu::probe::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
-            BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, 1500))
+            let adds = slow::rounds(1500) as usize;
+            BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, adds))
         },
         || {},
     );
@@ -146,7 +146,7 @@ fn affinity_changes() {
         },
         || {
             let mut random = Random::new(100);
-            for round in 0..3000 {
+            for round in 0..slow::rounds(3000) {
                 let tid = tids[random.below(ADDERS as u64) as usize].load(SeqCst);
                 let cpu = pin::cpus()[random.below(pin::cpus().len() as u64) as usize];
                 if tid != 0 {

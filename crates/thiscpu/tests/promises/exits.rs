@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::threads::{Leaving, spread, together};
-use crate::common::{ALL, DENIED, OWN_ALONE, Scenario};
+use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("exits::add_from_destructors", &ALL, add_from_destructors),
-    Scenario::new("exits::add_from_destructors_in_a_sandbox", &DENIED, add_from_destructors),
+    Scenario::new("exits::add_from_destructors", &EVERYWHERE, add_from_destructors),
     Scenario::new("exits::first_add_of_a_thread", &ALL, first_add_of_a_thread),
     Scenario::new("exits::stay_unregistered", &OWN_ALONE, stay_unregistered),
     Scenario::new("exits::while_others_sum", &ALL, while_others_sum),
@@ -76,11 +75,13 @@ fn make_key(destructor: extern "C" fn(*mut c_void)) {
     KEY.store(key as usize + 1, SeqCst);
 }
 
-const THREADS: usize = 100;
+/// How many threads exit at the same time.
+const TOGETHER: usize = 5;
 
 fn add_from_destructors() {
     make_key(add_each_round);
-    for _ in 0..THREADS / 5 {
+    let times = slow::rounds(20);
+    for _ in 0..times {
         let work = |thread: usize| {
             EARLY.with(|early| early.0.set(2));
             if thread.is_multiple_of(2) {
@@ -93,10 +94,10 @@ fn add_from_destructors() {
                 arm(1);
             }
         };
-        together(5, work, || {});
+        together(TOGETHER, work, || {});
     }
     assert_all_is_there();
-    assert_eq!(ROUNDS_RUN.load(SeqCst), THREADS as u64 * ROUNDS);
+    assert_eq!(ROUNDS_RUN.load(SeqCst), times * TOGETHER as u64 * ROUNDS);
 }
 
 /// A thread may use the library for the first time in its last destructor.
@@ -163,7 +164,7 @@ fn while_others_sum() {
     let work = |thread: usize| {
         if thread == 0 {
             let _leaving = Leaving(&running);
-            for _ in 0..150 {
+            for _ in 0..slow::rounds(150) {
                 COUNTER.add(1);
                 std::thread::spawn(|| TAKES_AWAY.set(Some(TakesAway))).join().expect("no panic");
             }

@@ -8,17 +8,14 @@ use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::fork::{self, Ended};
 use crate::common::random::Random;
-use crate::common::{ALL, DENIED, Scenario, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("first_use::in_a_handler", &ALL, in_a_handler),
-    Scenario::new("first_use::in_a_handler_in_a_sandbox", &DENIED, in_a_handler),
+    Scenario::new("first_use::in_a_handler", &EVERYWHERE, in_a_handler),
     Scenario::new("first_use::interrupted_at_random", &ALL, interrupted_at_random),
-    Scenario::new("first_use::interrupted_after_each_call", &ALL, interrupted_after_each_call)
-        .needs(fork::can_trace),
     Scenario::new(
-        "first_use::interrupted_after_each_call_in_a_sandbox",
-        &DENIED,
+        "first_use::interrupted_after_each_call",
+        &EVERYWHERE,
         interrupted_after_each_call,
     )
     .needs(fork::can_trace),
@@ -69,7 +66,7 @@ fn in_a_handler() {
 fn interrupted_at_random() {
     signal::handle(libc::SIGUSR1, burst);
     let mut random = Random::new(5);
-    for _ in 0..120 {
+    for _ in 0..slow::rounds(120) {
         let longest = 1 + random.below(200_000);
         let child = || {
             signal::after(libc::SIGUSR1, longest);
@@ -98,7 +95,7 @@ fn interrupted_after_each_call() {
 }
 
 fn by_many_threads() {
-    for _ in 0..60 {
+    for _ in 0..slow::rounds(60) {
         let child = || {
             crate::common::threads::together(6, |_| use_it(), || {});
             assert_eq!(COUNTER.sum(), 600);

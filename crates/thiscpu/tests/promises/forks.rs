@@ -11,11 +11,10 @@ use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::{spread, together};
 use crate::common::token::{MIXED, pass};
-use crate::common::{ALL, DENIED, Scenario, fork, pin};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("forks::count_on", &ALL, count_on),
-    Scenario::new("forks::count_on_in_a_sandbox", &DENIED, count_on),
+    Scenario::new("forks::count_on", &EVERYWHERE, count_on),
     Scenario::new("forks::keep_the_token", &ALL, keep_the_token),
     Scenario::new("forks::while_a_window_moves", &ALL, while_a_window_moves).needs(single_steps),
     Scenario::new("forks::grandchildren", &ALL, grandchildren),
@@ -128,14 +127,14 @@ fn amid_everything(parent: impl FnOnce()) {
     together(4, |thread| until_over(works[thread]()), parent);
 }
 
-const FORKS: usize = 60;
+const FORKS: u64 = 60;
 
 fn count_on() {
     spread(&COUNTER);
     spread(&NARROW);
     amid_everything(|| {
         let mut random = Random::new(9);
-        for number in 0..FORKS {
+        for number in 0..slow::rounds(FORKS) {
             (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
             fork::run(live).unwrap_or_else(|error| panic!("child {number}: {error}"));
         }
@@ -151,7 +150,7 @@ fn keep_the_token() {
     let sums = AtomicBool::new(true);
     let fork_often = |token: &crate::common::token::Token| {
         let mut forks = 0;
-        while forks < FORKS || token.passes() < 200 {
+        while forks < slow::rounds(FORKS) || token.passes() < slow::rounds(200) {
             let child = || {
                 let sum = TOKEN.sum();
                 assert!(sum == 0 || sum == 1, "{sum}");

@@ -5,18 +5,20 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use crate::common::pin::two_cpus;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
-use crate::common::{ALL, DENIED, Scenario};
+use crate::common::{ALL, EVERYWHERE, Scenario, slow};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("instants::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
-    Scenario::new("instants::token_with_and_without_lanes", &ALL, token_with_and_without_lanes),
-    Scenario::new("instants::token_in_a_sandbox", &DENIED, token_with_and_without_lanes),
+    Scenario::new(
+        "instants::token_with_and_without_lanes",
+        &EVERYWHERE,
+        token_with_and_without_lanes,
+    ),
     Scenario::new("instants::token_of_many_units", &ALL, token_of_many_units),
     Scenario::new("instants::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
     Scenario::new("instants::snapshot_without_lanes", &ALL, snapshot_without_lanes),
-    Scenario::new("instants::sums_lie_between_adds", &ALL, sums_lie_between_adds),
-    Scenario::new("instants::sums_lie_between_adds_in_a_sandbox", &DENIED, sums_lie_between_adds),
+    Scenario::new("instants::sums_lie_between_adds", &EVERYWHERE, sums_lie_between_adds),
 ];
 
 const SUMS: u64 = 1500;
@@ -107,7 +109,7 @@ fn sums_lie_between_adds() {
         }
     };
     let ask = || {
-        for _ in 0..1000 {
+        for _ in 0..slow::rounds(1000) {
             let before = known.load(SeqCst);
             let (done, sum, begun) = tally.around(|| COUNTER.sum());
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");

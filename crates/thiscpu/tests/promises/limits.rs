@@ -8,15 +8,13 @@ use thiscpu::{Compared, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together, total};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, DENIED, Scenario};
+use crate::common::{ALL, EVERYWHERE, Scenario, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("limits::compare_a_token", &ALL, compare_a_token),
-    Scenario::new("limits::compare_while_adding", &ALL, compare_while_adding),
-    Scenario::new("limits::compare_in_a_sandbox", &DENIED, compare_while_adding),
+    Scenario::new("limits::compare_while_adding", &EVERYWHERE, compare_while_adding),
     Scenario::new("limits::hover_at_a_limit", &ALL, hover_at_a_limit),
-    Scenario::new("limits::take_loses_nothing", &ALL, take_loses_nothing),
-    Scenario::new("limits::take_in_a_sandbox", &DENIED, take_loses_nothing),
+    Scenario::new("limits::take_loses_nothing", &EVERYWHERE, take_loses_nothing),
     Scenario::new("limits::set_is_one_instant", &ALL, set_is_one_instant),
     Scenario::new("limits::everything_at_once", &ALL, everything_at_once),
 ];
@@ -85,7 +83,7 @@ fn compare_while_adding() {
             }
         };
         let ask = |random: &mut Random| {
-            for _ in 0..2000 {
+            for _ in 0..slow::rounds(2000) {
                 let (now, _, _) = tally.around(|| ());
                 let rhs = now + [0, 3000, -3000, 100_000][random.below(4) as usize];
                 let (done, compared, begun) = tally.around(|| counter.compare(rhs));
@@ -119,7 +117,7 @@ fn hover_at_a_limit() {
     together(
         THREADS as usize,
         |thread| {
-            for round in 0..4000 {
+            for round in 0..slow::rounds(4000) {
                 COUNTER.inc();
                 // While this thread holds its 1, the value is above the base.
                 assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
@@ -155,7 +153,7 @@ fn take_loses_nothing() {
                 thiscpu::probe::leave_lanes();
             }
             let _leaving = Leaving(&adding);
-            total((0..30_000).map(|_| {
+            total((0..slow::rounds(30_000)).map(|_| {
                 let n = if random.below(20) == 0 { 32_768 } else { 1 };
                 counter.add(n);
                 n

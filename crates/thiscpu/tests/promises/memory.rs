@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
 use crate::common::threads::{spread, together};
-use crate::common::{ALL, Scenario, limits};
+use crate::common::{ALL, Scenario, limits, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("memory::no_address_space", &ALL, no_address_space),
@@ -129,7 +129,7 @@ fn huge_pages_declined() {
 
 /// Counters and words that are dropped give their memory back, and what comes after starts at 0.
 fn is_used_again() {
-    const ROUNDS: u64 = 100_000;
+    let rounds = slow::rounds(100_000);
     let words = |n: u64| {
         let (word, byte, pair) =
             (PerCpu::<u64>::new(), PerCpu::<u8>::new(), PerCpuPair::<u64>::new());
@@ -155,8 +155,8 @@ fn is_used_again() {
     together(
         2,
         |_| {
-            (0..ROUNDS).for_each(words);
-            (0..ROUNDS / 50).for_each(counters);
+            (0..rounds).for_each(words);
+            (0..rounds / 50).for_each(counters);
         },
         || {},
     );

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use thiscpu::{HalfWord, PerCpuPair};
 
 use crate::common::threads::together;
-use crate::common::{ALL, DENIED, Scenario, pin, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("pairs::stay_together", &ALL, stay_together),
-    Scenario::new("pairs::stay_together_in_a_sandbox", &DENIED, stay_together),
+    Scenario::new("pairs::stay_together", &EVERYWHERE, stay_together),
     Scenario::new("pairs::under_signals", &ALL, under_signals),
     Scenario::new("pairs::answers_on_one_cpu", &ALL, answers_on_one_cpu),
 ];
@@ -66,7 +65,7 @@ fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
 }
 
 fn change_on_all_threads<W: Half>() {
-    const EACH: u64 = 10_000;
+    let each = slow::rounds(10_000);
     let pair = PerCpuPair::<W>::new();
     together(
         5,
@@ -76,11 +75,11 @@ fn change_on_all_threads<W: Half>() {
                 4 => thiscpu::probe::leave_lanes(),
                 _ => {}
             }
-            (0..EACH).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));
+            (0..each).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));
         },
         || {},
     );
-    assert_eq!(changes(&pair), 5 * EACH);
+    assert_eq!(changes(&pair), 5 * each);
 }
 
 fn stay_together() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair};
 
-use crate::common::{ALL, Scenario, pin};
+use crate::common::{ALL, Scenario, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("properties::counter", &ALL, counter),
@@ -17,7 +17,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
 fn check<S: Strategy<Value: Clone>>(strategy: S, test: impl Fn(S::Value)) {
     // A failure is shown, not written into the tree; the child's process is not forked again.
-    let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+    let cases = slow::rounds(64) as u32;
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,
         proptest::test_runner::TestRng::deterministic_rng(Default::default()),

@@ -8,7 +8,7 @@ use thiscpu::{Counter, Counters, Tier};
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
 use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin};
+use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("sandbox::membarrier_denied_late", &ALL, membarrier_denied_late)
@@ -43,13 +43,13 @@ fn membarrier_denied_late() {
     let counters = Counters::<2>::new();
     let tally = Tally::new(3);
     let add = |thread: usize| {
-        for round in 0..3000 {
-            pin::pin(thread + round);
+        for round in 0..slow::rounds(3000) {
+            pin::pin(thread + round as usize);
             tally.add(thread, 1, || counters.add(1, 1));
         }
     };
     together(3, add, || {
-        for _ in 0..200 {
+        for _ in 0..slow::rounds(200) {
             let (done, [_, sum], begun) = tally.around(|| counters.snapshot());
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
         }
@@ -126,7 +126,7 @@ fn no_fence_at_all() {
     together(
         4,
         |thread| {
-            for _ in 0..200 {
+            for _ in 0..slow::rounds(200) {
                 let message = match thread {
                     0 => refusal(|| assert_eq!(A.sum(), 0)),
                     1 => refusal(|| B.set(7)),

@@ -7,14 +7,12 @@ use thiscpu::{Counter, Counters};
 
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
-use crate::common::{ALL, DENIED, Scenario, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("signals::interrupt_an_add", &ALL, interrupt_an_add),
-    Scenario::new("signals::interrupt_an_add_in_a_sandbox", &DENIED, interrupt_an_add),
+    Scenario::new("signals::interrupt_an_add", &EVERYWHERE, interrupt_an_add),
     Scenario::new("signals::interrupt_a_publish", &ALL, interrupt_a_publish),
-    Scenario::new("signals::interrupt_a_sum", &ALL, interrupt_a_sum),
-    Scenario::new("signals::interrupt_a_sum_in_a_sandbox", &DENIED, interrupt_a_sum),
+    Scenario::new("signals::interrupt_a_sum", &EVERYWHERE, interrupt_a_sum),
     Scenario::new("signals::interrupt_a_snapshot", &ALL, interrupt_a_snapshot),
     Scenario::new("signals::interrupt_a_set", &ALL, interrupt_a_set),
     Scenario::new("signals::interrupt_a_comparison", &ALL, interrupt_a_comparison),
@@ -206,7 +204,7 @@ fn pauses_anywhere() {
             let mut random = Random::new(thread as u64);
             if thread >= ADDERS {
                 let _leaving = Leaving(&asking);
-                (0..700).for_each(|_| ask(&mut random));
+                (0..slow::rounds(700)).for_each(|_| ask(&mut random));
             }
             while asking.load(SeqCst) > 0 {
                 let n = if random.below(8) == 0 { 32_768 } else { random.below(9) };

@@ -9,11 +9,10 @@ use thiscpu::{Link, PerCpuStack};
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, DENIED, Scenario, pin, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("stacks::lose_nothing", &ALL, lose_nothing),
-    Scenario::new("stacks::lose_nothing_in_a_sandbox", &DENIED, lose_nothing),
+    Scenario::new("stacks::lose_nothing", &EVERYWHERE, lose_nothing),
     Scenario::new("stacks::under_signals", &ALL, under_signals),
     Scenario::new("stacks::pop_while_others_pop", &ALL, pop_while_others_pop).needs(single_steps),
     Scenario::new("stacks::last_in_first_out", &ALL, last_in_first_out),
@@ -100,7 +99,7 @@ fn lose_nothing() {
             let mut random = Random::new(thread as u64);
             // A few nodes in hand, so that they come back in another order and elsewhere.
             let mut hand = Vec::new();
-            for _ in 0..6000 {
+            for _ in 0..slow::rounds(6000) {
                 match random.below(8) {
                     0 => assert!(churn(&stack, true)),
                     1..4 => {

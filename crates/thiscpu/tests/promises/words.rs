@@ -8,11 +8,10 @@ use thiscpu::{Integer, PerCpu};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, DENIED, Scenario, pin, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("words::of_each_width", &ALL, of_each_width),
-    Scenario::new("words::of_each_width_in_a_sandbox", &DENIED, of_each_width),
+    Scenario::new("words::of_each_width", &EVERYWHERE, of_each_width),
     Scenario::new("words::exchange_hands_on", &ALL, exchange_hands_on),
     Scenario::new("words::under_signals", &ALL, under_signals),
     Scenario::new("words::answers_on_one_cpu", &ALL, answers_on_one_cpu),
@@ -67,7 +66,7 @@ fn add_on_all_threads<T: Int>() {
             }
             let mut random = Random::new(thread as u64);
             let mut sum = 0u64;
-            for _ in 0..1500 {
+            for _ in 0..slow::rounds(1500) {
                 let n = random.next();
                 sum = sum.wrapping_add(n);
                 match random.below(4) {

@@ -57,14 +57,39 @@ static BOTH_DENIED: Env = Env {
 pub(crate) static ALL: [&Env; 4] = [&CID, &CPU, &ATOMIC, &OWN];
 /// Where there are sections.
 pub(crate) static SECTIONS: [&Env; 3] = [&CID, &CPU, &OWN];
-/// Where a sandbox stands in the way from the start.
-pub(crate) static DENIED: [&Env; 5] =
-    [&NO_RSEQ, &RSEQ_DENIED, &NO_MEMBARRIER, &MEMBARRIER_DENIED, &BOTH_DENIED];
+/// Those, and where a sandbox stands in the way from the start.
+pub(crate) static EVERYWHERE: [&Env; 9] = [
+    &CID,
+    &CPU,
+    &ATOMIC,
+    &OWN,
+    &NO_RSEQ,
+    &RSEQ_DENIED,
+    &NO_MEMBARRIER,
+    &MEMBARRIER_DENIED,
+    &BOTH_DENIED,
+];
 /// One environment, for what there is in no other.
 pub(crate) static ATOMIC_ALONE: [&Env; 1] = [&ATOMIC];
 pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
 /// Whatever this machine runs on, alone.
 pub(crate) static PLAIN: [&Env; 1] = [&BARE];
+
+/// The environments of a scenario that names `chosen`. With `THISCPU_ENVS=all`, what holds in each
+/// tier is tried in each sandbox too.
+pub(crate) fn widen(chosen: &'static [&'static Env]) -> &'static [&'static Env] {
+    let in_each_tier = ALL.iter().all(|env| chosen.iter().any(|other| other.name == env.name));
+    match std::env::var("THISCPU_ENVS").as_deref() {
+        Ok("all") if in_each_tier => &EVERYWHERE,
+        Ok("all") | Err(_) => chosen,
+        Ok(other) => panic!("THISCPU_ENVS is all, or not set; not {other:?}"),
+    }
+}
+
+/// The environment of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Env> {
+    EVERYWHERE.into_iter().chain([&BARE]).find(|env| env.name == name)
+}
 
 impl Env {
     /// Sets a child up, before it starts.

@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A child that hangs is ended by a signal after so many seconds, by itself.
-const ALARM_S: u32 = 20;
+fn alarm_s() -> u32 {
+    20 * super::slow::factor()
+}
 
 /// Forks, and runs `body` in the child, which then ends. Returns the child.
 pub(crate) fn start(body: impl FnOnce()) -> i32 {
@@ -12,7 +14,7 @@ pub(crate) fn start(body: impl FnOnce()) -> i32 {
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: alarm has no preconditions.
-            unsafe { libc::alarm(ALARM_S) };
+            unsafe { libc::alarm(alarm_s()) };
             let result = catch_unwind(AssertUnwindSafe(body));
             // SAFETY: ends the child without running what the parent registered for its exit.
             unsafe { libc::_exit(i32::from(result.is_err())) }
@@ -41,7 +43,7 @@ fn judge(status: i32) -> Result<(), String> {
     match status {
         0 => Ok(()),
         _ if libc::WIFSIGNALED(status) => match libc::WTERMSIG(status) {
-            libc::SIGALRM => Err(format!("a forked child hung for {ALARM_S} s")),
+            libc::SIGALRM => Err(format!("a forked child hung for {} s", alarm_s())),
             signal => Err(format!("signal {signal} ended a forked child")),
         },
         _ => Err("a forked child failed; see above".into()),

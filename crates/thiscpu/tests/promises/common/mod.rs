@@ -2,7 +2,8 @@
 //! environment, because a process has one tier for life.
 //!
 //! The test program starts itself again with the scenario's name in `THISCPU_SCENARIO`. An
-//! environment that this machine cannot give is shown as ignored, with the reason.
+//! environment that this machine cannot give is shown as ignored, with the reason. CONTRIBUTING.md
+//! lists the variables that change what is run, and how.
 
 mod env;
 mod process;
@@ -15,6 +16,7 @@ pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod seccomp;
 pub(crate) mod signal;
+pub(crate) mod slow;
 pub(crate) mod steps;
 pub(crate) mod threads;
 pub(crate) mod token;
@@ -24,7 +26,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-pub(crate) use self::env::{ALL, ATOMIC_ALONE, BARE, DENIED, Env, OWN_ALONE, PLAIN, SECTIONS};
+pub(crate) use self::env::{ALL, ATOMIC_ALONE, BARE, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS};
 
 /// A function that panics if a promise is broken, and where it runs.
 #[derive(Clone, Copy)]
@@ -33,16 +35,16 @@ pub(crate) struct Scenario {
     pub(crate) run: fn(),
     pub(crate) envs: &'static [&'static Env],
     /// What the scenario needs from the machine, looked at in a process of its own.
-    pub(crate) needs: fn() -> Result<(), String>,
+    pub(crate) needs: Option<fn() -> Result<(), String>>,
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, envs: &'static [&'static Env], run: fn()) -> Self {
-        Scenario { name, run, envs, needs: || Ok(()) }
+        Scenario { name, run, envs, needs: None }
     }
 
     pub(crate) const fn needs(self, needs: fn() -> Result<(), String>) -> Self {
-        Scenario { needs, ..self }
+        Scenario { needs: Some(needs), ..self }
     }
 }
 
@@ -51,22 +53,34 @@ pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
     if let Some(code) = process::run_as_child(scenarios) {
         return code;
     }
+    let mut arguments = Arguments::from_args();
+    // Several parts of names, separated by commas, any of which chooses a trial.
+    let filter = arguments.filter.take();
+    let chosen = |name: &str| match &filter {
+        Some(filter) if arguments.exact => filter.split(',').any(|part| name == part),
+        Some(filter) => filter.split(',').any(|part| name.contains(part)),
+        None => true,
+    };
     let mut lacking = HashMap::new();
     let mut trials = Vec::new();
     for scenario in scenarios {
-        let needs = process::look(scenario, &BARE, process::NEEDS).err();
-        for &env in scenario.envs {
+        let mut needs = None;
+        for &env in env::widen(scenario.envs) {
+            let name = format!("{}::{}", scenario.name, env.name);
+            if !chosen(&name) {
+                continue;
+            }
+            let needs = needs.get_or_insert_with(|| process::needs(scenario).err());
             let tier = lacking
                 .entry(env.name)
                 .or_insert_with(|| process::look(scenario, env, process::TIER).err());
-            trials.push(trial(scenario, env, needs.as_ref().or(tier.as_ref())));
+            trials.push(trial(name, scenario, env, needs.as_ref().or(tier.as_ref())));
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(scenario: &Scenario, env: &'static Env, lacks: Option<&String>) -> Trial {
-    let name = format!("{}::{}", scenario.name, env.name);
+fn trial(name: String, scenario: &Scenario, env: &'static Env, lacks: Option<&String>) -> Trial {
     let child = process::Child::new(scenario.name, env, process::RUN);
     let trial = Trial::test(name, move || child.run().map_err(Into::into));
     match lacks {

@@ -7,9 +7,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use super::{Env, Scenario, random};
+use super::{BARE, Env, Scenario, env, random, slow};
 
-/// A child that has not ended by then is killed, and the scenario has failed.
+/// A child that has not ended by then is killed, and the scenario has failed; later on slow machines.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const SCENARIO: &str = "THISCPU_SCENARIO";
@@ -26,10 +26,10 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
     let get = |name| std::env::var(name).ok();
     let (name, env, mode) = (get(SCENARIO)?, get(ENVIRONMENT)?, get(MODE)?);
     let scenario = scenarios.iter().find(|scenario| scenario.name == name)?;
-    let env = *scenario.envs.iter().chain([&&super::BARE]).find(|known| known.name == env)?;
+    let env = env::find(&env)?;
     env.enter();
     let result = match mode.as_str() {
-        NEEDS => (scenario.needs)(),
+        NEEDS => scenario.needs.map_or(Ok(()), |needs| needs()),
         TIER => env.check(),
         _ => {
             eprintln!("seed {:#x}", random::SEED);
@@ -44,6 +44,11 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
             ExitCode::FAILURE
         }
     })
+}
+
+/// What the scenario lacks on this machine, asked in a process of its own if there is a question.
+pub(crate) fn needs(scenario: &Scenario) -> Result<(), String> {
+    scenario.needs.map_or(Ok(()), |_| look(scenario, &BARE, NEEDS))
 }
 
 /// Asks a child a question; the error is its answer.
@@ -73,20 +78,20 @@ impl Child {
     pub(crate) fn run(&self) -> Result<(), String> {
         let mut output = memory_file();
         let stdio = || output.try_clone().expect("a copy of a descriptor");
-        let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+        let mut command = this_program();
         command.stdout(stdio()).stderr(stdio()).process_group(0);
         command.env(SCENARIO, self.scenario).env(ENVIRONMENT, self.env.name).env(MODE, self.mode);
         self.env.apply(&mut command);
         let mut child = command.spawn().expect("this program starts again");
-        let began = Instant::now();
+        let (began, deadline) = (Instant::now(), DEADLINE * slow::factor());
         let ended = loop {
             match child.try_wait().expect("the child is this process's own") {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => break format!("{status} (signal {:?})", status.signal()),
-                None if began.elapsed() > DEADLINE => {
+                None if began.elapsed() > deadline => {
                     kill_group(child.id());
                     let _ = child.wait();
-                    break format!("no end after {DEADLINE:?}; killed");
+                    break format!("no end after {deadline:?}; killed");
                 }
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
@@ -97,6 +102,21 @@ impl Child {
             text += &format!("\n{} in environment {}: {ended}", self.scenario, self.env.name);
         }
         Err(text)
+    }
+}
+
+/// This program, started by another if `THISCPU_RUNNER` names one, such as `valgrind --quiet`.
+fn this_program() -> Command {
+    let program = std::env::current_exe().expect("the path of this program");
+    let runner = std::env::var("THISCPU_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    match words.next() {
+        None => Command::new(program),
+        Some(runner) => {
+            let mut command = Command::new(runner);
+            command.args(words).arg(program);
+            command
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use super::pin;
+use super::{pin, slow};
 
 /// A thread that passes the token on.
 #[derive(Clone, Copy)]
@@ -34,14 +34,15 @@ impl Token {
         self.turn.load(SeqCst)
     }
 
-    /// Whether to ask once more, of `asks` and at least until the token was passed `passes` times.
+    /// Whether to ask once more, of `asks` and at least until the token was passed `passes` times;
+    /// fewer of both where all is slow.
     /// Lets others run now and then: on few CPUs the next thread may be waiting for this one's.
     pub(crate) fn ask_more(&self, asked: &mut u64, asks: u64, passes: u64) -> bool {
         *asked += 1;
         if asked.is_multiple_of(4) {
             std::thread::yield_now();
         }
-        *asked <= asks || self.passes() < passes
+        *asked <= slow::rounds(asks) || self.passes() < slow::rounds(passes)
     }
 }
 
