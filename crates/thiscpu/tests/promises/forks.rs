@@ -10,7 +10,7 @@ use thiscpu::{Counter, Counters, PerCpu};
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::{spread, together};
-use crate::common::token::{MIXED, pass};
+use crate::common::token::{MIXED, Over, pass};
 use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -147,8 +147,9 @@ fn count_on() {
 fn keep_the_token() {
     static TOKEN: Counter = Counter::with_batch(2);
     spread(&TOKEN);
-    let sums = AtomicBool::new(true);
+    let over = AtomicBool::new(false);
     let fork_often = |token: &crate::common::token::Token| {
+        let _over = Over(&over);
         let mut forks = 0;
         while forks < slow::rounds(FORKS) || token.passes() < slow::rounds(200) {
             let child = || {
@@ -162,11 +163,10 @@ fn keep_the_token() {
             fork::run(child).unwrap_or_else(|error| panic!("child {forks}: {error}"));
             forks += 1;
         }
-        sums.store(false, SeqCst);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while sums.load(SeqCst) {
+            while !over.load(SeqCst) {
                 let sum = TOKEN.sum();
                 assert!(sum == 0 || sum == 1, "{sum}");
                 std::thread::yield_now();
