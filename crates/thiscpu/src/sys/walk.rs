@@ -81,7 +81,8 @@ pub(super) fn run_on_every_cpu() -> Result<(), &'static str> {
     // Pairs with the kernel's barrier at each switch: this is F.
     fence(SeqCst);
     let result = walk(&Linux);
-    // If all of its CPUs have gone offline, the kernel lets a thread run anywhere. So does this: it
+    // Linux before 6.2 forgets those of them that are offline now; there is no way to tell it again
+    // later. If all of its CPUs have gone offline, the kernel lets a thread run anywhere. So does this: it
     // must not stay where the walk has ended.
     if !topology::set_affinity(&own) {
         topology::set_affinity(&CpuSet::full());

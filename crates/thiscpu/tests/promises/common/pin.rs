@@ -49,13 +49,6 @@ pub(crate) fn confine(tid: i32, to: &[usize]) -> bool {
     !offline
 }
 
-/// The CPUs that the calling thread may run on when they are online, as the kernel writes them.
-pub(crate) fn mask() -> String {
-    let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
-    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
-    line.expect("such a line").to_owned()
-}
-
 /// The calling thread's number in the kernel.
 pub(crate) fn tid() -> i32 {
     // SAFETY: gettid has no preconditions.
