@@ -37,6 +37,8 @@ pub mod essays {
     pub mod counter {}
     #[doc = include_str!("../docs/lanes.md")]
     pub mod lanes {}
+    #[doc = include_str!("../docs/proof.md")]
+    pub mod proof {}
     #[doc = include_str!("../docs/sections.md")]
     pub mod sections {}
 }
