@@ -8,11 +8,11 @@ use crate::lanes::table::BIAS;
 use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::errno;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::{Here, Machine as _, looks};
 use crate::sys::tier::{self, Tier};
 
 /// How many turns an adder leaves a contended pair alone; below a microsecond or two.
-const CONTENDED_SPINS: u32 = 64;
+const CONTENDED_SPINS: u32 = looks(64);
 
 impl<const N: usize> Core<N> {
     /// Adds `n` to counter `index`. Never waits for another thread, and may interrupt any part of

@@ -11,7 +11,7 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::{Here, Machine as _, looks};
 use crate::sys::tier;
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
@@ -51,7 +51,7 @@ pub(crate) const DEFAULT_BATCH: u64 = 1024;
 
 /// How often the shared pairs are looked at while they change. A flip needs some 50 ns between
 /// opening one and freezing the other, unless it is interrupted there.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 1 + looks(63);
 
 impl Batch {
     pub(crate) const fn of(batch: u64) -> Batch {

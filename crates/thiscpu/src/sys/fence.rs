@@ -11,7 +11,7 @@ use super::atomic::{
     fence as memory_fence,
 };
 use super::lock::{Guard, Lock};
-use super::machine::{Here, Machine as _};
+use super::machine::{Here, Machine as _, looks};
 
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -19,6 +19,9 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 /// How many leaders have stepped down, for those who sleep until one does.
 static TURNS: AtomicU32 = AtomicU32::new(0);
 static LEADER: Lock = Lock::new();
+
+/// How often a follower looks before it sleeps; a fence takes a few of these.
+const SPINS: u32 = looks(200);
 
 /// Waits until every section that began before this call has committed or will restart.
 ///
@@ -75,7 +78,7 @@ impl Drop for SteppingDown {
 }
 
 fn wait_for_leader(seen: u32) {
-    for _ in 0..200 {
+    for _ in 0..SPINS {
         if TURNS.load(Relaxed) != seen {
             return;
         }

@@ -9,7 +9,7 @@ use super::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use super::machine::{Here, Machine as _};
+use super::machine::{Here, Machine as _, looks};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -17,7 +17,7 @@ const CONTENDED: u32 = 2;
 const STATE: u32 = 3;
 
 /// How often a waiter looks again before it sleeps; a fence takes a few of these.
-const SPINS: u32 = 100;
+const SPINS: u32 = looks(100);
 
 #[derive(Debug)]
 pub(crate) struct Lock(AtomicU32);

@@ -7,6 +7,12 @@
 use super::atomic::AtomicU32;
 use super::tier::Tier;
 
+/// How often to look again before turning to something slower: `usual`, and once in a model, so that
+/// checkers come to what is behind it.
+pub(crate) const fn looks(usual: u32) -> u32 {
+    if cfg!(thiscpu_model) { 1 } else { usual }
+}
+
 pub(crate) trait Machine {
     /// What this process runs on, if that has been chosen.
     fn tier() -> Option<Tier>;
