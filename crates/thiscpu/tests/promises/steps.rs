@@ -2,13 +2,14 @@
 //! something that conflicts; then it goes on. The answers must be as if each had happened at one
 //! instant.
 
+use std::cell::Cell;
 use std::sync::{Mutex, mpsc};
 
-use thiscpu::Counter;
+use thiscpu::{Counter, PerCpu};
 
 use crate::common::steps::{at_each_step, in_handler, single_steps};
 use crate::common::threads::spread;
-use crate::common::{ALL, Scenario};
+use crate::common::{ALL, Scenario, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("steps::ask_while_comparing", &ALL, ask_while_comparing).needs(single_steps),
@@ -16,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("steps::ask_while_setting", &ALL, ask_while_setting).needs(single_steps),
     Scenario::new("steps::add_while_comparing", &ALL, add_while_comparing).needs(single_steps),
     Scenario::new("steps::set_while_adding", &ALL, set_while_adding).needs(single_steps),
+    Scenario::new("steps::add_without_a_lane", &ALL, add_without_a_lane).needs(single_steps),
     Scenario::new("steps::add_from_a_handler", &ALL, add_from_a_handler).needs(single_steps),
 ];
 
@@ -155,6 +157,42 @@ fn set_while_adding() {
         let all = if stopped { VALUE + ADDED } else { VALUE };
         assert_eq!(taken + COUNTER.sum(), all, "stopped after {steps}");
     });
+}
+
+/// A thread that is not registered is not aborted either, so it must stay out of every lane; where
+/// lanes are chosen by `mm_cid`, which reads 0 then, that of the first CPU in use would be its.
+fn add_without_a_lane() {
+    // So that this CPU is the only one in use, and the other thread's index is 0.
+    pin::pin(0);
+    let words = &PerCpu::<u64>::new();
+    spread(&COUNTER);
+    pin::pin(0);
+    words.add(1);
+    let (before, words_before) = (COUNTER.sum(), words.lanes().sum::<u64>());
+    let add_one = || {
+        COUNTER.add(1);
+        words.add(1);
+    };
+    let add_seven = |_| {
+        pin::pin(0);
+        COUNTER.add(7);
+        words.add(7);
+    };
+    thiscpu::probe::leave_lanes();
+    let (runs, stops) = (Cell::new(0), Cell::new(0));
+    at_each_step(
+        || (),
+        add_one,
+        add_seven,
+        |steps, stopped, ()| {
+            runs.set(runs.get() + 1);
+            stops.set(stops.get() + u32::from(stopped));
+            let added = runs.get() + 7 * stops.get();
+            assert_eq!(COUNTER.sum(), before + i64::from(added), "stopped after {steps}");
+            let in_words = words.lanes().sum::<u64>();
+            assert_eq!(in_words, words_before + u64::from(added), "stopped after {steps}");
+        },
+    );
 }
 
 /// Does something, and returns what it adds.
