@@ -48,9 +48,18 @@ extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         // SAFETY: only `in_handler` stores here, and what it stores is such a function.
         call => unsafe { std::mem::transmute::<usize, fn()>(call)() },
     }
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel passes a context to handlers of this kind; without the flag there are no
-    // more steps.
+    // SAFETY: the kernel passes a context to handlers of this kind.
+    unsafe { end_steps(context.cast()) };
+}
+
+/// Lets what was interrupted run on without steps.
+///
+/// # Safety
+///
+/// The context is valid for writes.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are no steps"))]
+unsafe fn end_steps(context: *mut libc::ucontext_t) {
+    // SAFETY: by this function's own contract.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         (*context).uc_mcontext.gregs[libc::REG_EFL as usize] &= !(TRAP as i64)
