@@ -1,7 +1,10 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
+mod degraded;
 mod model;
 mod mutants;
+mod tools;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use xshell::Shell;
@@ -20,6 +23,10 @@ enum Task {
     Model(model::Arguments),
     /// Breaks the library on purpose, in many ways, and shows that each is caught
     Mutants(mutants::Arguments),
+    /// Runs the tests in processes without rseq, without membarrier, and under valgrind
+    Degraded(degraded::Arguments),
+    /// Runs tests and torture on emulated machines with many CPUs that come and go
+    Vm(vm::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -30,5 +37,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.task {
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
+        Task::Degraded(arguments) => degraded::run(&sh, &arguments),
+        Task::Vm(arguments) => vm::run(&sh, &arguments),
     }
 }

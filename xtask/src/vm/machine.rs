@@ -1,0 +1,181 @@
+//! The machines that are emulated.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use xshell::Shell;
+
+use super::apt::{Apt, Suite};
+use crate::tools::Tool;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arch {
+    #[value(name = "x86_64")]
+    X86_64,
+    Aarch64,
+}
+
+/// A kernel of Debian's, by what it means for this library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kernel {
+    /// Without `mm_cid`: its best tier is `rseq-cpu`
+    #[value(name = "6.1")]
+    V6_1,
+    /// With `mm_cid`: its best tier is `rseq-cid`
+    #[value(name = "6.12")]
+    V6_12,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) arch: Arch,
+    pub(crate) kernel: Kernel,
+    pub(crate) cpus: usize,
+    nodes: usize,
+    memory_mib: usize,
+}
+
+const fn x86(kernel: Kernel, cpus: usize, nodes: usize) -> Machine {
+    Machine { arch: Arch::X86_64, kernel, cpus, nodes, memory_mib: 4096 }
+}
+
+pub(crate) const ALL: [Machine; 5] = [
+    x86(Kernel::V6_1, 16, 2),
+    x86(Kernel::V6_12, 16, 2),
+    x86(Kernel::V6_1, 64, 4),
+    x86(Kernel::V6_12, 64, 4),
+    Machine { arch: Arch::Aarch64, kernel: Kernel::V6_1, cpus: 8, nodes: 1, memory_mib: 2048 },
+];
+
+impl Arch {
+    /// What a machine of this kind needs on this one.
+    pub(crate) fn tools(self) -> &'static [Tool] {
+        match self {
+            Arch::X86_64 => &X86_64_TOOLS,
+            Arch::Aarch64 => &AARCH64_TOOLS,
+        }
+    }
+
+    /// Debian's name.
+    pub(crate) fn debian(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "amd64",
+            Arch::Aarch64 => "arm64",
+        }
+    }
+
+    /// Rust's name.
+    pub(crate) fn target(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64-unknown-linux-gnu",
+            Arch::Aarch64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package }
+}
+
+const X86_64_TOOLS: [Tool; 4] = [
+    tool("qemu-system-x86_64", "qemu-system-x86"),
+    tool("cpio", "cpio"),
+    tool("apt-get", "apt"),
+    tool("dpkg-deb", "dpkg"),
+];
+
+const AARCH64_TOOLS: [Tool; 6] = [
+    tool("qemu-system-aarch64", "qemu-system-arm"),
+    tool("cpio", "cpio"),
+    tool("apt-get", "apt"),
+    tool("dpkg-deb", "dpkg"),
+    tool("/usr/bin/rustc", "rustc-web"),
+    tool("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+];
+
+impl Machine {
+    /// The tiers that its kernel offers.
+    pub(crate) fn tiers(&self) -> &'static [&'static str] {
+        match self.kernel {
+            Kernel::V6_1 => &["rseq-cpu", "atomic"],
+            Kernel::V6_12 => &["rseq-cid", "rseq-cpu", "atomic"],
+        }
+    }
+
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}-{}-{}", self.arch, self.kernel, self.cpus).replace('.', "_")
+    }
+
+    /// The kernel's image, downloaded if it is not here.
+    pub(crate) fn kernel_image(&self, sh: &Shell, apt: &Apt) -> Result<PathBuf> {
+        let (newest, suite) = match (self.kernel, self.arch) {
+            (Kernel::V6_1, Arch::X86_64) => ("linux-image-amd64", Suite::Stable),
+            (Kernel::V6_1, Arch::Aarch64) => ("linux-image-arm64", Suite::Stable),
+            (Kernel::V6_12, Arch::X86_64) => ("linux-image-cloud-amd64", Suite::Backports),
+            (Kernel::V6_12, Arch::Aarch64) => ("linux-image-cloud-arm64", Suite::Backports),
+        };
+        let boot = apt.kernel(newest, self.arch, suite)?.join("boot");
+        let is_image = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+        };
+        let files = sh.read_dir(&boot)?;
+        files.into_iter().find(is_image).with_context(|| format!("no kernel in {}", boot.display()))
+    }
+
+    /// What emulates it.
+    pub(crate) fn qemu(&self, kernel: &Path, initramfs: &Path) -> Command {
+        let mut qemu = Command::new(format!("qemu-system-{}", self.arch));
+        // KVM is not used even where it is there: whether it works is hard to tell beforehand.
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-nographic", "-no-reboot"]);
+        qemu.arg("-m").arg(format!("{}M", self.memory_mib));
+        let own = match self.arch {
+            // QEMU before 8.0 makes garbage of the flags after some cmpxchg16b, which ends the kernel if
+            // an interrupt comes right then. The kernel can do without; processes still see it.
+            Arch::X86_64 => "console=ttyS0 clearcpuid=cx16",
+            Arch::Aarch64 => "console=ttyAMA0",
+        };
+        if self.arch == Arch::Aarch64 {
+            qemu.args(["-M", "virt,gic-version=3"]);
+        }
+        let cores = self.cpus / self.nodes;
+        qemu.arg("-smp").arg(format!("{},sockets={},cores={cores}", self.cpus, self.nodes));
+        for node in 0..self.nodes {
+            let (first, size) = (node * cores, self.memory_mib / self.nodes);
+            qemu.arg("-object").arg(format!("memory-backend-ram,id=m{node},size={size}M"));
+            qemu.arg("-numa").arg(format!(
+                "node,nodeid={node},cpus={first}-{},memdev=m{node}",
+                first + cores - 1
+            ));
+        }
+        qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
+        qemu.arg("-append").arg(format!("{own} quiet panic=-1"));
+        qemu
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} CPUs, kernel {}", self.arch, self.cpus, self.kernel)
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        })
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kernel::V6_1 => "6.1",
+            Kernel::V6_12 => "6.12",
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask vm`: emulated machines with many CPUs, which go offline and come back all the while.
+//!
+//! They show behaviour, never speed: a processor is emulated by an instruction at a time, on however
+//! few CPUs there are.
+
+mod apt;
+mod boot;
+mod console;
+mod initramfs;
+mod machine;
+mod programs;
+mod steps;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use xshell::Shell;
+
+use self::apt::Apt;
+use self::machine::{Arch, Kernel, Machine};
+use self::steps::Bounds;
+use crate::tools;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only machines of this architecture
+    arch: Option<Arch>,
+    /// Only machines with this kernel
+    #[arg(long)]
+    kernel: Option<Kernel>,
+    /// Only machines with so many CPUs
+    #[arg(long)]
+    cpus: Option<usize>,
+    /// How long `thiscpu torture` runs in each tier, in seconds
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Run every test instead of the chosen ones, which takes hours
+    #[arg(long)]
+    full: bool,
+    /// End a machine that has not switched itself off after so many minutes [default: 20, or 600
+    /// with --full]
+    #[arg(long)]
+    minutes: Option<u64>,
+}
+
+pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
+    let machines: Vec<&Machine> = machine::ALL.iter().filter(|m| arguments.chooses(m)).collect();
+    ensure!(
+        !machines.is_empty(),
+        "no such machine; there are: {}",
+        machine::ALL.map(|machine| machine.to_string()).join("; ")
+    );
+    let directory = sh.current_dir().join("target/vm");
+    sh.create_dir(&directory)?;
+    let apt = Apt::new(sh, directory.join("apt"));
+    let mut failed = Vec::new();
+    for arch in [Arch::X86_64, Arch::Aarch64] {
+        let machines: Vec<_> = machines.iter().filter(|machine| machine.arch == arch).collect();
+        if machines.is_empty() || !tools::are_here(sh, &format!("vm {arch}"), arch.tools())? {
+            continue;
+        }
+        let programs = programs::build(sh, &apt, arch)?;
+        for machine in machines {
+            let outcome = try_out(sh, &apt, machine, &programs, arguments, &directory);
+            if let Err(why) = outcome {
+                eprintln!("{machine}: {why:#}");
+                failed.push(machine.to_string());
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+    Ok(())
+}
+
+fn try_out(
+    sh: &Shell,
+    apt: &Apt,
+    machine: &Machine,
+    programs: &[PathBuf],
+    arguments: &Arguments,
+    directory: &std::path::Path,
+) -> Result<()> {
+    let bounds = Bounds { seconds: arguments.seconds, full: arguments.full };
+    let steps = steps::of(machine, bounds);
+    let kernel = machine.kernel_image(sh, apt)?;
+    let initramfs = initramfs::build(sh, apt, machine, programs, &steps, directory)?;
+    let minutes = arguments.minutes.unwrap_or(if arguments.full { 600 } else { 20 });
+    boot::run(
+        machine.qemu(&kernel, &initramfs),
+        &directory.join(machine.file_name()).with_extension("log"),
+        console::Reader::new(machine.to_string(), &steps),
+        Duration::from_secs(60 * minutes),
+    )
+}
+
+impl Arguments {
+    fn chooses(&self, machine: &Machine) -> bool {
+        self.arch.is_none_or(|arch| arch == machine.arch)
+            && self.kernel.is_none_or(|kernel| kernel == machine.kernel)
+            && self.cpus.is_none_or(|cpus| cpus == machine.cpus)
+    }
+}

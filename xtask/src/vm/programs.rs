@@ -1,0 +1,81 @@
+//! The programs that run in guests, linked statically: a guest has no libraries.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use xshell::{Shell, cmd};
+
+use super::apt::Apt;
+use super::machine::Arch;
+
+/// What cargo is told to build.
+const PROGRAMS: [&[&str]; 3] = [
+    &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "promises"],
+    &["build", "--profile", "vm", "--package", "thiscpu-cli"],
+    // Other profiles leave copies of sections in that nobody calls.
+    &["build", "--release", "--package", "thiscpu-aborts"],
+];
+
+/// Builds them; their paths, whose names up to a `-` are the programs'.
+pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "vm: programs for guests are built on x86-64 only; this machine has another architecture"
+    );
+    let mut flags = "-C target-feature=+crt-static".to_owned();
+    let mut variables = Vec::new();
+    if arch == Arch::Aarch64 {
+        let sysroot = sysroot(sh, apt)?;
+        flags += &format!(" -C linker=aarch64-linux-gnu-gcc --sysroot={}", sysroot.display());
+        // Debian's compiler, because it is the one that Debian's standard library is for.
+        variables.push(sh.push_env("RUSTC", "/usr/bin/rustc"));
+    }
+    // The flags are for the target alone: cargo builds what runs at compile time without them.
+    variables.push(sh.push_env("RUSTFLAGS", flags));
+    variables.push(sh.push_env("CARGO_TARGET_DIR", format!("target/vm/build-{arch}")));
+    eprintln!("building programs for {arch}");
+    let mut programs = Vec::new();
+    for wanted in PROGRAMS {
+        programs.extend(built(sh, wanted, arch)?);
+    }
+    Ok(programs)
+}
+
+fn built(sh: &Shell, wanted: &[&str], arch: Arch) -> Result<Vec<PathBuf>> {
+    let target = arch.target();
+    let cargo = cmd!(sh, "cargo {wanted...} --quiet --target {target}");
+    let messages = cargo.arg("--message-format=json-render-diagnostics").quiet().read()?;
+    // Each line is an object; that of a program ends up with its path.
+    let executables = messages.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        rest.split_once('"').map(|(path, _)| PathBuf::from(path))
+    });
+    let programs: Vec<_> = executables.collect();
+    ensure!(!programs.is_empty(), "cargo built no program of {wanted:?}");
+    Ok(programs)
+}
+
+/// Where Debian's standard library for arm64 is, as the compiler wants it.
+fn sysroot(sh: &Shell, apt: &Apt) -> Result<PathBuf> {
+    const PACKAGE: &str = "libstd-rust-web-dev";
+    let format = "${Version}";
+    let version = cmd!(sh, "dpkg-query --show --showformat {format} {PACKAGE}").quiet().read()?;
+    let unpacked = apt.package(PACKAGE, Arch::Aarch64, Some(&version))?;
+    let libraries = unpacked.join("usr/lib/rustlib");
+    ensure!(
+        sh.path_exists(libraries.join(Arch::Aarch64.target())),
+        "{PACKAGE} {version} has no library in {}",
+        libraries.display()
+    );
+    link(&unpacked.join("sysroot/lib"), &libraries)?;
+    Ok(unpacked.join("sysroot"))
+}
+
+fn link(parent: &Path, libraries: &Path) -> Result<()> {
+    std::fs::create_dir_all(parent)?;
+    let link = parent.join("rustlib");
+    if !link.exists() {
+        std::os::unix::fs::symlink(libraries, &link).context("a link to the standard library")?;
+    }
+    Ok(())
+}

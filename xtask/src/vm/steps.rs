@@ -1,0 +1,77 @@
+//! What a guest does, one after the other.
+
+use super::machine::Machine;
+
+/// A line of the guest's shell, which fails if it does not end with 0.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    /// What a line of its output begins with that says how much it did.
+    pub(crate) tells: &'static str,
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Of torture, in each tier.
+    pub(crate) seconds: u32,
+    /// Every test.
+    pub(crate) full: bool,
+}
+
+/// Tests of each file, and all of those that are about CPUs.
+const CHOSEN: &[&str] = &[
+    "bounds::token::",
+    "counts::mixed_amounts::",
+    "counts::affinity_changes::",
+    "exits::add_from_destructors::",
+    "first_use::by_many_threads::",
+    "forks::keep_the_token::",
+    "instants::token_between_lanes::",
+    "instants::snapshot_is_one_instant::",
+    "limits::take_loses_nothing::",
+    "memory::all_locked::",
+    "pairs::stay_together::",
+    "properties::counter::",
+    "sandbox::",
+    "signals::interrupt_a_sum::",
+    "stacks::lose_nothing::",
+    "steps::set_while_adding::",
+    "tiers::",
+    "words::of_each_width::",
+];
+/// Environments that say nothing about the machine; `cargo xtask degraded` is about them.
+const SKIPPED: &str = "--skip ::no_ --skip _denied::";
+
+pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
+    let step = |name: &str, command: String, tells| Step { name: name.to_owned(), command, tells };
+    let mut steps = vec![
+        step("doctor", "thiscpu doctor".to_owned(), "tier "),
+        step("tests", tests(machine, bounds), "test result:"),
+    ];
+    steps.push(step("aborts", "thiscpu-aborts".to_owned(), ""));
+    for tier in machine.tiers() {
+        steps.push(step(&format!("torture-{tier}"), torture(machine, tier, bounds), "operations "));
+    }
+    steps
+}
+
+/// How many times slower the guest is than a machine of its own: its CPUs are emulated, and there are
+/// more of them than here.
+fn slowness(machine: &Machine) -> usize {
+    machine.cpus * 2
+}
+
+fn tests(machine: &Machine, bounds: Bounds) -> String {
+    let slow = slowness(machine);
+    let chosen =
+        if bounds.full { String::new() } else { format!("{SKIPPED} {}", CHOSEN.join(",")) };
+    format!("THISCPU_SLOW={slow} promises --color never --test-threads 4 {chosen}")
+}
+
+/// Few threads, because each has to come to an end of what it does.
+fn torture(machine: &Machine, tier: &str, bounds: Bounds) -> String {
+    let (threads, seconds) = (machine.cpus.min(32), bounds.seconds);
+    format!("THISCPU_TIER={tier} thiscpu torture --seconds {seconds} --threads {threads}")
+}
