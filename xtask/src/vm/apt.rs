@@ -63,6 +63,8 @@ impl<'a> Apt<'a> {
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
             .find(|name| name.starts_with("linux-image-"))
+            // Those of another architecture come with its name.
+            .and_then(|name| name.split(':').next())
             .with_context(|| format!("{newest} is no kernel in {RELEASE}: {depends}"))?;
         self.unpack(&name_with_arch(name, arch), &directory)
     }

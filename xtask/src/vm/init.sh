@@ -17,12 +17,20 @@ uname -rm
 
 now() { read -r seconds rest < /proc/uptime; echo "$seconds"; }
 
-# Takes a CPU away or brings it back, again and again. Never CPU 0, which tests pin threads to.
+# How often a CPU went or came. The file is empty while it is written.
+turns() {
+    until read -r count < /tmp/turns; do :; done
+    echo "$count"
+}
+
+# Takes a CPU away or brings it back, again and again. Never those up to the number in /tmp/spared.
 hotplug() {
     last=$(sed 's/.*-//' /sys/devices/system/cpu/possible)
     turns=0
     while [ ! -e /tmp/over ]; do
-        file=/sys/devices/system/cpu/cpu$((1 + RANDOM % last))/online
+        # It is empty while it is written.
+        read -r spared < /tmp/spared || continue
+        file=/sys/devices/system/cpu/cpu$((spared + 1 + RANDOM % (last - spared)))/online
         read -r online < "$file"
         if echo $((1 - online)) 2> /dev/null > "$file"; then
             turns=$((turns + 1))
@@ -31,16 +39,18 @@ hotplug() {
         sleep 0.05
     done
 }
+echo 0 > /tmp/spared
+echo 0 > /tmp/turns
 hotplug &
 hotplug=$!
 
 while IFS='	' read -r name command; do
     echo "@@ begin $name $(now)"
     sh -c "$command" < /dev/null 2>&1
-    echo "@@ end $name $? $(now) $(cat /tmp/turns)"
+    echo "@@ end $name $? $(now) $(turns)"
 done < /steps
 
 touch /tmp/over
 wait "$hotplug"
-echo "@@ over $(cat /tmp/turns)"
+echo "@@ over $(turns)"
 poweroff -f

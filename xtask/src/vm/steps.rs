@@ -44,13 +44,17 @@ const CHOSEN: &[&str] = &[
 /// Environments that say nothing about the machine; `cargo xtask degraded` is about them.
 const SKIPPED: &str = "--skip ::no_ --skip _denied::";
 
+/// The abort harness moves between CPUs 0 and 1, which have to be there all the while.
+const ABORTS: &str = "echo 1 > /tmp/spared; sleep 1; echo 1 > /sys/devices/system/cpu/cpu1/online; \
+                      thiscpu-aborts; status=$?; echo 0 > /tmp/spared; exit $status";
+
 pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
     let step = |name: &str, command: String, tells| Step { name: name.to_owned(), command, tells };
     let mut steps = vec![
         step("doctor", "thiscpu doctor".to_owned(), "tier "),
         step("tests", tests(machine, bounds), "test result:"),
     ];
-    steps.push(step("aborts", "thiscpu-aborts".to_owned(), ""));
+    steps.push(step("aborts", ABORTS.to_owned(), ""));
     for tier in machine.tiers() {
         steps.push(step(&format!("torture-{tier}"), torture(machine, tier, bounds), "operations "));
     }
