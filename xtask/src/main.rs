@@ -1,5 +1,6 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
+mod aborts;
 mod degraded;
 mod model;
 mod mutants;
@@ -19,6 +20,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Aborts each section at each of its instructions, and looks at every copy in what is shipped
+    Aborts(aborts::Arguments),
     /// Runs the library's own code on a modelled machine, at random and exhaustively
     Model(model::Arguments),
     /// Breaks the library on purpose, in many ways, and shows that each is caught
@@ -35,6 +38,7 @@ fn main() -> anyhow::Result<()> {
     // Cargo names the directory of this package; tasks speak of the workspace's.
     sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match arguments.task {
+        Task::Aborts(arguments) => aborts::run(&sh, &arguments),
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),

@@ -1,0 +1,210 @@
+//! AArch64 instructions.
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use yaxpeax_arch::{Decoder as _, U8Reader};
+use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
+
+use super::code::{Code, Line, label};
+use super::image::{Copy, Image};
+
+/// More instructions than the way in takes.
+const WAY_IN_MAX: u64 = 8;
+/// More than an abort handler takes.
+const HANDLER_MAX: usize = 4;
+const PAGE: u64 = 4096;
+/// The number that stands for the zero register.
+const ZERO: u16 = 31;
+
+pub(super) fn code(image: &Image, copy: &Copy) -> Result<Code> {
+    let before = way_in(image, copy)?;
+    let instructions = decode(image.code(copy.range())?, copy.start)?;
+    let begins: Vec<_> = before.iter().chain(&instructions).map(|(address, _)| *address).collect();
+    let lines = |all: &[(u64, Instruction)]| {
+        all.iter().map(|(at, one)| line(copy, &begins, *at, one)).collect::<Result<Vec<_>>>()
+    };
+    let handler = image.at(copy.abort)?;
+    let handler = decode(&handler[..handler.len().min(4 * HANDLER_MAX) & !3], copy.abort)?;
+    let jump = handler.iter().position(|(_, one)| one.opcode == Opcode::B);
+    let jump = jump.context("its abort handler does not jump away")?;
+    Ok(Code {
+        before: descriptor_named(copy, &begins, &before)?,
+        range: lines(&instructions)?,
+        abort: lines(&handler[..=jump])?,
+    })
+}
+
+fn decode(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
+    let (words, rest) = bytes.as_chunks::<4>();
+    anyhow::ensure!(rest.is_empty(), "it is not whole instructions");
+    let decoder = InstDecoder::default();
+    let addresses = (address..).step_by(4);
+    addresses
+        .zip(words)
+        .map(|(address, word)| {
+            let instruction = decoder.decode(&mut U8Reader::new(word));
+            let what = || anyhow!("{:08x} is no instruction", u32::from_le_bytes(*word));
+            Ok((address, instruction.map_err(|_| what())?))
+        })
+        .collect()
+}
+
+/// The instructions from the one that reads the thread pointer up to the range.
+fn way_in(image: &Image, copy: &Copy) -> Result<Vec<(u64, Instruction)>> {
+    for count in 1..=WAY_IN_MAX {
+        let begin = copy.start - 4 * count;
+        let all = decode(image.code(begin..copy.start)?, begin)?;
+        if all.first().is_some_and(|(_, first)| first.opcode == Opcode::MRS) {
+            return Ok(all);
+        }
+    }
+    bail!("nothing just before its range reads the thread pointer")
+}
+
+/// The two instructions that make the descriptor's address are the same in all copies but for the
+/// address; and a linker may have made one of them, if it was near.
+fn descriptor_named(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    let mut rest = all;
+    while let [(address, first), more @ ..] = rest {
+        rest = more;
+        let register = match more {
+            [(at, second), after @ ..] if is_address(copy, (*address, first), (*at, second)) => {
+                rest = after;
+                second.operands[0]
+            }
+            _ => {
+                lines.push(line(copy, begins, *address, first)?);
+                continue;
+            }
+        };
+        let [register] = &written(&register)[..] else { bail!("an address in no register") };
+        for text in ["adrp ", "add "] {
+            let mut line = Line { writes: vec![register.clone()], ..Line::default() };
+            line.text(text);
+            line.register(register.clone(), "");
+            line.text(", descriptor");
+            lines.push(line);
+        }
+    }
+    Ok(lines)
+}
+
+/// Whether two instructions put the descriptor's address into a register.
+fn is_address(copy: &Copy, first: (u64, &Instruction), second: (u64, &Instruction)) -> bool {
+    let ((at, first), (next, second)) = (first, second);
+    match (first.opcode, first.operands, second.opcode, second.operands) {
+        (
+            Opcode::ADRP,
+            [to, Operand::PCOffset(page), ..],
+            Opcode::ADD,
+            [result, from, Operand::Immediate(low), ..],
+        ) => {
+            let page = (at & !(PAGE - 1)).wrapping_add_signed(page);
+            let same = written(&to) == written(&from) && written(&to) == written(&result);
+            same && page + u64::from(low) == copy.descriptor
+        }
+        (Opcode::HINT, _, Opcode::ADR, [_, Operand::PCOffset(offset), ..]) => {
+            next.wrapping_add_signed(offset) == copy.descriptor
+        }
+        _ => false,
+    }
+}
+
+fn whole(number: u16) -> String {
+    format!("x{number}")
+}
+
+/// What an instruction does to what a section must look after. Those that are not known here fail the
+/// check, until somebody has looked them up.
+enum Kind {
+    /// Changes the registers in this many operands, the first ones.
+    Computes(usize),
+    Stores,
+    /// Stores, and changes the registers in this many operands.
+    Exchanges(usize),
+    Jumps,
+    Compares,
+    Calls,
+}
+
+fn kind(opcode: Opcode) -> Option<Kind> {
+    use Opcode::*;
+    Some(match opcode {
+        ADD | ADDS | SUB | SUBS | AND | ANDS | ORR | EOR | LSRV | LSLV | UBFM | MOVZ | MOVN
+        | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH => Kind::Computes(1),
+        LDP => Kind::Computes(2),
+        STR | STRB | STRH | STP => Kind::Stores,
+        CASP(_) => Kind::Exchanges(1),
+        B | Bcc(_) | CBZ | CBNZ | TBZ | TBNZ => Kind::Jumps,
+        CCMP => Kind::Compares,
+        BL | BLR | BR | RET | SVC | HVC | SMC | BRK | HLT => Kind::Calls,
+        _ => return None,
+    })
+}
+
+fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) -> Result<Line> {
+    let mut line = Line::default();
+    for token in tokens(&instruction.to_string()) {
+        match register(&token) {
+            Some((number, width)) => line.register(whole(number), width),
+            None => line.text(&token),
+        }
+    }
+    let target = instruction.operands.iter().find_map(|operand| match operand {
+        Operand::PCOffset(offset) => Some(address.wrapping_add_signed(*offset)),
+        _ => None,
+    });
+    if let Some(target) = target {
+        let super::code::Part::Text(last) = line.parts.pop().context("an empty instruction")?
+        else {
+            bail!("`{instruction}` does not end with its target");
+        };
+        let (before, _) = last.split_once('$').context("a target that is written differently")?;
+        line.text(&format!("{before}{}", label(copy, begins, target)));
+    }
+    let kind = kind(instruction.opcode)
+        .with_context(|| format!("`{instruction}`: say in aborts/aarch64.rs what it changes"))?;
+    let changed = match kind {
+        Kind::Computes(count) | Kind::Exchanges(count) => count,
+        _ => 0,
+    };
+    line.writes = instruction.operands[..changed].iter().flat_map(written).collect();
+    line.stores = matches!(kind, Kind::Stores | Kind::Exchanges(_));
+    line.calls = matches!(kind, Kind::Calls);
+    line.ends = line.calls || instruction.opcode == Opcode::B;
+    Ok(line)
+}
+
+/// The registers that an operand names.
+fn written(operand: &Operand) -> Vec<String> {
+    match *operand {
+        Operand::Register(_, ZERO) => Vec::new(),
+        Operand::Register(_, number) | Operand::RegisterOrSP(_, number) => vec![whole(number)],
+        Operand::RegisterPair(_, first) => vec![whole(first), whole(first + 1)],
+        _ => Vec::new(),
+    }
+}
+
+/// Words and what stands between them.
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    for c in text.chars() {
+        match tokens.last_mut() {
+            Some(last) if last.ends_with(char::is_alphanumeric) == c.is_alphanumeric() => {
+                last.push(c)
+            }
+            _ => tokens.push(c.to_string()),
+        }
+    }
+    tokens
+}
+
+fn register(token: &str) -> Option<(u16, &'static str)> {
+    let (width, number) = token.split_at_checked(1)?;
+    let width = match width {
+        "x" => "",
+        "w" => ".w",
+        _ => return None,
+    };
+    number.parse().ok().map(|number| (number, width))
+}

@@ -1,0 +1,140 @@
+//! x86-64 instructions.
+
+use anyhow::{Result, bail, ensure};
+use iced_x86::{
+    Code as Opcode, Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput,
+    FormatterTextKind, Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions,
+    OpAccess, Register, SymbolResolver, SymbolResult,
+};
+
+use super::code::{Code, Line, label};
+use super::image::{Copy, Image};
+
+/// More than the way in takes.
+const WINDOW: u64 = 32;
+/// More than an abort handler takes.
+const HANDLER_MAX: usize = 4;
+
+pub(super) fn code(image: &Image, copy: &Copy) -> Result<Code> {
+    let range = image.code(copy.range())?;
+    let instructions: Vec<_> = decode(range, copy.start).collect();
+    ensure!(
+        instructions.iter().all(|instruction| !instruction.is_invalid()),
+        "its range is not whole instructions"
+    );
+    let before = way_in(image, copy)?;
+    let begins: Vec<_> = before.iter().chain(&instructions).map(Instruction::ip).collect();
+    let line = |instruction: &Instruction| line(copy, &begins, instruction);
+    let mut abort = Vec::new();
+    for instruction in decode(image.at(copy.abort)?, copy.abort).take(HANDLER_MAX) {
+        abort.push(line(&instruction));
+        if abort.last().is_some_and(|line| line.ends) {
+            break;
+        }
+    }
+    let lines = |all: Vec<Instruction>| all.iter().map(line).collect();
+    Ok(Code { before: lines(before), range: lines(instructions), abort })
+}
+
+fn decode(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+}
+
+/// The instructions from the one that loads the descriptor's address up to the range.
+fn way_in(image: &Image, copy: &Copy) -> Result<Vec<Instruction>> {
+    for begin in (copy.start - WINDOW..copy.start).rev() {
+        let all: Vec<_> = decode(image.code(begin..copy.start)?, begin).collect();
+        if all.first().is_some_and(|first| {
+            first.code() == Opcode::Lea_r64_m
+                && first.is_ip_rel_memory_operand()
+                && first.ip_rel_memory_address() == copy.descriptor
+        }) {
+            return Ok(all);
+        }
+    }
+    bail!("nothing just before its range loads its descriptor's address")
+}
+
+fn line(copy: &Copy, begins: &[u64], instruction: &Instruction) -> Line {
+    let mut line = Line::default();
+    let names = Names { copy: copy.clone(), begins: begins.to_vec() };
+    let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
+    let options = formatter.options_mut();
+    options.set_space_after_operand_separator(true);
+    options.set_space_between_memory_add_operators(true);
+    options.set_memory_size_options(MemorySizeOptions::Always);
+    options.set_show_branch_size(false);
+    options.set_rip_relative_addresses(false);
+    formatter.format(instruction, &mut line);
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(instruction);
+    let writes = |access| {
+        matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    };
+    let registers = info.used_registers().iter().filter(|used| writes(used.access()));
+    line.writes = registers.map(|used| whole(used.register())).collect();
+    line.stores = info.used_memory().iter().any(|used| writes(used.access()));
+    let flow = instruction.flow_control();
+    let stays =
+        [FlowControl::Next, FlowControl::ConditionalBranch, FlowControl::UnconditionalBranch];
+    line.calls = !stays.contains(&flow);
+    line.ends = line.calls || flow == FlowControl::UnconditionalBranch;
+    line
+}
+
+fn whole(register: Register) -> String {
+    format!("{:?}", register.full_register()).to_lowercase()
+}
+
+impl FormatterOutput for Line {
+    fn write(&mut self, text: &str, _: FormatterTextKind) {
+        self.text(text);
+    }
+
+    fn write_register(
+        &mut self,
+        _: &Instruction,
+        _: u32,
+        _: Option<u32>,
+        text: &str,
+        register: Register,
+    ) {
+        let width = match register.size() {
+            _ if register.is_vector_register() => ".x",
+            _ if !register.is_gpr() => return self.text(text),
+            8 => "",
+            4 => ".d",
+            2 => ".w",
+            _ => ".b",
+        };
+        self.register(whole(register), width);
+    }
+}
+
+/// Gives the addresses that differ from copy to copy their names.
+struct Names {
+    copy: Copy,
+    begins: Vec<u64>,
+}
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        _: u32,
+        _: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        if address == self.copy.descriptor && instruction.is_ip_rel_memory_operand() {
+            return Some(SymbolResult::with_str(address, "descriptor"));
+        }
+        let is_jump = instruction.flow_control() != FlowControl::Next;
+        is_jump
+            .then(|| SymbolResult::with_string(address, label(&self.copy, &self.begins, address)))
+    }
+}
