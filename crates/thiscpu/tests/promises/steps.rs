@@ -168,31 +168,26 @@ fn add_without_a_lane() {
     spread(&COUNTER);
     pin::pin(0);
     words.add(1);
-    let (before, words_before) = (COUNTER.sum(), words.lanes().sum::<u64>());
-    let add_one = || {
-        COUNTER.add(1);
-        words.add(1);
-    };
-    let add_seven = |_| {
-        pin::pin(0);
-        COUNTER.add(7);
-        words.add(7);
-    };
     thiscpu::probe::leave_lanes();
-    let (runs, stops) = (Cell::new(0), Cell::new(0));
-    at_each_step(
-        || (),
-        add_one,
-        add_seven,
-        |steps, stopped, ()| {
-            runs.set(runs.get() + 1);
-            stops.set(stops.get() + u32::from(stopped));
-            let added = runs.get() + 7 * stops.get();
-            assert_eq!(COUNTER.sum(), before + i64::from(added), "stopped after {steps}");
-            let in_words = words.lanes().sum::<u64>();
-            assert_eq!(in_words, words_before + u64::from(added), "stopped after {steps}");
-        },
-    );
+    let value = || COUNTER.sum() + words.lanes().sum::<u64>() as i64;
+    // One after the other, because only the first instructions are all stopped at.
+    let ops: [fn(&PerCpu<u64>, i64); 2] = [
+        |_, n| COUNTER.add(n),
+        // An op that is not one instruction, in which nothing could come between.
+        |words, n| drop(words.add_return(n as u64)),
+    ];
+    for op in ops {
+        let before = Cell::new(0);
+        let conflict = |_| {
+            pin::pin(0);
+            op(words, 7);
+        };
+        let check = |steps, stopped, ()| {
+            let added = if stopped { 8 } else { 1 };
+            assert_eq!(value(), before.get() + added, "stopped after {steps}");
+        };
+        at_each_step(|| before.set(value()), || op(words, 1), conflict, check);
+    }
 }
 
 /// Does something, and returns what it adds.

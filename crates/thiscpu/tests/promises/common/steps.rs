@@ -130,7 +130,7 @@ pub(crate) fn at_each_step<R>(
             if !reached {
                 break;
             }
-            steps += 1 + steps / 10;
+            steps += 1 + steps / 40;
         }
     });
 }
