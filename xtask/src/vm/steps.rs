@@ -67,10 +67,16 @@ fn slowness(machine: &Machine) -> usize {
     machine.cpus * 2
 }
 
+/// What machines of 16 CPUs show as well as those of 64, which take long.
+const SKIPPED_ON_LARGE: &str = "--skip ::atomic --skip ::self_registered";
+
 fn tests(machine: &Machine, bounds: Bounds) -> String {
     let slow = slowness(machine);
-    let chosen =
-        if bounds.full { String::new() } else { format!("{SKIPPED} {}", CHOSEN.join(",")) };
+    let large = if machine.cpus > 16 { SKIPPED_ON_LARGE } else { "" };
+    let chosen = match bounds.full {
+        true => String::new(),
+        false => format!("{SKIPPED} {large} {}", CHOSEN.join(",")),
+    };
     format!("THISCPU_SLOW={slow} promises --color never --test-threads 4 {chosen}")
 }
 
