@@ -42,7 +42,7 @@ const CHOSEN: &[&str] = &[
     "words::of_each_width::",
 ];
 /// Environments that say nothing about the machine; `cargo xtask degraded` is about them.
-const SKIPPED: &str = "--skip ::no_ --skip _denied::";
+const SKIPPED: &str = "--skip ::sandbox_";
 
 /// Sections that the abort harness drives unless all are wanted: a counter's, and a word's. Each
 /// breakpoint makes the emulator translate anew, so that all of them take many minutes.

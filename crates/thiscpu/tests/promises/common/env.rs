@@ -36,20 +36,23 @@ static NO_RSEQ: Env = Env {
     tier: Some(Tier::Atomic),
     registrar: Some(Registrar::Nobody),
     denied: &[(Call::Rseq, libc::ENOSYS)],
-    ..env("no_rseq", &[LIBC_OFF])
+    ..env("sandbox_no_rseq", &[LIBC_OFF])
 };
 static RSEQ_DENIED: Env =
-    Env { denied: &[(Call::Rseq, libc::EPERM)], name: "rseq_denied", ..NO_RSEQ };
+    Env { denied: &[(Call::Rseq, libc::EPERM)], name: "sandbox_rseq_denied", ..NO_RSEQ };
 static NO_MEMBARRIER: Env = Env {
     tier: Some(Tier::Atomic),
     denied: &[(Call::Membarrier, libc::ENOSYS)],
-    ..env("no_membarrier", &[])
+    ..env("sandbox_no_membarrier", &[])
 };
-static MEMBARRIER_DENIED: Env =
-    Env { denied: &[(Call::Membarrier, libc::EPERM)], name: "membarrier_denied", ..NO_MEMBARRIER };
+static MEMBARRIER_DENIED: Env = Env {
+    denied: &[(Call::Membarrier, libc::EPERM)],
+    name: "sandbox_membarrier_denied",
+    ..NO_MEMBARRIER
+};
 static BOTH_DENIED: Env = Env {
     denied: &[(Call::Rseq, libc::ENOSYS), (Call::Membarrier, libc::ENOSYS)],
-    name: "no_rseq_no_membarrier",
+    name: "sandbox_neither",
     ..NO_RSEQ
 };
 
