@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 
 use crate::copies;
 use crate::cpus::Cpus;
-use crate::drive::{Case, Run, Target, World};
+use crate::drive::{Case, Run, World};
 use crate::memory::Memory;
 use crate::point::Place;
 use crate::report::Report;
-use crate::{subjects, trap};
+use crate::subjects;
+use crate::trap::{self, Target};
 
 /// Drives the copies of the sections whose names contain `filter`.
 pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
@@ -27,7 +28,7 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
         let path = (case.explore)(&world);
         let wanted = |copy: usize| wanted(copy) && (case.drives)(&world.copies[copy].name);
         for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
-            drive(&world, &case, &path[..at], copy, &mut report);
+            drive(&world, &case, &path, at, &mut report);
             driven.insert(copy);
         }
     }
@@ -48,12 +49,12 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
 }
 
 /// All points of one copy, with all that can conflict.
-fn drive(world: &World, case: &Case, passes: &[usize], copy: usize, report: &mut Report) {
-    let inlined = &world.copies[copy];
+fn drive(world: &World, case: &Case, path: &[usize], at: usize, report: &mut Report) {
+    let inlined = &world.copies[path[at]];
     for (number, &point) in inlined.points.iter().enumerate() {
         for &conflict in case.conflicts.iter().filter(|&&c| case.applies(point, c)) {
             report.ran(&inlined.name);
-            let target = Target { passes, copy, point };
+            let target = Target { path, at, point };
             if let Run::Wrong(wrong) = case.run(world, target, conflict) {
                 let [on, op] = case.name;
                 let place = match point.place {

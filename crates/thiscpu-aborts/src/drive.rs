@@ -10,7 +10,7 @@ use crate::lane;
 use crate::memory::Memory;
 use crate::point::{Place, Point};
 use crate::subject::{Conflict, Subject, Wrong, expect};
-use crate::trap::{Plan, Trap};
+use crate::trap::{Plan, Target, Trap};
 
 /// What runs need.
 #[derive(Debug)]
@@ -18,14 +18,6 @@ pub(crate) struct World {
     pub(crate) memory: Memory,
     pub(crate) copies: Vec<Inlined>,
     pub(crate) cpus: Cpus,
-}
-
-/// A point of a copy that an op comes to, if it is aborted at the beginning of some others first.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) passes: &'a [usize],
-    pub(crate) copy: usize,
-    pub(crate) point: Point,
 }
 
 /// An op that can be driven.
@@ -104,7 +96,7 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
         return always::<S>(world, target);
     }
     let mut subject = S::new();
-    let Target { passes, copy, point } = target;
+    let point = target.point;
     let began_on = lane::here();
     let (expected, lane_then) = (Cell::new(None), Cell::new(0));
     let conflicted = RefCell::new(Ok(()));
@@ -116,7 +108,7 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
         *conflicted.borrow_mut() = happen(&subject, world, conflict);
         lane_then.set(lane::here());
     };
-    let plan = Plan::Once { passes, copy, point };
+    let plan = Plan::Once(target);
     let trap = Trap::new(&world.memory, &world.copies, plan, &meanwhile);
     let answer = trap.around(|| subject.op());
     let (hit, wrong) = (trap.hit.get(), trap.wrong.into_inner());
@@ -128,7 +120,7 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
         return Run::Disturbed;
     }
     let aborted = point.place == Place::Inside;
-    let lane = match aborted && passes.len() + 1 == ABORTS_MAX {
+    let lane = match aborted && target.passes().len() + 1 == ABORTS_MAX {
         true => SLOW_LANE,
         false => lane_then.get(),
     };
@@ -159,10 +151,9 @@ fn happen<S: Subject>(subject: &S, world: &World, conflict: Conflict) -> Result<
 }
 
 /// A section that is aborted each time it is tried: the op must end, on the slow lane.
-fn always<S: Subject>(world: &World, Target { passes, copy, point }: Target<'_>) -> Run {
+fn always<S: Subject>(world: &World, target: Target<'_>) -> Run {
     let mut subject = S::new();
-    let trap =
-        Trap::new(&world.memory, &world.copies, Plan::Always { passes, copy, point }, &|| ());
+    let trap = Trap::new(&world.memory, &world.copies, Plan::Always(target), &|| ());
     let answer = trap.around(|| subject.op());
     if let Some(wrong) = trap.wrong.into_inner() {
         return Run::Wrong(wrong);

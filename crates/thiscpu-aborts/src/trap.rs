@@ -25,12 +25,32 @@ const TRAPS_MAX: u32 = 200;
 pub(crate) enum Plan<'a> {
     /// All ranges begin with one, each once: to see which copies an op passes.
     Explore,
-    /// One at a point of a copy, and one at the beginning of each copy that the op passes before it,
-    /// each once.
-    Once { passes: &'a [usize], copy: usize, point: Point },
-    /// One at a point of a copy, which stays; and one at the beginning of each other copy: those that
-    /// the op must pass to come there are set once, the rest stay too.
-    Always { passes: &'a [usize], copy: usize, point: Point },
+    /// One at the target, and one at the beginning of each copy that is passed before, each once.
+    Once(Target<'a>),
+    /// One at the target and one at the beginning of each copy behind it, which stay; and one at the
+    /// beginning of each copy that is passed before, once.
+    Always(Target<'a>),
+}
+
+/// A point that an op comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    /// The copies that the op passes when each is aborted once.
+    pub(crate) path: &'a [usize],
+    /// Which of them the point is in.
+    pub(crate) at: usize,
+    pub(crate) point: Point,
+}
+
+impl<'a> Target<'a> {
+    /// The copies that must be aborted first.
+    pub(crate) fn passes(&self) -> &'a [usize] {
+        &self.path[..self.at]
+    }
+
+    fn is_in(&self, copy: usize) -> bool {
+        self.path[self.at] == copy
+    }
 }
 
 /// Breakpoints that are set while an op runs, and what they found.
@@ -39,6 +59,8 @@ pub(crate) struct Trap<'a> {
     copies: &'a [Inlined],
     plan: Plan<'a>,
     conflict: &'a dyn Fn(),
+    /// The breakpoints that are still there.
+    set: RefCell<Vec<Point>>,
     /// The copies that were aborted at their beginning, in this order.
     pub(crate) passed: RefCell<Vec<usize>>,
     /// Whether the point was reached.
@@ -74,6 +96,7 @@ impl<'a> Trap<'a> {
             copies,
             plan,
             conflict,
+            set: RefCell::default(),
             passed: RefCell::default(),
             hit: Cell::new(false),
             traps: Cell::new(0),
@@ -84,31 +107,29 @@ impl<'a> Trap<'a> {
     /// Runs `op` with the breakpoints set.
     pub(crate) fn around<R>(&self, op: impl FnOnce() -> R) -> R {
         TRAP.store(ptr::from_ref(self).cast_mut().cast(), SeqCst);
-        self.each(|point| self.put(point.address, &BREAKPOINT));
+        self.set.replace(self.points());
+        self.set.borrow().iter().for_each(|point| self.put(point.address, &BREAKPOINT));
         let result = op();
         self.disarm();
         TRAP.store(ptr::null_mut(), SeqCst);
         result
     }
 
-    /// Visits the points at which breakpoints are set.
-    fn each(&self, mut visit: impl FnMut(Point)) {
+    /// The points at which breakpoints are set at first.
+    fn points(&self) -> Vec<Point> {
+        let begin = |&copy: &usize| first_inside(&self.copies[copy]);
         match self.plan {
-            Plan::Explore => self.copies.iter().for_each(|copy| visit(first_inside(copy))),
-            Plan::Once { passes, point, .. } => {
-                passes.iter().for_each(|&copy| visit(first_inside(&self.copies[copy])));
-                visit(point);
-            }
-            Plan::Always { copy, point, .. } => {
-                let others = self.copies.iter().enumerate().filter(|(at, _)| *at != copy);
-                others.for_each(|(_, other)| visit(first_inside(other)));
-                visit(point);
+            Plan::Explore => self.copies.iter().map(first_inside).collect(),
+            Plan::Once(target) => target.passes().iter().map(begin).chain([target.point]).collect(),
+            Plan::Always(target) => {
+                let others = target.path.iter().filter(|&&copy| !target.is_in(copy));
+                others.map(begin).chain([target.point]).collect()
             }
         }
     }
 
     fn disarm(&self) {
-        self.each(|point| self.put(point.address, &point.code));
+        self.set.take().iter().for_each(|point| self.put(point.address, &point.code));
     }
 
     fn put(&self, address: usize, code: &[u8]) {
@@ -133,14 +154,15 @@ impl<'a> Trap<'a> {
 
     fn aborted(&self, aborted: usize, pc: usize) -> usize {
         match self.plan {
-            Plan::Once { copy, point, .. } if copy == aborted && point.place == Place::Inside => {
+            Plan::Once(target) if target.is_in(aborted) && target.point.place == Place::Inside => {
                 self.reached();
             }
-            Plan::Always { passes, copy, .. } if !passes.contains(&aborted) => {
-                self.hit.set(self.hit.get() || copy == aborted);
+            Plan::Always(target) if !target.passes().contains(&aborted) => {
+                self.hit.set(self.hit.get() || target.is_in(aborted));
             }
             _ => {
                 let begin = first_inside(&self.copies[aborted]);
+                self.set.borrow_mut().retain(|point| point.address != begin.address);
                 self.put(begin.address, &begin.code);
                 self.passed.borrow_mut().push(aborted);
             }
@@ -150,8 +172,7 @@ impl<'a> Trap<'a> {
 
     fn not_aborted(&self, pc: usize) -> usize {
         let at = pc - PAST;
-        let mut found = None;
-        self.each(|point| found = found.or((point.address == at).then_some(point)));
+        let found = self.set.borrow().iter().copied().find(|point| point.address == at);
         let Some(point) = found else {
             give_up(&format!("a trap at {at:#x}, where there is no breakpoint"));
         };

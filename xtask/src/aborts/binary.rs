@@ -90,7 +90,7 @@ fn is_a_section(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
     );
     ensure!(!code.abort.iter().any(|line| line.stores), "its abort handler stores");
     if let Some(line) = code.range.iter().find(|line| line.calls) {
-        bail!("it calls, traps or returns: {:?}", line.parts);
+        bail!("it calls, traps or returns: `{}`", line.as_it_is());
     }
     ensure!(code.before.last().is_some_and(|line| line.stores), "entering it is not its last step");
     ensure!(

@@ -39,6 +39,15 @@ impl Line {
         }
     }
 
+    /// With the registers that it has.
+    pub(super) fn as_it_is(&self) -> String {
+        let text = self.parts.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Register { whole, width } => format!("{whole}{width}"),
+        });
+        text.collect()
+    }
+
     pub(super) fn register(&mut self, whole: String, width: &'static str) {
         self.parts.push(Part::Register { whole, width });
     }

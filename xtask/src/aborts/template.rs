@@ -74,7 +74,7 @@ impl Template {
             for line in lines {
                 let template = expected.next().unwrap_or_default().trim();
                 unify(template, line, &mut chosen).with_context(|| {
-                    format!("{name}: the template has `{template}`, here is `{}`", as_it_is(line))
+                    format!("{name}: the template has `{template}`, here is `{}`", line.as_it_is())
                 })?;
             }
         }
@@ -121,14 +121,6 @@ fn shared(chosen: &BTreeMap<String, String>, code: &Code) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn as_it_is(line: &Line) -> String {
-    let text = line.parts.iter().map(|part| match part {
-        Part::Text(text) => text.clone(),
-        Part::Register { whole, width } => format!("{whole}{width}"),
-    });
-    text.collect()
 }
 
 /// How many registers a copy tells apart: the more, the better a template it makes.

@@ -18,7 +18,7 @@ use tree::Tree;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the mutants whose names contain this
+    /// Only the mutants whose names contain this, or the check that catches them
     filter: Option<String>,
     /// Prints their names and what each breaks, and runs nothing
     #[arg(long)]
@@ -83,7 +83,10 @@ fn all(sh: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
     for patch in sh.read_dir("xtask/mutants")? {
         mutants.push(Mutant::read(sh, patch)?);
     }
-    mutants.retain(|mutant| filter.is_none_or(|filter| mutant.name.contains(filter)));
+    let is_meant = |mutant: &Mutant, filter: &str| {
+        mutant.name.contains(filter) || mutant.caught_by.to_string().contains(filter)
+    };
+    mutants.retain(|mutant| filter.is_none_or(|filter| is_meant(mutant, filter)));
     ensure!(!mutants.is_empty(), "no mutant is called so; `cargo xtask mutants --list` has them");
     mutants.sort_by(|a, b| (&a.caught_by, &a.name).cmp(&(&b.caught_by, &b.name)));
     Ok(mutants)
