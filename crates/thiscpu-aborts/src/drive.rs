@@ -109,7 +109,15 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
         lane_then.set(lane::here());
     };
     let plan = Plan::Once(target);
+    let look = || {
+        let seen = subject.look();
+        let mut conflicted = conflicted.borrow_mut();
+        *conflicted = std::mem::replace(&mut *conflicted, Ok(())).and(seen);
+    };
     let trap = Trap::new(&world.memory, &world.copies, plan, &meanwhile);
+    // A thread without a registration is not aborted.
+    let looks = S::LOOKS_BETWEEN && conflict != Conflict::Leave;
+    let trap = if looks { trap.looking(&look) } else { trap };
     let answer = trap.around(|| subject.op());
     let (hit, wrong) = (trap.hit.get(), trap.wrong.into_inner());
     let drifted = lane::here() != lane_then.get() || lane::drifted();

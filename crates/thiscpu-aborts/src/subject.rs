@@ -59,6 +59,10 @@ pub(crate) trait Subject {
     /// Whether the op has happened when the section that is stopped has committed.
     const COMMIT_IS_THE_OP: bool = true;
 
+    /// Whether there is something to look at when the op is tried again after the section that is
+    /// stopped, and before it has happened.
+    const LOOKS_BETWEEN: bool = false;
+
     /// Whether this subject is there to drive that section, which its op comes through. Not if the op
     /// is refused half way through it.
     fn drives(_section: &str) -> bool {
@@ -79,6 +83,11 @@ pub(crate) trait Subject {
     /// One of the conflicts with a gate.
     fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
         Err(format!("there is no gate for {}", conflict.words()))
+    }
+
+    /// Whether what is there between two tries agrees with the books. Uses no section.
+    fn look(&self) -> Result<(), Wrong> {
+        Ok(())
     }
 
     /// Whether what is there is what the books say.

@@ -59,6 +59,8 @@ pub(crate) struct Trap<'a> {
     copies: &'a [Inlined],
     plan: Plan<'a>,
     conflict: &'a dyn Fn(),
+    /// Called when the op begins again after what conflicted.
+    look: Option<&'a dyn Fn()>,
     /// The breakpoints that are still there.
     set: RefCell<Vec<Point>>,
     /// The copies that were aborted at their beginning, in this order.
@@ -96,6 +98,7 @@ impl<'a> Trap<'a> {
             copies,
             plan,
             conflict,
+            look: None,
             set: RefCell::default(),
             passed: RefCell::default(),
             hit: Cell::new(false),
@@ -104,11 +107,16 @@ impl<'a> Trap<'a> {
         }
     }
 
+    /// Stops the op once more in each copy that it passed before the target, should it come back there,
+    /// and calls `look`.
+    pub(crate) fn looking(self, look: &'a dyn Fn()) -> Trap<'a> {
+        Trap { look: Some(look), ..self }
+    }
+
     /// Runs `op` with the breakpoints set.
     pub(crate) fn around<R>(&self, op: impl FnOnce() -> R) -> R {
         TRAP.store(ptr::from_ref(self).cast_mut().cast(), SeqCst);
-        self.set.replace(self.points());
-        self.set.borrow().iter().for_each(|point| self.put(point.address, &BREAKPOINT));
+        self.arm(self.points());
         let result = op();
         self.disarm();
         TRAP.store(ptr::null_mut(), SeqCst);
@@ -126,6 +134,11 @@ impl<'a> Trap<'a> {
                 others.map(begin).chain([target.point]).collect()
             }
         }
+    }
+
+    fn arm(&self, points: Vec<Point>) {
+        points.iter().for_each(|point| self.put(point.address, &BREAKPOINT));
+        self.set.replace(points);
     }
 
     fn disarm(&self) {
@@ -165,6 +178,9 @@ impl<'a> Trap<'a> {
                 self.set.borrow_mut().retain(|point| point.address != begin.address);
                 self.put(begin.address, &begin.code);
                 self.passed.borrow_mut().push(aborted);
+                if let (true, Some(look)) = (self.hit.get(), self.look) {
+                    look();
+                }
             }
         }
         pc
@@ -190,6 +206,11 @@ impl<'a> Trap<'a> {
         // First, because what conflicts runs through the same code.
         self.disarm();
         (self.conflict)();
+        if let (Some(_), Plan::Once(target)) = (self.look, self.plan) {
+            self.arm(
+                target.passes().iter().map(|&copy| first_inside(&self.copies[copy])).collect(),
+            );
+        }
     }
 
     fn say(&self, wrong: String) {

@@ -58,12 +58,17 @@ impl Booked {
         }
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn look(&self) -> Result<(), Wrong> {
         let (total, bounds) = (self.total.get(), self.counter.bounds());
-        if !(bounds.low..=bounds.high).contains(&total) {
-            return Err(format!("{bounds:?} do not hold the value, {total}"));
+        match (bounds.low..=bounds.high).contains(&total) {
+            true => Ok(()),
+            false => Err(format!("{bounds:?} do not hold the value, {total}")),
         }
-        expect("the sum", &self.counter.sum(), &total)
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        self.look()?;
+        expect("the sum", &self.counter.sum(), &self.total.get())
     }
 }
 
@@ -114,6 +119,8 @@ impl Subject for AtTheEdge {
     const CONFLICTS: &'static [Conflict] = WITH_GATE;
     /// Once the window is moved, the add tries again.
     const COMMIT_IS_THE_OP: bool = false;
+    /// The add that follows would put a window right that must not have been moved.
+    const LOOKS_BETWEEN: bool = true;
 
     fn drives(section: &str) -> bool {
         section == "retarget"
@@ -142,6 +149,10 @@ impl Subject for AtTheEdge {
 
     fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
         self.0.turn_gate(conflict)
+    }
+
+    fn look(&self) -> Result<(), Wrong> {
+        self.0.look()
     }
 
     fn check(&mut self) -> Result<(), Wrong> {
