@@ -1,5 +1,6 @@
 //! Two CPUs: the one that sections are aborted on, and one to move to.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use anyhow::{Result, ensure};
@@ -39,4 +40,42 @@ impl Cpus {
         self.now.store(other, SeqCst);
         probe::run_on(self.both[other])
     }
+}
+
+/// Notices when the calling thread lost its CPU at a moment of the kernel's own, which aborts sections
+/// too: then an op may rightly have come to the slow lane.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    seen: Cell<i64>,
+    lost: Cell<bool>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch { seen: Cell::new(switches()), lost: Cell::new(false) }
+    }
+
+    /// Runs what may well lose the CPU.
+    pub(crate) fn except<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.lost();
+        let result = work();
+        self.seen.set(switches());
+        result
+    }
+
+    pub(crate) fn lost(&self) -> bool {
+        self.lost.set(self.lost.get() || switches() != self.seen.get());
+        self.lost.get()
+    }
+}
+
+/// How often the calling thread has lost its CPU, or given it up.
+fn switches() -> i64 {
+    // SAFETY: all zeroes is a valid rusage, which getrusage fills in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    usage.ru_nvcsw + usage.ru_nivcsw
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use thiscpu::probe;
 
 use crate::copies::Inlined;
-use crate::cpus::Cpus;
+use crate::cpus::{Cpus, Watch};
 use crate::lane;
 use crate::memory::Memory;
 use crate::point::{Place, Point};
@@ -80,7 +80,7 @@ impl Case {
             _ => (self.run)(world, target, conflict),
         };
         let ended = (0..TRIES).map(|_| attempt()).find(|run| *run != Run::Disturbed);
-        ended.unwrap_or_else(|| Run::Wrong(format!("it never came there, in {TRIES} runs")))
+        ended.unwrap_or_else(|| Run::Wrong(format!("it never came there undisturbed, in {TRIES} runs")))
     }
 }
 
@@ -100,13 +100,16 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
     let began_on = lane::here();
     let (expected, lane_then) = (Cell::new(None), Cell::new(0));
     let conflicted = RefCell::new(Ok(()));
+    let watch = Watch::new();
     let meanwhile = || {
         // After its commit the op has happened, and what conflicts comes on top of it.
         if point.place == Place::After && S::COMMIT_IS_THE_OP {
             expected.set(Some(subject.book(began_on, false)));
         }
-        *conflicted.borrow_mut() = happen(&subject, world, conflict);
-        lane_then.set(lane::here());
+        watch.except(|| {
+            *conflicted.borrow_mut() = happen(&subject, world, conflict);
+            lane_then.set(lane::here());
+        });
     };
     let plan = Plan::Once(target);
     let look = || {
@@ -119,6 +122,7 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
     let looks = S::LOOKS_BETWEEN && conflict != Conflict::Leave;
     let trap = if looks { trap.looking(&look) } else { trap };
     let answer = trap.around(|| subject.op());
+    let lost = watch.lost();
     let (hit, wrong) = (trap.hit.get(), trap.wrong.into_inner());
     let drifted = lane::here() != lane_then.get() || lane::drifted();
     if let Some(wrong) = wrong {
@@ -134,7 +138,7 @@ fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run
     };
     let expected = expected.take().unwrap_or_else(|| subject.book(lane, aborted));
     let result = conflicted.into_inner().and_then(|()| expect("it answered", &answer, &expected));
-    ended(result.and_then(|()| subject.check()))
+    ended(result.and_then(|()| subject.check()), lost)
 }
 
 /// What conflicts, in the handler.
@@ -162,7 +166,9 @@ fn happen<S: Subject>(subject: &S, world: &World, conflict: Conflict) -> Result<
 fn always<S: Subject>(world: &World, target: Target<'_>) -> Run {
     let mut subject = S::new();
     let trap = Trap::new(&world.memory, &world.copies, Plan::Always(target), &|| ());
+    let watch = Watch::new();
     let answer = trap.around(|| subject.op());
+    let lost = watch.lost();
     if let Some(wrong) = trap.wrong.into_inner() {
         return Run::Wrong(wrong);
     }
@@ -170,12 +176,14 @@ fn always<S: Subject>(world: &World, target: Target<'_>) -> Run {
         return Run::Disturbed;
     }
     let expected = subject.book(SLOW_LANE, true);
-    ended(expect("it answered", &answer, &expected).and_then(|()| subject.check()))
+    ended(expect("it answered", &answer, &expected).and_then(|()| subject.check()), lost)
 }
 
-fn ended(result: Result<(), Wrong>) -> Run {
+/// A run in which the thread lost its CPU proves nothing by failing.
+fn ended(result: Result<(), Wrong>, lost_its_cpu: bool) -> Run {
     match result {
         Ok(()) => Run::Fine,
+        Err(_) if lost_its_cpu => Run::Disturbed,
         Err(wrong) => Run::Wrong(wrong),
     }
 }
