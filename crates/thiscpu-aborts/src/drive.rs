@@ -80,7 +80,9 @@ impl Case {
             _ => (self.run)(world, target, conflict),
         };
         let ended = (0..TRIES).map(|_| attempt()).find(|run| *run != Run::Disturbed);
-        ended.unwrap_or_else(|| Run::Wrong(format!("it never came there undisturbed, in {TRIES} runs")))
+        ended.unwrap_or_else(|| {
+            Run::Wrong(format!("it never came there undisturbed, in {TRIES} runs"))
+        })
     }
 }
 
