@@ -174,7 +174,7 @@ fn add_without_a_lane() {
     let ops: [fn(&PerCpu<u64>, i64); 2] = [
         |_, n| COUNTER.add(n),
         // An op that is not one instruction, in which nothing could come between.
-        |words, n| drop(words.add_return(n as u64)),
+        |words, n| _ = words.add_return(n as u64),
     ];
     for op in ops {
         let before = Cell::new(0);
