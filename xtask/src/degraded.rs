@@ -59,7 +59,7 @@ fn torture(sh: &Shell) -> Cmd<'_> {
 }
 
 fn self_registered(sh: &Shell) -> Cmd<'_> {
-    torture(sh).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+    torture(sh).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").env("THISCPU_TIER", "rseq-cpu")
 }
 
 fn under_valgrind<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {

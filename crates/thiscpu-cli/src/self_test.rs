@@ -64,7 +64,7 @@ struct Rounds {
 /// Lingers `ROUNDS` times on one thread while `disturb` is called once for each round on another,
 /// after the section has begun.
 fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t) + Sync) -> Rounds {
-    let left = AtomicU64::new(0);
+    let (left, last) = (AtomicU64::new(0), AtomicU64::new(0));
     let (start, end) = (Barrier::new(2), Barrier::new(2));
     let (mut rounds, aborted) = (Rounds::default(), AtomicBool::new(false));
     let victim = AtomicU64::new(0);
@@ -77,7 +77,7 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
                 left.store(u64::MAX, SeqCst);
                 start.wait();
                 aborted.store(matches!(probe::linger(LONG_TURNS, &left), Ok(Some(true))), SeqCst);
-                left.store(0, SeqCst);
+                last.store(left.swap(0, SeqCst), SeqCst);
                 end.wait();
             }
         });
@@ -88,10 +88,10 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
             while left.load(SeqCst) == u64::MAX {
                 std::thread::yield_now();
             }
-            // The last that a section stores is 1.
-            let over = left.load(SeqCst) <= 1;
             disturb(victim.load(SeqCst));
             end.wait();
+            // The last that a section stores is 1; one that was aborted has not come so far.
+            let over = last.load(SeqCst) <= 1;
             match aborted.load(SeqCst) {
                 true => rounds.aborted += 1,
                 false => rounds.late += usize::from(over),

@@ -54,11 +54,18 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let tree = Tree::copy(sh)?;
+    for mutant in &mutants {
+        tree.fits(sh, &mutant.patch)?;
+    }
     println!("{} mutants; first the checks on the tree as it is", mutants.len());
     for check in mutants.iter().map(|mutant| &mutant.caught_by).collect::<BTreeSet<_>>() {
         match check.run(&tree)? {
             Verdict::Passes => {}
-            verdict => bail!("`{check}` says, without any mutant: {verdict}"),
+            Verdict::Fails(why) => bail!("`{check}` fails without any mutant: {why}"),
+            Verdict::Hangs => bail!("`{check}` takes too long without any mutant"),
+            Verdict::DoesNotBuild(why) => {
+                bail!("`{check}` does not build without any mutant: {why}")
+            }
         }
     }
     let mut missed = Vec::new();

@@ -10,25 +10,24 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Copies what git knows of or would add, as it is now. What was built there stays.
+    /// Copies what git knows of or would add, as it is now.
     pub(super) fn copy(sh: &Shell) -> Result<Tree> {
         let path = sh.current_dir().join("target/mutants");
         sh.create_dir(&path)?;
+        // Anew each time, because a test that is gone must not catch anything; but what was built stays.
+        for old in sh.read_dir(&path)?.iter().filter(|old| !old.ends_with("target")) {
+            sh.remove_path(old)?;
+        }
         let files = "--cached --others --exclude-standard".split(' ');
         let files = cmd!(sh, "git ls-files -z {files...}").read()?;
         for file in files.split_terminator('\0').filter(|file| sh.path_exists(file)) {
             let (from, to) = (sh.current_dir().join(file), path.join(file));
             if let Ok(target) = std::fs::read_link(&from) {
-                sh.remove_path(&to)?;
                 sh.create_dir(to.parent().unwrap_or(&path))?;
                 std::os::unix::fs::symlink(target, &to)?;
                 continue;
             }
-            let text = sh.read_binary_file(from)?;
-            // Only what differs is written, so that cargo builds that anew and nothing else.
-            if sh.read_binary_file(&to).ok().as_ref() != Some(&text) {
-                sh.write_file(to, text)?;
-            }
+            sh.write_file(to, sh.read_binary_file(from)?)?;
         }
         Ok(Tree { path })
     }
@@ -40,12 +39,17 @@ impl Tree {
         patch: &Path,
         check: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        self.apply(sh, patch, &[]).with_context(|| {
-            format!("{} does not fit the code any more: make it anew", patch.display())
-        })?;
+        self.apply(sh, patch, &[])?;
         let result = check();
         self.apply(sh, patch, &["--reverse"])?;
         result
+    }
+
+    /// Whether `patch` can be applied.
+    pub(super) fn fits(&self, sh: &Shell, patch: &Path) -> Result<()> {
+        self.apply(sh, patch, &["--check"]).with_context(|| {
+            format!("{} does not fit the code any more: make it anew", patch.display())
+        })
     }
 
     fn apply(&self, sh: &Shell, patch: &Path, more: &[&str]) -> Result<()> {

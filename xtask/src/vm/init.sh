@@ -23,13 +23,15 @@ turns() {
     echo "$count"
 }
 
-# Takes a CPU away or brings it back, again and again. Never those up to the number in /tmp/spared.
+# Takes a CPU away or brings it back, again and again. Never those up to the number in /tmp/spared; once
+# /tmp/sparing has it too, no turn from before is under way.
 hotplug() {
     last=$(sed 's/.*-//' /sys/devices/system/cpu/possible)
     turns=0
     while [ ! -e /tmp/over ]; do
         # It is empty while it is written.
         read -r spared < /tmp/spared || continue
+        echo "$spared" > /tmp/sparing
         file=/sys/devices/system/cpu/cpu$((spared + 1 + RANDOM % (last - spared)))/online
         read -r online < "$file"
         if echo $((1 - online)) 2> /dev/null > "$file"; then

@@ -55,7 +55,8 @@ fn aborts(bounds: Bounds) -> String {
         false => ABORTED.map(|section| format!("thiscpu-aborts {section}")).join(" && "),
     };
     format!(
-        "echo 1 > /tmp/spared; sleep 1; echo 1 > /sys/devices/system/cpu/cpu1/online; {harness}; \
+        "echo 1 > /tmp/spared; until [ \"$(cat /tmp/sparing)\" = 1 ]; do sleep 0.1; done; \
+         echo 1 > /sys/devices/system/cpu/cpu1/online; {harness}; \
          status=$?; echo 0 > /tmp/spared; exit $status"
     )
 }

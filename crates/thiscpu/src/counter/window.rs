@@ -48,7 +48,7 @@ impl Window {
 }
 
 impl Extent {
-    /// The smallest extent that covers both,.
+    /// The smallest extent that covers both.
     pub(crate) fn hull(self, other: Extent) -> Extent {
         // Windows of one lane lie near each other (a distance is below 2^63), whatever the counts.
         let distance = other.value.wrapping_sub(self.value);

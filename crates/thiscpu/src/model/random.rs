@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use shuttle::Config;
@@ -34,8 +35,11 @@ pub fn random(
     executions: usize,
     test: impl Fn() + Send + Sync + 'static,
 ) {
-    run(machine, order, executions, Arc::default(), test);
+    run(machine, order, SEED, executions, Arc::default(), test);
 }
+
+/// The schedules are the same each time, so that what passed passes; more runs are other runs.
+const SEED: u64 = 0x7415_c9b0;
 
 /// A location of the modelled memory.
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +50,36 @@ pub(super) enum Location {
 
 type Locations = Arc<std::sync::Mutex<BTreeMap<usize, Location>>>;
 
-/// The locations that `test` uses in some random runs.
+/// The locations that `test` uses in some random runs. Whether it fails in them is not the question.
 pub(super) fn locations_used(
     machine: Machine,
     executions: usize,
-    test: impl Fn() + Send + Sync + 'static,
+    test: impl Fn() + Clone + Send + Sync + 'static,
 ) -> BTreeMap<usize, Location> {
     let used = Locations::default();
-    run(machine, Order::Uniform, executions, used.clone(), test);
+    for seed in 0..executions as u64 {
+        let (used, test) = (used.clone(), test.clone());
+        let quietly = move || {
+            let _ = catch_unwind(AssertUnwindSafe(&test));
+        };
+        run(machine, Order::Uniform, SEED + seed, 1, used, quietly);
+    }
     used.lock().expect("no panic").clone()
 }
 
 fn run(
     machine: Machine,
     order: Order,
+    seed: u64,
     executions: usize,
     used: Locations,
     test: impl Fn() + Send + Sync + 'static,
 ) {
     let scheduler: Box<dyn Scheduler + Send> = match order {
-        Order::Uniform => Box::new(RandomScheduler::new(executions)),
-        Order::FewChanges(changes) => Box::new(PctScheduler::new(changes, executions)),
+        Order::Uniform => Box::new(RandomScheduler::new_from_seed(seed, executions)),
+        Order::FewChanges(changes) => {
+            Box::new(PctScheduler::new_from_seed(seed, changes, executions))
+        }
     };
     let mut config = Config::new();
     config.stack_size = 256 * 1024;
@@ -106,13 +119,10 @@ impl Shuttle {
     }
 
     fn pair(&self, at: usize) -> [u64; 2] {
-        if !self.words.borrow().contains_key(&at) {
-            self.used.lock().expect("no panic").insert(at, Location::Pair);
-        }
-        [0, 8].map(|half| {
-            let at = at + half;
+        self.used.lock().expect("no panic").insert(at, Location::Pair);
+        [at, at + 8].map(|at| {
             // SAFETY: pairs are 16 readable bytes, which the modelled program never writes.
-            self.word(at, unsafe { *(at as *const u64) }, |value| *value)
+            *self.words.borrow_mut().entry(at).or_insert_with(|| unsafe { *(at as *const u64) })
         })
     }
 

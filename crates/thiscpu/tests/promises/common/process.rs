@@ -82,6 +82,8 @@ impl Child {
         command.stdout(stdio()).stderr(stdio()).process_group(0);
         command.env(SCENARIO, self.scenario).env(ENVIRONMENT, self.env.name).env(MODE, self.mode);
         self.env.apply(&mut command);
+        // SAFETY: prctl may be called between fork and exec.
+        unsafe { command.pre_exec(end_with_parent) };
         let mut child = command.spawn().expect("this program starts again");
         let (began, deadline) = (Instant::now(), DEADLINE * slow::factor());
         let ended = loop {
@@ -117,6 +119,15 @@ fn this_program() -> Command {
             command.args(words).arg(program);
             command
         }
+    }
+}
+
+/// Has a child killed when the thread that waits for it ends, which it does only if it is killed itself.
+fn end_with_parent() -> std::io::Result<()> {
+    // SAFETY: this request takes a signal's number.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 
