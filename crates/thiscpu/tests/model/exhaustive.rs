@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use thiscpu::model::{self, Machine, exhaustive};
-use thiscpu::{Bounds, Counter, Counters, Tier};
+use thiscpu::{Bounds, Counter, Counters, PerCpu, Tier};
 
 use crate::record::take_lanes;
 
@@ -167,6 +167,25 @@ fn adds_on_one_lane() {
         let adders = [adder(1), adder(20)];
         adders.into_iter().for_each(model::Thread::join);
         assert_eq!(COUNTERS.sum(0), 21);
+    });
+}
+
+/// Words of one lane, from two threads of its CPU and one that has no lane.
+#[test]
+fn words_of_one_lane_and_of_none() {
+    in_every_order(2, || {
+        // The same address in each execution, because the memory of lanes is.
+        let words: &PerCpu<u64> = Box::leak(Box::new(PerCpu::new()));
+        model::run_on(1);
+        words.add(1);
+        let adder = model::spawn(1, || words.add(10));
+        let returner = model::spawn(1, || words.add_return(100));
+        model::leave_lanes();
+        words.add(1000);
+        adder.join();
+        let returned = returner.join();
+        assert!(returned == 101 || returned == 111 || returned == 100, "{returned}");
+        assert_eq!(words.lanes().sum::<u64>(), 1111);
     });
 }
 
