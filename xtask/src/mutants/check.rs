@@ -105,8 +105,15 @@ impl Check {
 
     fn command(&self, tree: &Tree, only_build: bool) -> Command {
         let mut command = Command::new("cargo");
-        command.current_dir(&tree.path).env("CARGO_TARGET_DIR", tree.path.join("target"));
-        command.env("RUST_BACKTRACE", "0");
+        command.current_dir(&tree.path).env("RUST_BACKTRACE", "0");
+        // Built beside what the checked tree is built, which has the dependencies; but programs of the
+        // same name would take each other's place.
+        let target = match self.kind {
+            Kind::Aborts => tree.path.join("target"),
+            Kind::Model => tree.origin.join("target/model"),
+            Kind::Tests => tree.origin.join("target"),
+        };
+        command.env("CARGO_TARGET_DIR", target);
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
             Kind::Aborts if only_build => {
@@ -115,8 +122,7 @@ impl Check {
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
             Kind::Model => command
                 .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
-                .env("RUSTFLAGS", model::FLAGS)
-                .env("CARGO_TARGET_DIR", tree.path.join("target/model")),
+                .env("RUSTFLAGS", model::FLAGS),
             Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "promises"]),
         };
         match self.kind {

@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
 pub(super) struct Tree {
+    /// What it is a copy of.
+    pub(super) origin: PathBuf,
     pub(super) path: PathBuf,
 }
 
@@ -29,7 +31,7 @@ impl Tree {
             }
             sh.write_file(to, sh.read_binary_file(from)?)?;
         }
-        Ok(Tree { path })
+        Ok(Tree { origin: sh.current_dir(), path })
     }
 
     /// Runs `check` while `patch` is applied.
