@@ -2,7 +2,10 @@
 
 use std::ptr::NonNull;
 
-use thiscpu::{Counter, Counters, HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
+use thiscpu::{
+    Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack,
+    Word,
+};
 
 #[inline(never)]
 pub(crate) fn add<T: Integer>(word: &PerCpu<T>, n: T) {
@@ -60,4 +63,19 @@ pub(crate) fn count(counter: &Counter, n: i64) {
 #[inline(never)]
 pub(crate) fn count_one_of<const N: usize>(counters: &Counters<N>, i: usize, n: i64) {
     counters.add(i, n);
+}
+
+#[inline(never)]
+pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
+    budget.try_acquire(n)
+}
+
+#[inline(never)]
+pub(crate) fn acquire_up_to(budget: &Budget, n: u64) -> u64 {
+    budget.try_acquire_up_to(n)
+}
+
+#[inline(never)]
+pub(crate) fn release(budget: &Budget, n: u64) {
+    budget.release(n);
 }

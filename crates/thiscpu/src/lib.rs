@@ -6,6 +6,8 @@
 //!
 //! - [`Counter`]: adds that cost about a nanosecond on any number of CPUs, and **exact** sums at any time
 //!   without making the writers wait. [`Counters`]: several, read at one instant.
+//! - [`Budget`]: a limit that is never exceeded and never refused wrongly, at about a nanosecond a call while
+//!   there is room.
 //! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
 //! - [`report`]: which mode am I in, and why?
 //!
@@ -43,6 +45,7 @@ pub mod essays {
     pub mod sections {}
 }
 
+mod budget;
 mod counter;
 mod error;
 mod lanes;
@@ -55,6 +58,7 @@ mod quiesce;
 mod section;
 mod sys;
 
+pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Compared, Counter, Counters};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};

@@ -1,5 +1,6 @@
 //! What is driven, a file for each kind.
 
+mod budget;
 mod count;
 mod linger;
 mod pair;
@@ -10,5 +11,6 @@ use crate::drive::Case;
 
 /// Everything. A section that none of these comes through fails the run.
 pub(crate) fn all() -> Vec<Case> {
-    [count::cases(), word::cases(), pair::cases(), stack::cases(), linger::cases()].concat()
+    [budget::cases(), count::cases(), word::cases(), pair::cases(), stack::cases(), linger::cases()]
+        .concat()
 }

@@ -99,6 +99,30 @@ impl Sections for Processor {
         section.commit(at, count)
     }
 
+    unsafe fn admit(
+        gate: &AtomicUsize,
+        epoch: &AtomicU64,
+        expected: u64,
+        old: u64,
+        window: u64,
+    ) -> Outcome {
+        let section = match Section::enter() {
+            Ok(section) => section,
+            Err(outcome) => return outcome,
+        };
+        let at = gate.load(Relaxed).wrapping_add(section.entry);
+        if at & 7 != 0 {
+            return section.refuse(Outcome::Shut);
+        }
+        if epoch.load(Relaxed) != expected || section.load(at + 8) != old {
+            return section.refuse(Outcome::Differs);
+        }
+        if !fits(section.load(at), window) {
+            return section.refuse(Outcome::Window);
+        }
+        section.commit(at + 8, window)
+    }
+
     unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
         let section = match Section::enter() {
             Ok(section) => section,

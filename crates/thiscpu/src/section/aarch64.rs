@@ -10,7 +10,7 @@ use core::arch::asm;
 
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
-use crate::sys::atomic::AtomicUsize;
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
 /// This processor.
@@ -333,6 +333,54 @@ impl Sections for Processor {
                 entry = in(reg) entry,
                 window = in(reg) window,
                 no_lane = label { return Outcome::NoLane; },
+                differs = label { return Outcome::Differs; },
+                outside = label { return Outcome::Window; },
+                aborted = label { return Outcome::Aborted; },
+            );
+        }
+        Outcome::Done
+    }
+
+    unsafe fn admit(
+        gate: &AtomicUsize,
+        epoch: &AtomicU64,
+        expected: u64,
+        old: u64,
+        window: u64,
+    ) -> Outcome {
+        // SAFETY: as for `add_windowed`; the epoch is only read.
+        unsafe {
+            section!(
+                "admit",
+                [
+                    "cmp {s:w}, #0",
+                    "b.lt {no_lane}",
+                    "ldr {a}, [{table}, {a}, lsl #3]",
+                    "ldr {s}, [{gate}]",
+                    "add {a}, {a}, {s}",
+                    "tst {a}, #7",
+                    "b.ne {shut}",
+                    "ldr {s}, [{epoch}]",
+                    "cmp {s}, {expected}",
+                    "b.ne {differs}",
+                    "ldr {s}, [{a}, #8]",
+                    "cmp {s}, {old}",
+                    "b.ne {differs}",
+                    "ldr {s}, [{a}]",
+                    "sub {s}, {s}, {window}",
+                    "lsr {s}, {s}, {window}",
+                    "cbnz {s}, {outside}",
+                    "str {window}, [{a}, #8]",
+                ]
+                unready: "cbz {area}, {no_lane}",
+                aborted: "b {aborted}",
+                gate = in(reg) gate.as_ptr(),
+                epoch = in(reg) epoch.as_ptr(),
+                expected = in(reg) expected,
+                old = in(reg) old,
+                window = in(reg) window,
+                no_lane = label { return Outcome::NoLane; },
+                shut = label { return Outcome::Shut; },
                 differs = label { return Outcome::Differs; },
                 outside = label { return Outcome::Window; },
                 aborted = label { return Outcome::Aborted; },

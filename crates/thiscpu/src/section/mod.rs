@@ -32,6 +32,13 @@
 //! retarget(entry', window):  a counter's bank; if entry != entry'      refuse(Differs)
 //!                     if (count - window) >> (window & 63) != 0        refuse(Window)
 //!                     bank.window = window      commit
+//! admit(gate, epoch, expected, old, window):        a budget's lane is lent to
+//!           bank = *gate + entry                as for add_windowed
+//!           if bank & 7 != 0                    refuse(Shut)
+//!           if *epoch != expected or bank.window != old                refuse(Differs)
+//!           if (count - window) >> (window & 63) != 0                  refuse(Window)
+//!           bank.window = window                commit
+//!
 //! push(node):         node.next = *word; *word = node      commit
 //! pop():              v = *word; if v == null   refuse(Differs)
 //!                     *word = v.next            commit, v
@@ -55,7 +62,7 @@
 //! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
 //! the address dependency from gate to lane, and the fence.
 
-use crate::sys::atomic::AtomicUsize;
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 
 #[cfg(all(target_arch = "aarch64", not(thiscpu_model)))]
 mod aarch64;
@@ -101,6 +108,20 @@ pub(crate) trait Sections {
     ///
     /// `bank` is the address in lane 0 of a counter's bank, allocated and not freed under way.
     unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome;
+
+    /// Gives this lane of a budget a new window in place of `old`, unless `epoch` has moved on from
+    /// `expected`: who changes it then fences knows that nothing is lent any more by who saw it before.
+    ///
+    /// # Safety
+    ///
+    /// `gate` is the gate of a budget, as for `add_windowed`.
+    unsafe fn admit(
+        gate: &AtomicUsize,
+        epoch: &AtomicU64,
+        expected: u64,
+        old: u64,
+        window: u64,
+    ) -> Outcome;
 
     /// Compares two adjacent 8-byte words of this lane and replaces both by one 16-byte store.
     ///

@@ -8,7 +8,7 @@ use core::arch::asm;
 
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
-use crate::sys::atomic::AtomicUsize;
+use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
 /// This processor.
@@ -320,6 +320,51 @@ impl Sections for Processor {
                 in("rcx") window,
                 distance = out(reg) _,
                 no_lane = label { return Outcome::NoLane; },
+                differs = label { return Outcome::Differs; },
+                outside = label { return Outcome::Window; },
+                aborted = label { return Outcome::Aborted; },
+            );
+        }
+        Outcome::Done
+    }
+
+    unsafe fn admit(
+        gate: &AtomicUsize,
+        epoch: &AtomicU64,
+        expected: u64,
+        old: u64,
+        window: u64,
+    ) -> Outcome {
+        // SAFETY: as for `add_windowed`; the epoch is only read.
+        unsafe {
+            section!(
+                "admit",
+                [
+                    "jl {no_lane}",
+                    "mov {a}, qword ptr [{table} + {a}*8]",
+                    "add {a}, qword ptr [{gate}]",
+                    "test {a:l}, 7",
+                    "jnz {shut}",
+                    "cmp qword ptr [{epoch}], {expected}",
+                    "jne {differs}",
+                    "cmp qword ptr [{a} + 8], {old}",
+                    "jne {differs}",
+                    "mov {distance}, qword ptr [{a}]",
+                    "sub {distance}, rcx",
+                    "shr {distance}, cl",
+                    "jnz {outside}",
+                    "mov qword ptr [{a} + 8], rcx",
+                ]
+                unready: "jz {no_lane}",
+                aborted: "jmp {aborted}",
+                gate = in(reg) gate.as_ptr(),
+                epoch = in(reg) epoch.as_ptr(),
+                expected = in(reg) expected,
+                old = in(reg) old,
+                in("rcx") window,
+                distance = out(reg) _,
+                no_lane = label { return Outcome::NoLane; },
+                shut = label { return Outcome::Shut; },
                 differs = label { return Outcome::Differs; },
                 outside = label { return Outcome::Window; },
                 aborted = label { return Outcome::Aborted; },

@@ -85,5 +85,5 @@ fn wait_for_leader(seen: u32) {
         Here::pause();
     }
     // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
-    Here::wait(&TURNS, seen);
+    Here::wait(&TURNS, seen, None);
 }

@@ -1,17 +1,25 @@
 //! Sleeping until a word changes.
 
+use core::ptr;
 use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
-/// Sleeps while `word` holds `expected`. May return for no reason.
-pub(crate) fn wait(word: &AtomicU32, expected: u32) {
-    // SAFETY: the address is that of a live, aligned u32; the kernel only reads it.
+/// Sleeps while `word` holds `expected`, for at most `timeout`. May return for no reason.
+pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let timeout = timeout.map(|timeout| libc::timespec {
+        // Longer than anything runs.
+        tv_sec: timeout.as_secs().min(1 << 32) as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    // SAFETY: the address is that of a live, aligned u32, the other null or a timespec's; the kernel only
+    // reads them.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
             word.as_ptr(),
             libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
             expected,
-            core::ptr::null::<libc::timespec>(),
+            timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
         );
     }
 }

@@ -67,7 +67,7 @@ impl Lock {
             {
                 continue;
             }
-            Here::wait(&self.0, word(generation, CONTENDED));
+            Here::wait(&self.0, word(generation, CONTENDED), None);
         }
     }
 

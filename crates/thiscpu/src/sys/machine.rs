@@ -4,6 +4,8 @@
 //! the same code is run by model checkers. Sections have a trait of their own (`section::Sections`),
 //! and memory is what `atomic` names.
 
+use core::time::Duration;
+
 use super::atomic::AtomicU32;
 use super::tier::Tier;
 
@@ -35,8 +37,8 @@ pub(crate) trait Machine {
     /// A number that differs between a process and its forked children.
     fn generation() -> u32;
 
-    /// Sleeps while `word` holds `expected`. May return for no reason.
-    fn wait(word: &AtomicU32, expected: u32);
+    /// Sleeps while `word` holds `expected`, for at most `timeout`. May return for no reason.
+    fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>);
 
     /// Wakes up to `how_many` who sleep on `word`.
     fn wake(word: &AtomicU32, how_many: i32);
@@ -59,7 +61,7 @@ pub(crate) use linux::Linux as Here;
 
 #[cfg(not(thiscpu_model))]
 mod linux {
-    use super::{AtomicU32, Machine, Tier};
+    use super::{AtomicU32, Duration, Machine, Tier};
     use crate::sys::{fork, futex, mapping, membarrier, rseq, tier, topology};
 
     pub(crate) struct Linux;
@@ -96,8 +98,8 @@ mod linux {
             fork::generation()
         }
 
-        fn wait(word: &AtomicU32, expected: u32) {
-            futex::wait(word, expected);
+        fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+            futex::wait(word, expected, timeout);
         }
 
         fn wake(word: &AtomicU32, how_many: i32) {

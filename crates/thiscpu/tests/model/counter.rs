@@ -3,15 +3,10 @@
 use thiscpu::model::{self, Machine, Order, random};
 use thiscpu::{Counter, Counters, Tier};
 
+use crate::executions;
 use crate::record::{Op, any, call, check, spread, take_lanes};
 
 const CPUS: usize = 3;
-
-/// How often each test is run; `THISCPU_MODEL_RUNS` multiplies it.
-fn executions(default: usize) -> usize {
-    let times = std::env::var("THISCPU_MODEL_RUNS").ok();
-    default * times.map_or(1, |times| times.parse().expect("THISCPU_MODEL_RUNS is a number"))
-}
 
 /// Runs `test` in both kinds of tier, with both ways to choose steps.
 fn in_each_tier(default: usize, test: fn()) {

@@ -5,8 +5,17 @@
 mod history;
 
 #[cfg(thiscpu_model)]
+mod budget;
+#[cfg(thiscpu_model)]
 mod counter;
 #[cfg(thiscpu_model)]
 mod exhaustive;
 #[cfg(thiscpu_model)]
 mod record;
+
+/// How often each random test is run; `THISCPU_MODEL_RUNS` multiplies it.
+#[cfg(thiscpu_model)]
+fn executions(default: usize) -> usize {
+    let times = std::env::var("THISCPU_MODEL_RUNS").ok();
+    default * times.map_or(1, |times| times.parse().expect("THISCPU_MODEL_RUNS is a number"))
+}

@@ -4,6 +4,7 @@
 //! `... bounds,words` those of two files.
 
 mod bounds;
+mod budget;
 mod common;
 mod counts;
 mod exits;
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let files = [
         bounds::SCENARIOS,
+        budget::SCENARIOS,
         counts::SCENARIOS,
         exits::SCENARIOS,
         first_use::SCENARIOS,

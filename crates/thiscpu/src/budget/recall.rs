@@ -1,0 +1,238 @@
+//! The recall: how a budget becomes tight, and how it becomes loose again.
+//!
+//! 1. Another epoch begins, and the gate closes.
+//! 2. Fence: no section that saw the gate open can commit any more, neither one that takes or gives nor one
+//!    that hands a lane what was borrowed in an earlier epoch.
+//! 3. What the lanes have taken is added up. What was lent less what was taken is free, whether it is in
+//!    a lane, or on its way to one with a thread that was stopped, or with one that a fork left behind.
+//! 4. One exchange adds that to the pool and marks it tight. From that instant the pool is all that is free.
+//!
+//! Meanwhile others go on with the pool itself; only who would be refused waits for the lock. What lanes
+//! hold does not count while the pool is tight, so they are emptied when it becomes loose again.
+
+use super::Budget;
+use super::credit::{self, Credit};
+use super::pool::Seen;
+use crate::lanes::{region, table};
+use crate::quiesce::ITEM_ALIGN;
+use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sys::lock::Guard;
+use crate::sys::machine::{Here, Machine as _};
+use crate::sys::tier::{self, Tier};
+use crate::sys::{errno, fence};
+
+use super::transfer::BATCH_MAX;
+
+/// After so many calls in a row that found plenty a tight budget becomes loose. They cost about what
+/// the fence of the next recall will.
+pub(super) const CALM: u64 = 512;
+/// So many of them a new budget has behind it: it is loose after 32.
+pub(super) const CALM_FIRST: u64 = CALM - 32;
+
+/// How often who loosens tries while others change the pool.
+const LOOSEN_ATTEMPTS: u32 = 8;
+
+/// From how many units in the pool on lanes are worth while: far more than they then borrow, or most of a small
+/// limit.
+pub(super) fn plenty(limit: i64) -> i64 {
+    let lanes = table::in_use().max(1) as i64;
+    (8 * lanes * BATCH_MAX).min(limit / 4 * 3).max(64 * lanes)
+}
+
+impl Budget {
+    /// The right to change the gate, the limit and the queue. Waits.
+    pub(super) fn lock(&self) -> Guard<'_> {
+        tier::expect();
+        let guard = self.lock.lock();
+        self.forget_parents(&guard);
+        guard
+    }
+
+    /// The same without waiting.
+    pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
+        let guard = self.lock.try_lock()?;
+        self.forget_parents(&guard);
+        Some(guard)
+    }
+
+    /// Whether nobody waits in the queue who waited in a parent.
+    pub(super) fn is_healed(&self) -> bool {
+        // Acquire: pairs with the Release below.
+        self.healed.load(Acquire) == Here::generation()
+    }
+
+    pub(super) fn heal(&self) {
+        drop(self.lock());
+    }
+
+    /// Whoever holds the lock first after a fork forgets the waiters, whose threads were not copied.
+    fn forget_parents(&self, guard: &Guard<'_>) {
+        if !self.is_healed() {
+            self.forget_waiters(guard);
+            self.healed.store(Here::generation(), Release);
+        }
+    }
+
+    /// Makes the budget tight.
+    pub(super) fn gather(&self) {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let excess = self.tighten(&guard);
+        self.unlock(guard);
+        self.complain(excess);
+    }
+
+    /// The same, by who has the lock. How much more is free than the limit allows: so much was released
+    /// that nobody held; it is dropped.
+    pub(super) fn tighten(&self, _guard: &Guard<'_>) -> i64 {
+        if self.pool.look().is_tight() {
+            return 0;
+        }
+        // Only changed under the lock. Relaxed: the gate's store and the fence come after it.
+        self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
+        let seen = self.gate.look();
+        self.gate.turn(seen.closed());
+        let taken = seen.item().map_or(0, |item| {
+            fence::fence();
+            // The lanes in use are counted after the fence.
+            (1..=table::in_use()).map(|lane| Credit::of(item, lane).taken()).sum()
+        });
+        let limit = self.limit.load(Relaxed);
+        let free = |now: Seen| now.units() + now.lent() - taken;
+        let before = self.pool.update(|now| Seen::tight(free(now).min(limit)));
+        (free(before) - limit).max(0)
+    }
+
+    /// Lets lanes hold units, if there are plenty. Does nothing if somebody else holds the lock, or if no
+    /// memory can be had.
+    #[cold]
+    pub(super) fn try_loosen(&self) {
+        if let Some(guard) = self.try_lock() {
+            self.loosen(&guard);
+            self.unlock(guard);
+        }
+    }
+
+    fn loosen(&self, _guard: &Guard<'_>) {
+        // Where there are no sections a lane is no faster than the pool.
+        if tier::chosen() == Some(Tier::Atomic) {
+            return;
+        }
+        let seen = self.gate.look();
+        let Some(item) = seen.item().or_else(take_item) else { return };
+        if !seen.is_closed() {
+            return;
+        }
+        (1..=table::in_use()).for_each(|lane| Credit::of(item, lane).clear());
+        let plenty = plenty(self.limit.load(Relaxed));
+        for _ in 0..LOOSEN_ATTEMPTS {
+            let now = self.pool.look();
+            if !now.is_tight() || now.is_queued() || now.units() < plenty {
+                // The memory is kept for the next time.
+                self.gate.turn(seen.opened(item).closed());
+                return;
+            }
+            if self.pool.exchange(now, now.loose()) {
+                self.gate.turn(seen.opened(item));
+                return;
+            }
+        }
+        self.gate.turn(seen.opened(item).closed());
+    }
+
+    /// What `look` finds in a pool that holds all that is free, with the limit of that instant.
+    pub(super) fn gathered<R>(&self, look: impl FnOnce(Seen, i64) -> R) -> R {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let was_loose = !self.pool.look().is_tight();
+        let excess = self.tighten(&guard);
+        let found = look(self.pool.look(), self.limit.load(Relaxed));
+        if was_loose {
+            self.loosen(&guard);
+        }
+        self.unlock(guard);
+        self.complain(excess);
+        found
+    }
+
+    pub(super) fn change_limit(&self, limit: i64) {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let was_loose = !self.pool.look().is_tight();
+        let excess = self.tighten(&guard);
+        let change = limit - self.limit.load(Relaxed);
+        // In this order nobody sees more units than the limit allows, who looks at one and then at the
+        // other: for that would be taken for a release of too much.
+        if change > 0 {
+            self.limit.store(limit, Release);
+        }
+        self.pool.update(|now| now.plus(change));
+        if change < 0 {
+            self.limit.store(limit, Release);
+        }
+        if was_loose {
+            self.loosen(&guard);
+        }
+        self.unlock(guard);
+        self.complain(excess);
+    }
+
+    /// A release that would leave more free than the limit allows, unless the limit has just changed.
+    #[cold]
+    pub(super) fn release_suspect(&self, n: u64, released: i64) {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let excess = self.tighten(&guard);
+        let limit = self.limit.load(Relaxed);
+        let fits = loop {
+            let now = self.pool.look();
+            if now.units() + released > limit {
+                break false;
+            }
+            if self.pool.exchange(now, now.plus(released)) {
+                break true;
+            }
+        };
+        self.unlock(guard);
+        self.complain(excess);
+        if !fits {
+            self.released_too_much(n);
+        }
+    }
+
+    pub(super) fn released_too_much(&self, n: u64) -> ! {
+        panic!(
+            "thiscpu: {n} units were released to a budget, but only {} are held (limit {}); the \
+             release is ignored",
+            self.acquired(),
+            self.limit()
+        );
+    }
+
+    pub(super) fn complain(&self, excess: i64) {
+        if excess > 0 {
+            self.dropped(excess);
+        }
+    }
+
+    pub(super) fn dropped(&self, excess: i64) -> ! {
+        panic!(
+            "thiscpu: {excess} units more than were held have been released to a budget (limit {}); \
+             they are dropped",
+            self.limit()
+        );
+    }
+}
+
+/// Takes memory in the lanes, unless somebody is changing the regions right now.
+fn take_item() -> Option<usize> {
+    region::try_lock()?.allocate(credit::BYTES, ITEM_ALIGN).ok()
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        if let Some(item) = self.gate.look().item() {
+            region::lock().free(item, credit::BYTES);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What an acquire or a release does when its section did not commit.
+//!
+//! A unit is at any instant in exactly one place: in the pool, lent, or held. Units that are lent are in
+//! lanes or nowhere yet: the pool counts them as lent before a lane gets them. A borrower that is stopped
+//! in between, or finds a recall under way, leaves them so; the next recall takes what is lent and not taken
+//! as free again. Nobody ever has to finish somebody else's transfer, nor wait for it.
+
+use super::credit::{Credit, Window};
+use super::pool::Seen;
+use super::recall::{CALM, plenty};
+use super::{Budget, Exhausted, countable};
+use crate::lanes::here;
+use crate::lanes::table;
+use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
+use crate::sys::atomic::Ordering::{Acquire, Relaxed};
+use crate::sys::errno;
+use crate::sys::machine::{Here, Machine as _, looks};
+use crate::sys::tier;
+
+/// The most that a lane borrows at once, unless a single call wants more.
+pub(super) const BATCH_MAX: i64 = 1024;
+/// Less than this is not worth a lane.
+const BATCH_MIN: i64 = 8;
+/// A lane keeps at most so many batches.
+const BATCHES_KEPT: i64 = 4;
+
+/// How many turns a caller leaves a contended pool alone; below a microsecond.
+const CONTENDED_SPINS: u32 = looks(64);
+
+impl Budget {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn try_acquire_slow(&self, n: u64) -> Result<(), Exhausted> {
+        tier::expect();
+        let Some(wanted) = countable(n) else {
+            return Err(Exhausted { available: self.available() });
+        };
+        let mut attempts = 0;
+        loop {
+            let now = self.pool.look();
+            if now.is_tight() {
+                if now.is_queued() && !self.is_healed() {
+                    self.heal();
+                    continue;
+                }
+                if now.free() < n {
+                    return Err(Exhausted { available: now.free() });
+                }
+                if self.exchange_tight(now, -wanted) {
+                    return Ok(());
+                }
+            } else {
+                if self.try_lane_again(&mut attempts, wanted) {
+                    return Ok(());
+                }
+                if now.units() < wanted {
+                    self.gather();
+                    continue;
+                }
+                if self.borrow(now, wanted) {
+                    return Ok(());
+                }
+            }
+            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+        }
+    }
+
+    /// What there is, of which a refusal tells, is taken in one exchange.
+    #[cold]
+    pub(super) fn take_up_to(&self, n: u64) -> u64 {
+        loop {
+            let now = self.pool.look();
+            match now.is_tight() && (!now.is_queued() || self.is_healed()) {
+                false if self.try_acquire_slow(n).is_ok() => return n,
+                false => {}
+                true => {
+                    let taken = now.free().min(n);
+                    if taken == 0 || self.exchange_tight(now, -(taken as i64)) {
+                        return taken;
+                    }
+                }
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_slow(&self, n: u64) {
+        tier::expect();
+        let limit = self.limit.load(Relaxed);
+        let Some(released) = countable(n) else { self.released_too_much(n) };
+        let mut attempts = 0;
+        loop {
+            let now = self.pool.look();
+            if now.units() + released > limit {
+                return self.release_suspect(n, released);
+            }
+            if now.is_tight() {
+                if self.exchange_tight(now, released) {
+                    return;
+                }
+            } else if self.try_lane_again(&mut attempts, -released)
+                || self.pool.exchange(now, now.plus(released))
+            {
+                return;
+            }
+            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+        }
+    }
+
+    /// Adds to a tight pool, which is seen to allow it. False if it has changed meanwhile.
+    pub(super) fn exchange_tight(&self, now: Seen, change: i64) -> bool {
+        let new = now.plus(change);
+        let is_plenty = new.units() >= plenty(self.limit.load(Relaxed));
+        if !self.pool.exchange(now, new.noting(is_plenty)) {
+            return false;
+        }
+        if now.is_queued() {
+            self.serve();
+        } else if is_plenty && now.calm() >= CALM {
+            let _errno = errno::save();
+            self.try_loosen();
+        }
+        true
+    }
+
+    /// Tries the section again, as often as is worth while. Whether it committed.
+    fn try_lane_again(&self, attempts: &mut u32, n: i64) -> bool {
+        let _errno = errno::save();
+        while *attempts < ATTEMPTS {
+            *attempts += 1;
+            match self.take_from_lane(n) {
+                Outcome::Done => return true,
+                Outcome::Aborted => {}
+                Outcome::NoLane | Outcome::Shut if here::join() => {}
+                _ => *attempts = ATTEMPTS,
+            }
+        }
+        false
+    }
+
+    /// Takes `n` units from a loose pool, and some more for this thread's lane. False if the pool has
+    /// changed meanwhile.
+    fn borrow(&self, now: Seen, n: i64) -> bool {
+        // Acquire: before the exchange. Whoever finds this number unchanged in a section borrowed in
+        // that epoch.
+        let epoch = self.epoch.load(Acquire);
+        let batch = batch(now.units() - n);
+        if !self.pool.exchange(now, now.plus(-n).lending(batch)) {
+            return false;
+        }
+        if batch > 0 {
+            self.admit(epoch, batch, n);
+        }
+        true
+    }
+
+    /// Gives what was borrowed to this thread's lane. If that cannot be done it stays lent to nobody
+    /// until the next recall.
+    fn admit(&self, epoch: u64, batch: i64, n: i64) {
+        let _errno = errno::save();
+        for _ in 0..ATTEMPTS {
+            let (entry, item) = (here::entry(), self.gate.look().item());
+            let Some(item) = item.filter(|_| entry != 0) else { return };
+            let old = Credit::at_entry(item, entry).window();
+            let capacity = (BATCHES_KEPT * batch).max(2 * (batch + n));
+            let new = Window::new(old.lent() + batch, capacity);
+            // SAFETY: this is a budget's gate.
+            let outcome =
+                unsafe { Processor::admit(self.gate.word(), &self.epoch, epoch, old.0, new.0) };
+            match outcome {
+                // Another thread of this lane borrowed at the same time, or this one has moved.
+                Outcome::Differs if self.epoch.load(Acquire) == epoch => {}
+                Outcome::Aborted => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// How much a lane borrows from a pool that has so many units left: less and less as they become few.
+fn batch(units: i64) -> i64 {
+    let share = units / (4 * table::in_use().max(1) as i64);
+    if share < BATCH_MIN { 0 } else { share.min(BATCH_MAX) }
+}
