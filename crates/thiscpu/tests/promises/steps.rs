@@ -168,25 +168,30 @@ fn add_without_a_lane() {
     spread(&COUNTER);
     pin::pin(0);
     words.add(1);
+    // In either bank the lane has a window.
+    COUNTER.sum();
+    COUNTER.add(1);
+    COUNTER.sum();
+    COUNTER.add(1);
     thiscpu::probe::leave_lanes();
     let value = || COUNTER.sum() + words.lanes().sum::<u64>() as i64;
     // One after the other, because only the first instructions are all stopped at.
     let ops: [fn(&PerCpu<u64>, i64); 2] = [
-        |_, n| COUNTER.add(n),
         // An op that is not one instruction, in which nothing could come between.
         |words, n| _ = words.add_return(n as u64),
+        |_, n| COUNTER.add(n),
     ];
     for op in ops {
-        let before = Cell::new(0);
+        // The window that the lane has now is the one that adds will meet.
+        let (before, added) = (value(), Cell::new(0));
         let conflict = |_| {
             pin::pin(0);
             op(words, 7);
         };
-        let check = |steps, stopped, ()| {
-            let added = if stopped { 8 } else { 1 };
-            assert_eq!(value(), before.get() + added, "stopped after {steps}");
-        };
-        at_each_step(|| before.set(value()), || op(words, 1), conflict, check);
+        // No sums in between: after each, the lane's window in the other bank is a new one.
+        let check = |_, stopped, ()| added.set(added.get() + if stopped { 8 } else { 1 });
+        at_each_step(|| (), || op(words, 1), conflict, check);
+        assert_eq!(value(), before + added.get());
     }
 }
 
