@@ -11,14 +11,18 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
+/// Without the release profile there are copies of a counter's and a budget's sections that nobody calls, so
+/// `cargo xtask aborts` drives those.
 #[test]
-fn every_section_is_aborted_everywhere_and_happens_once() {
-    let output = run(&[]);
-    match output.status.code() {
-        Some(0) => assert!(text(&output).contains("boundaries"), "{}", text(&output)),
-        // There are no sections on this machine, or only one CPU.
-        Some(2) => eprintln!("nothing was driven: {}", text(&output)),
-        _ => panic!("{}", text(&output)),
+fn sections_are_aborted_everywhere_and_happen_once() {
+    for sections in ["::", "pop", "push", "cmpxchg_double"] {
+        let output = run(&[sections]);
+        match output.status.code() {
+            Some(0) => assert!(text(&output).contains("boundaries"), "{}", text(&output)),
+            // There are no sections on this machine, or only one CPU.
+            Some(2) => eprintln!("nothing was driven: {}", text(&output)),
+            _ => panic!("{}", text(&output)),
+        }
     }
 }
 
