@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::catch_unwind;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -225,43 +225,34 @@ fn reserves() {
     assert_eq!(budget.available(), 100);
 }
 
+/// Who wants much and came first is served before those who want little and came later.
 fn first_come_first_served() {
     let budget = &Budget::new(100);
-    budget.try_acquire(100).expect("all are free");
+    budget.try_acquire(90).expect("so many are free");
     let order = &Mutex::new(Vec::new());
-    let queued = &AtomicUsize::new(0);
-    let wait = |thread: usize| {
-        while queued.load(SeqCst) < thread {
-            std::thread::yield_now();
-        }
-        // The next comes when this one sleeps, or is as good as asleep.
-        queued.fetch_add(1, SeqCst);
-        let n = [50, 1, 20, 3][thread];
+    let wait = move |n: u64| {
         budget.acquire(n);
-        order.lock().expect("no panic").push(thread);
-        n
+        order.lock().expect("no panic").push(n);
     };
     std::thread::scope(|threads| {
-        let mut waiting = Vec::new();
-        for thread in 0..4 {
-            waiting.push(threads.spawn(move || wait(thread)));
-            std::thread::sleep(Duration::from_millis(20 * u64::from(slow::factor())));
+        let first = threads.spawn(move || wait(50));
+        // Until it is queued, and what is free is promised to it.
+        while budget.available() > 0 {
+            std::thread::yield_now();
         }
-        // Less than the first wants, though more than the second.
-        budget.release(49);
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(order.lock().expect("no panic").is_empty());
+        let others = [1, 20, 3].map(|n| threads.spawn(move || wait(n)));
+        // Less than the first wants, though more than the others.
+        budget.release(39);
         assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }), "they are promised");
+        assert!(order.lock().expect("no panic").is_empty());
         budget.release(1);
-        for (thread, waiting) in waiting.into_iter().enumerate() {
-            let n = waiting.join().expect("no panic");
-            assert_eq!(order.lock().expect("no panic").first(), Some(&0), "{thread}");
-            budget.release(n);
-        }
+        first.join().expect("no panic");
+        budget.release(50);
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
     });
-    assert_eq!(order.lock().expect("no panic").len(), 4);
-    budget.release(50);
-    assert_eq!(budget.available(), 100);
+    let order = order.lock().expect("no panic");
+    assert_eq!((order.len(), order[0]), (4, 50));
+    assert_eq!(budget.acquired(), 74);
 }
 
 /// One who wants nearly all is served among many who want little.
