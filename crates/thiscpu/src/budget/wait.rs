@@ -58,9 +58,9 @@ enum Woken {
 impl Woken {
     fn wake(self) {
         match self {
-            // SAFETY: only the address is used. The thread may have seen the grant and be gone by
-            // now; then whoever sleeps there, if anybody does, wakes for no reason, as it may.
-            Woken::Thread(state) => Here::wake(unsafe { &*state }, 1),
+            // The thread may have seen the grant and be gone by now; then whoever sleeps there, if anybody
+            // does, wakes for no reason, as it may.
+            Woken::Thread(state) => Here::wake(state, 1),
             Woken::Task(task) => task.wake(),
         }
     }

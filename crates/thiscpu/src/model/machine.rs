@@ -262,8 +262,8 @@ impl machine::Machine for Model {
         now().checker.wait(at, &|| word.load(Ordering::Relaxed) == expected);
     }
 
-    fn wake(word: &AtomicU32, how_many: i32) {
-        now().checker.wake(core::ptr::from_ref(word) as usize, how_many as usize);
+    fn wake(word: *const AtomicU32, how_many: i32) {
+        now().checker.wake(word as usize, how_many as usize);
     }
 
     fn pause() {

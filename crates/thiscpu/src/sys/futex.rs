@@ -25,14 +25,9 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
 }
 
 /// Wakes up to `how_many` who sleep on `word`.
-pub(crate) fn wake(word: &AtomicU32, how_many: i32) {
-    // SAFETY: the address is that of an aligned u32; the kernel only uses it as a name.
+pub(crate) fn wake(word: *const AtomicU32, how_many: i32) {
+    // SAFETY: the kernel uses the address as a name, and reads or writes nothing there.
     unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            how_many,
-        );
+        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, how_many);
     }
 }

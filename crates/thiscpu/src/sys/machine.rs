@@ -40,8 +40,8 @@ pub(crate) trait Machine {
     /// Sleeps while `word` holds `expected`, for at most `timeout`. May return for no reason.
     fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>);
 
-    /// Wakes up to `how_many` who sleep on `word`.
-    fn wake(word: &AtomicU32, how_many: i32);
+    /// Wakes up to `how_many` who sleep on `word`, which is only a name here: it may be gone by now.
+    fn wake(word: *const AtomicU32, how_many: i32);
 
     /// Lets another thread go on for a moment, in a loop that waits for it.
     fn pause();
@@ -102,7 +102,7 @@ mod linux {
             futex::wait(word, expected, timeout);
         }
 
-        fn wake(word: &AtomicU32, how_many: i32) {
+        fn wake(word: *const AtomicU32, how_many: i32) {
             futex::wake(word, how_many);
         }
 
