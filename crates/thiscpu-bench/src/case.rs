@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::{
-    contenders::{Name, for_contender},
+    contenders::{
+        Name,
+        counters::{self, for_counter},
+    },
     cpus::Cpus,
     metric::{Metric, Reading},
     workloads::{Measured, Setting, Workload, add, commit, memory, slowdown, threshold, token},
@@ -69,8 +72,12 @@ impl Kind {
 
     /// Who of `asked` takes part, and whom they are measured against.
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
-        let takes_part = |name: &Name| self != Self::Memory || memory::CONTENDERS.contains(name);
-        let mut names: Vec<Name> = asked.iter().copied().filter(takes_part).collect();
+        let who = match self {
+            Self::Memory => &memory::CONTENDERS,
+            _ => counters::ALL,
+        };
+        let mut names: Vec<Name> =
+            asked.iter().copied().filter(|name| who.contains(name)).collect();
         if self == Self::Syscalls {
             names.insert(0, Name::Nothing);
         }
@@ -87,12 +94,12 @@ impl Kind {
 
     fn measure(self, name: Name, setting: &Setting<'_>) -> Measured {
         match self {
-            Self::Add => for_contender!(name, C => add::measure::<C>(setting)),
-            Self::Accounting => for_contender!(name, C => commit::accounting::<C>(setting)),
-            Self::Syscalls => for_contender!(name, C => commit::syscalls::<C>(setting)),
-            Self::Token => for_contender!(name, C => token::measure::<C>(setting)),
-            Self::Slowdown => for_contender!(name, C => slowdown::measure::<C>(setting)),
-            Self::Threshold => for_contender!(name, C => threshold::measure::<C>(setting)),
+            Self::Add => for_counter!(name, C => add::measure::<C>(setting)),
+            Self::Accounting => for_counter!(name, C => commit::accounting::<C>(setting)),
+            Self::Syscalls => for_counter!(name, C => commit::syscalls::<C>(setting)),
+            Self::Token => for_counter!(name, C => token::measure::<C>(setting)),
+            Self::Slowdown => for_counter!(name, C => slowdown::measure::<C>(setting)),
+            Self::Threshold => for_counter!(name, C => threshold::measure::<C>(setting)),
             Self::Memory => memory::measure(name, setting),
         }
     }

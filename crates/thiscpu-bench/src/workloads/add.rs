@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
 
 /// Adds between two looks at the stop flag.
 const STEP: u32 = 256;

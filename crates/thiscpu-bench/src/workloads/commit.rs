@@ -8,7 +8,7 @@ use std::{io, ptr};
 use anyhow::{Context as _, ensure};
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
 
 const BYTES: usize = 128 << 20;
 const PAGE_BYTES: usize = 4096;

@@ -19,7 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Measured, Setting};
 use crate::{
-    contenders::{Contender, Name, for_contender},
+    contenders::{
+        Name,
+        counters::{Contender, for_counter},
+    },
     cpus::Cpus,
     metric::{COUNTERS, RESIDENT, RESIDENT_PER_COUNTER, TIME_PER_CREATE},
 };
@@ -85,7 +88,7 @@ struct Footprint {
 ///
 /// When the contender is unavailable, or a counter's sum is not what was added.
 pub fn child(order: Order) -> Result<String> {
-    let footprint = for_contender!(order.contender, C => footprint::<C>(order.counters))?;
+    let footprint = for_counter!(order.contender, C => footprint::<C>(order.counters))?;
     Ok(serde_json::to_string(&footprint)?)
 }
 

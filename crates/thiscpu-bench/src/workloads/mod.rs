@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{
-    contenders::{Contender, Padded},
+    contenders::{Padded, counters::Contender},
     cpus::Cpus,
     metric::Reading,
 };

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Measured, Setting, shared_counter};
 use crate::{
-    contenders::{Contender, Padded},
+    contenders::{Padded, counters::Contender},
     metric::ADDERS_SLOWDOWN,
     slice, stats,
 };

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use anyhow::ensure;
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
 
 /// Operations between two looks at the stop flag. A comparison can be a sum that costs
 /// microseconds, so this is less often than it could be for plain adds.

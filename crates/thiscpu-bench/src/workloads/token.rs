@@ -20,7 +20,7 @@ use hdrhistogram::Histogram;
 
 use super::{Measured, Setting, shared_counter};
 use crate::{
-    contenders::Contender,
+    contenders::counters::Contender,
     interrupt::Interruptions,
     metric::{MAX_ERROR, Reading, SUMS, TIME_PER_SUM, TIME_PER_SUM_P999, TOKEN_MOVES, WRONG_SUMS},
     slice,

@@ -18,11 +18,8 @@ use std::{
     },
 };
 
-use super::{
-    Contender,
-    lanes::{self, Lanes, Padded},
-    rough_then_exact,
-};
+use super::{Contender, rough_then_exact};
+use crate::contenders::lanes::{self, Lanes, Padded};
 
 /// The shared words and the lanes. The count of sums, which every add reads, is kept apart from the
 /// words that every fold writes.

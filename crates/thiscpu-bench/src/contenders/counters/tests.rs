@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, thread};
 
-use super::{Atomic, Contender, Dumazet, LiGate, Name, Section, SpinlockFold, Striped, ThisCpu};
+use super::{Atomic, Contender, Dumazet, LiGate, Section, SpinlockFold, Striped, ThisCpu};
 
 const THREADS: i64 = 4;
 const ADDS: i64 = 20_000;
@@ -94,20 +94,4 @@ for_each_contender! {
     striped: Striped,
     section: Section,
     this_cpu: ThisCpu,
-}
-
-#[test]
-fn names_read_back() {
-    for name in Name::ALL {
-        assert_eq!(name.to_string().parse(), Ok(name));
-    }
-}
-
-#[test]
-fn an_unknown_name_is_answered_with_the_known_ones() {
-    let message = "mutex".parse::<Name>().unwrap_err();
-    for name in Name::ALL {
-        assert!(message.contains(name.as_str()), "{message}");
-    }
-    "none".parse::<Name>().unwrap_err();
 }

@@ -12,7 +12,8 @@ use std::{
 
 use anyhow::anyhow;
 
-use super::{Contender, lanes::Padded};
+use super::Contender;
+use crate::contenders::Padded;
 use crate::{cpus, rseq};
 
 /// Lanes are this power of two apart; the assertion ties it to what the array really has.

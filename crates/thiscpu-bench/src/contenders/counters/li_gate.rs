@@ -17,11 +17,8 @@ use std::{
     },
 };
 
-use super::{
-    Contender,
-    lanes::{self, Lanes, Padded},
-    rough_then_exact,
-};
+use super::{Contender, rough_then_exact};
+use crate::contenders::lanes::{self, Lanes, Padded};
 
 /// The gates, the total and the lanes.
 pub(crate) struct LiGate {

@@ -1,0 +1,103 @@
+//! The names of all contenders.
+
+use std::{fmt, str::FromStr};
+
+use super::counters::{self, Contender as _};
+
+/// A contender's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// One shared word.
+    Atomic,
+    /// Lanes folded into a total under a spinlock.
+    SpinlockFold,
+    /// Lanes folded into an atomic total, sums announced.
+    Dumazet,
+    /// Lanes folded into an atomic total, adders and sums behind gates.
+    LiGate,
+    /// The contatori crate.
+    Striped,
+    /// The floor: the least a restartable section can do.
+    Section,
+    /// The library this program belongs to.
+    ThisCpu,
+    /// No counting at all: what the others' work is measured against, and no contender itself.
+    Nothing,
+}
+
+impl Name {
+    /// Everyone who competes, in the order they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::Atomic,
+        Self::SpinlockFold,
+        Self::Dumazet,
+        Self::LiGate,
+        Self::Striped,
+        Self::Section,
+        Self::ThisCpu,
+    ];
+
+    /// The name as it is typed and printed.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Atomic => "atomic",
+            Self::SpinlockFold => "spinlock-fold",
+            Self::Dumazet => "dumazet",
+            Self::LiGate => "li-gate",
+            Self::Striped => "striped",
+            Self::Section => "section",
+            Self::ThisCpu => "thiscpu",
+            Self::Nothing => "none",
+        }
+    }
+
+    /// Whether this machine can run it; if not, why.
+    ///
+    /// # Errors
+    ///
+    /// The reason, as a sentence.
+    pub fn available(self) -> anyhow::Result<()> {
+        match self {
+            Self::Section => counters::Section::try_new().map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("no contender has that name; there are {names}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for name in Name::ALL {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let message = "mutex".parse::<Name>().unwrap_err();
+        for name in Name::ALL {
+            assert!(message.contains(name.as_str()), "{message}");
+        }
+        "none".parse::<Name>().unwrap_err();
+    }
+}
