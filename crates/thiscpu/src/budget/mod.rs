@@ -4,6 +4,7 @@ mod credit;
 mod lease;
 mod pool;
 mod recall;
+mod tight;
 mod transfer;
 mod wait;
 
@@ -13,7 +14,7 @@ use core::time::Duration;
 use self::credit::SCALE;
 pub use self::lease::{Lease, Reserve};
 use self::pool::Pool;
-use self::recall::CALM_FIRST;
+use self::recall::{CALM_FIRST, plenty};
 pub use self::wait::Acquire;
 use self::wait::Queue;
 use crate::quiesce::Gate;
@@ -38,7 +39,7 @@ use crate::sys::lock::Lock;
 /// **recall** closes the gate, fences, and puts all credit into the pool. After that the budget is
 /// **tight**: every call is one exchange of the pool, and costs what one shared atomic costs, until units
 /// have been plentiful for some hundred calls. A new budget is tight for its first calls, and takes no memory
-/// but its own 64 bytes.
+/// but its own 128 bytes.
 ///
 /// **Where it may be used.** `try_acquire` may wait for a recall, hence for a lock: a signal handler that
 /// can interrupt another call of the same budget must not call it. `release` never waits,
@@ -69,6 +70,8 @@ pub struct Budget {
     /// How many recalls have begun.
     epoch: AtomicU64,
     limit: AtomicI64,
+    /// From how many units in a tight pool on lanes may be worth while.
+    plenty: AtomicI64,
     queue: Queue,
 }
 
@@ -100,7 +103,7 @@ impl Budget {
     /// The largest limit there can be, 2^56.
     pub const LIMIT_MAX: u64 = 1 << 56;
 
-    /// A budget of `limit` units, all of them free. Allocates nothing; 64 bytes.
+    /// A budget of `limit` units, all of them free. Allocates nothing; 128 bytes.
     ///
     /// # Panics
     ///
@@ -114,6 +117,7 @@ impl Budget {
             pool: Pool::new(limit as i64, CALM_FIRST),
             epoch: AtomicU64::new(0),
             limit: AtomicI64::new(limit as i64),
+            plenty: AtomicI64::new(plenty(limit as i64, 1)),
             queue: Queue::new(),
         }
     }

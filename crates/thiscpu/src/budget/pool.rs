@@ -1,53 +1,55 @@
 //! The pool: the units that are in no lane, and whether a lane may hold any.
 //!
-//! It is two words that change together by one 16-byte compare-exchange.
-//!
 //! | first word | meaning |
 //! |---|---|
 //! | bit 0, `TIGHT` | no lane holds a unit: the units here are all that are free |
 //! | bit 1, `QUEUED` | with `TIGHT`: somebody waits, and what is free is promised to the first |
 //! | bits 2 and up | units, with a sign: below 0 while more is held than the limit allows |
 //!
-//! | | second word |
-//! |---|---|
-//! | loose | how many units were lent to lanes since the pool was last tight |
-//! | tight | how many calls have found plenty of units since one did not |
+//! The second word says how many units were lent to lanes since the pool was last tight; 0 while it is tight.
+//! To lend units, and to gather them, both words change together by one 16-byte exchange. All else
+//! leaves what is lent as it is, and changes the first word alone.
 //!
-//! A refusal rests on the first word alone: one load shows that no lane holds anything and how little
-//! there is.
+//! A refusal rests on the first word: one load shows that no lane holds anything and how little there is.
 
 use crate::section::double::Double;
+use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
 const TIGHT: u64 = 1;
 const QUEUED: u64 = 1 << 1;
 const UNIT: i64 = 1 << 2;
 
-/// What the pool held when it was looked at. Where two words were loaded one after the other they may
-/// not belong together; an exchange with such a mixture fails.
+/// The first word of a pool, when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen([u64; 2]);
+pub(super) struct Seen(u64);
 
+/// It has a cache line to itself: each call changes it while the budget is tight, and the gate, which
+/// each call loads first, should stay in every CPU's cache.
 #[derive(Debug)]
-#[repr(transparent)]
-pub(super) struct Pool(Double);
+#[repr(C, align(64))]
+pub(super) struct Pool {
+    words: Double,
+    /// About how many calls have found plenty of units in a tight pool since one did not.
+    calm: AtomicU32,
+}
 
 impl Seen {
-    const fn new(units: i64, flags: u64, second: u64) -> Seen {
-        Seen([(units * UNIT) as u64 | flags, second])
+    const fn new(units: i64, flags: u64) -> Seen {
+        Seen((units * UNIT) as u64 | flags)
     }
 
     pub(super) fn units(self) -> i64 {
         // An arithmetic shift: the flags below are cut off, the sign stays.
-        self.0[0] as i64 >> UNIT.trailing_zeros()
+        self.0 as i64 >> UNIT.trailing_zeros()
     }
 
     pub(super) fn is_tight(self) -> bool {
-        self.0[0] & TIGHT != 0
+        self.0 & TIGHT != 0
     }
 
     /// Whether somebody waits.
     pub(super) fn is_queued(self) -> bool {
-        self.0[0] & QUEUED != 0
+        self.0 & QUEUED != 0
     }
 
     /// The units that anybody may have, if the pool is tight; none while somebody waits.
@@ -58,83 +60,90 @@ impl Seen {
         }
     }
 
-    fn flags(self) -> u64 {
-        self.0[0] & (TIGHT | QUEUED)
-    }
-
     /// With `change` more units, the rest as it is.
     pub(super) fn plus(self, change: i64) -> Seen {
-        Seen::new(self.units() + change, self.flags(), self.0[1])
+        Seen(self.0.wrapping_add((change * UNIT) as u64))
     }
 
-    /// A loose pool after it has lent `units` to a lane.
-    pub(super) fn lending(self, units: i64) -> Seen {
-        debug_assert!(!self.is_tight());
-        Seen::new(self.units() - units, 0, self.0[1] + units as u64)
-    }
-
-    /// What a loose pool has lent.
-    pub(super) fn lent(self) -> i64 {
-        debug_assert!(!self.is_tight());
-        self.0[1] as i64
-    }
-
-    /// Tight, with so many units.
-    pub(super) fn tight(units: i64) -> Seen {
-        Seen::new(units, TIGHT, 0)
-    }
-
-    /// Loose, with the units it has; nothing is lent yet.
+    /// A tight pool, loose from now on.
     pub(super) fn loose(self) -> Seen {
-        Seen::new(self.units(), 0, 0)
+        Seen::new(self.units(), 0)
     }
 
     /// A tight pool with or without somebody who waits.
     pub(super) fn queued(self, waits: bool) -> Seen {
-        let flags = if waits { TIGHT | QUEUED } else { TIGHT };
-        Seen::new(self.units(), flags, 0)
-    }
-
-    /// How many calls have found plenty of units in a tight pool, one after the other.
-    pub(super) fn calm(self) -> u64 {
-        debug_assert!(self.is_tight());
-        self.0[1]
-    }
-
-    /// The same pool after one more call that found plenty, or after one that did not.
-    pub(super) fn noting(self, plenty: bool) -> Seen {
-        debug_assert!(self.is_tight());
-        Seen([self.0[0], if plenty { self.0[1].saturating_add(1) } else { 0 }])
+        Seen::new(self.units(), if waits { TIGHT | QUEUED } else { TIGHT })
     }
 }
 
 impl Pool {
     /// Tight, with all of `limit`.
-    pub(super) const fn new(limit: i64, calm: u64) -> Pool {
-        Pool(Double::new(Seen::new(limit, TIGHT, calm).0))
+    pub(super) const fn new(limit: i64, calm: u32) -> Pool {
+        Pool { words: Double::new([Seen::new(limit, TIGHT).0, 0]), calm: AtomicU32::new(calm) }
     }
 
-    /// What it holds. Loads are acquire, and in the order second word, first word.
+    /// Acquire: what a releaser did before is visible to who gets the units.
     #[inline]
     pub(super) fn look(&self) -> Seen {
-        Seen(self.0.load())
+        Seen(self.words.first())
     }
 
-    /// Replaces `old` by `new` if it is still there. Acquire and release: what a releaser did before
-    /// is visible to who gets the units.
+    /// Replaces `old` by `new` if it is still there. Acquire and release.
     #[inline]
     pub(super) fn exchange(&self, old: Seen, new: Seen) -> bool {
-        self.0.exchange(old.0, new.0)
+        self.words.exchange_first(old.0, new.0)
     }
 
-    /// Changes it by `change` and returns what it was. Lock-free.
-    pub(super) fn update(&self, change: impl Fn(Seen) -> Seen) -> Seen {
+    /// Puts `units` into it, and returns what it is then. Acquire and release; wait-free where the
+    /// processor adds in one step.
+    #[inline]
+    pub(super) fn add(&self, units: i64) -> Seen {
+        Seen(self.words.add_first((units * UNIT) as u64)).plus(units)
+    }
+
+    /// Changes it as `change` says. Lock-free.
+    pub(super) fn update(&self, change: impl Fn(Seen) -> Seen) {
         loop {
             let now = self.look();
             if self.exchange(now, change(now)) {
-                return now;
+                return;
             }
         }
+    }
+
+    /// Takes `units` from a loose pool, and as many as `lent` more for a lane. False if it has changed
+    /// meanwhile.
+    pub(super) fn lend(&self, now: Seen, units: i64, lent: i64) -> bool {
+        debug_assert!(!now.is_tight());
+        let [_, second] = self.words.load();
+        // If the words that were loaded do not belong together this fails.
+        self.words.exchange([now.0, second], [now.plus(-units - lent).0, second + lent as u64])
+    }
+
+    /// Makes a loose pool tight, with as many units as `free` makes of what is in it and what was lent.
+    /// Returns these two.
+    pub(super) fn gather(&self, free: impl Fn(i64, i64) -> i64) -> (i64, i64) {
+        loop {
+            let [first, second] = self.words.load();
+            let (units, lent) = (Seen(first).units(), second as i64);
+            let tight = Seen::new(free(units, lent), TIGHT);
+            if self.words.exchange([first, second], [tight.0, 0]) {
+                return (units, lent);
+            }
+        }
+    }
+
+    /// How many calls have found plenty, with this one, if it did. Two at the same time may count as one.
+    #[inline]
+    pub(super) fn calm(&self, is_plenty: bool) -> u32 {
+        // Relaxed, all three: nothing rests on it.
+        let before = self.calm.load(Relaxed);
+        match is_plenty {
+            true => self.calm.store(before.saturating_add(1), Relaxed),
+            false if before != 0 => self.calm.store(0, Relaxed),
+            false => {}
+        }
+        before
     }
 }
 
@@ -145,11 +154,25 @@ mod tests {
     #[test]
     fn units_keep_their_sign_beside_flags() {
         for units in [0, 1, -1, 5, -7, 1 << 56, -(1 << 56)] {
-            for seen in [Seen::tight(units), Seen::tight(units).queued(true)] {
+            let tight = Seen::new(units, TIGHT);
+            for seen in [tight, tight.queued(true), tight.loose()] {
                 assert_eq!(seen.units(), units, "{seen:?}");
-                assert_eq!(seen.plus(3).units(), units + 3);
+                assert_eq!((seen.plus(3).units(), seen.plus(-3).units()), (units + 3, units - 3));
+                assert_eq!(seen.plus(3).is_queued(), seen.is_queued());
+                assert_eq!(seen.plus(3).is_tight(), seen.is_tight());
             }
-            assert_eq!(Seen::tight(units).loose().lending(2).units(), units - 2);
         }
+    }
+
+    #[test]
+    fn what_is_lent_is_gathered() {
+        let pool = Pool::new(100, 0);
+        assert!(pool.exchange(pool.look(), pool.look().loose()));
+        assert!(pool.lend(pool.look(), 3, 40));
+        assert_eq!(pool.add(2).units(), 59);
+        assert!(!pool.lend(Seen::new(58, 0), 1, 1), "it has changed");
+        assert_eq!(pool.gather(|units, lent| units + lent), (59, 40));
+        assert_eq!(pool.look(), Seen::new(99, TIGHT));
+        assert_eq!(pool.gather(|units, lent| units + lent), (99, 0));
     }
 }

@@ -10,9 +10,9 @@
 //! Meanwhile others go on with the pool itself; only who would be refused waits for the lock. What lanes
 //! hold does not count while the pool is tight, so they are emptied when it becomes loose again.
 
-use super::Budget;
 use super::credit::{self, Credit};
 use super::pool::Seen;
+use super::{Budget, countable};
 use crate::lanes::{region, table};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -25,18 +25,20 @@ use super::transfer::BATCH_MAX;
 
 /// After so many calls in a row that found plenty a tight budget becomes loose. They cost about what
 /// the fence of the next recall will.
-pub(super) const CALM: u64 = 512;
+pub(super) const CALM: u32 = 512;
 /// So many of them a new budget has behind it: it is loose after 32.
-pub(super) const CALM_FIRST: u64 = CALM - 32;
+pub(super) const CALM_FIRST: u32 = CALM - 32;
 
 /// How often who loosens tries while others change the pool.
 const LOOSEN_ATTEMPTS: u32 = 8;
 
 /// From how many units in the pool on lanes are worth while: far more than they then borrow, or most of a small
 /// limit.
-pub(super) fn plenty(limit: i64) -> i64 {
-    let lanes = table::in_use().max(1) as i64;
-    (8 * lanes * BATCH_MAX).min(limit / 4 * 3).max(64 * lanes)
+pub(super) const fn plenty(limit: i64, lanes: usize) -> i64 {
+    let lanes = if lanes == 0 { 1 } else { lanes as i64 };
+    let (many, most, few) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
+    let plenty = if many < most { many } else { most };
+    if plenty > few { plenty } else { few }
 }
 
 impl Budget {
@@ -73,6 +75,11 @@ impl Budget {
         }
     }
 
+    /// How many recalls have begun.
+    pub(crate) fn recalls(&self) -> u64 {
+        self.epoch.load(Relaxed)
+    }
+
     /// Makes the budget tight.
     pub(super) fn gather(&self) {
         let _errno = errno::save();
@@ -85,9 +92,24 @@ impl Budget {
     /// The same, by who has the lock. How much more is free than the limit allows: so much was released
     /// that nobody held; it is dropped.
     pub(super) fn tighten(&self, _guard: &Guard<'_>) -> i64 {
-        if self.pool.look().is_tight() {
-            return 0;
+        match self.pool.look().is_tight() {
+            true => self.excess_of_tight(),
+            false => self.gather_from_lanes(),
         }
+    }
+
+    /// Takes out of a tight pool what is above the limit.
+    fn excess_of_tight(&self) -> i64 {
+        loop {
+            let now = self.pool.look();
+            let excess = (now.units() - self.limit.load(Relaxed)).max(0);
+            if excess == 0 || self.pool.exchange(now, now.plus(-excess)) {
+                return excess;
+            }
+        }
+    }
+
+    fn gather_from_lanes(&self) -> i64 {
         // Only changed under the lock. Relaxed: the gate's store and the fence come after it.
         self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
         let seen = self.gate.look();
@@ -98,15 +120,16 @@ impl Budget {
             (1..=table::in_use()).map(|lane| Credit::of(item, lane).taken()).sum()
         });
         let limit = self.limit.load(Relaxed);
-        let free = |now: Seen| now.units() + now.lent() - taken;
-        let before = self.pool.update(|now| Seen::tight(free(now).min(limit)));
-        (free(before) - limit).max(0)
+        let (units, lent) = self.pool.gather(|units, lent| (units + lent - taken).min(limit));
+        self.pool.calm(false);
+        (units + lent - taken - limit).max(0)
     }
 
     /// Lets lanes hold units, if there are plenty. Does nothing if somebody else holds the lock, or if no
     /// memory can be had.
     #[cold]
     pub(super) fn try_loosen(&self) {
+        let _errno = errno::save();
         if let Some(guard) = self.try_lock() {
             self.loosen(&guard);
             self.unlock(guard);
@@ -123,8 +146,11 @@ impl Budget {
         if !seen.is_closed() {
             return;
         }
-        (1..=table::in_use()).for_each(|lane| Credit::of(item, lane).clear());
-        let plenty = plenty(self.limit.load(Relaxed));
+        let lanes = table::in_use();
+        (1..=lanes).for_each(|lane| Credit::of(item, lane).clear());
+        let plenty = plenty(self.limit.load(Relaxed), lanes);
+        // Relaxed: a hint for `note`.
+        self.plenty.store(plenty, Relaxed);
         for _ in 0..LOOSEN_ATTEMPTS {
             let now = self.pool.look();
             if !now.is_tight() || now.is_queued() || now.units() < plenty {
@@ -170,6 +196,7 @@ impl Budget {
         if change < 0 {
             self.limit.store(limit, Release);
         }
+        self.plenty.store(plenty(limit, table::in_use()), Relaxed);
         if was_loose {
             self.loosen(&guard);
         }
@@ -177,34 +204,40 @@ impl Budget {
         self.complain(excess);
     }
 
-    /// A release that would leave more free than the limit allows, unless the limit has just changed.
+    /// A release of more than the limit, which can only be right while more is held than that.
     #[cold]
-    pub(super) fn release_suspect(&self, n: u64, released: i64) {
+    pub(super) fn release_suspect(&self, n: u64) {
         let _errno = errno::save();
         let guard = self.lock();
         let excess = self.tighten(&guard);
         let limit = self.limit.load(Relaxed);
-        let fits = loop {
-            let now = self.pool.look();
-            if now.units() + released > limit {
-                break false;
-            }
-            if self.pool.exchange(now, now.plus(released)) {
-                break true;
-            }
-        };
+        let held = limit - self.pool.look().units();
+        let released = countable(n).filter(|&n| n <= held);
+        if let Some(released) = released {
+            self.pool.add(released);
+        }
         self.unlock(guard);
         self.complain(excess);
-        if !fits {
-            self.released_too_much(n);
-        }
+        assert!(
+            released.is_some(),
+            "thiscpu: {n} units were released to a budget, but only {held} are held (limit \
+             {limit}); the release is ignored"
+        );
     }
 
-    pub(super) fn released_too_much(&self, n: u64) -> ! {
-        panic!(
-            "thiscpu: {n} units were released to a budget, but only {} are held (limit {}); the \
-             release is ignored",
-            self.acquired(),
+    /// After a release of `n` which left more free than the limit allows, unless somebody has dropped
+    /// the excess by now.
+    #[cold]
+    pub(super) fn drop_excess(&self, n: u64) {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let excess = self.tighten(&guard);
+        self.unlock(guard);
+        assert!(
+            excess == 0,
+            "thiscpu: {n} units were released to a budget, but only {} were held (limit {}); the \
+             rest is dropped",
+            (n as i64 - excess).max(0),
             self.limit()
         );
     }

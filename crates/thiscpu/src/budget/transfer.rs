@@ -7,14 +7,12 @@
 
 use super::credit::{Credit, Window};
 use super::pool::Seen;
-use super::recall::{CALM, plenty};
 use super::{Budget, Exhausted, countable};
 use crate::lanes::here;
 use crate::lanes::table;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
-use crate::sys::atomic::Ordering::{Acquire, Relaxed};
+use crate::sys::atomic::Ordering::Acquire;
 use crate::sys::errno;
-use crate::sys::machine::{Here, Machine as _, looks};
 use crate::sys::tier;
 
 /// The most that a lane borrows at once, unless a single call wants more.
@@ -24,13 +22,10 @@ const BATCH_MIN: i64 = 8;
 /// A lane keeps at most so many batches.
 const BATCHES_KEPT: i64 = 4;
 
-/// How many turns a caller leaves a contended pool alone; below a microsecond.
-const CONTENDED_SPINS: u32 = looks(64);
-
 impl Budget {
     #[cold]
     #[inline(never)]
-    pub(super) fn try_acquire_slow(&self, n: u64) -> Result<(), Exhausted> {
+    pub(super) fn try_acquire_loose(&self, n: u64) -> Result<(), Exhausted> {
         tier::expect();
         let Some(wanted) = countable(n) else {
             return Err(Exhausted { available: self.available() });
@@ -38,30 +33,22 @@ impl Budget {
         let mut attempts = 0;
         loop {
             let now = self.pool.look();
-            if now.is_tight() {
-                if now.is_queued() && !self.is_healed() {
-                    self.heal();
-                    continue;
-                }
-                if now.free() < n {
-                    return Err(Exhausted { available: now.free() });
-                }
-                if self.exchange_tight(now, -wanted) {
-                    return Ok(());
-                }
-            } else {
+            if !now.is_tight() {
                 if self.try_lane_again(&mut attempts, wanted) {
                     return Ok(());
                 }
                 if now.units() < wanted {
                     self.gather();
-                    continue;
-                }
-                if self.borrow(now, wanted) {
+                } else if self.borrow(now, wanted) {
                     return Ok(());
                 }
+            } else if now.is_queued() && !self.is_healed() {
+                self.heal();
+            } else if now.free() < n {
+                return Err(Exhausted { available: now.free() });
+            } else if self.take(now, wanted) {
+                return Ok(());
             }
-            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
         }
     }
 
@@ -75,7 +62,7 @@ impl Budget {
                 false => {}
                 true => {
                     let taken = now.free().min(n);
-                    if taken == 0 || self.exchange_tight(now, -(taken as i64)) {
+                    if taken == 0 || self.take(now, taken as i64) {
                         return taken;
                     }
                 }
@@ -85,43 +72,14 @@ impl Budget {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn release_slow(&self, n: u64) {
+    pub(super) fn release_loose(&self, n: u64) {
         tier::expect();
-        let limit = self.limit.load(Relaxed);
-        let Some(released) = countable(n) else { self.released_too_much(n) };
-        let mut attempts = 0;
-        loop {
-            let now = self.pool.look();
-            if now.units() + released > limit {
-                return self.release_suspect(n, released);
-            }
-            if now.is_tight() {
-                if self.exchange_tight(now, released) {
-                    return;
-                }
-            } else if self.try_lane_again(&mut attempts, -released)
-                || self.pool.exchange(now, now.plus(released))
-            {
-                return;
-            }
-            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+        let Some(released) = countable(n).filter(|&n| n <= self.limit.load(Acquire)) else {
+            return self.release_suspect(n);
+        };
+        if !self.try_lane_again(&mut 0, -released) {
+            self.released(self.pool.add(released), n);
         }
-    }
-
-    /// Adds to a tight pool, which is seen to allow it. False if it has changed meanwhile.
-    pub(super) fn exchange_tight(&self, now: Seen, change: i64) -> bool {
-        let new = now.plus(change);
-        let is_plenty = new.units() >= plenty(self.limit.load(Relaxed));
-        if !self.pool.exchange(now, new.noting(is_plenty)) {
-            return false;
-        }
-        if now.is_queued() {
-            self.serve();
-        } else if is_plenty && now.calm() >= CALM {
-            let _errno = errno::save();
-            self.try_loosen();
-        }
-        true
     }
 
     /// Tries the section again, as often as is worth while. Whether it committed.
@@ -146,7 +104,7 @@ impl Budget {
         // that epoch.
         let epoch = self.epoch.load(Acquire);
         let batch = batch(now.units() - n);
-        if !self.pool.exchange(now, now.plus(-n).lending(batch)) {
+        if !self.pool.lend(now, n, batch) {
             return false;
         }
         if batch > 0 {

@@ -25,3 +25,31 @@ pub(crate) unsafe fn exchange(pair: *mut u64, old: [u64; 2], new: [u64; 2]) -> b
     now.disturb();
     now.checker.change_pair(pair as usize, old, new, [AcqRel, Relaxed]).is_ok()
 }
+
+/// # Safety
+///
+/// `word` is the first of a pair, aligned to 16.
+pub(crate) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
+    let change = |[first, second]: [u64; 2]| (first == old).then_some([new, second]);
+    change_first(word, change)[0] == old
+}
+
+/// # Safety
+///
+/// `word` is the first of a pair, aligned to 16.
+pub(crate) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
+    change_first(word, |[first, second]| Some([first.wrapping_add(n), second]))[0]
+}
+
+/// Changes a pair as one step, and returns what it was.
+fn change_first(word: *mut u64, change: impl Fn([u64; 2]) -> Option<[u64; 2]>) -> [u64; 2] {
+    let now = now();
+    now.disturb();
+    loop {
+        let old = now.checker.load_pair(word as usize, Acquire);
+        let Some(new) = change(old) else { return old };
+        if now.checker.change_pair(word as usize, old, new, [AcqRel, Relaxed]).is_ok() {
+            return old;
+        }
+    }
+}

@@ -14,9 +14,39 @@ unsafe impl Sync for Double {}
 #[cfg(thiscpu_model)]
 use crate::model::pair as arch;
 
+/// The first word alone.
+///
+/// To the language these are atomics of 8 bytes where others, in assembly, are of 16. To the processor
+/// each is one access of aligned bytes, and all accesses to a byte have one order.
+#[cfg(not(thiscpu_model))]
+mod one_word {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+    /// # Safety
+    ///
+    /// `word` is writable and aligned.
+    #[inline(always)]
+    pub(super) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
+        // SAFETY: by this function's own contract; all accesses are atomic.
+        unsafe { AtomicU64::from_ptr(word) }.compare_exchange(old, new, AcqRel, Relaxed).is_ok()
+    }
+
+    /// # Safety
+    ///
+    /// `word` is writable and aligned.
+    #[inline(always)]
+    pub(super) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
+        // SAFETY: by this function's own contract; all accesses are atomic.
+        unsafe { AtomicU64::from_ptr(word) }.fetch_add(n, AcqRel)
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 mod arch {
     use core::arch::asm;
+
+    pub(super) use super::one_word::{add_first, exchange_first};
 
     /// Whether this machine has the exchange. All but the first x86-64 processors (2003) do.
     pub(crate) fn is_available() -> bool {
@@ -69,6 +99,8 @@ mod arch {
 
     use portable_atomic::AtomicU128;
 
+    pub(super) use super::one_word::{add_first, exchange_first};
+
     /// Whether this machine has the exchange: every AArch64 does.
     pub(crate) fn is_available() -> bool {
         true
@@ -115,6 +147,27 @@ impl Double {
             let second = arch::load(words.add(1));
             [arch::load(words), second]
         }
+    }
+
+    /// Loads the first word, with acquire ordering.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> u64 {
+        // SAFETY: the word is this value's, and aligned.
+        unsafe { arch::load(self.0.get().cast()) }
+    }
+
+    /// Replaces the first word if it is `old`, whatever the second is. Acquire and release.
+    #[inline(always)]
+    pub(crate) fn exchange_first(&self, old: u64, new: u64) -> bool {
+        // SAFETY: the word is this value's, and aligned.
+        unsafe { arch::exchange_first(self.0.get().cast(), old, new) }
+    }
+
+    /// Adds to the first word and returns what it was, whatever the second is. Acquire and release.
+    #[inline(always)]
+    pub(crate) fn add_first(&self, n: u64) -> u64 {
+        // SAFETY: the word is this value's, and aligned.
+        unsafe { arch::add_first(self.0.get().cast(), n) }
     }
 
     /// Replaces both words if they are `old`. Acquire and release.

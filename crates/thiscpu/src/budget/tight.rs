@@ -1,0 +1,86 @@
+//! Calls of a tight budget: one look at the pool and one exchange of its first word, or one addition to it.
+//! What they cost at the limit is what one shared atomic costs, so they are kept as short as that.
+//!
+//! Whatever is not simple (a loose budget, somebody who waits, a release of too much) is left to
+//! [`super::transfer`] and [`super::recall`].
+
+use super::pool::Seen;
+use super::recall::CALM;
+use super::{Budget, Exhausted};
+use crate::sys::atomic::Ordering::{Acquire, Relaxed};
+use crate::sys::errno;
+use crate::sys::machine::{Here, Machine as _, looks};
+use crate::sys::tier;
+
+/// How many turns a caller leaves a contended pool alone, so that another gets several calls out of
+/// having its cache line; below a microsecond.
+const CONTENDED_SPINS: u32 = looks(64);
+
+impl Budget {
+    #[inline(never)]
+    pub(super) fn try_acquire_slow(&self, n: u64) -> Result<(), Exhausted> {
+        while tier::chosen().is_some() {
+            let now = self.pool.look();
+            if !now.is_tight() || now.is_queued() {
+                break;
+            }
+            if now.free() < n {
+                return Err(Exhausted { available: now.free() });
+            }
+            if self.take(now, n as i64) {
+                return Ok(());
+            }
+            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+        }
+        self.try_acquire_loose(n)
+    }
+
+    /// Takes from a tight pool, which is seen to hold so much. False if it has changed meanwhile.
+    #[inline(always)]
+    pub(super) fn take(&self, now: Seen, units: i64) -> bool {
+        let after = now.plus(-units);
+        let is_done = self.pool.exchange(now, after);
+        if is_done {
+            self.note(after);
+        }
+        is_done
+    }
+
+    #[inline(never)]
+    pub(super) fn release_slow(&self, n: u64) {
+        // Acquire: pairs with the Release in `change_limit`; units of a raised limit are not too many.
+        let limit = self.limit.load(Acquire);
+        if tier::chosen().is_none() || !self.gate.look().is_closed() || n > limit as u64 {
+            return self.release_loose(n);
+        }
+        let now = self.pool.add(n as i64);
+        if now.is_tight() && !now.is_queued() && now.units() <= limit {
+            self.note(now);
+        } else {
+            self.released(now, n);
+        }
+    }
+
+    /// Takes notice of how many units there are in a tight pool, and lets lanes hold some if there are plenty.
+    #[inline(always)]
+    pub(super) fn note(&self, now: Seen) {
+        // Relaxed: a hint; who loosens looks again.
+        let is_plenty = now.units() >= self.plenty.load(Relaxed);
+        if self.pool.calm(is_plenty) >= CALM && is_plenty {
+            self.try_loosen();
+        }
+    }
+
+    /// What is to be done about a pool that a release has led to.
+    #[cold]
+    pub(super) fn released(&self, now: Seen, n: u64) {
+        let _errno = errno::save();
+        if now.units() > self.limit.load(Acquire) {
+            self.drop_excess(n);
+        } else if now.is_queued() {
+            self.serve();
+        } else if now.is_tight() {
+            self.note(now);
+        }
+    }
+}
