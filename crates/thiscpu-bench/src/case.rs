@@ -7,11 +7,14 @@ use anyhow::{Context as _, Result};
 use crate::{
     contenders::{
         Name,
+        budgets::{self, for_budget},
         counters::{self, for_counter},
     },
     cpus::Cpus,
     metric::{Metric, Reading},
-    workloads::{Measured, Setting, Workload, add, commit, memory, slowdown, threshold, token},
+    workloads::{
+        Measured, Setting, Workload, add, commit, memory, nospace, slowdown, threshold, token,
+    },
 };
 
 /// What is measured. A workload is one of these or two.
@@ -24,10 +27,13 @@ pub(crate) enum Kind {
     Slowdown,
     Threshold,
     Memory,
+    Far,
+    Near,
+    Full,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -35,6 +41,9 @@ impl Kind {
         Self::Slowdown,
         Self::Threshold,
         Self::Memory,
+        Self::Far,
+        Self::Near,
+        Self::Full,
     ];
 
     pub(crate) const fn workload(self) -> Workload {
@@ -44,6 +53,7 @@ impl Kind {
             Self::Token | Self::Slowdown => Workload::Sum,
             Self::Threshold => Workload::Threshold,
             Self::Memory => Workload::Memory,
+            Self::Far | Self::Near | Self::Full => Workload::Nospace,
         }
     }
 
@@ -55,14 +65,19 @@ impl Kind {
             Self::Syscalls => "syscalls",
             Self::Token => "token",
             Self::Slowdown => "slowdown",
+            Self::Far => "far",
+            Self::Near => "near",
+            Self::Full => "full",
         }
     }
 
     /// The numbers of threads it runs with when `asked` names none, or in spite of it.
     pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
         let by_default: &[usize] = match self {
-            Self::Add => &[1, 2],
-            Self::Accounting | Self::Syscalls | Self::Threshold => &[2, 16],
+            Self::Add | Self::Far => &[1, 2],
+            Self::Accounting | Self::Syscalls | Self::Threshold | Self::Near | Self::Full => {
+                &[2, 16]
+            }
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory => return vec![memory::THREADS],
@@ -74,6 +89,7 @@ impl Kind {
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match self {
             Self::Memory => &memory::CONTENDERS,
+            Self::Far | Self::Near | Self::Full => budgets::ALL,
             _ => counters::ALL,
         };
         let mut names: Vec<Name> =
@@ -101,6 +117,9 @@ impl Kind {
             Self::Slowdown => for_counter!(name, C => slowdown::measure::<C>(setting)),
             Self::Threshold => for_counter!(name, C => threshold::measure::<C>(setting)),
             Self::Memory => memory::measure(name, setting),
+            Self::Far => for_budget!(name, C => nospace::far::<C>(setting)),
+            Self::Near => for_budget!(name, C => nospace::near::<C>(setting)),
+            Self::Full => for_budget!(name, C => nospace::full::<C>(setting)),
         }
     }
 }
@@ -114,6 +133,7 @@ pub struct Case {
     pub(crate) rounds: u32,
     pub(crate) length: Duration,
     pub(crate) sums_min: u64,
+    pub(crate) audited_min: u64,
     pub(crate) is_trial: bool,
 }
 
@@ -171,6 +191,7 @@ impl Case {
                 round,
                 length: self.length,
                 sums_min: self.sums_min,
+                audited_min: self.audited_min,
                 is_trial: self.is_trial,
             };
             let mut order = self.contenders.clone();

@@ -65,6 +65,16 @@ pub(crate) static TIME_PER_SUM_P999: Metric = Metric::spread("time_per_sum_p999"
 pub(crate) static TOKEN_MOVES: Metric = Metric::total("token_moves");
 /// How much less two adders get done while a third thread sums.
 pub(crate) static ADDERS_SLOWDOWN: Metric = Metric::spread("adders_slowdown", "percent");
+/// Grants with which more was held than the limit allows.
+pub(crate) static OVER_GRANTS: Metric = Metric::total("over_grants");
+/// Refusals of what was free all the time.
+pub(crate) static WRONG_REFUSALS: Metric = Metric::total("wrong_refusals");
+/// How many calls were audited for the two above.
+pub(crate) static AUDITED: Metric = Metric::total("audited");
+/// How many of the audited calls that acquire were refused.
+pub(crate) static REFUSED: Metric = Metric::spread("refused", "percent");
+/// How often a second all units were gathered.
+pub(crate) static RECALLS_PER_SECOND: Metric = Metric::spread("recalls_per_second", "count");
 /// How many counters were made.
 pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
 /// Resident memory that one counter came to.

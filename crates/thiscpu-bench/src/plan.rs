@@ -37,6 +37,8 @@ pub struct Options {
     pub seconds: Option<f64>,
     /// How often everything is measured.
     pub rounds: Option<u32>,
+    /// How many calls of each contender are audited at least, in each case that does so.
+    pub audited_min: u64,
 }
 
 /// Everything that will be measured.
@@ -81,6 +83,7 @@ impl Plan {
                 rounds: kind.rounds(rounds),
                 length: Duration::from_secs_f64(seconds),
                 sums_min: if is_trial { 0 } else { SUMS_MIN.div_ceil(u64::from(rounds)) },
+                audited_min: options.audited_min.div_ceil(u64::from(rounds)),
                 is_trial,
             };
             let threads = kind.threads(&without_repeats(&options.threads));

@@ -27,6 +27,10 @@ Workloads (case: threads by default):
   sum, slowdown (always 2)          what two adders on two CPUs lose to a third thread that sums
                                     1,000 times a second, its own time included
   threshold (2 and 16)              +1, compare with a limit the value hovers at, -1
+  nospace, far (1 and 2)            one block allocated and freed, far from the limit
+  nospace, near (2 and 16)          a call that allocates or frees 1 to 64 blocks, where the limit
+                                    is what all writers may hold: no refusal can be right
+  nospace, full (2 and 16)          such a call at the limit, half of those that allocate refused
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
 
@@ -39,6 +43,13 @@ Contenders:
   section        the floor of an add: the least a restartable section can do; its sums and
                  comparisons are not exact
   thiscpu        this library
+for nospace:
+  atomic-cas     one shared word, by compare-exchange
+  compare-twice  the kernel's counter, compared before and after (XFS in 2015); may refuse wrongly
+  compare-once   the same without the second compare; grants past the limit
+  limited-add    the kernel's counter, added to up to a limit (Linux 6.7); grants past the limit
+  semaphore      the tokio crate's
+  thiscpu        this library
 
 Metrics:
   time_per_op         wall time x CPUs with something to run / operations of all threads: what a
@@ -49,6 +60,11 @@ Metrics:
   max_error           the largest distance of a sum from what can be true
   time_per_sum        median of the calls, the clock's own 30 ns or so included; _p999: 99.9 %
   token_moves         how often the token moved in all rounds
+  over_grants         grants with which more was held than the limit allows
+  wrong_refusals      refusals of what was free at every instant of the call; both are looked for
+                      in `audited` calls, which are not timed
+  refused             percent of the audited calls that acquire
+  recalls_per_second  how often thiscpu gathered all units
   adders_slowdown     percent of the adders' undisturbed work
   counters, resident, resident_bytes_per_counter, time_per_create
 
@@ -62,7 +78,7 @@ Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a b
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory [default: all]
+    /// What to run: add, commit, sum, threshold, memory, nospace [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
 
@@ -82,6 +98,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
           allow_negative_numbers = true)]
     rounds: Option<u32>,
+
+    /// In nospace, audit at least so many calls of each contender in each case [default: as many as
+    /// fit into a quarter of the slices]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    audit: u64,
 
     /// Print one JSON object a line instead of tables
     #[arg(long)]
@@ -120,6 +141,7 @@ impl Args {
             threads: self.threads.clone(),
             seconds: self.seconds,
             rounds: self.rounds,
+            audited_min: self.audit,
         }
     }
 }

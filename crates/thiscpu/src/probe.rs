@@ -2,7 +2,7 @@
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, tier, topology};
-use crate::{Error, Tier};
+use crate::{Budget, Error, Tier};
 use core::sync::atomic::AtomicU64;
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
@@ -22,6 +22,11 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
 /// Fences all sections of this process.
 pub fn fence() {
     fences::fence();
+}
+
+/// How many recalls `budget` has begun.
+pub fn recalls(budget: &Budget) -> u64 {
+    budget.recalls()
 }
 
 /// Moves the calling thread to `cpu`; whether that worked.

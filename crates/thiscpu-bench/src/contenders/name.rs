@@ -19,6 +19,16 @@ pub enum Name {
     Striped,
     /// The floor: the least a restartable section can do.
     Section,
+    /// One shared word, by compare-exchange.
+    AtomicCas,
+    /// The kernel's counter, compared before and after.
+    CompareTwice,
+    /// The kernel's counter, compared before.
+    CompareOnce,
+    /// The kernel's counter, added to up to a limit.
+    LimitedAdd,
+    /// The tokio crate's semaphore.
+    Semaphore,
     /// The library this program belongs to.
     ThisCpu,
     /// No counting at all: what the others' work is measured against, and no contender itself.
@@ -27,13 +37,18 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 12] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
         Self::LiGate,
         Self::Striped,
         Self::Section,
+        Self::AtomicCas,
+        Self::CompareTwice,
+        Self::CompareOnce,
+        Self::LimitedAdd,
+        Self::Semaphore,
         Self::ThisCpu,
     ];
 
@@ -46,6 +61,11 @@ impl Name {
             Self::LiGate => "li-gate",
             Self::Striped => "striped",
             Self::Section => "section",
+            Self::AtomicCas => "atomic-cas",
+            Self::CompareTwice => "compare-twice",
+            Self::CompareOnce => "compare-once",
+            Self::LimitedAdd => "limited-add",
+            Self::Semaphore => "semaphore",
             Self::ThisCpu => "thiscpu",
             Self::Nothing => "none",
         }

@@ -17,11 +17,14 @@ use std::{
 };
 
 use super::lanes::{self, Lanes, Padded};
+use crate::cpus;
 
 /// The total and its lock on one line, and the lanes.
 pub(super) struct PercpuCounter {
     shared: Padded<Total>,
     lanes: Lanes,
+    /// CPUs online when it was made, by which the kernel reckons what lanes hold back.
+    cpus: i64,
 }
 
 #[derive(Default)]
@@ -36,7 +39,7 @@ pub(super) struct Locked<'a>(&'a PercpuCounter);
 impl PercpuCounter {
     pub(super) fn new(value: i64) -> Self {
         let total = Total { value: AtomicI64::new(value), ..Total::default() };
-        Self { shared: Padded::new(total), lanes: Lanes::new() }
+        Self { shared: Padded::new(total), lanes: Lanes::new(), cpus: cpus::online() as i64 }
     }
 
     /// Runs `work` as the only one who holds the lock.
@@ -90,7 +93,7 @@ impl PercpuCounter {
     #[inline]
     pub(super) fn compare(&self, limit: i64, batch: i64) -> (Ordering, Option<i64>) {
         let rough = self.rough();
-        if rough.abs_diff(limit) > lanes::held_back_max(batch).unsigned_abs() {
+        if rough.abs_diff(limit) > (batch * self.cpus).unsigned_abs() {
             (rough.cmp(&limit), None)
         } else {
             let sum = self.sum();

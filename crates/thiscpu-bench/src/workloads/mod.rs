@@ -9,11 +9,14 @@ use crate::{
 };
 
 pub(crate) mod add;
+mod audit;
 pub(crate) mod commit;
 pub mod memory;
+pub(crate) mod nospace;
 pub(crate) mod slowdown;
 pub(crate) mod threshold;
 pub(crate) mod token;
+mod writer;
 
 /// The name of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +31,14 @@ pub enum Workload {
     Threshold,
     /// Many counters are made and used.
     Memory,
+    /// Blocks are allocated from a shared amount and freed, far from its limit, near it and at it.
+    Nospace,
 }
 
 impl Workload {
     /// Every workload, in the order they run.
-    pub const ALL: [Self; 5] = [Self::Add, Self::Commit, Self::Sum, Self::Threshold, Self::Memory];
+    pub const ALL: [Self; 6] =
+        [Self::Add, Self::Commit, Self::Sum, Self::Threshold, Self::Memory, Self::Nospace];
 
     /// The name as it is typed and printed.
     pub const fn as_str(self) -> &'static str {
@@ -42,6 +48,7 @@ impl Workload {
             Self::Sum => "sum",
             Self::Threshold => "threshold",
             Self::Memory => "memory",
+            Self::Nospace => "nospace",
         }
     }
 }
@@ -71,6 +78,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) length: Duration,
     /// The least number of sums `token` takes, however long that lasts (within reason).
     pub(crate) sums_min: u64,
+    /// The least number of calls that are audited in a slice for that.
+    pub(crate) audited_min: u64,
     /// Whether this is a run that only tries whether everything works.
     pub(crate) is_trial: bool,
 }

@@ -62,6 +62,7 @@ macro_rules! for_counter {
                 type $C = $crate::contenders::counters::$variant;
                 $body
             })*
+            other => unreachable!("{other} is no counter"),
         }
     };
 }

@@ -1,0 +1,68 @@
+//! `limited-add`: Linux 6.7's way to add to the kernel's counter up to a limit.
+//!
+//! While the total is further from the limit than all lanes can hold back, the units go to the lane without
+//! a lock. Otherwise, under the lock, the lanes are added up if the total alone cannot decide. Others go
+//! on adding to their lanes meanwhile, so the limit can be overshot.
+//!
+//! The kernel changes its lane with interrupts off; here that is a compare-exchange on the lane.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use super::Contender;
+use crate::contenders::{lanes, percpu_counter::PercpuCounter};
+
+/// The units held, and how many may be.
+pub(crate) struct LimitedAdd {
+    held: PercpuCounter,
+    limit: i64,
+    batch: i64,
+    held_back_max: i64,
+}
+
+impl LimitedAdd {
+    /// Adds to the lane if that cannot lead past the batch, nor past the limit as far as can be seen.
+    #[inline(always)]
+    fn add_to_lane(&self, lane: &AtomicI64, n: i64) -> bool {
+        let is_far = n < 0 || self.held.rough() + self.held_back_max <= self.limit;
+        let fits = |count: i64| Some(count + n).filter(|sum| sum.abs() <= self.batch);
+        // Relaxed: a lane is only ever added up.
+        is_far && lane.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+}
+
+impl Contender for LimitedAdd {
+    const IS_RIGHT: bool = false;
+
+    fn new(limit: u64) -> Self {
+        let batch = lanes::batch();
+        let (limit, held_back_max) = (limit as i64, lanes::held_back_max(batch));
+        Self { held: PercpuCounter::new(0), limit, batch, held_back_max }
+    }
+
+    #[inline(always)]
+    fn try_acquire(&self, n: u64) -> bool {
+        let (n, lane) = (n as i64, self.held.lane());
+        if self.add_to_lane(lane, n) {
+            return true;
+        }
+        self.held.locked(|held| {
+            let after = self.held.rough() + n;
+            let is_surely_above = after - self.held_back_max > self.limit;
+            let is_surely_below = after + self.held_back_max <= self.limit;
+            let fits = !is_surely_above && (is_surely_below || held.sum() + n <= self.limit);
+            if fits {
+                held.fold(n, lane);
+            }
+            fits
+        })
+    }
+
+    #[inline(always)]
+    fn release(&self, n: u64) {
+        self.held.add(-(n as i64), self.batch);
+    }
+
+    fn available(&self) -> i64 {
+        self.limit - self.held.sum()
+    }
+}

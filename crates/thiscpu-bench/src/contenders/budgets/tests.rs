@@ -1,0 +1,71 @@
+//! What every contender promises: once all are done, nothing is lost and nothing doubled. And what those
+//! promise that claim to be right.
+
+use std::thread;
+
+use super::{
+    AtomicCas, CompareOnce, CompareTwice, Contender, LimitedAdd, Semaphore, ThisCpu, for_budget,
+};
+use crate::contenders::Name;
+
+fn nothing_is_lost<C: Contender>() {
+    for limit in [100, 1 << 40] {
+        let budget = C::new(limit);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in (1..=64).cycle().take(10_000) {
+                        if budget.try_acquire(n) {
+                            budget.release(n);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.available(), limit as i64);
+    }
+}
+
+fn the_limit_holds_for_one_thread<C: Contender>() {
+    let budget = C::new(1000);
+    let granted = (0..100).filter(|_| budget.try_acquire(30)).count();
+    assert_eq!((granted, budget.available()), (33, 10));
+    assert!(!budget.try_acquire(11));
+    assert!(budget.try_acquire(10));
+    budget.release(1000);
+    assert_eq!(budget.available(), 1000);
+}
+
+macro_rules! for_each_contender {
+    ($($module:ident: $contender:ty,)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn nothing_is_lost() {
+                super::nothing_is_lost::<$contender>();
+            }
+
+            #[test]
+            fn the_limit_holds_for_one_thread() {
+                super::the_limit_holds_for_one_thread::<$contender>();
+            }
+        })*
+    };
+}
+
+for_each_contender! {
+    atomic_cas: AtomicCas,
+    compare_twice: CompareTwice,
+    compare_once: CompareOnce,
+    limited_add: LimitedAdd,
+    semaphore: Semaphore,
+    this_cpu: ThisCpu,
+}
+
+#[test]
+fn those_who_are_right_say_so() {
+    let is_right = |name: &Name| for_budget!(*name, C => C::IS_RIGHT);
+    let right: Vec<Name> = super::ALL.iter().copied().filter(is_right).collect();
+    assert_eq!(right, [Name::AtomicCas, Name::Semaphore, Name::ThisCpu]);
+}
