@@ -1,6 +1,6 @@
 //! The recall: how a budget becomes tight, and how it becomes loose again.
 //!
-//! 1. Another epoch begins, and the gate closes.
+//! 1. The gate closes, and then another epoch begins.
 //! 2. Fence: no section that saw the gate open can commit any more, neither one that takes or gives nor one
 //!    that hands a lane what was borrowed in an earlier epoch.
 //! 3. What the lanes have taken is added up. What was lent less what was taken is free, whether it is in
@@ -110,10 +110,11 @@ impl Budget {
     }
 
     fn gather_from_lanes(&self) -> i64 {
-        // Only changed under the lock. Relaxed: the gate's store and the fence come after it.
-        self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
         let seen = self.gate.look();
         self.gate.turn(seen.closed());
+        // Only changed under the lock. Release: pairs with the Acquire in `borrow`. The fence comes after
+        // it, so that no section finds the old number later.
+        self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Release);
         let taken = seen.item().map_or(0, |item| {
             fence::fence();
             // The lanes in use are counted after the fence.

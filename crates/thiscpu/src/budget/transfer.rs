@@ -100,10 +100,11 @@ impl Budget {
     /// Takes `n` units from a loose pool, and some more for this thread's lane. False if the pool has
     /// changed meanwhile.
     fn borrow(&self, now: Seen, n: i64) -> bool {
-        // Acquire: before the exchange. Whoever finds this number unchanged in a section borrowed in
-        // that epoch.
+        // Acquire: before the look at the gate. Whoever finds this number unchanged in a section borrowed
+        // in that epoch, after the recall that began it: until that is over the gate is closed, and what is
+        // lent is taken back although the number is the new one.
         let epoch = self.epoch.load(Acquire);
-        let batch = batch(now.units() - n);
+        let batch = if self.gate.look().is_closed() { 0 } else { batch(now.units() - n) };
         if !self.pool.lend(now, n, batch) {
             return false;
         }

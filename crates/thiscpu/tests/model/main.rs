@@ -11,6 +11,8 @@ mod counter;
 #[cfg(thiscpu_model)]
 mod exhaustive;
 #[cfg(thiscpu_model)]
+mod recall;
+#[cfg(thiscpu_model)]
 mod record;
 
 /// How often each random test is run; `THISCPU_MODEL_RUNS` multiplies it.
