@@ -55,6 +55,8 @@ impl Budget {
     /// What there is, of which a refusal tells, is taken in one exchange.
     #[cold]
     pub(super) fn take_up_to(&self, n: u64) -> u64 {
+        // More than can be counted would be refused without the budget becoming tight.
+        let n = n.min(Self::LIMIT_MAX);
         loop {
             let now = self.pool.look();
             match now.is_tight() && (!now.is_queued() || self.is_healed()) {

@@ -123,6 +123,10 @@ fn takes_what_there_is() {
     assert_eq!(budget.try_acquire_up_to(u64::MAX), 7);
     budget.release(5_000);
     assert_eq!(budget.available(), 5_000);
+    // More than can be counted, of what lanes hold.
+    spread(&budget);
+    assert_eq!(budget.try_acquire_up_to(u64::MAX), 5_000);
+    budget.release(5_000);
 }
 
 fn limit_changes_in_use() {
