@@ -191,15 +191,23 @@ impl Budget {
     /// Takes a waiter out of the queue. `Ok` if it had been granted what it wanted.
     fn cancel(&self, waiter: &Waiter) -> Result<(), Exhausted> {
         let guard = self.lock();
-        let granted = waiter.is_granted();
+        let mut granted = waiter.is_granted();
+        // While others wait nothing is free.
+        let mut available = 0;
         if !granted && waiter.is_of_this_process() {
             // SAFETY: the lock is held; who was queued in this process and not granted is in the queue.
             unsafe { self.queue.remove(waiter) };
             if self.queue.first().is_null() {
-                self.pool.update(|now| now.queued(false));
+                // Whoever released meanwhile left the units to who holds the lock: so they may be there after
+                // all, and then this one is not refused.
+                let before = self.pool.update(|now| match now.units() >= waiter.units {
+                    true => now.plus(-waiter.units).queued(false),
+                    false => now.queued(false),
+                });
+                granted = before.units() >= waiter.units;
+                available = before.queued(false).free();
             }
         }
-        let available = self.pool.look().free();
         self.unlock(guard);
         if granted { Ok(()) } else { Err(Exhausted { available }) }
     }

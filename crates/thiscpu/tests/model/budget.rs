@@ -1,5 +1,7 @@
 //! Budgets under long random runs: every history has an order that explains it, and refusals are right.
 
+use std::time::Duration;
+
 use thiscpu::model::{self, Machine, Order, random};
 use thiscpu::{Budget, Exhausted, Tier};
 
@@ -183,13 +185,19 @@ fn those_who_give_up() {
         let thread = |number: usize| {
             model::spawn(number % CPUS, move || {
                 let (n, patient) = [(300, true), (390, false), (200, true), (399, false)][number];
-                let timeout = std::time::Duration::from_secs(u64::from(!patient));
                 let got = match patient {
                     true => {
                         budget.acquire(n);
                         true
                     }
-                    false => budget.acquire_timeout(n, timeout).is_ok(),
+                    // The model has no clock; but before this looks at it others may do anything.
+                    false => match budget.acquire_timeout(n, Duration::ZERO) {
+                        Ok(()) => true,
+                        Err(Exhausted { available }) => {
+                            assert!(available < n, "{available} were free, of {n} wanted");
+                            false
+                        }
+                    },
                 };
                 if got {
                     budget.release(n);
