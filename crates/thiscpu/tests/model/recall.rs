@@ -48,3 +48,115 @@ fn a_loan_while_units_are_counted() {
         assert_refused(LIMIT - 1, LIMIT - 11);
     });
 }
+
+/// Lends to the lane of CPU `cpu`: it holds some units then.
+fn lend(cpu: usize) {
+    model::run_on(cpu);
+    acquire(1);
+    BUDGET.release(1);
+    model::run_on(0);
+}
+
+/// A unit that is released on one lane and acquired on the next is free once or not at all. More than the
+/// limit is refused whatever happens, and says what was free.
+#[test]
+fn a_refusal_while_a_unit_moves() {
+    in_every_order(3, || {
+        loosen(2);
+        lend(1);
+        lend(2);
+        model::run_on(1);
+        acquire(1);
+        model::run_on(0);
+        let carrier = model::spawn(1, || {
+            BUDGET.release(1);
+            model::run_on(2);
+            acquire(1);
+        });
+        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        assert!(available == LIMIT || available == LIMIT - 1, "{available}");
+        carrier.join();
+        assert_refused(LIMIT, LIMIT - 1);
+    });
+}
+
+/// One wants all of it, the other one unit of its lane's: just one of them gets what it wants.
+#[test]
+fn all_of_it_or_one_unit() {
+    in_every_order(3, || {
+        loosen(1);
+        lend(1);
+        let other = model::spawn(1, || BUDGET.try_acquire(1));
+        let all = BUDGET.try_acquire(LIMIT);
+        match (all, other.join()) {
+            (Ok(()), one) => assert_eq!(one, Err(Exhausted { available: 0 })),
+            (all, Ok(())) => assert_eq!(all, Err(Exhausted { available: LIMIT - 1 })),
+            neither => panic!("{neither:?}"),
+        }
+    });
+}
+
+/// Both borrow for the same lane, and a recall finds what either lent it.
+#[test]
+fn two_loans_to_one_lane() {
+    in_every_order(2, || {
+        loosen(2);
+        let other = model::spawn(1, || acquire(1));
+        model::run_on(1);
+        acquire(10);
+        other.join();
+        assert_refused(LIMIT, LIMIT - 11);
+    });
+}
+
+/// The limit falls while a lane could still grant more than that.
+#[test]
+fn a_limit_that_falls_while_a_lane_grants() {
+    in_every_order(3, || {
+        loosen(1);
+        lend(1);
+        acquire(300);
+        let other = model::spawn(1, || BUDGET.try_acquire(5));
+        BUDGET.set_limit(302);
+        let late = BUDGET.try_acquire(3);
+        let held = match other.join() {
+            Ok(()) => 305,
+            Err(Exhausted { available }) => {
+                assert_eq!(available, 2);
+                300
+            }
+        };
+        let available = 302_u64.saturating_sub(held);
+        assert_eq!(late, Err(Exhausted { available }));
+        assert_eq!(BUDGET.acquired(), held);
+    });
+}
+
+/// Between a waiter's two looks another makes the budget loose again, and then releases into a lane.
+#[test]
+fn a_release_while_one_begins_to_wait() {
+    in_every_order(1, || {
+        loosen(1);
+        lend(1);
+        model::run_on(1);
+        acquire(1);
+        let waiter = model::spawn(0, || BUDGET.acquire(LIMIT));
+        BUDGET.available();
+        BUDGET.release(1);
+        waiter.join();
+        assert_refused(1, 0);
+    });
+}
+
+/// What is released while a waiter still holds the lock is seen by it.
+#[test]
+fn a_release_while_a_waiter_holds_the_lock() {
+    in_every_order(2, || {
+        acquire(LIMIT);
+        let waiter = model::spawn(1, || BUDGET.acquire(2));
+        BUDGET.release(1);
+        BUDGET.release(1);
+        waiter.join();
+        assert_refused(1, 0);
+    });
+}
