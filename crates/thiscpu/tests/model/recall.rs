@@ -160,3 +160,80 @@ fn a_release_while_a_waiter_holds_the_lock() {
         assert_refused(1, 0);
     });
 }
+
+/// The same where the unit moves to a lane that is in use from then on.
+#[test]
+fn a_refusal_while_a_lane_comes_into_use() {
+    in_every_order(2, || {
+        loosen(1);
+        lend(1);
+        model::run_on(1);
+        acquire(1);
+        model::run_on(0);
+        let carrier = model::spawn(1, || {
+            BUDGET.release(1);
+            model::run_on(2);
+            acquire(1);
+        });
+        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        assert!(available == LIMIT || available == LIMIT - 1, "{available}");
+        carrier.join();
+        assert_refused(LIMIT, LIMIT - 1);
+    });
+}
+
+/// A thread without a lane takes from the pool and gives to it while that becomes tight.
+#[test]
+fn a_refusal_while_the_pool_is_used() {
+    in_every_order(3, || {
+        loosen(1);
+        lend(1);
+        acquire(1);
+        let other = model::spawn(1, || {
+            model::leave_lanes();
+            acquire(1);
+            BUDGET.release(2);
+        });
+        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        assert!((LIMIT - 2..=LIMIT).contains(&available), "{available}");
+        other.join();
+        assert_eq!(BUDGET.available(), LIMIT);
+    });
+}
+
+/// The call after which a budget becomes loose, while somebody begins to wait: then it stays tight.
+#[test]
+fn a_budget_that_calms_down_while_one_begins_to_wait() {
+    in_every_order(2, || {
+        (0..32).for_each(|_| acquire(0));
+        acquire(20);
+        let waiter = model::spawn(1, || BUDGET.acquire(LIMIT - 10));
+        acquire(0);
+        BUDGET.release(20);
+        waiter.join();
+        assert_refused(11, 10);
+    });
+}
+
+/// What a releaser did before is seen by who gets the units, however it gets them.
+#[test]
+fn what_a_releaser_did_before() {
+    static OTHER: Budget = Budget::new(1);
+    fn assert_seen() {
+        assert_eq!(OTHER.limit(), 2);
+    }
+    in_every_order(2, || {
+        acquire(LIMIT);
+        let waiter = model::spawn(1, || {
+            BUDGET.acquire(1);
+            assert_seen();
+        });
+        let trier = model::spawn(2, || BUDGET.try_acquire(1).map(|()| assert_seen()));
+        OTHER.set_limit(2);
+        BUDGET.release(1);
+        if trier.join().is_ok() {
+            BUDGET.release(1);
+        }
+        waiter.join();
+    });
+}
