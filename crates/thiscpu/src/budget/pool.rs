@@ -101,12 +101,12 @@ impl Pool {
         Seen(self.words.add_first((units * UNIT) as u64)).plus(units)
     }
 
-    /// Changes it as `change` says. Lock-free.
-    pub(super) fn update(&self, change: impl Fn(Seen) -> Seen) {
+    /// Changes it as `change` says, and returns what it was. Lock-free.
+    pub(super) fn update(&self, change: impl Fn(Seen) -> Seen) -> Seen {
         loop {
             let now = self.look();
             if self.exchange(now, change(now)) {
-                return;
+                return now;
             }
         }
     }
