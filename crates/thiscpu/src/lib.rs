@@ -35,6 +35,8 @@
 /// How it works: an essay for each mechanism.
 #[cfg(any(doc, doctest))]
 pub mod essays {
+    #[doc = include_str!("../docs/budget.md")]
+    pub mod budget {}
     #[doc = include_str!("../docs/counter.md")]
     pub mod counter {}
     #[doc = include_str!("../docs/lanes.md")]

@@ -30,16 +30,16 @@ use crate::sys::lock::Lock;
 ///
 /// | | while there is room | near the limit | blocks whom |
 /// |---|---|---|---|
-/// | [`try_acquire`](Budget::try_acquire), [`release`](Budget::release) | one section | one compare-exchange | nobody; who would be refused waits for a recall |
+/// | [`try_acquire`](Budget::try_acquire), [`release`](Budget::release) | one section | one atomic operation | nobody; who would be refused waits for a recall |
 /// | [`acquire`](Budget::acquire) | as `try_acquire` | sleeps; first come, first served | those who come later |
 /// | [`available`](Budget::available), [`acquired`](Budget::acquired), [`set_limit`](Budget::set_limit) | a recall: one fence and a look at each lane | a load; for `set_limit` an exchange | as `try_acquire` |
 ///
 /// **How.** Units are in a pool, and as credit in the lanes. An acquire takes from its own CPU's
 /// credit; a CPU short of it borrows a batch from the pool. Where the pool is short as well, a
 /// **recall** closes the gate, fences, and puts all credit into the pool. After that the budget is
-/// **tight**: every call is one exchange of the pool, and costs what one shared atomic costs, until units
-/// have been plentiful for some hundred calls. A new budget is tight for its first calls, and takes no memory
-/// but its own 128 bytes.
+/// **tight**: every call is one atomic operation on the pool, and costs what one shared atomic costs, until units
+/// have been plentiful for some hundred calls. A new budget is tight for its first calls, and takes no
+/// memory but its own 128 bytes. [The essay](crate::essays::budget) has the protocol.
 ///
 /// **Where it may be used.** `try_acquire` may wait for a recall, hence for a lock: a signal handler that
 /// can interrupt another call of the same budget must not call it. `release` never waits,
@@ -157,13 +157,14 @@ impl Budget {
 
     /// Gives `n` units back, which the caller or somebody else has acquired.
     ///
-    /// One section, or one compare-exchange on the pool if this CPU holds plenty. Never waits, so it may
-    /// be called from a signal handler.
+    /// One section, or one atomic addition to the pool if this CPU holds plenty or the budget is tight. Never
+    /// waits, so it may be called from a signal handler.
     ///
     /// # Panics
     ///
-    /// If more is released than is held. That shows here while the budget is tight; in a loose budget it
-    /// shows when units are next gathered, in the call that does it. The excess is dropped.
+    /// If more is released than is held, after waiting for the lock. That shows here while the budget is tight,
+    /// or if it is more than the limit, in which case it is ignored; else it shows when units are next
+    /// gathered, in the call that does it, and the excess is dropped.
     #[inline(always)]
     pub fn release(&self, n: u64) {
         if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Done {

@@ -10,9 +10,9 @@
 //! Meanwhile others go on with the pool itself; only who would be refused waits for the lock. What lanes
 //! hold does not count while the pool is tight, so they are emptied when it becomes loose again.
 
+use super::Budget;
 use super::credit::{self, Credit};
 use super::pool::Seen;
-use super::{Budget, countable};
 use crate::lanes::{region, table};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -205,24 +205,14 @@ impl Budget {
         self.complain(excess);
     }
 
-    /// A release of more than the limit, which can only be right while more is held than that.
+    /// A release of more than the limit, and of more than is held.
     #[cold]
-    pub(super) fn release_suspect(&self, n: u64) {
-        let _errno = errno::save();
-        let guard = self.lock();
-        let excess = self.tighten(&guard);
-        let limit = self.limit.load(Relaxed);
-        let held = limit - self.pool.look().units();
-        let released = countable(n).filter(|&n| n <= held);
-        if let Some(released) = released {
-            self.pool.add(released);
-        }
-        self.unlock(guard);
-        self.complain(excess);
-        assert!(
-            released.is_some(),
-            "thiscpu: {n} units were released to a budget, but only {held} are held (limit \
-             {limit}); the release is ignored"
+    pub(super) fn refuse_release(&self, n: u64) -> ! {
+        panic!(
+            "thiscpu: {n} units were released to a budget, but only {} are held (limit {}); the \
+             release is ignored",
+            self.acquired(),
+            self.limit()
         );
     }
 

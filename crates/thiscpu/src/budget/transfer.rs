@@ -76,9 +76,11 @@ impl Budget {
     #[inline(never)]
     pub(super) fn release_loose(&self, n: u64) {
         tier::expect();
-        let Some(released) = countable(n).filter(|&n| n <= self.limit.load(Acquire)) else {
-            return self.release_suspect(n);
-        };
+        // Acquire: pairs with the Release in `change_limit`.
+        let limit = self.limit.load(Acquire);
+        // So much may be held if the limit was higher before.
+        let may_be_held = |n: &i64| *n <= limit || self.pool.look().units() + n <= limit;
+        let Some(released) = countable(n).filter(may_be_held) else { self.refuse_release(n) };
         if !self.try_lane_again(&mut 0, -released) {
             self.released(self.pool.add(released), n);
         }
