@@ -71,11 +71,12 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 14] = [
-        (&["adds"], "add, commit, sum, threshold, memory"),
+    let cases: [(&[&str], &str); 16] = [
+        (&["adds"], "add, commit, sum, threshold, memory, nospace"),
         (
             &["--contender", "mutex"],
-            "atomic, spinlock-fold, dumazet, li-gate, striped, section, thiscpu",
+            "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
+             compare-once, limited-add, semaphore, thiscpu",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -88,6 +89,11 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         (&["--seconds", "-1"], "greater than 0"),
         (&["--seconds", "NaN"], "greater than 0"),
         (&["memory", "--contender", "dumazet"], "atomic, striped, thiscpu"),
+        (
+            &["nospace", "--contender", "dumazet"],
+            "atomic-cas, compare-twice, compare-once, limited-add, semaphore, thiscpu",
+        ),
+        (&["nospace", "--audit", "some"], "invalid digit"),
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (args, hint) in cases {
@@ -149,6 +155,25 @@ fn sum_tells_how_wrong_everyone_is() {
 #[test]
 fn threshold_times_everyone() {
     assert_everyone_has(&lines(&["threshold", "--threads", "2"]), "", "time_per_op");
+}
+
+#[test]
+fn nospace_audits_everyone_and_those_who_are_right_pass() {
+    let lines = lines(&["nospace", "--threads", "2", "--audit", "5000"]);
+    let competes = |case: &str, metric: &str| {
+        let names = those(&lines, case, metric, "contender");
+        ["atomic-cas", "compare-twice", "compare-once", "limited-add", "semaphore", "thiscpu"]
+            .iter()
+            .all(|name| names.iter().any(|known| *known == name))
+    };
+    assert!(["far", "near", "full"].iter().all(|case| competes(case, "time_per_op")));
+    for case in ["near", "full"] {
+        assert!(competes(case, "over_grants") && competes(case, "wrong_refusals"), "{case}");
+        let audited = those(&lines, case, "audited", "median");
+        assert!(audited.iter().all(|calls| calls.as_f64() >= Some(5000.0)), "{case}: {audited:?}");
+    }
+    let recalls = those(&lines, "near", "recalls_per_second", "contender");
+    assert_eq!(recalls, ["thiscpu"]);
 }
 
 #[test]
