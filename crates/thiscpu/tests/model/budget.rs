@@ -209,3 +209,24 @@ fn those_who_give_up() {
         assert_eq!(budget.available(), LIMIT);
     });
 }
+
+/// Between a waiter's two looks others make the budget loose again, and then release into their lanes.
+#[test]
+fn those_who_wait_while_others_ask() {
+    in_each_tier(4_000, || {
+        let budget = spread();
+        budget.try_acquire(2).expect("so many are free");
+        let other = |cpu: usize| {
+            model::spawn(cpu, move || {
+                budget.available();
+                let got = budget.try_acquire_up_to(1);
+                budget.release(1);
+                budget.release(got);
+            })
+        };
+        let others = [1, 2].map(other);
+        budget.acquire(LIMIT);
+        others.into_iter().for_each(model::Thread::join);
+        assert_eq!(budget.acquired(), LIMIT);
+    });
+}
