@@ -62,6 +62,19 @@ impl Books {
         minus.done.fetch_add(amounts.minus, SeqCst);
     }
 
+    /// Has `take` take up to `n`, by the worker in `slot`, and returns what it took. What it did not
+    /// take is only begun while it tries.
+    pub(crate) fn take(&self, slot: usize, n: i64, take: impl FnOnce() -> i64) -> i64 {
+        let plus = &self.0[slot].plus;
+        // SeqCst, and the fence: as in `add`.
+        plus.begun.fetch_add(n, SeqCst);
+        fence(SeqCst);
+        let taken = take();
+        plus.done.fetch_add(taken, SeqCst);
+        plus.begun.fetch_sub(n - taken, SeqCst);
+        taken
+    }
+
     fn total(&self, column: impl Fn(&Page) -> &AtomicI64) -> i64 {
         // SeqCst: pairs with the additions above.
         self.0.iter().fold(0, |sum, page| sum.wrapping_add(column(page).load(SeqCst)))
@@ -84,6 +97,35 @@ impl Books {
         let ((low, high), ()) = self.around(|| ());
         debug_assert_eq!(low, high);
         low
+    }
+}
+
+/// Calls during which something else has no one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Spans {
+    pub(crate) fn during<R>(&self, call: impl FnOnce() -> R) -> R {
+        // SeqCst here and below: begun before the call, and done after it, for whoever looks.
+        self.begun.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        let answer = call();
+        self.done.fetch_add(1, SeqCst);
+        answer
+    }
+
+    /// What `ask` answers, and whether no such call was under way at any time.
+    pub(crate) fn none_during<R>(&self, ask: impl FnOnce() -> R) -> (bool, R) {
+        let done = self.done.load(SeqCst);
+        let is_still = || self.begun.load(SeqCst) == done;
+        let was_still = is_still();
+        fence(SeqCst);
+        let answer = ask();
+        fence(SeqCst);
+        (was_still && is_still(), answer)
     }
 }
 
@@ -154,6 +196,27 @@ mod tests {
         let ask = || books.add(0, Amounts::of([7]), || {});
         assert_eq!(books.around(ask).0, (0, 7));
         assert_eq!(books.around(|| ()).0, (7, 7));
+    }
+
+    #[test]
+    fn what_was_not_taken_was_held_only_meanwhile() {
+        let books = Books::new(2);
+        let meanwhile = || assert_eq!(books.around(|| ()).0, (0, 5));
+        let take = || {
+            meanwhile();
+            2
+        };
+        assert_eq!(books.take(1, 5, take), 2);
+        assert_eq!(books.settled(), 2);
+    }
+
+    #[test]
+    fn spans_that_touch_a_call_are_noticed() {
+        let spans = Spans::default();
+        assert!(spans.none_during(|| ()).0);
+        assert!(!spans.none_during(|| spans.during(|| ())).0);
+        spans.during(|| assert!(!spans.none_during(|| ()).0));
+        assert!(spans.none_during(|| ()).0);
     }
 
     #[test]

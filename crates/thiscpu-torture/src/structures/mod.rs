@@ -4,6 +4,7 @@
 //! Nothing else knows what there is.
 
 mod alone;
+mod budgets;
 mod counts;
 mod fresh;
 mod growing;
@@ -97,6 +98,10 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(pairs::Pairs::<u32>::new(slots)),
         Box::new(pairs::Pairs::<u64>::new(slots)),
         Box::new(stacks::Stacks::new(slots)),
+        Box::new(budgets::Scarce::new(slots)),
+        Box::new(budgets::Shares::new(slots)),
+        Box::new(budgets::Roomy::new(slots)),
+        Box::new(budgets::Queue::new(slots)),
     ]
 }
 
