@@ -8,6 +8,7 @@
 //!   without making the writers wait. [`Counters`]: several, read at one instant.
 //! - [`Budget`]: a limit that is never exceeded and never refused wrongly, at about a nanosecond a call while
 //!   there is room.
+//! - [`Ledger`]: accounts for any number of owners, charged in a cache on each CPU, exact on demand.
 //! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
 //! - [`report`]: which mode am I in, and why?
 //!
@@ -51,6 +52,7 @@ mod budget;
 mod counter;
 mod error;
 mod lanes;
+mod ledger;
 #[cfg(thiscpu_model)]
 #[doc(hidden)]
 pub mod model;
@@ -64,6 +66,7 @@ pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Compared, Counter, Counters};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
+pub use ledger::{Account, AccountId, Ledger};
 pub use sys::report::{Report, report};
 pub use sys::rseq::Registrar;
 pub use sys::tier::{Tier, tier};

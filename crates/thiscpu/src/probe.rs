@@ -2,7 +2,7 @@
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, tier, topology};
-use crate::{Budget, Error, Tier};
+use crate::{Budget, Error, Ledger, Tier};
 use core::sync::atomic::AtomicU64;
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
@@ -27,6 +27,11 @@ pub fn fence() {
 /// How many recalls `budget` has begun.
 pub fn recalls(budget: &Budget) -> u64 {
     budget.recalls()
+}
+
+/// About how many charges found their account in no lane.
+pub fn misses<const N: usize>(ledger: &Ledger<N>) -> u64 {
+    ledger.misses()
 }
 
 /// Moves the calling thread to `cpu`; whether that worked.

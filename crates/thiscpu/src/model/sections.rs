@@ -2,7 +2,7 @@
 
 use super::machine::{Execution, now};
 use crate::lanes::table::{BIAS, TABLE};
-use crate::section::{Outcome, Sections, WordSections};
+use crate::section::{LedgerSections, Outcome, Sections, WordSections};
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::tier::Tier;
 
@@ -167,6 +167,46 @@ impl Sections for Processor {
 
     unsafe fn linger(_: u64, _: &core::sync::atomic::AtomicU64) -> bool {
         unreachable!("nothing to model: it is for finding out whether a kernel aborts")
+    }
+}
+
+impl LedgerSections for Processor {
+    unsafe fn charge(account: &AtomicUsize, cell: usize, window: u64, n: i64) -> Outcome {
+        let section = match Section::enter() {
+            Ok(section) => section,
+            Err(outcome) => return outcome,
+        };
+        let set = account.load(Relaxed).wrapping_add(section.entry);
+        if set & 7 != 0 {
+            return section.refuse(Outcome::Shut);
+        }
+        let key = account.as_ptr() as u64;
+        let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
+        else {
+            return section.refuse(Outcome::Differs);
+        };
+        let count = section.load(way + cell).wrapping_add(n as u64);
+        if !fits(count, window) {
+            return section.refuse(Outcome::Window);
+        }
+        section.commit(way + cell, count)
+    }
+
+    unsafe fn charge_shared(account: &AtomicUsize, at: usize, n: i64) -> Outcome {
+        let section = match Section::enter() {
+            Ok(section) => section,
+            Err(outcome) => return outcome,
+        };
+        if account.load(Relaxed).wrapping_add(section.entry) & 7 != 0 {
+            return section.refuse(Outcome::Shut);
+        }
+        section.execution.disturb();
+        let at = account.as_ptr() as usize + at;
+        let add = || section.execution.checker.add_at_once(at, word(at).first(), n as u64);
+        match section.execution.leave(section.number, add) {
+            true => Outcome::Done,
+            false => Outcome::Aborted,
+        }
     }
 }
 

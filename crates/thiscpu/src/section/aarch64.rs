@@ -246,6 +246,8 @@ macro_rules! word_sections {
     };
 }
 
+mod ledger;
+
 word_sections!(u8, "b", ":w");
 word_sections!(u16, "h", ":w");
 word_sections!(u32, "", ":w");

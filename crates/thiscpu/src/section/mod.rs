@@ -18,6 +18,18 @@
 //!                                               refuse(Window)
 //!           bank[cell].count = count            commit
 //!
+//! charge(account, cell, window, n):               an account's charge; the gate is its first word
+//!           way = *account + entry               as for add_windowed
+//!           if way & 7 != 0                     refuse(Shut)
+//!           four times: if *way == account      found, else way += 8
+//!                                               refuse(Differs)
+//!           count = way[cell] + n
+//!           if (count - window) >> (window & 63) != 0                  refuse(Window)
+//!           way[cell] = count                   commit
+//! charge_shared(account, word, n):                the same to a word that all CPUs share
+//!           if (*account + entry) & 7 != 0      refuse(Shut)
+//!           atomic account[word] += n           commit
+//!
 //! The others take an item instead of a gate:
 //!           if entry == 0                       refuse(NoLane)
 //!           word = item + entry + 2
@@ -152,6 +164,25 @@ pub(crate) trait Sections {
     ///
     /// This thread is registered.
     unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
+}
+
+/// What runs a ledger's sections. `account` is the gate of an account, open or closed, and the first word of a record
+/// that stays allocated under way: open, the gate leads to a set of four keys and rows of four counters.
+pub(crate) trait LedgerSections {
+    /// Charges the account in this lane, if it is there. Inlined into the caller.
+    ///
+    /// # Safety
+    ///
+    /// `account` is as above; the set has a row of counters `cell` bytes after its keys.
+    unsafe fn charge(account: &AtomicUsize, cell: usize, window: u64, n: i64) -> Outcome;
+
+    /// Adds to a word of the account's record, by one atomic instruction.
+    ///
+    /// # Safety
+    ///
+    /// `account` is as above, and has an aligned word of 8 bytes `word` bytes after it, which is only changed
+    /// atomically.
+    unsafe fn charge_shared(account: &AtomicUsize, word: usize, n: i64) -> Outcome;
 }
 
 /// What runs sections on words of one width. `item` is the word's address in lane 0.

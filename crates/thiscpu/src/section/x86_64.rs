@@ -239,6 +239,8 @@ macro_rules! word_sections {
     };
 }
 
+mod ledger;
+
 word_sections!(u8, "byte", reg_byte, "");
 word_sections!(u16, "word", reg, ":x");
 word_sections!(u32, "dword", reg, ":e");

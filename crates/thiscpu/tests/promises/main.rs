@@ -11,6 +11,7 @@ mod exits;
 mod first_use;
 mod forks;
 mod instants;
+mod ledger;
 mod limits;
 mod memory;
 mod pairs;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         first_use::SCENARIOS,
         forks::SCENARIOS,
         instants::SCENARIOS,
+        ledger::SCENARIOS,
         limits::SCENARIOS,
         memory::SCENARIOS,
         pairs::SCENARIOS,

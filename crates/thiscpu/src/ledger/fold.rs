@@ -1,0 +1,152 @@
+//! How an account gets into a lane, and how it leaves it.
+//!
+//! Both take the account's lock, which they only try: a charge never waits for somebody else's sum.
+//!
+//! 1. A section on the lane marks the key as leaving. From then on no section charges the way, and it belongs to
+//!    whoever holds the account's lock.
+//! 2. Its counters are added to the account's words, one transfer each.
+//! 3. The key becomes 0: the way is free, and its counters are 0.
+//! 4. A section on a lane puts another account's key into a free way.
+
+use super::Shared;
+use super::cache::{LEAVING, WAYS, Way};
+use super::record::Record;
+use crate::lanes::here;
+use crate::section::{Outcome, Processor, WordSections};
+use crate::sys::atomic::{
+    Ordering::{Acquire, Relaxed},
+    fence as memory_fence,
+};
+
+impl<const N: usize> Record<N> {
+    /// The record that `key` leads to.
+    ///
+    /// # Safety
+    ///
+    /// The key was found in a lane of a ledger that lives as long as the reference.
+    pub(super) unsafe fn of_key<'a>(key: u64) -> &'a Record<N> {
+        // SAFETY: keys are addresses of records, which stay while the ledger does.
+        unsafe { &*((key & !LEAVING) as *const Record<N>) }
+    }
+}
+
+/// Replaces a key in a set of the lane that this thread is on now.
+fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
+    // SAFETY: the set is in the item of a ledger that its caller has a handle to.
+    let (outcome, _) =
+        unsafe { <Processor as WordSections<u64>>::cmpxchg(set + 8 * way, old, new) };
+    outcome == Outcome::Done
+}
+
+impl<const N: usize> Shared<N> {
+    /// Puts an account into this thread's lane, if there is room, or if `by_force` and another account there can
+    /// leave.
+    #[cold]
+    pub(super) fn install(&self, record: &Record<N>, by_force: bool) {
+        self.heal();
+        let Some(_guard) = record.lock.try_lock() else { return };
+        let (set, entry) = (self.set_of(record), here::entry());
+        if entry == 0 {
+            return;
+        }
+        let key_of = |way: usize| Way::at_entry(set, entry, way).key();
+        if (0..WAYS).any(|way| key_of(way) == record.key()) {
+            return;
+        }
+        let free = (0..WAYS).find(|&way| key_of(way) == 0);
+        let way = free.or_else(|| {
+            (0..WAYS).filter(|_| by_force).find(|&way| {
+                Way::at_entry(set, entry, way).is_idle(N) && self.evict(set, entry, way)
+            })
+        });
+        if let Some(way) = way {
+            self.claim(record, set, way);
+        }
+    }
+
+    /// Takes an account out of this thread's lane, whose way is full, and puts it there again.
+    #[cold]
+    pub(super) fn drain(&self, record: &Record<N>) {
+        self.heal();
+        let Some(_guard) = record.lock.try_lock() else { return };
+        let (set, entry) = (self.set_of(record), here::entry());
+        let is_its = |way: &usize| Way::at_entry(set, entry, *way).key() == record.key();
+        if entry != 0
+            && let Some(way) = (0..WAYS).find(is_its)
+            && self.take_out(record, set, entry, way)
+        {
+            self.claim(record, set, way);
+        }
+    }
+
+    /// Frees a way of this thread's lane, unless somebody else has its account's lock.
+    fn evict(&self, set: usize, entry: usize, way: usize) -> bool {
+        let key = Way::at_entry(set, entry, way).key();
+        if key == 0 || key & LEAVING != 0 {
+            return false;
+        }
+        // SAFETY: the key was found in a lane of this ledger.
+        let record = unsafe { Record::<N>::of_key(key) };
+        let Some(_guard) = record.lock.try_lock() else { return false };
+        self.take_out(record, set, entry, way)
+    }
+
+    /// Frees a way, under its account's lock. Whether that could be done.
+    fn take_out(&self, record: &Record<N>, set: usize, entry: usize, way: usize) -> bool {
+        // Before the mark: whoever finds it in a child takes a transfer for one from this way.
+        record.end_transfers();
+        let leaving = record.key() | LEAVING;
+        if !replace(set, way, record.key(), leaving) {
+            return false;
+        }
+        // The section was on the lane that this thread was on then, which need not be the one it looked at.
+        // Only one way of an account is leaving at a time.
+        let there = Way::at_entry(set, entry, way);
+        let there = match there.key() == leaving {
+            true => there,
+            false => Way::in_all_lanes(set)
+                .find(|way| way.key() == leaving)
+                .expect("a way that is leaving is in some lane"),
+        };
+        self.fold(record, there);
+        self.vacate(record, there);
+        true
+    }
+
+    /// Adds what a way holds to its account. Under the account's lock; the way is leaving, or no section can
+    /// charge it.
+    pub(super) fn fold(&self, record: &Record<N>, way: Way) {
+        for index in 0..N {
+            // Relaxed: sections on its lane stored it, and its key after that, or a fence has passed.
+            let n = way.counter(index).load(Relaxed);
+            if n != 0 {
+                let transfer = record.begin_transfer(index);
+                record.transfer_in(transfer, n);
+                way.counter(index).store(0, Relaxed);
+            }
+        }
+        record.end_transfers();
+    }
+
+    /// Frees a way that is leaving and empty.
+    pub(super) fn vacate(&self, record: &Record<N>, way: Way) {
+        way.set_key(0);
+        record.set_blocks(record.blocks() - 1);
+        if record.blocks() == 0 && !record.is_open() {
+            self.push_free(record);
+        }
+    }
+
+    /// Puts an account's key into a free way of the lane that this thread is on. Under the account's lock.
+    fn claim(&self, record: &Record<N>, set: usize, way: usize) {
+        // Counted first: a child that a fork leaves in between has a record that is never free, not one that
+        // is free too early.
+        record.set_blocks(record.blocks() + 1);
+        match replace(set, way, 0, record.key()) {
+            // Acquire: pairs with the Release of the key that was 0. Sections that charge the way come after this,
+            // or run on this CPU after another thread, and find its counters 0.
+            true => memory_fence(Acquire),
+            false => record.set_blocks(record.blocks() - 1),
+        }
+    }
+}

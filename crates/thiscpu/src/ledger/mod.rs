@@ -1,0 +1,328 @@
+//! Ledgers: accounting for any number of owners from a cache on each CPU.
+
+mod cache;
+mod charge;
+mod exact;
+mod fold;
+mod record;
+mod registry;
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use self::exact::Log;
+use self::record::Record;
+use crate::section::{LedgerSections as _, Outcome, Processor};
+use crate::sys::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
+use crate::sys::lock::Lock;
+
+/// The most counters that an account can have.
+const COUNTERS_MAX: usize = 64;
+
+/// Up to how much a lane keeps of an account, if nobody says otherwise.
+const BATCH: u64 = 1024;
+
+/// Accounts with `N` counters each: the memory of tenants, the pages of processes, the requests of clients.
+///
+/// A charge goes to a block for its account in this CPU's cache: one section, no atomic instruction, no line that
+/// another CPU writes. Only accounts that are charged often are cached (up to 256 on each CPU), the others
+/// are charged by one atomic addition. So memory grows with accounts and with CPUs, never with both
+/// multiplied: 64 bytes an account of four counters, and about 12 KiB a CPU.
+///
+/// | | cost | error | blocks whom |
+/// |---|---|---|---|
+/// | [`Account::charge`], [`uncharge`](Account::uncharge) | a section; an atomic addition if the account is not in the cache | none: nothing is lost | nobody; waits for an exact read of the same account |
+/// | [`Account::read`] | one load | what lanes hold, up to the batch for each | nobody |
+/// | [`Account::sum`], [`snapshot`](Account::snapshot) | one fence, and a look at each lane in use | 0: at one instant within the call | who charges the same account, if without a section |
+/// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts |
+/// | [`Ledger::for_each`] | one fence, and a look at each account in each lane in use | 0: all at one instant | everybody's charges until their account has been read |
+///
+/// Counters are 63 bits wide and wrap around beyond.
+///
+/// **Where it may be used.** On any thread. In children of `fork`, which go on with copies. Not in signal
+/// handlers: a charge may wait for a lock that the interrupted thread holds. A child of `vfork` or
+/// `clone(CLONE_VM)` must not use it.
+///
+/// In the atomic tier a charge takes the account's lock.
+///
+/// ```
+/// use thiscpu::Ledger;
+///
+/// const PAGES: usize = 0;
+/// const SWAP: usize = 1;
+///
+/// let ledger: Ledger<2> = Ledger::new();
+/// let (mail, web) = (ledger.open(), ledger.open());
+/// mail.charge(PAGES, 300);
+/// web.charge(PAGES, 100);
+/// mail.move_to(&web, PAGES, 50);
+/// assert_eq!((mail.sum(PAGES), web.snapshot()), (250, [150, 0]));
+/// web.uncharge(PAGES, 150);
+///
+/// let mut pages = 0;
+/// ledger.for_each(|_, counters| pages += counters[PAGES]);
+/// assert_eq!((ledger.len(), pages), (2, 250));
+/// # let _ = SWAP;
+/// ```
+pub struct Ledger<const N: usize>(Arc<Shared<N>>);
+
+/// One account of a [`Ledger`]. Clones are the same account; it is closed when the last of them goes. 8 bytes.
+pub struct Account<const N: usize>(NonNull<Record<N>>);
+
+/// Which account of its ledger: different for each that was ever open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AccountId(u64);
+
+/// What handles and accounts of a ledger share.
+struct Shared<const N: usize> {
+    /// Held by whoever opens accounts, or needs all of them.
+    registry: Lock,
+    /// The chunks that records are in, the oldest first.
+    first: AtomicUsize,
+    last: AtomicUsize,
+    chunks: AtomicU32,
+    /// Records that nobody uses.
+    free_lock: Lock,
+    free: AtomicUsize,
+    /// The cache, an item in the lanes.
+    item: AtomicUsize,
+    /// The generation of the process that has ended what a fork cut in two.
+    healed: AtomicU32,
+    open: AtomicUsize,
+    moves: Lock,
+    log: Log,
+    window: u64,
+    is_signed: bool,
+}
+
+impl<const N: usize> Ledger<N> {
+    /// A ledger whose counters are never negative: whoever uncharges has charged before. Then [`Account::read`]
+    /// shows no negative values either.
+    pub fn new() -> Self {
+        Self::with_batch(BATCH)
+    }
+
+    /// A ledger whose counters may be negative.
+    pub fn signed() -> Self {
+        Ledger(Arc::new(Shared::new(BATCH, true)))
+    }
+
+    /// As [`new`](Ledger::new), with lanes that keep up to `batch` of each counter of an account, 1,024 otherwise.
+    ///
+    /// Larger amounts than that are charged by an atomic addition, and [`Account::read`] misses up to so much for
+    /// each lane. Rounded up to a power of two from 64 to 2^40.
+    pub fn with_batch(batch: u64) -> Self {
+        Ledger(Arc::new(Shared::new(batch, false)))
+    }
+
+    /// Opens an account whose counters are 0. Waits for [`for_each`](Ledger::for_each).
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory, or `THISCPU_TIER` is wrong.
+    pub fn open(&self) -> Account<N> {
+        let record = NonNull::from(self.0.open());
+        // The account keeps what it shares with the ledger.
+        let _ = ManuallyDrop::new(self.0.clone());
+        Account(record)
+    }
+
+    pub(crate) fn misses(&self) -> u64 {
+        self.0.misses()
+    }
+
+    /// How many accounts are open.
+    pub fn len(&self) -> usize {
+        self.0.open.load(Relaxed)
+    }
+
+    /// Whether no account is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds what lanes hold to the accounts it belongs to, so that [`Account::read`] misses only what is
+    /// charged afterwards. A fence for each account in a lane.
+    pub fn sync(&self) {
+        self.0.sync();
+    }
+
+    /// Calls `f` with each open account and its counters, all at one instant within this call.
+    ///
+    /// First the counters are copied, and that holds up charges: each account's until it has been copied, and
+    /// [`open`](Ledger::open) until the end. `f` is called after that, and may do anything.
+    pub fn for_each(&self, mut f: impl FnMut(AccountId, [i64; N])) {
+        self.0.report().into_iter().for_each(|(id, counters)| f(id, counters));
+    }
+}
+
+impl<const N: usize> Default for Ledger<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Clone for Ledger<N> {
+    /// The same ledger.
+    fn clone(&self) -> Self {
+        Ledger(self.0.clone())
+    }
+}
+
+impl AccountId {
+    fn of<const N: usize>(record: &Record<N>) -> AccountId {
+        let number = record.chunk().number(record);
+        AccountId(u64::from(record.uses() / 2) << 32 | u64::from(number))
+    }
+}
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// SAFETY: a handle is a reference to a record, whose fields are atomics, and to what the ledger shares.
+unsafe impl<const N: usize> Send for Account<N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for Account<N> {}
+// SAFETY: all of it is atomics and locks; the chunks it points to are its own.
+unsafe impl<const N: usize> Send for Shared<N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for Shared<N> {}
+
+impl<const N: usize> Account<N> {
+    #[inline(always)]
+    fn record(&self) -> &Record<N> {
+        // SAFETY: the handle keeps the ledger's memory, where the record is.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn shared(&self) -> &Shared<N> {
+        // SAFETY: the handle keeps it.
+        unsafe { self.record().chunk().ledger.as_ref() }
+    }
+
+    #[inline(always)]
+    fn charge_lane(&self, index: usize, n: i64) -> Outcome {
+        let record = self.record();
+        let window = record.chunk().window;
+        // SAFETY: the gate leads to a set whose rows go on to this cell.
+        unsafe { Processor::charge(&record.gate, cache::cell(index), window, n) }
+    }
+
+    /// Adds `n` to counter `index`.
+    ///
+    /// A section if this CPU has the account in its cache, else an atomic addition. Waits only for
+    /// [`sum`](Account::sum), [`snapshot`](Account::snapshot), [`move_to`](Account::move_to) and
+    /// [`Ledger::for_each`], if they need this account.
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter `index`, or `THISCPU_TIER` is wrong.
+    #[inline(always)]
+    pub fn charge(&self, index: usize, n: i64) {
+        assert!(index < N, "thiscpu: an account has no such counter");
+        let outcome = self.charge_lane(index, n);
+        if outcome != Outcome::Done {
+            self.charge_slow(index, n, outcome);
+        }
+    }
+
+    /// Takes `n` from counter `index`. Otherwise as [`charge`](Account::charge).
+    #[inline(always)]
+    pub fn uncharge(&self, index: usize, n: i64) {
+        self.charge(index, n.wrapping_neg());
+    }
+
+    /// As [`charge`](Account::charge), for who charges somebody else's account: it does not get into this CPU's
+    /// cache, in the place of accounts that belong there.
+    pub fn charge_aside(&self, index: usize, n: i64) {
+        assert!(index < N, "thiscpu: an account has no such counter");
+        crate::sys::tier::expect();
+        self.charge_shared(index, n);
+    }
+
+    /// Counter `index` without what lanes hold of it, up to the batch for each lane in use. One load.
+    pub fn read(&self, index: usize) -> i64 {
+        assert!(index < N, "thiscpu: an account has no such counter");
+        let value = self.record().value(index);
+        if self.record().chunk().is_signed { value } else { value.max(0) }
+    }
+
+    /// Counter `index`, exactly, at one instant within this call. One fence if the account is in a lane.
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter `index`, and as [`Counter::sum`](crate::Counter::sum).
+    pub fn sum(&self, index: usize) -> i64 {
+        assert!(index < N, "thiscpu: an account has no such counter");
+        self.sum_of(index)
+    }
+
+    /// All counters, exactly, at one instant within this call. One fence.
+    pub fn snapshot(&self) -> [i64; N] {
+        self.shared().snapshot(self.record())
+    }
+
+    /// Takes `n` from counter `index` of this account and adds it to that of `other`, at one instant: whoever looks
+    /// at both sees both or neither, and so does a child forked meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If `other` is an account of another ledger, or there is no counter `index`.
+    pub fn move_to(&self, other: &Account<N>, index: usize, n: i64) {
+        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(
+            core::ptr::eq(self.shared(), other.shared()),
+            "thiscpu: units cannot be moved to an account of another ledger"
+        );
+        if self.0 != other.0 {
+            self.shared().transfer(self.record(), other.record(), index, n);
+        }
+    }
+
+    /// Which account this is.
+    pub fn id(&self) -> AccountId {
+        AccountId::of(self.record())
+    }
+}
+
+impl<const N: usize> Clone for Account<N> {
+    /// The same account.
+    fn clone(&self) -> Self {
+        // Relaxed: who clones a handle has one.
+        let handles = self.record().handles.fetch_add(1, Relaxed);
+        assert!(handles < u32::MAX / 2, "thiscpu: an account has too many handles");
+        Account(self.0)
+    }
+}
+
+impl<const N: usize> Drop for Account<N> {
+    fn drop(&mut self) {
+        // AcqRel: what others did with their handles comes before the account is closed.
+        if self.record().handles.fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
+            let shared = self.shared() as *const Shared<N>;
+            self.shared().close(self.record());
+            // SAFETY: the account's own reference, which `open` left to it.
+            unsafe { Arc::decrement_strong_count(shared) };
+        }
+    }
+}
+
+impl<const N: usize> fmt::Debug for Ledger<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<const N: usize> fmt::Debug for Account<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

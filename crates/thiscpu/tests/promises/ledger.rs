@@ -1,0 +1,311 @@
+//! `Ledger`: nothing is lost or counted twice, whoever is in the lanes, and exact answers are exact.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+
+use thiscpu::{Account, Ledger, Tier, probe};
+
+use crate::common::random::Random;
+use crate::common::steps::{at_each_step, single_steps};
+use crate::common::threads::together;
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("ledger::loses_nothing", &EVERYWHERE, loses_nothing),
+    Scenario::new("ledger::one_instant", &EVERYWHERE, one_instant),
+    Scenario::new("ledger::reports_are_one_instant", &ALL, reports_are_one_instant),
+    Scenario::new("ledger::says_what_there_is", &ALL, says_what_there_is),
+    Scenario::new("ledger::reads_no_negative_values", &ALL, reads_no_negative_values),
+    Scenario::new("ledger::accounts_come_and_go", &ALL, accounts_come_and_go),
+    Scenario::new("ledger::caches_who_is_charged_often", &ALL, caches_who_is_charged_often),
+    Scenario::new("ledger::fork_amid_an_eviction", &ALL, fork_amid_an_eviction).needs(single_steps),
+    Scenario::new("ledger::fork_amid_a_move", &ALL, fork_amid_a_move).needs(single_steps),
+    Scenario::new("ledger::fork_amid_a_report", &ALL, fork_amid_a_report).needs(single_steps),
+    Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
+];
+
+/// So many accounts that they push each other out of a lane.
+const MANY: usize = 600;
+
+fn open<const N: usize>(ledger: &Ledger<N>, accounts: usize) -> Vec<Account<N>> {
+    (0..accounts).map(|_| ledger.open()).collect()
+}
+
+/// Gets an account into the lane of this CPU, if there are lanes.
+fn cache(account: &Account<2>) {
+    (0..200).for_each(|_| account.charge(0, 0));
+}
+
+fn loses_nothing() {
+    let ledger: Ledger<2> = Ledger::signed();
+    let accounts = open(&ledger, MANY);
+    let books: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        for _ in 0..slow::rounds(100_000) {
+            // Some of them more often than others.
+            let account = (random.below(MANY as u64) * random.below(MANY as u64)) as usize / MANY;
+            let index = random.below(2) as usize;
+            let n = [1, -1, 40, -900, 5_000, 1 << 40][random.below(6) as usize];
+            match random.below(16) {
+                0 => accounts[account].charge_aside(index, n),
+                1 => {
+                    let other = random.below(MANY as u64) as usize;
+                    accounts[account].move_to(&accounts[other], index, n);
+                    books[account][index].fetch_sub(n, SeqCst);
+                    books[other][index].fetch_add(n, SeqCst);
+                    continue;
+                }
+                _ => accounts[account].charge(index, n),
+            }
+            books[account][index].fetch_add(n, SeqCst);
+        }
+    };
+    together(4, work, || {
+        for account in accounts.iter().cycle().take(300) {
+            account.sum(1);
+            ledger.sync();
+        }
+    });
+    for (account, books) in accounts.iter().zip(&books) {
+        let books = [0, 1].map(|index| books[index].load(SeqCst));
+        assert_eq!([0, 1].map(|index| account.sum(index)), books);
+        assert_eq!(account.snapshot(), books);
+    }
+    ledger.sync();
+    for (account, books) in accounts.iter().zip(&books) {
+        assert_eq!([0, 1].map(|index| account.read(index)), [0, 1].map(|i| books[i].load(SeqCst)));
+    }
+}
+
+/// Units go round between counters, accounts and CPUs, one thread at a time, so that each sum is 0 or 1.
+fn one_instant() {
+    let ledger: Ledger<2> = Ledger::signed();
+    let account = &ledger.open();
+    let (over, turn) = (AtomicBool::new(false), Mutex::new(0));
+    let work = |thread: usize| {
+        pin::pin(thread);
+        while !over.load(SeqCst) {
+            let mut turn = turn.lock().expect("no panic");
+            let n = if *turn % 2 == 0 { 1 } else { -1 };
+            account.charge(0, n);
+            // The second counter follows the first.
+            account.charge(1, n);
+            *turn += 1;
+        }
+    };
+    together(2, work, || {
+        for _ in 0..slow::rounds(2_000) {
+            let sum = account.sum(0);
+            assert!((0..=1).contains(&sum), "{sum}");
+            let [first, second] = account.snapshot();
+            assert!((0..=1).contains(&first) && (0..=1).contains(&second), "{first}, {second}");
+        }
+        over.store(true, SeqCst);
+    });
+}
+
+/// Units move between accounts and are never in both or none.
+fn reports_are_one_instant() {
+    let ledger: Ledger<1> = Ledger::new();
+    let accounts = open(&ledger, 40);
+    accounts.iter().for_each(|account| account.charge(0, 100));
+    let over = AtomicBool::new(false);
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        while !over.load(SeqCst) {
+            let [from, to] = [0; 2].map(|_| &accounts[random.below(40) as usize]);
+            from.move_to(to, 0, 3);
+            // First there, so that it is never too little.
+            to.charge(0, 1);
+            from.uncharge(0, 1);
+        }
+    };
+    together(3, work, || {
+        for _ in 0..slow::rounds(300) {
+            let (mut count, mut total) = (0, 0);
+            ledger.for_each(|_, [units]| {
+                count += 1;
+                total += units;
+            });
+            assert!(count == 40 && (4000..=4003).contains(&total), "{count}, {total}");
+        }
+        over.store(true, SeqCst);
+    });
+}
+
+fn says_what_there_is() {
+    let ledger: Ledger<2> = Ledger::new();
+    assert!(ledger.is_empty());
+    let (one, other) = (ledger.open(), ledger.open());
+    assert_ne!(one.id(), other.id());
+    (0..3000).for_each(|_| one.charge(0, 2));
+    one.move_to(&other, 0, 1_000);
+    one.move_to(&one, 0, 7);
+    other.clone().charge(1, 5);
+    let expected = BTreeMap::from([(one.id(), [5_000, 0]), (other.id(), [1_000, 5])]);
+    let mut found = BTreeMap::new();
+    ledger.for_each(|id, counters| _ = found.insert(id, counters));
+    assert_eq!((found, ledger.len()), (expected, 2));
+    let stranger: Account<2> = Ledger::new().open();
+    let refused = |what: &str, op: &dyn Fn()| {
+        let panic = catch_unwind(std::panic::AssertUnwindSafe(op)).expect_err(what);
+        assert!(panic.downcast::<&str>().expect("a message").contains(what));
+    };
+    refused("another ledger", &|| one.move_to(&stranger, 0, 1));
+    refused("no such counter", &|| one.charge(2, 1));
+    refused("no such counter", &|| _ = one.read(2));
+    // The account keeps what it needs of its ledger.
+    stranger.charge(0, 9);
+    assert_eq!(stranger.snapshot(), [9, 0]);
+}
+
+/// A lane that uncharged what another had charged does not show.
+fn reads_no_negative_values() {
+    for (ledger, least) in [(Ledger::<2>::new(), 0), (Ledger::signed(), i64::MIN)] {
+        let account = ledger.open();
+        for cpu in 0..pin::cpus().len() {
+            pin::pin(cpu);
+            cache(&account);
+        }
+        pin::pin(0);
+        account.charge(0, 600);
+        pin::pin(1);
+        (0..10).for_each(|_| account.uncharge(0, 60));
+        // Charged by the other lane, which has not given it to the account.
+        account.charge_aside(1, -5);
+        (0..6).for_each(|_| account.charge(1, 1));
+        let read = [0, 1].map(|index| account.read(index));
+        assert!(read.iter().all(|&read| read >= least), "{read:?}");
+        assert_eq!(account.snapshot(), [0, 1]);
+    }
+}
+
+fn accounts_come_and_go() {
+    let ledger: Ledger<2> = Ledger::new();
+    let ids = Mutex::new(BTreeSet::new());
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        for _ in 0..slow::rounds(3_000) {
+            let account = ledger.open();
+            assert!(
+                ids.lock().expect("no panic").insert(account.id()),
+                "a second {}",
+                account.id()
+            );
+            assert_eq!(account.snapshot(), [0, 0], "nothing is left of the account before");
+            let rounds = random.below(150) as i64;
+            (0..rounds).for_each(|_| account.charge(1, 1));
+            let clone = account.clone();
+            drop(account);
+            assert_eq!(clone.sum(1), rounds);
+        }
+    };
+    together(4, work, || {
+        for _ in 0..slow::rounds(50) {
+            ledger.for_each(|_, [first, _]| assert_eq!(first, 0));
+        }
+    });
+    assert!(ledger.is_empty());
+    ledger.for_each(|id, _| panic!("{id} is closed"));
+}
+
+/// Eight accounts stay in a lane, also when others are charged once.
+fn caches_who_is_charged_often() {
+    if thiscpu::tier() == Ok(Tier::Atomic) {
+        return;
+    }
+    pin::pin(0);
+    let ledger: Ledger<4> = Ledger::new();
+    let live = open(&ledger, 8);
+    for _ in 0..1_000 {
+        live.iter().for_each(|account| account.charge(3, 1));
+    }
+    let seldom = open(&ledger, 20_000);
+    let before = probe::misses(&ledger);
+    for account in &seldom {
+        account.charge(0, 1);
+        live.iter().for_each(|account| account.charge(3, 1));
+    }
+    let misses = probe::misses(&ledger) - before;
+    assert!(misses < 20_000 + 200, "{misses} misses");
+    assert!(live.iter().all(|account| account.sum(3) == 21_000));
+    assert!(seldom.iter().all(|account| account.sum(0) == 1));
+}
+
+/// In a child: both accounts come to this, and go on.
+fn assert_right_in_child(ledger: &Ledger<2>, accounts: [&Account<2>; 2], units: [i64; 2]) {
+    let sums = accounts.map(|account| account.sum(0));
+    assert_eq!(sums.iter().sum::<i64>(), units.iter().sum::<i64>(), "{sums:?}, not {units:?}");
+    let mut all = 0;
+    ledger.for_each(|_, [first, _]| all += first);
+    assert_eq!(all, units.iter().sum::<i64>());
+    accounts[0].move_to(accounts[1], 0, sums[0]);
+    (0..300).for_each(|_| accounts[0].charge(0, 1));
+    assert_eq!(accounts.map(|account| account.snapshot()[0]), [300, all]);
+}
+
+fn fork_amid_an_eviction() {
+    pin::pin(0);
+    let ledger = &Ledger::<2>::signed();
+    let account = &ledger.open();
+    let other = &ledger.open();
+    // Fills its way, so that it is emptied into the account.
+    let fill = || {
+        account.charge(0, -account.sum(0));
+        (0..1_020).for_each(|_| account.charge(0, 1));
+    };
+    let charge = || (0..8).for_each(|_| account.charge(0, 1));
+    let conflict = |_| {
+        fork::run(|| {
+            let sum = account.sum(0);
+            assert!((1_020..=1_028).contains(&sum), "{sum}");
+            assert_right_in_child(ledger, [account, other], [sum, 0]);
+        })
+        .expect("a child that is right");
+    };
+    at_each_step(fill, charge, conflict, |steps, _, ()| {
+        assert_eq!(account.sum(0), 1_028, "stopped after {steps}");
+    });
+}
+
+fn fork_amid_a_move() {
+    pin::pin(0);
+    let ledger = &Ledger::<2>::new();
+    let [from, to] = &[0; 2].map(|_| ledger.open());
+    from.charge(0, 1_000_000);
+    [from, to].into_iter().for_each(cache);
+    let conflict = |_| {
+        let child = || assert_right_in_child(ledger, [from, to], [1_000_000, 0]);
+        fork::run(child).expect("a child that is right");
+    };
+    at_each_step(|| (), || from.move_to(to, 0, 5), conflict, |_, _, ()| {});
+    assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
+}
+
+fn fork_amid_a_report() {
+    pin::pin(0);
+    let ledger = &Ledger::<2>::new();
+    let [one, other] = &[0; 2].map(|_| ledger.open());
+    [one, other].into_iter().for_each(cache);
+    one.charge(0, 7);
+    let conflict = |_| {
+        let child = || assert_right_in_child(ledger, [one, other], [7, 0]);
+        fork::run(child).expect("a child that is right");
+    };
+    at_each_step(|| (), || one.snapshot(), conflict, |_, _, units| assert_eq!(units, [7, 0]));
+}
+
+fn gives_memory_back() {
+    for round in 0..slow::rounds(500) {
+        let ledger: Ledger<8> = Ledger::new();
+        let accounts = open(&ledger, 3);
+        for account in &accounts {
+            (0..20).for_each(|_| account.charge(7, round as i64));
+        }
+        drop(ledger);
+        assert!(accounts.iter().all(|account| account.sum(7) == 20 * round as i64));
+    }
+}
