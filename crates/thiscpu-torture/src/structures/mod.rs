@@ -101,7 +101,8 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(budgets::Scarce::new(slots)),
         Box::new(budgets::Shares::new(slots)),
         Box::new(budgets::Roomy::new(slots)),
-        Box::new(budgets::Queue::new(slots)),
+        Box::new(budgets::Queue::of_many(slots)),
+        Box::new(budgets::Queue::of_few(slots)),
     ]
 }
 

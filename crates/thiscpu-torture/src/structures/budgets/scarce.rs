@@ -13,7 +13,7 @@ const AMOUNT_MAX: u64 = 64;
 const WAIT_MICROS_MAX: u64 = 300;
 /// For so many turns workers mostly acquire, and for as many they mostly release: it becomes tight, and
 /// loose again.
-const SEASON: u64 = 128;
+const SEASON: u64 = 64;
 
 pub(in super::super) struct Scarce {
     units: Units,

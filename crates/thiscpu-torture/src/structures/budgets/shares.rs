@@ -13,9 +13,9 @@ const SHARE: u64 = 256;
 /// The most that is acquired at once.
 const AMOUNT_MAX: u64 = 64;
 /// For so many turns workers hold what they may, and for as many nearly nothing.
-const SEASON: u64 = 128;
+const SEASON: u64 = 64;
 /// Nobody ever waits so long.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(30);
 
 pub(in super::super) struct Shares {
     units: Units,
