@@ -8,7 +8,9 @@
 //!
 //! The second word says how many units were lent to lanes since the pool was last tight; 0 while it is tight.
 //! To lend units, and to gather them, both words change together by one 16-byte exchange. All else
-//! leaves what is lent as it is, and changes the first word alone.
+//! leaves what is lent as it is, and changes the first word alone. While the limit of a tight pool is being changed
+//! the second word is the limit that the units belong to, times two, plus one: a fork may leave another one in
+//! its place.
 //!
 //! A refusal rests on the first word: one load shows that no lane holds anything and how little there is.
 
@@ -133,6 +135,33 @@ impl Pool {
         }
     }
 
+    /// Adds `change` to a tight pool, whose units from now on belong to `limit` as long as that is not where it
+    /// should be.
+    pub(super) fn begin_limit(&self, change: i64, limit: i64) {
+        self.change_both(change, limit as u64 * 2 + 1);
+    }
+
+    /// Adds `change` to a tight pool, whose units belong to the limit that there is.
+    pub(super) fn end_limit(&self, change: i64) {
+        self.change_both(change, 0);
+    }
+
+    fn change_both(&self, change: i64, new_second: u64) {
+        loop {
+            let [first, second] = self.words.load();
+            let new = [Seen(first).plus(change).0, new_second];
+            if self.words.exchange([first, second], new) {
+                return;
+            }
+        }
+    }
+
+    /// The limit that a tight pool's units belong to, if a change of it was begun and not ended.
+    pub(super) fn limit_begun(&self) -> Option<i64> {
+        let [first, second] = self.words.load();
+        (Seen(first).is_tight() && second != 0).then_some((second / 2) as i64)
+    }
+
     /// How many calls have found plenty, with this one, if it did. Two at the same time may count as one.
     #[inline]
     pub(super) fn calm(&self, is_plenty: bool) -> u32 {
@@ -162,6 +191,15 @@ mod tests {
                 assert_eq!(seen.plus(3).is_tight(), seen.is_tight());
             }
         }
+    }
+
+    #[test]
+    fn a_limit_that_is_begun_is_remembered() {
+        let pool = Pool::new(100, 0);
+        pool.begin_limit(-30, 70);
+        assert_eq!((pool.add(2).units(), pool.limit_begun()), (72, Some(70)));
+        pool.end_limit(5);
+        assert_eq!((pool.look().units(), pool.limit_begun()), (77, None));
     }
 
     #[test]

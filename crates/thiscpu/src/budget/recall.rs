@@ -67,9 +67,14 @@ impl Budget {
         drop(self.lock());
     }
 
-    /// Whoever holds the lock first after a fork forgets the waiters, whose threads were not copied.
+    /// Whoever holds the lock first after a fork forgets the waiters, whose threads were not copied, and
+    /// takes a limit back that one of those had not finished to change.
     fn forget_parents(&self, guard: &Guard<'_>) {
         if !self.is_healed() {
+            if let Some(limit) = self.pool.limit_begun() {
+                self.limit.store(limit, Relaxed);
+                self.pool.end_limit(0);
+            }
             self.forget_waiters(guard);
             self.healed.store(Here::generation(), Release);
         }
@@ -187,16 +192,14 @@ impl Budget {
         let guard = self.lock();
         let was_loose = !self.pool.look().is_tight();
         let excess = self.tighten(&guard);
-        let change = limit - self.limit.load(Relaxed);
+        let old = self.limit.load(Relaxed);
+        let (lower, change) = (limit.min(old), limit - old);
         // In this order nobody sees more units than the limit allows, who looks at one and then at the
-        // other: for that would be taken for a release of too much.
-        if change > 0 {
-            self.limit.store(limit, Release);
-        }
-        self.pool.update(|now| now.plus(change));
-        if change < 0 {
-            self.limit.store(limit, Release);
-        }
+        // other: for that would be taken for a release of too much. In between the units belong to
+        // the lower limit.
+        self.pool.begin_limit(change.min(0), lower);
+        self.limit.store(limit, Release);
+        self.pool.end_limit(change.max(0));
         self.plenty.store(plenty(limit, table::in_use()), Relaxed);
         if was_loose {
             self.loosen(&guard);

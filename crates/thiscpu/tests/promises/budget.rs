@@ -32,6 +32,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
     Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
     Scenario::new("budget::fork_amid_a_recall", &ALL, fork_amid_a_recall).needs(single_steps),
+    Scenario::new("budget::fork_amid_a_new_limit", &ALL, fork_amid_a_new_limit).needs(single_steps),
     Scenario::new("budget::fork_while_others_wait", &ALL, fork_while_others_wait),
     Scenario::new("budget::gives_memory_back", &ALL, gives_memory_back),
 ];
@@ -397,6 +398,23 @@ fn fork_amid_a_recall() {
         assert_eq!(refused, Err(Exhausted { available: LARGE }), "stopped after {steps}");
     };
     at_each_step(|| spread(budget), refused, conflict, check);
+}
+
+/// The limit is either of the two, and what is held does not depend on which.
+fn fork_amid_a_new_limit() {
+    let budget = &Budget::new(LARGE);
+    budget.try_acquire(300).expect("there is room");
+    for (old, new) in [(LARGE, LARGE / 2), (LARGE / 2, LARGE)] {
+        let conflict = |_| {
+            fork::run(|| assert_right_in_child(budget, 300, 0)).expect("a child that is right");
+        };
+        let change = || budget.set_limit(new);
+        let check = |_, _, ()| budget.set_limit(old);
+        // Tight all the while, so that it is short.
+        at_each_step(|| (), change, conflict, check);
+        budget.set_limit(new);
+    }
+    assert_eq!(budget.acquired(), 300);
 }
 
 /// Waiters of the parent do not stand in the way of a child.
