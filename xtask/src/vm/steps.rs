@@ -1,6 +1,6 @@
 //! What a guest does, one after the other.
 
-use super::machine::Machine;
+use super::machine::{Arch, Machine};
 
 /// A line of the guest's shell, which fails if it does not end with 0.
 #[derive(Debug)]
@@ -23,6 +23,9 @@ pub(crate) struct Bounds {
 /// Tests of each file, and all of those that are about CPUs.
 const CHOSEN: &[&str] = &[
     "bounds::token::",
+    "budget::limit_changes_in_use::",
+    "budget::refuses_nobody_wrongly::",
+    "budget::waiters_time_out::",
     "counts::mixed_amounts::",
     "counts::affinity_changes::",
     "exits::add_from_destructors::",
@@ -43,6 +46,7 @@ const CHOSEN: &[&str] = &[
 ];
 /// Those of them that run on 64 CPUs, where all takes long: what is about many lanes.
 const CHOSEN_ON_LARGE: &[&str] = &[
+    "budget::refuses_nobody_wrongly::",
     "counts::affinity_changes::",
     "forks::keep_the_token::",
     "instants::token_between_lanes::",
@@ -53,13 +57,13 @@ const CHOSEN_ON_LARGE: &[&str] = &[
 /// Environments that say nothing about the machine; `cargo xtask degraded` is about them.
 const SKIPPED: &str = "--skip ::sandbox_";
 
-/// Sections that the abort harness drives unless all are wanted: a counter's, and a word's. Each
-/// breakpoint makes the emulator translate anew, so that all of them take many minutes.
+/// Sections that the abort harness drives where a real machine drives all: a counter's, and a word's. Each
+/// breakpoint makes the emulator translate anew, so that all of them take a minute and a half.
 const ABORTED: [&str; 2] = ["add_windowed", "u64::add"];
 
 /// The abort harness moves between CPUs 0 and 1, which have to be there all the while.
-fn aborts(bounds: Bounds) -> String {
-    let harness = match bounds.full {
+fn aborts(machine: &Machine, bounds: Bounds) -> String {
+    let harness = match bounds.full || machine.arch == Arch::Aarch64 {
         true => "thiscpu-aborts".to_owned(),
         false => ABORTED.map(|section| format!("thiscpu-aborts {section}")).join(" && "),
     };
@@ -76,7 +80,7 @@ pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
         step("doctor", "thiscpu doctor".to_owned(), "tier "),
         step("tests", tests(machine, bounds), "test result:"),
     ];
-    steps.push(step("aborts", aborts(bounds), "all "));
+    steps.push(step("aborts", aborts(machine, bounds), "all "));
     for tier in machine.tiers() {
         steps.push(step(&format!("torture-{tier}"), torture(machine, tier, bounds), "operations "));
     }
