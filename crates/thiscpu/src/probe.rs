@@ -2,7 +2,7 @@
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, tier, topology};
-use crate::{Budget, Error, Ledger, Tier};
+use crate::{Account, Budget, Error, Ledger, Tier};
 use core::sync::atomic::AtomicU64;
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
@@ -32,6 +32,11 @@ pub fn recalls(budget: &Budget) -> u64 {
 /// About how many charges found their account in no lane.
 pub fn misses<const N: usize>(ledger: &Ledger<N>) -> u64 {
     ledger.misses()
+}
+
+/// Whether two accounts of a ledger have the same places in lanes.
+pub fn are_neighbours<const N: usize>(one: &Account<N>, other: &Account<N>) -> bool {
+    one.is_neighbour(other)
 }
 
 /// Moves the calling thread to `cpu`; whether that worked.

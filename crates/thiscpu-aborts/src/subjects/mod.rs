@@ -2,6 +2,7 @@
 
 mod budget;
 mod count;
+mod ledger;
 mod linger;
 mod pair;
 mod stack;
@@ -11,6 +12,14 @@ use crate::drive::Case;
 
 /// Everything. A section that none of these comes through fails the run.
 pub(crate) fn all() -> Vec<Case> {
-    [budget::cases(), count::cases(), word::cases(), pair::cases(), stack::cases(), linger::cases()]
-        .concat()
+    [
+        budget::cases(),
+        count::cases(),
+        ledger::cases(),
+        linger::cases(),
+        pair::cases(),
+        stack::cases(),
+        word::cases(),
+    ]
+    .concat()
 }

@@ -27,7 +27,7 @@ impl<const N: usize> Account<N> {
             if !matches!(outcome, Outcome::Aborted | Outcome::NoLane | Outcome::Shut) {
                 break;
             }
-            outcome = self.charge_lane(index, n);
+            outcome = self.charge_lane_again(index, n);
         }
         match outcome {
             Outcome::Done => {}
@@ -43,8 +43,14 @@ impl<const N: usize> Account<N> {
         }
     }
 
-    /// Charges the account's own word, if its gate is open.
-    #[inline(always)]
+    /// One copy of the section, however often it is tried.
+    #[inline(never)]
+    fn charge_lane_again(&self, index: usize, n: i64) -> Outcome {
+        self.charge_lane(index, n)
+    }
+
+    /// Charges the account's own word, by a section if its gate is open.
+    #[inline(never)]
     pub(super) fn charge_shared(&self, index: usize, n: i64) {
         let record = self.record();
         for _ in 0..ATTEMPTS {
@@ -89,6 +95,11 @@ impl<const N: usize> super::Shared<N> {
     pub(super) fn misses(&self) -> u64 {
         let in_lane = |item| move |lane| cache::misses(item, lane).load(Relaxed);
         self.item().map_or(0, |item| (1..=table::in_use()).map(in_lane(item)).sum())
+    }
+
+    /// Whether two accounts are cached in one set.
+    pub(super) fn are_neighbours(&self, one: &Record<N>, other: &Record<N>) -> bool {
+        self.set_of(one) == self.set_of(other)
     }
 
     fn count_miss(&self) {

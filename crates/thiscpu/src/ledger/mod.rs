@@ -287,6 +287,10 @@ impl<const N: usize> Account<N> {
         }
     }
 
+    pub(crate) fn is_neighbour(&self, other: &Account<N>) -> bool {
+        self.shared().are_neighbours(self.record(), other.record())
+    }
+
     /// Which account this is.
     pub fn id(&self) -> AccountId {
         AccountId::of(self.record())
