@@ -177,6 +177,19 @@ fn those_who_wait() {
     });
 }
 
+/// One release is enough for several, who keep what they get.
+#[test]
+fn those_who_keep_what_they_waited_for() {
+    in_each_tier(2_000, || {
+        let budget = spread();
+        budget.try_acquire(LIMIT).expect("so many are free");
+        let threads = [1, 2, 0].map(|cpu| model::spawn(cpu, move || budget.acquire(10)));
+        budget.release(30);
+        threads.into_iter().for_each(model::Thread::join);
+        assert_eq!(budget.available(), 0);
+    });
+}
+
 /// Some give up; nothing is lost with them, and nobody behind them is forgotten.
 #[test]
 fn those_who_give_up() {
