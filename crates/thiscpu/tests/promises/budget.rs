@@ -29,11 +29,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::large_waiters_are_served", &ALL, large_waiters_are_served),
     Scenario::new("budget::waiters_time_out", &ALL, waiters_time_out),
     Scenario::new("budget::tasks_wait", &ALL, tasks_wait),
+    Scenario::new("budget::tasks_change_hands", &ALL, tasks_change_hands),
     Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
     Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
     Scenario::new("budget::fork_amid_a_recall", &ALL, fork_amid_a_recall).needs(single_steps),
     Scenario::new("budget::fork_amid_a_new_limit", &ALL, fork_amid_a_new_limit).needs(single_steps),
     Scenario::new("budget::fork_while_others_wait", &ALL, fork_while_others_wait),
+    Scenario::new("budget::fork_while_a_task_waits", &ALL, fork_while_a_task_waits),
     Scenario::new("budget::gives_memory_back", &ALL, gives_memory_back),
 ];
 
@@ -102,6 +104,9 @@ fn says_what_there_is() {
     let budget = Budget::new(LIMIT);
     spread(&budget);
     assert_eq!((budget.available(), budget.acquired(), budget.limit()), (LIMIT, 0, LIMIT));
+    // More than can be counted is more than there is, also for a lane.
+    assert_eq!(budget.try_acquire(u64::MAX), Err(Exhausted { available: LIMIT }));
+    assert_eq!(budget.try_acquire(Budget::LIMIT_MAX), Err(Exhausted { available: LIMIT }));
     budget.try_acquire(9_900).expect("so many are free");
     assert_eq!(budget.try_acquire(101), Err(Exhausted { available: 100 }));
     let message = budget.try_acquire(101).unwrap_err().to_string();
@@ -191,6 +196,9 @@ fn released_too_much() {
     }
     let budget = Budget::new(10_000);
     spread(&budget);
+    let message = said("no lane holds so much", &|| budget.release(u64::MAX));
+    assert!(message.contains("only 0"), "{message}");
+    spread(&budget);
     // Into a lane, where it is not seen.
     budget.release(25);
     let message = said("gathered", &|| _ = budget.available());
@@ -227,8 +235,11 @@ fn reserves() {
     assert_eq!((reserve.available(), reserve.units()), (70, 100));
     assert_eq!(reserve.lease(71).unwrap_err().available, 70);
     drop(lease);
+    // What a lease is forgotten with stays acquired.
+    let forgotten = reserve.lease(25).expect("set aside").forget();
     drop(reserve);
-    assert_eq!(budget.available(), 100);
+    assert_eq!(budget.available(), 75);
+    budget.release(forgotten);
 }
 
 /// Who wants much and came first is served before those who want little and came later.
@@ -339,6 +350,27 @@ fn tasks_wait() {
     assert_eq!(budget.available(), 100);
 }
 
+/// A task is woken by the waker of its last poll, and not under the budget's lock.
+fn tasks_change_hands() {
+    struct Asks(&'static Budget, AtomicU64);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1 + self.0.available(), SeqCst);
+        }
+    }
+    static BUDGET: Budget = Budget::new(100);
+    BUDGET.try_acquire(60).expect("so many are free");
+    let mut future = pin!(BUDGET.acquire_async(70));
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let asks = Arc::new(Asks(&BUDGET, AtomicU64::new(0)));
+    let waker = Waker::from(asks.clone());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    BUDGET.release(40);
+    assert_eq!(asks.1.load(SeqCst), 11, "10 are left");
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert_eq!(BUDGET.available(), 80);
+}
+
 /// A future that is dropped, also as it is granted, leaves nothing behind.
 fn tasks_give_up() {
     let budget = Budget::new(100);
@@ -437,6 +469,31 @@ fn fork_while_others_wait() {
         budget.release(60);
     });
     assert_eq!(budget.acquired(), 80);
+}
+
+/// A task that waited in the parent waits anew in a child, or gives up there, without a trace.
+fn fork_while_a_task_waits() {
+    let budget = &Budget::new(100);
+    budget.try_acquire(60).expect("so many are free");
+    let wait = || {
+        let mut future = Box::pin(budget.acquire_async(70));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        future
+    };
+    let (mut first, second) = (wait(), wait());
+    fork::run(|| {
+        assert_eq!(budget.available(), 40);
+        let third = wait();
+        drop(second);
+        assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(third);
+        budget.release(60);
+        let poll = first.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_ready());
+        drop(poll);
+        assert_eq!(budget.available(), 100);
+    })
+    .expect("a child that is right");
 }
 
 fn gives_memory_back() {
