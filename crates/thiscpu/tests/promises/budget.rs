@@ -13,7 +13,7 @@ use thiscpu::{Budget, Exhausted, Tier};
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::is_never_exceeded", &EVERYWHERE, is_never_exceeded),
@@ -29,6 +29,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::large_waiters_are_served", &ALL, large_waiters_are_served),
     Scenario::new("budget::waiters_time_out", &ALL, waiters_time_out),
     Scenario::new("budget::tasks_wait", &ALL, tasks_wait),
+    Scenario::new("budget::tasks_are_served_in_turn", &ALL, tasks_are_served_in_turn),
     Scenario::new("budget::tasks_change_hands", &ALL, tasks_change_hands),
     Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
     Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
@@ -102,11 +103,12 @@ fn refuses_nobody_wrongly() {
 fn says_what_there_is() {
     const LIMIT: u64 = 10_000;
     let budget = Budget::new(LIMIT);
+    for too_much in [u64::MAX, Budget::LIMIT_MAX + 1, Budget::LIMIT_MAX] {
+        spread(&budget);
+        assert_eq!(budget.try_acquire(too_much), Err(Exhausted { available: LIMIT }));
+    }
     spread(&budget);
     assert_eq!((budget.available(), budget.acquired(), budget.limit()), (LIMIT, 0, LIMIT));
-    // More than can be counted is more than there is, also for a lane.
-    assert_eq!(budget.try_acquire(u64::MAX), Err(Exhausted { available: LIMIT }));
-    assert_eq!(budget.try_acquire(Budget::LIMIT_MAX), Err(Exhausted { available: LIMIT }));
     budget.try_acquire(9_900).expect("so many are free");
     assert_eq!(budget.try_acquire(101), Err(Exhausted { available: 100 }));
     let message = budget.try_acquire(101).unwrap_err().to_string();
@@ -242,6 +244,17 @@ fn reserves() {
     budget.release(forgotten);
 }
 
+/// Until somebody is queued, and what is free is promised to the first; or until that does not seem to
+/// come about: whoever is waited for must be served before a test can fail.
+fn until_queued(budget: &Budget) {
+    for _ in 0..10_000 {
+        if budget.available() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// Who wants much and came first is served before those who want little and came later.
 fn first_come_first_served() {
     let budget = &Budget::new(100);
@@ -253,19 +266,18 @@ fn first_come_first_served() {
     };
     std::thread::scope(|threads| {
         let first = threads.spawn(move || wait(50));
-        // Until it is queued, and what is free is promised to it.
-        while budget.available() > 0 {
-            std::thread::yield_now();
-        }
+        until_queued(budget);
         let others = [1, 20, 3].map(|n| threads.spawn(move || wait(n)));
         // Less than the first wants, though more than the others.
         budget.release(39);
-        assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }), "they are promised");
-        assert!(order.lock().expect("no panic").is_empty());
+        let refused = budget.try_acquire(1);
+        let served = order.lock().expect("no panic").clone();
         budget.release(1);
         first.join().expect("no panic");
         budget.release(50);
         others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!(refused, Err(Exhausted { available: 0 }), "they are promised");
+        assert_eq!(served, []);
     });
     let order = order.lock().expect("no panic");
     assert_eq!((order.len(), order[0]), (4, 50));
@@ -350,23 +362,48 @@ fn tasks_wait() {
     assert_eq!(budget.available(), 100);
 }
 
+/// One after the other, in the order in which they began to wait.
+fn tasks_are_served_in_turn() {
+    let budget = Budget::new(100);
+    budget.try_acquire(90).expect("so many are free");
+    let mut tasks = [50, 5, 20].map(|n| Some(Box::pin(budget.acquire_async(n))));
+    let mut order = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    for (released, served) in [(0, 0), (39, 0), (1, 1), (4, 1), (1, 2), (24, 3)] {
+        budget.release(released);
+        for task in &mut tasks {
+            let poll = task.as_mut().map(|task| task.as_mut().poll(&mut context));
+            if let Some(Poll::Ready(lease)) = poll {
+                order.push(lease.forget());
+                *task = None;
+            }
+        }
+        assert_eq!(order, [50, 5, 20][..served]);
+        // What is there is promised, while somebody waits.
+        assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
+    }
+}
+
 /// A task is woken by the waker of its last poll, and not under the budget's lock.
 fn tasks_change_hands() {
-    struct Asks(&'static Budget, AtomicU64);
+    static BUDGET: Budget = Budget::new(100);
+    struct Asks(AtomicU64);
     impl Wake for Asks {
         fn wake(self: Arc<Self>) {
-            self.1.fetch_add(1 + self.0.available(), SeqCst);
+            let (send, receive) = std::sync::mpsc::channel();
+            std::thread::spawn(move || send.send(BUDGET.available()));
+            let free = receive.recv_timeout(Duration::from_secs(5)).expect("nobody holds the lock");
+            self.0.fetch_add(1 + free, SeqCst);
         }
     }
-    static BUDGET: Budget = Budget::new(100);
     BUDGET.try_acquire(60).expect("so many are free");
     let mut future = pin!(BUDGET.acquire_async(70));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let asks = Arc::new(Asks(&BUDGET, AtomicU64::new(0)));
+    let asks = Arc::new(Asks(AtomicU64::new(0)));
     let waker = Waker::from(asks.clone());
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     BUDGET.release(40);
-    assert_eq!(asks.1.load(SeqCst), 11, "10 are left");
+    assert_eq!(asks.0.load(SeqCst), 11, "10 are left");
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     assert_eq!(BUDGET.available(), 80);
 }
@@ -374,6 +411,14 @@ fn tasks_change_hands() {
 /// A future that is dropped, also as it is granted, leaves nothing behind.
 fn tasks_give_up() {
     let budget = Budget::new(100);
+    budget.try_acquire(60).expect("so many are free");
+    {
+        let mut future = pin!(budget.acquire_async(70));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        budget.release(60);
+        assert_eq!(budget.available(), 30);
+    }
+    assert_eq!(budget.available(), 100);
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         for _ in 0..slow::rounds(3_000) {
@@ -455,18 +500,17 @@ fn fork_while_others_wait() {
     budget.try_acquire(60).expect("so many are free");
     std::thread::scope(|threads| {
         threads.spawn(|| budget.acquire(80));
-        while budget.available() > 0 {
-            std::thread::yield_now();
-        }
-        fork::run(|| {
+        until_queued(budget);
+        let child = fork::run(|| {
             assert_eq!(budget.try_acquire(41), Err(Exhausted { available: 40 }));
             budget.acquire(40);
             assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
             budget.release(100);
             assert_eq!(budget.available(), 100);
-        })
-        .expect("a child that is right");
+        });
+        // The waiter first, or this would wait for it.
         budget.release(60);
+        child.expect("a child that is right");
     });
     assert_eq!(budget.acquired(), 80);
 }
@@ -497,11 +541,14 @@ fn fork_while_a_task_waits() {
 }
 
 fn gives_memory_back() {
+    let mut before = None;
     for round in 0..slow::rounds(20_000) {
         let budget = Budget::new(LARGE);
         for _ in 0..40 {
             budget.try_acquire(1).expect("there is room");
         }
         assert_eq!(budget.acquired(), 40, "round {round}");
+        before.get_or_insert_with(|| limits::memory("VmSize"));
     }
+    assert_eq!(Some(limits::memory("VmSize")), before);
 }
