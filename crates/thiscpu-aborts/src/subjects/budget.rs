@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use thiscpu::Budget;
+use thiscpu::{Budget, Exhausted};
 
 use crate::drive::Case;
 use crate::ops;
@@ -71,6 +71,14 @@ impl Booked {
     }
 
     fn check(&self) -> Result<(), Wrong> {
+        // First from the lane: what that has been handed and should not have is more than there is.
+        let free = LIMIT - self.held.get();
+        for n in [AMOUNT, free - AMOUNT] {
+            expect("an acquire of what is free", &ops::acquire(&self.budget, n), &Ok(()))?;
+        }
+        let refused = Err(Exhausted { available: 0 });
+        expect("an acquire of more than that", &ops::acquire(&self.budget, 1), &refused)?;
+        ops::release(&self.budget, free);
         expect("what is held", &self.budget.acquired(), &self.held.get())?;
         expect("what is free", &self.budget.available(), &(LIMIT - self.held.get()))
     }
@@ -119,7 +127,7 @@ macro_rules! subject {
     };
 }
 
-type Granted = Result<(), thiscpu::Exhausted>;
+type Granted = Result<(), Exhausted>;
 
 subject!(Acquire, Granted, AMOUNT as i64, Ok(()), |budget| ops::acquire(budget, AMOUNT));
 subject!(UpTo, u64, AMOUNT as i64, AMOUNT, |budget| ops::acquire_up_to(budget, AMOUNT));
@@ -138,8 +146,11 @@ impl Subject for Borrow {
         section == "admit"
     }
 
+    /// With a lane that holds nothing.
     fn new() -> Self {
-        Borrow(Booked::new())
+        let booked = Booked::new();
+        booked.budget.available();
+        Borrow(booked)
     }
 
     fn op(&self) -> Granted {
