@@ -1,9 +1,10 @@
-//! A signal handler may add, read and take bounds, whatever it interrupts; nothing is lost.
+//! A signal handler may add, read, take bounds and release units, whatever it interrupts; nothing is lost.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
-use thiscpu::{Counter, Counters};
+use thiscpu::{Budget, Counter, Counters};
 
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
@@ -17,6 +18,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("signals::interrupt_a_set", &ALL, interrupt_a_set),
     Scenario::new("signals::interrupt_a_comparison", &ALL, interrupt_a_comparison),
     Scenario::new("signals::bounds_of_a_busy_counter", &ALL, bounds_of_a_busy_counter),
+    Scenario::new("signals::interrupt_a_loose_budget", &ALL, interrupt_a_loose_budget),
+    Scenario::new("signals::interrupt_a_tight_budget", &ALL, interrupt_a_tight_budget),
     Scenario::new("signals::pauses_anywhere", &ALL, pauses_anywhere),
 ];
 
@@ -162,6 +165,68 @@ fn bounds_of_a_busy_counter() {
         over.store(true, SeqCst);
     });
     assert_eq!(COUNTER.sum(), HANDLED.load(SeqCst) as i64 + added.load(SeqCst));
+}
+
+static UNITS: Budget = Budget::new(4_000);
+/// Units that were acquired for the handler to release.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+/// Some of the units that are left for the handler, if there are so many.
+fn take_left(n: u64) -> Option<u64> {
+    LEFT.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(n)).is_ok().then_some(n)
+}
+
+extern "C" fn release_some(_: i32) {
+    for n in [1, 1, 30].into_iter().filter_map(take_left) {
+        UNITS.release(n);
+    }
+    HANDLED.fetch_add(1, SeqCst);
+}
+
+/// The handler releases what the interrupted thread has acquired for it, in the middle of whatever that
+/// does with the same budget, while up to `held` units are held by it and others wait for theirs.
+fn interrupt_a_budget(held: u64) {
+    let over = AtomicBool::new(false);
+    let wait = || {
+        while !over.load(SeqCst) {
+            UNITS.acquire(50);
+            UNITS.release(50);
+        }
+    };
+    UNITS.try_acquire(held).expect("so many are free");
+    std::thread::scope(|threads| {
+        let waiters = [threads.spawn(wait), threads.spawn(wait)];
+        let mut random = Random::new(3);
+        let work = || {
+            let n = 1 + random.below(40);
+            if LEFT.load(SeqCst) < 200 && UNITS.try_acquire(n).is_ok() {
+                LEFT.fetch_add(n, SeqCst);
+            }
+            match random.below(6) {
+                0 => _ = UNITS.available(),
+                1 => _ = UNITS.try_acquire(4_001).expect_err("above the limit"),
+                2 => _ = UNITS.acquire_timeout(4_000, Duration::from_micros(20)).unwrap_err(),
+                3 => UNITS.set_limit(4_000 - random.below(2)),
+                _ => drop(UNITS.lease(60)),
+            }
+        };
+        signal::handle(libc::SIGUSR1, release_some);
+        signal::storm(libc::SIGUSR1, &HANDLED, 2000, work);
+        UNITS.set_limit(4_000);
+        over.store(true, SeqCst);
+        UNITS.release(held);
+        waiters.into_iter().for_each(|waiter| waiter.join().expect("no panic"));
+    });
+    assert_eq!(UNITS.acquired(), LEFT.load(SeqCst));
+}
+
+fn interrupt_a_loose_budget() {
+    interrupt_a_budget(1);
+}
+
+/// Near the limit, so that some wait nearly always.
+fn interrupt_a_tight_budget() {
+    interrupt_a_budget(3_900);
 }
 
 /// How long the handler below stays, in turns of a loop.
