@@ -5,7 +5,8 @@ use core::mem;
 
 use super::{Budget, Exhausted};
 
-/// Units of a budget, released when this is dropped. A lease cannot release more than it holds.
+/// Units of a budget, released when this is dropped. A lease cannot release more than it holds. Dropping it costs
+/// and panics as [`Budget::release`].
 ///
 /// ```
 /// use thiscpu::Budget;
@@ -102,13 +103,15 @@ impl fmt::Debug for Lease<'_> {
 #[derive(Debug)]
 pub struct Reserve<'a> {
     budget: &'a Budget,
+    units: u64,
     /// The units that are set aside, a budget of their own.
     own: Budget,
 }
 
 impl<'a> Reserve<'a> {
     pub(super) fn new(units: Lease<'a>) -> Reserve<'a> {
-        Reserve { budget: units.budget, own: Budget::new(units.forget()) }
+        let (budget, units) = (units.budget, units.forget());
+        Reserve { budget, units, own: Budget::new(units) }
     }
 
     /// Takes `n` of the units, to be given back to this reserve when the lease is dropped.
@@ -127,13 +130,14 @@ impl<'a> Reserve<'a> {
 
     /// How many were set aside.
     pub fn units(&self) -> u64 {
-        self.own.limit()
+        self.units
     }
 }
 
 impl Drop for Reserve<'_> {
     fn drop(&mut self) {
-        // What a lease has been forgotten with stays acquired.
-        self.budget.release(self.own.available());
+        // What a lease has been forgotten with stays acquired. Its budget could be reached through a lease, and
+        // its limit be changed; that makes no units.
+        self.budget.release(self.units.saturating_sub(self.own.acquired()));
     }
 }

@@ -9,6 +9,7 @@ mod transfer;
 mod wait;
 
 use core::fmt;
+use core::panic::RefUnwindSafe;
 use core::time::Duration;
 
 use self::credit::SCALE;
@@ -32,7 +33,7 @@ use crate::sys::lock::Lock;
 /// |---|---|---|---|
 /// | [`try_acquire`](Budget::try_acquire), [`release`](Budget::release) | one section | one atomic operation | nobody; who would be refused waits for a recall |
 /// | [`acquire`](Budget::acquire) | as `try_acquire` | sleeps; first come, first served | those who come later |
-/// | [`available`](Budget::available), [`acquired`](Budget::acquired), [`set_limit`](Budget::set_limit) | a recall: one fence and a look at each lane | a load; for `set_limit` an exchange | as `try_acquire` |
+/// | [`available`](Budget::available), [`acquired`](Budget::acquired), [`set_limit`](Budget::set_limit) | a recall: one fence and a look at each lane | a lock, and a load or two exchanges | each other, and as `try_acquire` |
 ///
 /// **How.** Units are in a pool, and as credit in the lanes. An acquire takes from its own CPU's
 /// credit; a CPU short of it borrows a batch from the pool. Where the pool is short as well, a
@@ -41,10 +42,16 @@ use crate::sys::lock::Lock;
 /// have been plentiful for some hundred calls. A new budget is tight for its first calls, and takes no
 /// memory but its own 128 bytes. [The essay](crate::essays::budget) has the protocol.
 ///
-/// **Where it may be used.** `try_acquire` may wait for a recall, hence for a lock: a signal handler that
-/// can interrupt another call of the same budget must not call it. `release` never waits,
-/// and may be called from handlers. Children of `fork` go on with what the parent's threads held.
-/// A child of `vfork` or `clone(CLONE_VM)` must not use it.
+/// **Where it may be used.** On any thread, also after [`fork`](https://man7.org/linux/man-pages/man2/fork.2.html),
+/// where children go on with what the parent's threads held. In signal handlers only `release`, and that only if
+/// nobody uses [`acquire_async`](Budget::acquire_async) on the budget, because it would wake tasks from the handler; the
+/// others may wait for a lock that the interrupted thread holds. A child of `vfork` or `clone(CLONE_VM)` must
+/// not use it.
+///
+/// **Panics.** Whoever gathers units finds out that more was released than was held, by whomever, and panics with the figures
+/// once the excess is dropped and all is right again: that is every call but a `try_acquire` and a `release`
+/// that end in a section. All panic if `THISCPU_TIER` is wrong, and those that recall as
+/// [`Counter::sum`](crate::Counter::sum) does.
 ///
 /// In the atomic tier a budget is always tight.
 ///
@@ -66,14 +73,19 @@ pub struct Budget {
     lock: Lock,
     /// The generation of the process that has forgotten its parent's waiters.
     healed: AtomicU32,
-    pool: Pool,
     /// How many recalls have begun.
     epoch: AtomicU64,
     limit: AtomicI64,
     /// From how many units in a tight pool on lanes may be worth while.
     plenty: AtomicI64,
     queue: Queue,
+    /// In the second cache line. The first is hardly ever written.
+    pool: Pool,
 }
+
+const _: () = assert!(size_of::<Budget>() == 128, "what is promised in several places");
+
+impl RefUnwindSafe for Budget {}
 
 /// A budget had fewer units than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +126,11 @@ impl Budget {
             gate: Gate::new(),
             lock: Lock::new(),
             healed: AtomicU32::new(0),
-            pool: Pool::new(limit as i64, CALM_FIRST),
             epoch: AtomicU64::new(0),
             limit: AtomicI64::new(limit as i64),
             plenty: AtomicI64::new(plenty(limit as i64, 1)),
             queue: Queue::new(),
+            pool: Pool::new(limit as i64, CALM_FIRST),
         }
     }
 
@@ -162,9 +174,9 @@ impl Budget {
     ///
     /// # Panics
     ///
-    /// If more is released than is held, after waiting for the lock. That shows here while the budget is tight,
-    /// or if it is more than the limit, in which case it is ignored; else it shows when units are next
-    /// gathered, in the call that does it, and the excess is dropped.
+    /// If more is released than is held, after waiting for the lock. While the budget is tight that shows here; else
+    /// when units are next gathered, in the call that does it. The excess is dropped, or the whole release
+    /// ignored if it is of more than all that is held.
     #[inline(always)]
     pub fn release(&self, n: u64) {
         if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Done {
@@ -199,7 +211,9 @@ impl Budget {
     /// Acquires `n` units, and waits until there are so many. First come, first served: while
     /// somebody waits, what is released is promised to the first, however much that one wants.
     ///
-    /// Waits for ever for more than the limit, unless that is raised.
+    /// Waits for ever for more than the limit, and those who come later with it, unless the limit is raised. One
+    /// section if the units are there and nobody waits; else a recall and a lock before it sleeps. Not for
+    /// signal handlers.
     pub fn acquire(&self, n: u64) {
         self.wait(n, None).unwrap_or_else(|_| unreachable!("nothing ends this wait but units"));
     }
@@ -214,25 +228,40 @@ impl Budget {
     }
 
     /// As [`acquire`](Budget::acquire), as a future of any executor's. The units are released if the lease is
-    /// dropped, and it gives its place up if it is dropped before.
+    /// dropped, and it gives its place up if it is dropped before. It comes into the queue when it is first
+    /// polled; polled again after it was ready, it acquires again.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use thiscpu::Budget;
+    ///
+    /// async fn with_a_connection(connections: &Budget) -> u64 {
+    ///     let lease = connections.acquire_async(1).await;
+    ///     lease.units()
+    /// }
+    /// # let budget = Budget::new(1);
+    /// # let poll = pin!(with_a_connection(&budget)).poll(&mut Context::from_waker(Waker::noop()));
+    /// # assert_eq!(poll, Poll::Ready(1));
+    /// ```
     pub fn acquire_async(&self, n: u64) -> Acquire<'_> {
         Acquire::new(self, n)
     }
 
     /// How many units are free, at one instant within this call; 0 while somebody waits.
     ///
-    /// A recall if lanes hold credit, which they get again afterwards.
+    /// A recall if lanes hold credit, which they get again afterwards; else a lock and a load.
     pub fn available(&self) -> u64 {
-        self.gathered(|seen, _| seen.free())
+        self.gathered(|seen, limit| seen.free().min(limit as u64))
     }
 
     /// How many units are held, at one instant within this call. Costs what [`available`](Budget::available)
     /// costs.
     pub fn acquired(&self) -> u64 {
-        self.gathered(|seen, limit| (limit - seen.units()) as u64)
+        self.gathered(|seen, limit| (limit - seen.units()).max(0) as u64)
     }
 
-    /// The limit.
+    /// The limit. One load; while another thread changes it, the one that was or the one that will be, which may
+    /// not yet be what units are granted by.
     pub fn limit(&self) -> u64 {
         self.limit.load(crate::sys::atomic::Ordering::Relaxed) as u64
     }

@@ -113,6 +113,11 @@ impl Pool {
         }
     }
 
+    /// How much a loose pool has lent.
+    pub(super) fn lent(&self) -> i64 {
+        self.words.load()[1] as i64
+    }
+
     /// Takes `units` from a loose pool, and as many as `lent` more for a lane. False if it has changed
     /// meanwhile.
     pub(super) fn lend(&self, now: Seen, units: i64, lent: i64) -> bool {

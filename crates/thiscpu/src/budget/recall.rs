@@ -10,9 +10,9 @@
 //! Meanwhile others go on with the pool itself; only who would be refused waits for the lock. What lanes
 //! hold does not count while the pool is tight, so they are emptied when it becomes loose again.
 
-use super::Budget;
 use super::credit::{self, Credit};
 use super::pool::Seen;
+use super::{Budget, countable};
 use crate::lanes::{region, table};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -33,7 +33,7 @@ pub(super) const CALM_FIRST: u32 = CALM - 32;
 const LOOSEN_ATTEMPTS: u32 = 8;
 
 /// From how many units in the pool on lanes are worth while: far more than they then borrow, or most of a small
-/// limit.
+/// limit; never with less than 64 for each lane.
 pub(super) const fn plenty(limit: i64, lanes: usize) -> i64 {
     let lanes = if lanes == 0 { 1 } else { lanes as i64 };
     let (many, most, few) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
@@ -64,7 +64,10 @@ impl Budget {
     }
 
     pub(super) fn heal(&self) {
-        drop(self.lock());
+        let _errno = errno::save();
+        let guard = self.lock();
+        // Others may have waited for this lock with what they released.
+        self.unlock(guard);
     }
 
     /// Whoever holds the lock first after a fork forgets the waiters, whose threads were not copied, and
@@ -145,10 +148,15 @@ impl Budget {
     fn loosen(&self, _guard: &Guard<'_>) {
         // Where there are no sections a lane is no faster than the pool.
         if tier::chosen() == Some(Tier::Atomic) {
+            self.plenty.store(i64::MAX, Relaxed);
             return;
         }
         let seen = self.gate.look();
-        let Some(item) = seen.item().or_else(take_item) else { return };
+        let Some(item) = seen.item().or_else(take_item) else {
+            // Not before as many calls again.
+            self.pool.calm(false);
+            return;
+        };
         if !seen.is_closed() {
             return;
         }
@@ -208,14 +216,24 @@ impl Budget {
         self.complain(excess);
     }
 
-    /// A release of more than the limit, and of more than is held.
+    /// A release that seems to be of more than is held; under the lock it is seen whether that is so.
     #[cold]
-    pub(super) fn refuse_release(&self, n: u64) -> ! {
-        panic!(
-            "thiscpu: {n} units were released to a budget, but only {} are held (limit {}); the \
-             release is ignored",
-            self.acquired(),
-            self.limit()
+    pub(super) fn release_suspect(&self, n: u64) {
+        let _errno = errno::save();
+        let guard = self.lock();
+        let excess = self.tighten(&guard);
+        let limit = self.limit.load(Relaxed);
+        let held = limit - self.pool.look().units();
+        let released = countable(n).filter(|&n| n <= held);
+        if let Some(released) = released {
+            self.pool.add(released);
+        }
+        self.unlock(guard);
+        self.complain(excess);
+        assert!(
+            released.is_some(),
+            "thiscpu: {n} units were released to a budget, but only {held} are held (limit \
+             {limit}); the release is ignored"
         );
     }
 

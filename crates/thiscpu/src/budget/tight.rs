@@ -13,7 +13,7 @@ use crate::sys::machine::{Here, Machine as _, looks};
 use crate::sys::tier;
 
 /// How many turns a caller leaves a contended pool alone, so that another gets several calls out of
-/// having its cache line; below a microsecond.
+/// having its cache line; one or two microseconds.
 const CONTENDED_SPINS: u32 = looks(64);
 
 impl Budget {
@@ -75,7 +75,9 @@ impl Budget {
     #[cold]
     pub(super) fn released(&self, now: Seen, n: u64) {
         let _errno = errno::save();
-        if now.units() > self.limit.load(Acquire) {
+        // In this order: units of a limit that has been lowered since are gone from the pool by now.
+        let limit = self.limit.load(Acquire);
+        if now.units() > limit && self.pool.look().units() > limit {
             self.drop_excess(n);
         } else if now.is_queued() {
             self.serve();

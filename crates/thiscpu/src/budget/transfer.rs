@@ -19,6 +19,8 @@ use crate::sys::tier;
 pub(super) const BATCH_MAX: i64 = 1024;
 /// Less than this is not worth a lane.
 const BATCH_MIN: i64 = 8;
+/// So much is lent between two recalls at most; a lane counts it times 64.
+const LENT_MAX: i64 = 1 << 56;
 /// A lane keeps at most so many batches.
 const BATCHES_KEPT: i64 = 4;
 
@@ -27,9 +29,8 @@ impl Budget {
     #[inline(never)]
     pub(super) fn try_acquire_loose(&self, n: u64) -> Result<(), Exhausted> {
         tier::expect();
-        let Some(wanted) = countable(n) else {
-            return Err(Exhausted { available: self.available() });
-        };
+        // More than there can be is refused as all that is too much.
+        let wanted = n.min(Self::LIMIT_MAX + 1) as i64;
         let mut attempts = 0;
         loop {
             let now = self.pool.look();
@@ -80,7 +81,9 @@ impl Budget {
         let limit = self.limit.load(Acquire);
         // So much may be held if the limit was higher before.
         let may_be_held = |n: &i64| *n <= limit || self.pool.look().units() + n <= limit;
-        let Some(released) = countable(n).filter(may_be_held) else { self.refuse_release(n) };
+        let Some(released) = countable(n).filter(may_be_held) else {
+            return self.release_suspect(n);
+        };
         if !self.try_lane_again(&mut 0, -released) {
             self.released(self.pool.add(released), n);
         }
@@ -108,7 +111,16 @@ impl Budget {
         // in that epoch, after the recall that began it: until that is over the gate is closed, and what is
         // lent is taken back although the number is the new one.
         let epoch = self.epoch.load(Acquire);
-        let batch = if self.gate.look().is_closed() { 0 } else { batch(now.units() - n) };
+        let is_closed = self.gate.look().is_closed();
+        let has_lane = here::entry() != 0;
+        let batch = if is_closed || !has_lane { 0 } else { batch(now.units() - n) };
+        if is_closed {
+            self.end_lost_recall();
+        }
+        if self.pool.lent() > LENT_MAX {
+            self.gather();
+            return false;
+        }
         if !self.pool.lend(now, n, batch) {
             return false;
         }
@@ -116,6 +128,19 @@ impl Budget {
             self.admit(epoch, batch, n);
         }
         true
+    }
+
+    /// A closed gate and a loose pool are what a recall looks like that is under way, or one that ended too soon, by a
+    /// fork or a panic. The latter is done again.
+    #[cold]
+    fn end_lost_recall(&self) {
+        let _errno = errno::save();
+        if let Some(guard) = self.try_lock() {
+            let is_lost = self.gate.look().is_closed() && !self.pool.look().is_tight();
+            let excess = if is_lost { self.tighten(&guard) } else { 0 };
+            self.unlock(guard);
+            self.complain(excess);
+        }
     }
 
     /// Gives what was borrowed to this thread's lane. If that cannot be done it stays lent to nobody

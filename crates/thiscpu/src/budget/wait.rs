@@ -234,7 +234,12 @@ impl Budget {
             let (woken, seen) = self.grant_first(&guard);
             drop(guard);
             match woken {
-                Some(woken) => woken.wake(),
+                Some(woken) => {
+                    // A task's own code, which may panic: then the others are served all the same.
+                    let rest = ServeOn(self);
+                    woken.wake();
+                    core::mem::forget(rest);
+                }
                 None => {
                     memory_fence(SeqCst);
                     if self.pool.look() == seen {
@@ -275,6 +280,15 @@ impl Budget {
         if self.pool.look().is_queued() {
             self.pool.update(|now| now.queued(false));
         }
+    }
+}
+
+/// Serves those who wait when it is dropped.
+struct ServeOn<'a>(&'a Budget);
+
+impl Drop for ServeOn<'_> {
+    fn drop(&mut self) {
+        self.0.serve();
     }
 }
 

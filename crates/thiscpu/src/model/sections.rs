@@ -180,7 +180,7 @@ impl LedgerSections for Processor {
         if set & 7 != 0 {
             return section.refuse(Outcome::Shut);
         }
-        let key = account.as_ptr() as u64;
+        let key = core::ptr::from_ref(account) as u64;
         let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
         else {
             return section.refuse(Outcome::Differs);
@@ -201,7 +201,7 @@ impl LedgerSections for Processor {
             return section.refuse(Outcome::Shut);
         }
         section.execution.disturb();
-        let at = account.as_ptr() as usize + at;
+        let at = core::ptr::from_ref(account) as usize + at;
         let add = || section.execution.checker.add_at_once(at, word(at).first(), n as u64);
         match section.execution.leave(section.number, add) {
             true => Outcome::Done,
