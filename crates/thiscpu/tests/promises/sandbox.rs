@@ -1,9 +1,9 @@
 //! A sandbox that is closed under way: what worked at the start is denied later.
 
 use std::panic::catch_unwind;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{Counter, Counters, Tier};
+use thiscpu::{Counter, Counters, Tier, probe};
 
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
@@ -15,6 +15,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(seccomp::possible),
     Scenario::new("sandbox::fence_while_moved", &SECTIONS, fence_while_moved)
         .needs(seccomp::possible),
+    Scenario::new("sandbox::fence_reaches_every_cpu", &SECTIONS, fence_reaches_every_cpu)
+        .needs(|| seccomp::possible().and_then(|()| pin::two_cpus())),
     Scenario::new("sandbox::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
     Scenario::new("sandbox::tier_without_fence", &ATOMIC_ALONE, tier_without_fence)
         .needs(seccomp::possible),
@@ -101,6 +103,89 @@ fn fence_while_moved() {
                 }
             },
         );
+    });
+}
+
+/// A thread that stays in sections of one CPU, and what another sees of it.
+#[derive(Default)]
+struct Lingerer {
+    /// How many sections it has begun, or is about to begin.
+    begun: AtomicU64,
+    /// Changes while it is in a section.
+    turns_left: AtomicU64,
+}
+
+impl Lingerer {
+    fn linger(&self, over: &AtomicBool) {
+        // Long for a section; but it ends by itself, should nothing reach it.
+        const TURNS: u64 = 1 << 28;
+        while !over.load(SeqCst) {
+            self.begun.fetch_add(1, SeqCst);
+            probe::linger(TURNS, &self.turns_left).expect("a tier");
+        }
+    }
+
+    /// Waits until it is seen in a section: the number of that one. From another CPU, because a thread that
+    /// takes its place ends its section.
+    fn section(&self) -> u64 {
+        loop {
+            let (begun, turns) = (self.begun.load(SeqCst), self.turns_left.load(SeqCst));
+            std::hint::spin_loop();
+            let has_moved = self.turns_left.load(SeqCst) != turns;
+            if has_moved && self.begun.load(SeqCst) == begun {
+                return begun;
+            }
+        }
+    }
+
+    /// Waits until that section has ended, and fails if it is still under way.
+    fn assert_ended(&self, section: u64) {
+        let turns = self.turns_left.load(SeqCst);
+        while self.begun.load(SeqCst) == section {
+            if self.turns_left.load(SeqCst) != turns {
+                assert_ne!(self.begun.load(SeqCst), section, "a section that no fence has reached");
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// On each CPU a thread is in a section before the fence, and no longer in it after; also where the
+/// caller is sent here and there meanwhile.
+fn fence_reaches_every_cpu() {
+    thiscpu::tier().expect("a tier");
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    let cpus = pin::cpus();
+    let lingerers: Vec<_> = cpus.iter().map(|_| Lingerer::default()).collect();
+    let (over, caller) = (AtomicBool::new(false), pin::tid());
+    std::thread::scope(|threads| {
+        for (number, lingerer) in lingerers.iter().enumerate() {
+            let over = &over;
+            threads.spawn(move || {
+                pin::pin(number);
+                lingerer.linger(over);
+            });
+        }
+        let _over = Over(&over);
+        let fences = || {
+            for round in 0..slow::rounds(100) as usize {
+                let lingerer = &lingerers[round % cpus.len()];
+                pin::pin(round + 1);
+                let section = lingerer.section();
+                probe::fence();
+                lingerer.assert_ended(section);
+            }
+        };
+        fences();
+        threads.spawn(|| {
+            for round in 0.. {
+                if over.load(SeqCst) {
+                    return;
+                }
+                pin::confine(caller, &[cpus[round % cpus.len()]]);
+            }
+        });
+        fences();
     });
 }
 
