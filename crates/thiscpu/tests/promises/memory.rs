@@ -3,7 +3,7 @@
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use thiscpu::{Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
+use thiscpu::{Budget, Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
 use crate::common::threads::{spread, together};
 use crate::common::{ALL, Scenario, limits, slow};
@@ -21,7 +21,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 static COUNTER: Counter = Counter::new();
 static COUNTERS: Counters<2> = Counters::new();
 
-/// Constructors say what was asked and what to do; counters stay on their one word and exact.
+/// Constructors say what was asked and what to do; counters and budgets stay on their one word and exact.
 fn no_address_space() {
     let limited = AtomicBool::new(false);
     let add = |_| {
@@ -48,6 +48,13 @@ fn no_address_space() {
         let panic = catch_unwind(PerCpu::<u64>::new).expect_err("no room");
         assert!(panic.downcast::<String>().expect("a message").contains(&text));
         limited.store(true, SeqCst);
+        // A budget without lanes stays tight.
+        let budget = Budget::new(1_000);
+        for _ in 0..3000 {
+            budget.try_acquire(1).expect("there is room");
+            budget.release(1);
+        }
+        assert_eq!(budget.available(), 1_000);
         for _ in 0..3000 {
             COUNTER.inc();
             COUNTERS.add(0, 1);
