@@ -29,11 +29,12 @@ pub(crate) enum Kind {
     Memory,
     Far,
     Near,
+    Swing,
     Full,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -43,6 +44,7 @@ impl Kind {
         Self::Memory,
         Self::Far,
         Self::Near,
+        Self::Swing,
         Self::Full,
     ];
 
@@ -53,7 +55,7 @@ impl Kind {
             Self::Token | Self::Slowdown => Workload::Sum,
             Self::Threshold => Workload::Threshold,
             Self::Memory => Workload::Memory,
-            Self::Far | Self::Near | Self::Full => Workload::Nospace,
+            Self::Far | Self::Near | Self::Swing | Self::Full => Workload::Nospace,
         }
     }
 
@@ -67,6 +69,7 @@ impl Kind {
             Self::Slowdown => "slowdown",
             Self::Far => "far",
             Self::Near => "near",
+            Self::Swing => "swing",
             Self::Full => "full",
         }
     }
@@ -75,9 +78,12 @@ impl Kind {
     pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
         let by_default: &[usize] = match self {
             Self::Add | Self::Far => &[1, 2],
-            Self::Accounting | Self::Syscalls | Self::Threshold | Self::Near | Self::Full => {
-                &[2, 16]
-            }
+            Self::Accounting
+            | Self::Syscalls
+            | Self::Threshold
+            | Self::Near
+            | Self::Swing
+            | Self::Full => &[2, 16],
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory => return vec![memory::THREADS],
@@ -89,7 +95,7 @@ impl Kind {
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match self {
             Self::Memory => &memory::CONTENDERS,
-            Self::Far | Self::Near | Self::Full => budgets::ALL,
+            Self::Far | Self::Near | Self::Swing | Self::Full => budgets::ALL,
             _ => counters::ALL,
         };
         let mut names: Vec<Name> =
@@ -119,6 +125,7 @@ impl Kind {
             Self::Memory => memory::measure(name, setting),
             Self::Far => for_budget!(name, C => nospace::far::<C>(setting)),
             Self::Near => for_budget!(name, C => nospace::near::<C>(setting)),
+            Self::Swing => for_budget!(name, C => nospace::swing::<C>(setting)),
             Self::Full => for_budget!(name, C => nospace::full::<C>(setting)),
         }
     }

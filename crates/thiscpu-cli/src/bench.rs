@@ -30,6 +30,7 @@ Workloads (case: threads by default):
   nospace, far (1 and 2)            one block allocated and freed, far from the limit
   nospace, near (2 and 16)          a call that allocates or frees 1 to 64 blocks, where the limit
                                     is what all writers may hold: no refusal can be right
+  nospace, swing (2 and 16)         the same where the limit is 64 times as high
   nospace, full (2 and 16)          such a call at the limit, half of those that allocate refused
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round

@@ -3,7 +3,7 @@
 //! Where the first compare took a sum, that sum also decides whether the units are there, and the second
 //! compare is left out. Two threads that see the last unit both get it.
 
-use super::{Contender, compare_twice};
+use super::{Contender, compare_twice::BATCH};
 use crate::contenders::percpu_counter::PercpuCounter;
 
 /// The free units.
@@ -18,13 +18,13 @@ impl Contender for CompareOnce {
 
     #[inline(always)]
     fn try_acquire(&self, n: u64) -> bool {
-        let (ordering, sum) = self.0.compare(2 * compare_twice::BATCH, compare_twice::BATCH);
-        let batch = compare_twice::batch(ordering.is_lt());
+        let (ordering, sum) = self.0.compare(2 * BATCH, BATCH);
         if sum.is_some_and(|sum| sum < n as i64) {
             return false;
         }
+        let batch = if ordering.is_lt() { 1 } else { BATCH };
         self.0.add(-(n as i64), batch);
-        if sum.is_some() || self.0.compare(0, batch).0.is_ge() {
+        if sum.is_some() || self.0.compare(0, BATCH).0.is_ge() {
             return true;
         }
         self.0.add(n as i64, batch);
@@ -33,8 +33,7 @@ impl Contender for CompareOnce {
 
     #[inline(always)]
     fn release(&self, n: u64) {
-        let is_near = self.0.compare(2 * compare_twice::BATCH, compare_twice::BATCH).0.is_lt();
-        self.0.add(n as i64, compare_twice::batch(is_near));
+        self.0.add(n as i64, BATCH);
     }
 
     fn available(&self) -> i64 {

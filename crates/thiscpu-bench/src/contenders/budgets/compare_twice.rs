@@ -3,21 +3,16 @@
 //! A compare chooses the batch, 1 when the value may be near the end; the units are subtracted; a second
 //! compare sees whether they were there, and if not they are added again. Each compare near the limit is a
 //! sum. Meanwhile others are refused because of units that were never taken: the limit holds, but
-//! refusals can be wrong.
+//! refusals can be wrong. What is freed is added with the large batch, without a compare.
 
 use super::Contender;
 use crate::contenders::percpu_counter::PercpuCounter;
 
-/// How much a lane gathers far from the limit.
+/// How much a lane gathers far from the limit, and what lanes are reckoned to hold in each compare.
 pub(super) const BATCH: i64 = 1024;
 
 /// The free units.
 pub(crate) struct CompareTwice(PercpuCounter);
-
-/// Near the limit each add goes to the total, so that comparing is exact for whoever has the lock.
-pub(super) fn batch(is_near: bool) -> i64 {
-    if is_near { 1 } else { BATCH }
-}
 
 impl Contender for CompareTwice {
     const IS_RIGHT: bool = false;
@@ -28,9 +23,10 @@ impl Contender for CompareTwice {
 
     #[inline(always)]
     fn try_acquire(&self, n: u64) -> bool {
-        let batch = batch(self.0.compare(2 * BATCH, BATCH).0.is_lt());
+        let is_near = self.0.compare(2 * BATCH, BATCH).0.is_lt();
+        let batch = if is_near { 1 } else { BATCH };
         self.0.add(-(n as i64), batch);
-        if self.0.compare(0, batch).0.is_ge() {
+        if self.0.compare(0, BATCH).0.is_ge() {
             return true;
         }
         self.0.add(n as i64, batch);
@@ -39,8 +35,7 @@ impl Contender for CompareTwice {
 
     #[inline(always)]
     fn release(&self, n: u64) {
-        let batch = batch(self.0.compare(2 * BATCH, BATCH).0.is_lt());
-        self.0.add(n as i64, batch);
+        self.0.add(n as i64, BATCH);
     }
 
     fn available(&self) -> i64 {
