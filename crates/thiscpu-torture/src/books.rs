@@ -62,8 +62,8 @@ impl Books {
         minus.done.fetch_add(amounts.minus, SeqCst);
     }
 
-    /// Has `take` take up to `n`, by the worker in `slot`, and returns what it took. What it did not
-    /// take is only begun while it tries.
+    /// Has `take` take up to `n`, by the worker in `slot`, and returns what it took. The rest it must not
+    /// have had for a moment: that is only begun while it tries.
     pub(crate) fn take(&self, slot: usize, n: i64, take: impl FnOnce() -> i64) -> i64 {
         let plus = &self.0[slot].plus;
         // SeqCst, and the fence: as in `add`.

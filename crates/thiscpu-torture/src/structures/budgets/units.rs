@@ -1,6 +1,5 @@
 //! A budget with the books on what is held of it.
 
-use std::pin::pin;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -77,11 +76,17 @@ impl Units {
         actor.ops += 1;
         let mut answer = Ok(0);
         let take = || {
-            answer = self.ask(n, way);
-            answer.as_ref().map_or(0, |&taken| taken as i64)
+            answer = self.ask(actor.slot, n, way);
+            match (answer, way) {
+                (Ok(taken), _) => taken as i64,
+                // It may have been granted before it gave up, and has been booked as released.
+                (Err(_), Way::Poll(_)) => n as i64,
+                (Err(_), _) => 0,
+            }
         };
-        let (known, taken) = self.around(|| self.books.take(actor.slot, n as i64, take));
-        self.hands[actor.slot].fetch_add(taken as u64, SeqCst);
+        let (known, _) = self.around(|| self.books.take(actor.slot, n as i64, take));
+        let taken = answer.unwrap_or(0);
+        self.hands[actor.slot].fetch_add(taken, SeqCst);
         match (answer, way) {
             // Where the limit is below what is held there may be nothing to take.
             (Ok(0), _) => known.check_all_taken()?,
@@ -96,29 +101,31 @@ impl Units {
             (Err(_), Way::Poll(_)) => {}
             (Err(Exhausted { available }), _) => known.check_refused(n, available)?,
         }
-        Ok(taken as u64)
+        Ok(taken)
     }
 
-    fn ask(&self, n: u64, way: Way) -> Result<u64, Exhausted> {
+    fn ask(&self, slot: usize, n: u64, way: Way) -> Result<u64, Exhausted> {
         let budget = &self.budget;
         match way {
             Way::Try => budget.try_acquire(n).map(|()| n),
             Way::UpTo => Ok(budget.try_acquire_up_to(n)),
             Way::Lease => budget.lease(n).map(turn_over),
             Way::Wait(long) => self.waits.during(|| budget.acquire_timeout(n, long)).map(|()| n),
-            Way::Poll(polls) => self.waits.during(|| self.poll(n, polls)),
+            Way::Poll(polls) => self.waits.during(|| self.poll(slot, n, polls)),
         }
     }
 
-    /// Whether it is granted as it is dropped or before, nothing of it may stay.
-    fn poll(&self, n: u64, polls: u32) -> Result<u64, Exhausted> {
-        let mut future = pin!(self.budget.acquire_async(n));
+    /// Polls so often, and gives up. Nobody knows whether it has been granted by then: to give up is
+    /// booked as a release.
+    fn poll(&self, slot: usize, n: u64, polls: u32) -> Result<u64, Exhausted> {
+        let mut future = Box::pin(self.budget.acquire_async(n));
         for _ in 0..polls {
             match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(lease) => return Ok(lease.forget()),
                 Poll::Pending => std::thread::yield_now(),
             }
         }
+        self.books.add(slot, Amounts::of([-(n as i64)]), || drop(future));
         Err(Exhausted { available: 0 })
     }
 
