@@ -170,7 +170,8 @@ impl Budget {
     /// Gives `n` units back, which the caller or somebody else has acquired.
     ///
     /// One section, or one atomic addition to the pool if this CPU holds plenty or the budget is tight. Never
-    /// waits, so it may be called from a signal handler.
+    /// waits, so it may be called from a signal handler; but a task that gets the units is woken by its executor's
+    /// own code, here and now.
     ///
     /// # Panics
     ///

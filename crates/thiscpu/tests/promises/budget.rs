@@ -22,6 +22,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::takes_what_there_is", &ALL, takes_what_there_is),
     Scenario::new("budget::limit_changes_in_use", &ALL, limit_changes_in_use),
     Scenario::new("budget::limit_below_what_is_held", &ALL, limit_below_what_is_held),
+    Scenario::new("budget::limit_raised_for_who_waits", &ALL, limit_raised_for_who_waits),
     Scenario::new("budget::released_too_much", &ALL, released_too_much),
     Scenario::new("budget::leases", &ALL, leases),
     Scenario::new("budget::reserves", &ALL, reserves),
@@ -177,6 +178,18 @@ fn limit_below_what_is_held() {
     budget.try_acquire(1).expect("one is free");
     budget.set_limit(2_000);
     assert_eq!(budget.available(), 1_500);
+}
+
+fn limit_raised_for_who_waits() {
+    let budget = Budget::new(10);
+    let mut future = pin!(budget.acquire_async(15));
+    let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    budget.set_limit(14);
+    assert!(poll().is_pending());
+    budget.set_limit(20);
+    assert!(poll().is_ready());
+    assert_eq!((budget.available(), budget.acquired()), (20, 0));
 }
 
 /// Whoever finds it is told both figures, and the budget is right again.
@@ -369,7 +382,7 @@ fn tasks_are_served_in_turn() {
     let mut tasks = [50, 5, 20].map(|n| Some(Box::pin(budget.acquire_async(n))));
     let mut order = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
-    for (released, served) in [(0, 0), (39, 0), (1, 1), (4, 1), (1, 2), (24, 3)] {
+    for (released, served) in [(0, 0), (39, 0), (1, 1), (4, 1), (1, 2), (20, 3)] {
         budget.release(released);
         for task in &mut tasks {
             let poll = task.as_mut().map(|task| task.as_mut().poll(&mut context));
