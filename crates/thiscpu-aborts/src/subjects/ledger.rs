@@ -50,12 +50,15 @@ impl Booked {
     fn new() -> Booked {
         let ledger = Ledger::signed();
         let account = ledger.open();
-        let others = std::iter::repeat_with(|| ledger.open());
+        // So many that some share its set.
+        let others: Vec<_> = (0..512).map(|_| ledger.open()).collect();
         let before: Vec<_> = others
+            .into_iter()
             .filter(|other| probe::are_neighbours(&account, other))
             .take(WAYS - 1)
             .inspect(|other| ops::charge(other, 1))
             .collect();
+        assert_eq!(before.len(), WAYS - 1, "too few accounts share a set");
         Booked { ledger, account, total: Cell::new(0), _before: before }
     }
 
