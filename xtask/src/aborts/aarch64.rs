@@ -133,7 +133,8 @@ fn kind(opcode: Opcode) -> Option<Kind> {
         ADD | ADDS | SUB | SUBS | AND | ANDS | ORR | EOR | LSRV | LSLV | UBFM | MOVZ | MOVN
         | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH => Kind::Computes(1),
         LDP => Kind::Computes(2),
-        STR | STRB | STRH | STP => Kind::Stores,
+        // Shown as `stadd` where nobody wants what was there.
+        STR | STRB | STRH | STP | LDADD(_) => Kind::Stores,
         CASP(_) => Kind::Exchanges(1),
         B | Bcc(_) | CBZ | CBNZ | TBZ | TBNZ => Kind::Jumps,
         CCMP => Kind::Compares,
@@ -168,11 +169,20 @@ fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) ->
         Kind::Computes(count) | Kind::Exchanges(count) => count,
         _ => 0,
     };
-    line.writes = instruction.operands[..changed].iter().flat_map(written).collect();
+    let bases = instruction.operands.iter().flat_map(moved);
+    line.writes = instruction.operands[..changed].iter().flat_map(written).chain(bases).collect();
     line.stores = matches!(kind, Kind::Stores | Kind::Exchanges(_));
     line.calls = matches!(kind, Kind::Calls);
     line.ends = line.calls || instruction.opcode == Opcode::B;
     Ok(line)
+}
+
+/// The register that an operand moves on before it is used as an address.
+fn moved(operand: &Operand) -> Option<String> {
+    match *operand {
+        Operand::RegPreIndex(number, _, true) => Some(whole(number)),
+        _ => None,
+    }
 }
 
 /// The registers that an operand names.
