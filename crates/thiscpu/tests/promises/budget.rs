@@ -392,7 +392,7 @@ fn tasks_are_served_in_turn() {
             }
         }
         assert_eq!(order, [50, 5, 20][..served]);
-        // What is there is promised, while somebody waits.
+        // What is there is promised while somebody waits; after the last nothing is there.
         assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
     }
 }
