@@ -1,14 +1,14 @@
 //! `Budget`: never more is held than the limit allows, and nobody is refused who need not be.
 
 use std::future::Future;
-use std::panic::catch_unwind;
+use std::panic::{catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use thiscpu::{Budget, Exhausted, Tier};
+use thiscpu::{Budget, Exhausted, Tier, probe};
 
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
@@ -23,6 +23,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::limit_changes_in_use", &ALL, limit_changes_in_use),
     Scenario::new("budget::limit_below_what_is_held", &ALL, limit_below_what_is_held),
     Scenario::new("budget::limit_raised_for_who_waits", &ALL, limit_raised_for_who_waits),
+    Scenario::new("budget::debts_while_the_limit_changes", &ALL, debts_while_the_limit_changes)
+        .needs(single_steps),
     Scenario::new("budget::released_too_much", &ALL, released_too_much),
     Scenario::new("budget::leases", &ALL, leases),
     Scenario::new("budget::reserves", &ALL, reserves),
@@ -33,10 +35,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::tasks_are_served_in_turn", &ALL, tasks_are_served_in_turn),
     Scenario::new("budget::tasks_change_hands", &ALL, tasks_change_hands),
     Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
+    Scenario::new("budget::tasks_that_panic", &ALL, tasks_that_panic),
     Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
     Scenario::new("budget::fork_amid_a_recall", &ALL, fork_amid_a_recall).needs(single_steps),
     Scenario::new("budget::fork_amid_a_new_limit", &ALL, fork_amid_a_new_limit).needs(single_steps),
+    Scenario::new("budget::fork_leaves_a_recall", &ALL, fork_leaves_a_recall).needs(single_steps),
     Scenario::new("budget::fork_while_others_wait", &ALL, fork_while_others_wait),
+    Scenario::new("budget::children_with_threads", &ALL, children_with_threads),
     Scenario::new("budget::fork_while_a_task_waits", &ALL, fork_while_a_task_waits),
     Scenario::new("budget::gives_memory_back", &ALL, gives_memory_back),
 ];
@@ -192,6 +197,25 @@ fn limit_raised_for_who_waits() {
     assert_eq!((budget.available(), budget.acquired()), (20, 0));
 }
 
+/// What is held above a limit may come back while that is raised, or lowered once more: it is not taken for
+/// more than is held.
+fn debts_while_the_limit_changes() {
+    let budget = &Budget::new(1_000);
+    for (old, new) in [(100, 1_000), (500, 200)] {
+        let prepare = || {
+            budget.try_acquire(1_000).expect("all are free");
+            budget.set_limit(old);
+        };
+        let check = |steps, reached, ()| {
+            assert_eq!(budget.acquired(), if reached { 50 } else { 1_000 }, "after {steps}");
+            budget.release(budget.acquired());
+            assert_eq!(budget.available(), new, "after {steps}");
+            budget.set_limit(1_000);
+        };
+        at_each_step(prepare, || budget.set_limit(new), |_| budget.release(950), check);
+    }
+}
+
 /// Whoever finds it is told both figures, and the budget is right again.
 fn released_too_much() {
     let said = |what: &str, op: &dyn Fn()| {
@@ -255,6 +279,13 @@ fn reserves() {
     drop(reserve);
     assert_eq!(budget.available(), 75);
     budget.release(forgotten);
+    // A lease leads to the reserve's own budget; whatever its limit is made, no units are.
+    let reserve = budget.try_reserve(100).expect("so many are free");
+    let lease = reserve.lease(30).expect("set aside");
+    lease.budget().set_limit(1_000);
+    drop(lease);
+    drop(reserve);
+    assert_eq!((budget.available(), budget.acquired()), (100, 400));
 }
 
 /// Until somebody is queued, and what is free is promised to the first; or until that does not seem to
@@ -451,6 +482,28 @@ fn tasks_give_up() {
     assert_eq!(budget.available(), 100);
 }
 
+/// Who is woken after one whose waker panics is woken all the same.
+fn tasks_that_panic() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker's own");
+        }
+    }
+    let budget = Budget::new(100);
+    budget.try_acquire(100).expect("all are free");
+    let (mut first, mut second) = (pin!(budget.acquire_async(30)), pin!(budget.acquire_async(40)));
+    let panics = Waker::from(Arc::new(Panics));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+    assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let release = std::panic::AssertUnwindSafe(|| budget.release(100));
+    catch_unwind(release).expect_err("the waker's panic");
+    for future in [second, first] {
+        assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+    assert_eq!(budget.available(), 100);
+}
+
 const LARGE: u64 = 100_000;
 
 /// In a child: the calling thread holds what it knows of, and another may hold up to `unknown`.
@@ -490,6 +543,28 @@ fn fork_amid_a_recall() {
     at_each_step(|| spread(budget), refused, conflict, check);
 }
 
+/// A recall that a fork cut in two is done again in the child: lanes would hold nothing for ever.
+fn fork_leaves_a_recall() {
+    let budget = &Budget::new(LARGE);
+    let done_again = AtomicU64::new(0);
+    let conflict = |_| {
+        let child = fork::run(|| {
+            let before = probe::recalls(budget);
+            for _ in 0..100 {
+                budget.try_acquire(1).expect("there is room");
+                budget.release(1);
+            }
+            if probe::recalls(budget) != before {
+                // A child reports by how it ends.
+                resume_unwind(Box::new("done again"));
+            }
+        });
+        done_again.fetch_add(u64::from(child.is_err()), SeqCst);
+    };
+    at_each_step(|| spread(budget), || budget.available(), conflict, |_, _, _| ());
+    assert_eq!(done_again.into_inner() == 0, thiscpu::tier() == Ok(Tier::Atomic));
+}
+
 /// The limit is either of the two, and what is held does not depend on which.
 fn fork_amid_a_new_limit() {
     let budget = &Budget::new(LARGE);
@@ -524,6 +599,38 @@ fn fork_while_others_wait() {
         // The waiter first, or this would wait for it.
         budget.release(60);
         child.expect("a child that is right");
+    });
+    assert_eq!(budget.acquired(), 80);
+}
+
+/// Threads of a child find out at the same time that its parent's waiters are not there, and wait for
+/// each other from the beginning.
+fn children_with_threads() {
+    let budget = &Budget::new(100);
+    budget.try_acquire(60).expect("so many are free");
+    std::thread::scope(|threads| {
+        threads.spawn(|| budget.acquire(80));
+        until_queued(budget);
+        let child = |_| {
+            fork::run(|| {
+                let work = |thread: usize| {
+                    if thread == 0 {
+                        budget.release(60);
+                    } else if let got @ 1.. = budget.try_acquire_up_to(40) {
+                        budget.release(got);
+                    }
+                    for _ in 0..10 {
+                        budget.acquire(70);
+                        budget.release(70);
+                    }
+                };
+                together(3, work, || {});
+                assert_eq!(budget.available(), 100);
+            })
+        };
+        let children = (0..slow::rounds(100)).try_for_each(child);
+        budget.release(60);
+        children.expect("children that are right");
     });
     assert_eq!(budget.acquired(), 80);
 }
