@@ -183,6 +183,20 @@ fn a_refusal_while_the_pool_is_used() {
     });
 }
 
+/// Nobody is refused what there is because the budget was tight for a moment, and its pool was short a
+/// moment later.
+#[test]
+fn a_refusal_while_tight_for_a_moment() {
+    in_every_order(2, || {
+        loosen(2);
+        let other = model::spawn(1, || BUDGET.try_acquire(LIMIT - 10));
+        let available = BUDGET.available();
+        assert!(available == LIMIT || available == 10, "{available}");
+        acquire(1);
+        assert_eq!(other.join(), Ok(()));
+    });
+}
+
 /// The call after which a budget becomes loose, while somebody begins to wait: then it stays tight.
 #[test]
 fn a_budget_that_calms_down_while_one_begins_to_wait() {
