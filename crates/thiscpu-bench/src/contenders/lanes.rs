@@ -1,6 +1,6 @@
-//! One word per CPU, each on cache lines of its own: what the kernel's designs count in.
+//! What the kernel's designs have on each CPU, on cache lines of its own: one word, for counters.
 //!
-//! The kernel's lane is 32 bits wide, updated by plain instructions with preemption off. Here it is
+//! The kernel's word is 32 bits wide, updated by plain instructions with preemption off. Here it is
 //! 64 bits wide, which padding makes free, and updated by atomic instructions, since a program can
 //! be preempted or moved to another CPU between finding its lane and changing it.
 
@@ -32,19 +32,19 @@ impl<T> Deref for Padded<T> {
     }
 }
 
-/// A padded word per possible CPU.
-pub(super) struct Lanes {
-    words: Box<[Padded<AtomicI64>]>,
+/// A padded `T` per possible CPU.
+pub(super) struct Lanes<T = AtomicI64> {
+    lanes: Box<[Padded<T>]>,
     mask: usize,
     cpu: CurrentCpu,
 }
 
-impl Lanes {
-    /// Makes lanes of zero for every CPU this machine can have, rounded up to a power of two.
+impl<T: Default> Lanes<T> {
+    /// Makes empty lanes for every CPU this machine can have, rounded up to a power of two.
     pub(super) fn new() -> Self {
         let count = cpus::possible().next_power_of_two();
         Self {
-            words: (0..count).map(|_| Padded::default()).collect(),
+            lanes: (0..count).map(|_| Padded::default()).collect(),
             mask: count - 1,
             cpu: CurrentCpu::new(),
         }
@@ -52,15 +52,22 @@ impl Lanes {
 
     /// This CPU's lane. The thread may have left that CPU by the time it looks.
     #[inline(always)]
-    pub(super) fn here(&self) -> &AtomicI64 {
-        &self.words[self.cpu.get() & self.mask]
+    pub(super) fn here(&self) -> &T {
+        &self.lanes[self.cpu.get() & self.mask]
     }
 
+    /// One lane after the other.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.lanes.iter().map(|lane| &**lane)
+    }
+}
+
+impl Lanes {
     /// All lanes added up, one after the other, while their owners go on.
     pub(super) fn sum(&self) -> i64 {
         // Relaxed: the lanes are read at different times whatever the order; each design's own
         // protocol, where it has one, orders this walk against its folds.
-        self.words.iter().fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
+        self.iter().fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
 }
 
