@@ -9,11 +9,14 @@ use crate::{
         Name,
         budgets::{self, for_budget},
         counters::{self, for_counter},
+        ledgers::{self, for_ledger},
     },
     cpus::Cpus,
     metric::{Metric, Reading},
     workloads::{
-        Measured, Setting, Workload, add, commit, memory, nospace, slowdown, threshold, token,
+        Measured, Setting, Workload, add, commit, fault,
+        memory::{self, Many},
+        nospace, slowdown, tenants, threshold, token,
     },
 };
 
@@ -27,14 +30,22 @@ pub(crate) enum Kind {
     Slowdown,
     Threshold,
     Memory,
+    MemoryOfAccounts,
     Far,
     Near,
     Swing,
     Full,
+    FaultAccounting,
+    FaultSyscalls,
+    One,
+    Live8,
+    Live64,
+    Live512,
+    Zipf,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -42,10 +53,18 @@ impl Kind {
         Self::Slowdown,
         Self::Threshold,
         Self::Memory,
+        Self::MemoryOfAccounts,
         Self::Far,
         Self::Near,
         Self::Swing,
         Self::Full,
+        Self::FaultAccounting,
+        Self::FaultSyscalls,
+        Self::One,
+        Self::Live8,
+        Self::Live64,
+        Self::Live512,
+        Self::Zipf,
     ];
 
     pub(crate) const fn workload(self) -> Workload {
@@ -54,8 +73,12 @@ impl Kind {
             Self::Accounting | Self::Syscalls => Workload::Commit,
             Self::Token | Self::Slowdown => Workload::Sum,
             Self::Threshold => Workload::Threshold,
-            Self::Memory => Workload::Memory,
+            Self::Memory | Self::MemoryOfAccounts => Workload::Memory,
             Self::Far | Self::Near | Self::Swing | Self::Full => Workload::Nospace,
+            Self::FaultAccounting | Self::FaultSyscalls => Workload::Fault,
+            Self::One | Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf => {
+                Workload::Tenants
+            }
         }
     }
 
@@ -63,53 +86,65 @@ impl Kind {
     pub(crate) const fn case_name(self) -> &'static str {
         match self {
             Self::Add | Self::Threshold | Self::Memory => "",
-            Self::Accounting => "accounting",
-            Self::Syscalls => "syscalls",
+            Self::MemoryOfAccounts => "accounts",
+            Self::Accounting | Self::FaultAccounting => "accounting",
+            Self::Syscalls | Self::FaultSyscalls => "syscalls",
             Self::Token => "token",
             Self::Slowdown => "slowdown",
             Self::Far => "far",
             Self::Near => "near",
             Self::Swing => "swing",
             Self::Full => "full",
+            Self::One => "one",
+            Self::Live8 => "live-8",
+            Self::Live64 => "live-64",
+            Self::Live512 => "live-512",
+            Self::Zipf => "zipf",
         }
     }
 
     /// The numbers of threads it runs with when `asked` names none, or in spite of it.
     pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
         let by_default: &[usize] = match self {
-            Self::Add | Self::Far => &[1, 2],
+            Self::Add | Self::Far | Self::One => &[1, 2],
+            Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf => &[2],
             Self::Accounting
             | Self::Syscalls
             | Self::Threshold
             | Self::Near
             | Self::Swing
-            | Self::Full => &[2, 16],
+            | Self::Full
+            | Self::FaultAccounting
+            | Self::FaultSyscalls => &[2, 16],
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
-            Self::Memory => return vec![memory::THREADS],
+            Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
         };
         if asked.is_empty() { by_default } else { asked }.to_vec()
     }
 
     /// Who of `asked` takes part, and whom they are measured against.
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
-        let who = match self {
-            Self::Memory => &memory::CONTENDERS,
-            Self::Far | Self::Near | Self::Swing | Self::Full => budgets::ALL,
+        let who = match (self, self.workload()) {
+            (Self::MemoryOfAccounts, _) => Many::Accounts.contenders(),
+            (_, Workload::Memory) => Many::Counters.contenders(),
+            (_, Workload::Nospace) => budgets::ALL,
+            (_, Workload::Fault | Workload::Tenants) => ledgers::ALL,
             _ => counters::ALL,
         };
         let mut names: Vec<Name> =
             asked.iter().copied().filter(|name| who.contains(name)).collect();
-        if self == Self::Syscalls {
+        let has_baseline = matches!(self, Self::Syscalls | Self::FaultSyscalls);
+        if has_baseline && !names.is_empty() {
             names.insert(0, Name::Nothing);
         }
         names
     }
 
-    /// A million counters are measured once: their number is repetition enough.
+    /// A million counters or accounts are measured once: their number is repetition enough.
     pub(crate) const fn rounds(self, asked: u32) -> u32 {
         match self {
-            Self::Memory => 1,
+            Self::Memory | Self::MemoryOfAccounts => 1,
             _ => asked,
         }
     }
@@ -122,11 +157,19 @@ impl Kind {
             Self::Token => for_counter!(name, C => token::measure::<C>(setting)),
             Self::Slowdown => for_counter!(name, C => slowdown::measure::<C>(setting)),
             Self::Threshold => for_counter!(name, C => threshold::measure::<C>(setting)),
-            Self::Memory => memory::measure(name, setting),
+            Self::Memory => memory::measure(Many::Counters, name, setting),
+            Self::MemoryOfAccounts => memory::measure(Many::Accounts, name, setting),
             Self::Far => for_budget!(name, C => nospace::far::<C>(setting)),
             Self::Near => for_budget!(name, C => nospace::near::<C>(setting)),
             Self::Swing => for_budget!(name, C => nospace::swing::<C>(setting)),
             Self::Full => for_budget!(name, C => nospace::full::<C>(setting)),
+            Self::FaultAccounting => for_ledger!(name, C => fault::accounting::<C>(setting)),
+            Self::FaultSyscalls => for_ledger!(name, C => fault::syscalls::<C>(setting)),
+            Self::One => for_ledger!(name, C => tenants::live::<C, 1>(setting)),
+            Self::Live8 => for_ledger!(name, C => tenants::live::<C, 8>(setting)),
+            Self::Live64 => for_ledger!(name, C => tenants::live::<C, 64>(setting)),
+            Self::Live512 => for_ledger!(name, C => tenants::live::<C, 512>(setting)),
+            Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
         }
     }
 }

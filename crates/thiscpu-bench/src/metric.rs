@@ -75,14 +75,21 @@ pub(crate) static AUDITED: Metric = Metric::total("audited");
 pub(crate) static REFUSED: Metric = Metric::spread("refused", "percent");
 /// How often a second all units were gathered.
 pub(crate) static RECALLS_PER_SECOND: Metric = Metric::spread("recalls_per_second", "count");
+/// Charges that touched nothing but a cache of this CPU's or thread's.
+pub(crate) static HIT_RATE: Metric = Metric::spread("hit_rate", "percent");
 /// How many counters were made.
 pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
 /// Resident memory that one counter came to.
 pub(crate) static RESIDENT_PER_COUNTER: Metric =
     Metric::spread("resident_bytes_per_counter", "bytes");
-/// Resident memory that all counters came to.
+/// How many accounts were opened.
+pub(crate) static ACCOUNTS: Metric = Metric::spread("accounts", "count");
+/// Resident memory that one account came to, what its users have of it included.
+pub(crate) static RESIDENT_PER_ACCOUNT: Metric =
+    Metric::spread("resident_bytes_per_account", "bytes");
+/// Resident memory that all of them came to.
 pub(crate) static RESIDENT: Metric = Metric::spread("resident", "MB");
-/// Time to make one counter.
+/// Time to make one counter, or open one account.
 pub(crate) static TIME_PER_CREATE: Metric = Metric::spread("time_per_create", "ns");
 
 /// One value of one metric.

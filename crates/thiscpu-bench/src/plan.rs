@@ -8,8 +8,8 @@ use crate::{
     workloads::Workload,
 };
 
-/// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes less than a
-/// minute.
+/// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes little more
+/// than a minute.
 pub const DEFAULT_SECONDS: f64 = 0.05;
 
 /// Rounds when nobody says otherwise.
@@ -67,14 +67,11 @@ impl Plan {
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
         // A run with slices shorter than the default only tries whether everything works.
         let is_trial = seconds < DEFAULT_SECONDS;
-        let mut cases = Vec::new();
+        let mut cases: Vec<Case> = Vec::new();
         for kind in wanted(&options.workloads) {
             let contenders = kind.contenders(&contenders);
-            if contenders.is_empty() && options.workloads.is_empty() {
-                continue;
-            }
             if contenders.is_empty() {
-                return Err(nobody_runs(kind));
+                continue;
             }
             let case = |threads| Case {
                 kind,
@@ -89,15 +86,21 @@ impl Plan {
             let threads = kind.threads(&without_repeats(&options.threads));
             cases.extend(threads.into_iter().map(case));
         }
+        let runs = |workload| cases.iter().any(|case| case.kind.workload() == workload);
+        if let Some(&idle) = options.workloads.iter().find(|&&workload| !runs(workload)) {
+            return Err(nobody_runs(idle));
+        }
         Ok(Self { cases, absentees, seconds, rounds })
     }
 }
 
-/// Why none of the contenders that were named can run `kind`.
-fn nobody_runs(kind: Kind) -> String {
-    let names = kind.contenders(&Name::ALL);
-    let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-    let workload = kind.workload();
+/// Why none of the contenders that were named can run any case of `workload`.
+fn nobody_runs(workload: Workload) -> String {
+    let kinds = wanted(&[workload]);
+    let takes_part =
+        |name: &Name| kinds.iter().any(|kind| kind.contenders(&[*name]).contains(name));
+    let names: Vec<_> =
+        Name::ALL.iter().filter(|name| takes_part(name)).map(|name| name.as_str()).collect();
     format!("only {} can run the workload {workload}", names.join(", "))
 }
 
@@ -196,6 +199,14 @@ mod tests {
         options.workloads = vec![Workload::Memory];
         let message = Plan::new(&options).unwrap_err();
         assert!(message.contains("atomic, striped, thiscpu"), "{message}");
+        options = Options {
+            workloads: vec![Workload::Commit],
+            contenders: vec![Name::Semaphore],
+            ..Options::default()
+        };
+        let message = Plan::new(&options).unwrap_err();
+        assert!(message.contains("atomic, spinlock-fold"), "{message}");
+        assert!(!message.contains("none"), "{message}");
     }
 
     #[test]

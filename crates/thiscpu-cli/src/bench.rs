@@ -32,8 +32,18 @@ Workloads (case: threads by default):
                                     is what all writers may hold: no refusal can be right
   nospace, swing (2 and 16)         the same where the limit is 64 times as high
   nospace, full (2 and 16)          such a call at the limit, half of those that allocate refused
+  fault, accounting (2 and 16)      64 pages charged one by one to the three counters of one account,
+                                    then uncharged; an operation is one page
+  fault, syscalls (2 and 16)        the same around a real page fault for each and an madvise; the
+                                    contender `none` does only those
+  tenants, one (1 and 2)            one unit charged to the account of one owner
+  tenants, live-8, live-64 and live-512 (2)
+                                    the same to accounts of so many owners, round robin
+  tenants, zipf (2)                 the same to accounts of 1,000,000 owners, as a Zipf law of
+                                    exponent 0.99 draws them before the slice
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
+  memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
 
 Contenders:
   atomic         one shared word
@@ -51,6 +61,12 @@ for nospace:
   limited-add    the kernel's counter, added to up to a limit (Linux 6.7); grants past the limit
   semaphore      the tokio crate's
   thiscpu        this library
+for fault and tenants:
+  atomic         shared words of each account
+  kamezawa       one cached owner a CPU (proposed for Linux in 2009)
+  per-thread-64  one cached owner a thread, handed in after 64 charges (Linux until 2022)
+  memcg-stock    a stock of charges for seven owners a CPU, random ones of whom make room
+  thiscpu        this library
 
 Metrics:
   time_per_op         wall time x CPUs with something to run / operations of all threads: what a
@@ -67,10 +83,12 @@ Metrics:
   refused             percent of the audited calls that acquire
   recalls_per_second  how often thiscpu gathered all units
   adders_slowdown     percent of the adders' undisturbed work
-  counters, resident, resident_bytes_per_counter, time_per_create
+  hit_rate            percent of the charges that touched nothing which all CPUs share
+  counters, accounts, resident, resident_bytes_per_counter, resident_bytes_per_account,
+  time_per_create
 
 Rounds are interleaved: each measures every contender once. With slices shorter than the default a
-run is a trial: fewer than 100,000 sums, a hundredth of the counters.
+run is a trial: fewer than 100,000 sums, a hundredth of the counters and accounts.
 
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on.
 Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a bad request.";
@@ -79,7 +97,7 @@ Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a b
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory, nospace [default: all]
+    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
 

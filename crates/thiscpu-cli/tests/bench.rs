@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     io::Read as _,
     process::{Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::Value;
@@ -18,6 +19,13 @@ fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
     command.arg("bench").args(args).stdin(Stdio::null());
     command
+}
+
+/// Waits until no other test of this file measures. Each measures with more threads than there are CPUs; all at
+/// once, some thread would get no CPU in a slice as short as these.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stderr(output: &Output) -> String {
@@ -39,7 +47,9 @@ fn lines(args: &[&str]) -> Vec<Value> {
         "max",
         "rounds",
     ];
+    let turn = alone();
     let output = bench(args).args(TINY).arg("--json").output().unwrap();
+    drop(turn);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -71,12 +81,12 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 16] = [
-        (&["adds"], "add, commit, sum, threshold, memory, nospace"),
+    let cases: [(&[&str], &str); 17] = [
+        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants"),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
-             compare-once, limited-add, semaphore, thiscpu",
+             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, thiscpu",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -94,6 +104,10 @@ fn bad_input_runs_nothing_and_says_what_exists() {
             "atomic-cas, compare-twice, compare-once, limited-add, semaphore, thiscpu",
         ),
         (&["nospace", "--audit", "some"], "invalid digit"),
+        (
+            &["tenants", "--contender", "dumazet"],
+            "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
+        ),
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (args, hint) in cases {
@@ -177,15 +191,48 @@ fn nospace_audits_everyone_and_those_who_are_right_pass() {
 }
 
 #[test]
+fn fault_has_two_cases_and_a_baseline() {
+    let lines = lines(&["fault", "--threads", "2"]);
+    let timed = |case| those(&lines, case, "time_per_op", "contender");
+    let ledgers = ["atomic", "kamezawa", "per-thread-64", "memcg-stock", "thiscpu"];
+    assert_eq!(timed("accounting"), ledgers);
+    assert_eq!(timed("syscalls")[0], "none");
+    assert_eq!(timed("syscalls")[1..], ledgers);
+    assert_eq!(those(&lines, "syscalls", "ratio_to_none", "contender"), ledgers);
+}
+
+#[test]
+fn tenants_times_everyone_and_caches_say_what_they_served() {
+    let lines = lines(&["tenants"]);
+    for case in ["one", "live-8", "live-64", "live-512", "zipf"] {
+        let timed = those(&lines, case, "time_per_op", "contender");
+        let cached = those(&lines, case, "hit_rate", "contender");
+        for name in ["kamezawa", "per-thread-64", "memcg-stock"] {
+            let competes = |names: &[&Value]| names.iter().any(|known| **known == name);
+            assert!(competes(&timed) && competes(&cached), "{case}: {name}");
+        }
+        assert!(timed.iter().any(|name| *name == "atomic"), "{case}");
+        let rates = those(&lines, case, "hit_rate", "median");
+        let is_percent = |rate: &&Value| (0.0..=100.0).contains(&rate.as_f64().unwrap());
+        assert!(rates.iter().all(is_percent), "{case}: {rates:?}");
+    }
+}
+
+#[test]
 fn memory_is_measured_in_children() {
     let lines = lines(&["memory", "--contender", "thiscpu,striped", "--contender", "atomic"]);
     for metric in ["counters", "resident", "resident_bytes_per_counter", "time_per_create"] {
         assert_eq!(those(&lines, "", metric, "contender").len(), 3, "{metric}");
     }
+    for metric in ["accounts", "resident", "resident_bytes_per_account", "time_per_create"] {
+        let names = those(&lines, "accounts", metric, "contender");
+        assert_eq!(names, ["atomic", "thiscpu"], "{metric}");
+    }
 }
 
 #[test]
 fn a_table_says_how_it_was_measured() {
+    let _turn = alone();
     let output =
         bench(&["add", "--threads", "1", "--contender", "atomic"]).args(TINY).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -198,6 +245,7 @@ fn a_table_says_how_it_was_measured() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
+    let _turn = alone();
     let mut child = bench(&["add", "commit", "--threads", "1", "--json"])
         .args(TINY)
         .stdout(Stdio::piped())

@@ -7,6 +7,7 @@
 pub(crate) mod budgets;
 pub(crate) mod counters;
 mod lanes;
+pub(crate) mod ledgers;
 mod name;
 mod percpu_counter;
 

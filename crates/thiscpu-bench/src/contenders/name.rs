@@ -29,6 +29,12 @@ pub enum Name {
     LimitedAdd,
     /// The tokio crate's semaphore.
     Semaphore,
+    /// One cached owner a CPU.
+    Kamezawa,
+    /// One cached owner a thread, for 64 events.
+    PerThread64,
+    /// The kernel's stock of charges: seven owners a CPU.
+    MemcgStock,
     /// The library this program belongs to.
     ThisCpu,
     /// No counting at all: what the others' work is measured against, and no contender itself.
@@ -37,7 +43,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -49,6 +55,9 @@ impl Name {
         Self::CompareOnce,
         Self::LimitedAdd,
         Self::Semaphore,
+        Self::Kamezawa,
+        Self::PerThread64,
+        Self::MemcgStock,
         Self::ThisCpu,
     ];
 
@@ -66,6 +75,9 @@ impl Name {
             Self::CompareOnce => "compare-once",
             Self::LimitedAdd => "limited-add",
             Self::Semaphore => "semaphore",
+            Self::Kamezawa => "kamezawa",
+            Self::PerThread64 => "per-thread-64",
+            Self::MemcgStock => "memcg-stock",
             Self::ThisCpu => "thiscpu",
             Self::Nothing => "none",
         }

@@ -67,9 +67,11 @@ fn title(metric: &str) -> &str {
         "over_grants" => "over-grants",
         "wrong_refusals" => "wrong refusals",
         "recalls_per_second" => "recalls/s",
+        "hit_rate" => "hits",
         "token_moves" => "token moves",
         "adders_slowdown" => "adders' slowdown",
         "resident_bytes_per_counter" => "resident per counter",
+        "resident_bytes_per_account" => "resident per account",
         "time_per_create" => "time per create",
         other => other,
     }

@@ -1,4 +1,4 @@
-//! `memory`: what a million counters take, used from two CPUs.
+//! `memory`: what a million counters take, or a million accounts, used from two CPUs.
 //!
 //! A process's resident size says what they take only if nothing else happened in it, so each
 //! measurement is a child process: this program again, told so by [`CHILD_FLAG`].
@@ -11,7 +11,7 @@ use std::{
     process::{Command, Stdio},
     str::FromStr,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -21,10 +21,13 @@ use super::{Measured, Setting};
 use crate::{
     contenders::{
         Name,
-        counters::{Contender, for_counter},
+        counters::{self, for_counter},
+        ledgers::{self, for_ledger},
     },
     cpus::Cpus,
-    metric::{COUNTERS, RESIDENT, RESIDENT_PER_COUNTER, TIME_PER_CREATE},
+    metric::{
+        ACCOUNTS, COUNTERS, RESIDENT, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER, TIME_PER_CREATE,
+    },
 };
 
 /// The option of `bench`, hidden from users, whose value is an [`Order`] to the child.
@@ -36,29 +39,57 @@ pub(crate) const THREADS: usize = 2;
 /// Adds by each thread to each counter: enough for any design to have spread over both CPUs.
 const ADDS: i64 = 600;
 
-/// Who takes part.
-pub(crate) const CONTENDERS: [Name; 3] = [Name::Atomic, Name::Striped, Name::ThisCpu];
+/// Charges by each thread to each counter of each account. Then each account has been in a cache of each
+/// CPU, and has left it.
+const CHARGES: i64 = 1;
+
+/// What there are many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Many {
+    Counters,
+    Accounts,
+}
+
+impl Many {
+    const ALL: [Self; 2] = [Self::Counters, Self::Accounts];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Accounts => "accounts",
+        }
+    }
+
+    /// Who takes part.
+    pub(crate) const fn contenders(self) -> &'static [Name] {
+        match self {
+            Self::Counters => &[Name::Atomic, Name::Striped, Name::ThisCpu],
+            Self::Accounts => &[Name::Atomic, Name::ThisCpu],
+        }
+    }
+}
 
 /// What a child is to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
+    many: Many,
     contender: Name,
-    counters: usize,
+    count: usize,
 }
 
 impl Order {
     /// A trial makes a hundredth. A striped counter takes 16 KiB, of which a million would not fit
     /// into most machines; what one takes does not depend on how many there are.
-    fn new(contender: Name, is_trial: bool) -> Self {
+    fn new(many: Many, contender: Name, is_trial: bool) -> Self {
         let full = if contender == Name::Striped { 5_000 } else { 1_000_000 };
-        let counters = if is_trial { full / 100 } else { full };
-        Self { contender, counters }
+        let count = if is_trial { full / 100 } else { full };
+        Self { many, contender, count }
     }
 }
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.contender, self.counters)
+        write!(f, "{}:{}:{}", self.many.as_str(), self.contender, self.count)
     }
 }
 
@@ -66,18 +97,22 @@ impl FromStr for Order {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (contender, counters) = text.split_once(':').ok_or("want NAME:COUNTERS")?;
-        Ok(Self {
-            contender: contender.parse()?,
-            counters: counters.parse().map_err(|error| format!("{error}"))?,
-        })
+        let mut parts = text.splitn(3, ':');
+        let mut part = || parts.next().ok_or("want counters:NAME:COUNT or accounts:NAME:COUNT");
+        let (many, contender, count) = (part()?, part()?.parse()?, part()?.parse());
+        let is_named = |known: &Many| known.as_str() == many;
+        let many = Many::ALL.into_iter().find(is_named).ok_or("want counters or accounts")?;
+        if !many.contenders().contains(&contender) {
+            return Err(format!("{contender} takes no part"));
+        }
+        Ok(Self { many, contender, count: count.map_err(|error| format!("{error}"))? })
     }
 }
 
 /// What a child reports.
 #[derive(Debug, Serialize, Deserialize)]
 struct Footprint {
-    counters: usize,
+    count: usize,
     resident_bytes: u64,
     create_ns: u64,
 }
@@ -86,15 +121,19 @@ struct Footprint {
 ///
 /// # Errors
 ///
-/// When the contender is unavailable, or a counter's sum is not what was added.
+/// When the contender is unavailable, or a sum is not what was added.
 pub fn child(order: Order) -> Result<String> {
-    let footprint = for_counter!(order.contender, C => footprint::<C>(order.counters))?;
+    ensure!(order.count > 0, "nothing to measure");
+    let footprint = match order.many {
+        Many::Counters => for_counter!(order.contender, C => of_counters::<C>(order.count))?,
+        Many::Accounts => for_ledger!(order.contender, C => of_accounts::<C>(order.count))?,
+    };
     Ok(serde_json::to_string(&footprint)?)
 }
 
 /// Has a child measure one contender.
-pub(crate) fn measure(contender: Name, setting: &Setting<'_>) -> Measured {
-    let order = Order::new(contender, setting.is_trial);
+pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
+    let order = Order::new(many, contender, setting.is_trial);
     let output = Command::new("/proc/self/exe")
         .args(["bench", &format!("--{CHILD_FLAG}"), &order.to_string()])
         .stdin(Stdio::null())
@@ -104,52 +143,76 @@ pub(crate) fn measure(contender: Name, setting: &Setting<'_>) -> Measured {
     ensure!(output.status.success(), "the process that measures memory failed: {}", output.status);
     let footprint: Footprint = serde_json::from_slice(&output.stdout)
         .context("cannot read what the process that measures memory printed")?;
-    let counters = footprint.counters as f64;
+    let count = footprint.count as f64;
     let resident_bytes = footprint.resident_bytes as f64;
+    let (counted, each) = match many {
+        Many::Counters => (&COUNTERS, &RESIDENT_PER_COUNTER),
+        Many::Accounts => (&ACCOUNTS, &RESIDENT_PER_ACCOUNT),
+    };
     Ok(vec![
-        COUNTERS.reads(counters),
-        RESIDENT_PER_COUNTER.reads(resident_bytes / counters),
+        counted.reads(count),
+        each.reads(resident_bytes / count),
         RESIDENT.reads(resident_bytes / 1e6),
-        TIME_PER_CREATE.reads(footprint.create_ns as f64 / counters),
+        TIME_PER_CREATE.reads(footprint.create_ns as f64 / count),
     ])
 }
 
 /// Makes counters, uses each from two CPUs, and sees what has become resident.
-fn footprint<C: Contender>(count: usize) -> Result<Footprint> {
-    ensure!(count > 0, "no counters to measure");
-    let cpus = Cpus::allowed()?;
-    let before_bytes = resident_bytes()?;
-    let started = Instant::now();
+fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
+    let meter = Meter::begin()?;
     let mut counters = Vec::with_capacity(count);
     for _ in 0..count {
         counters.push(C::try_new()?);
     }
-    let create_ns = started.elapsed().as_nanos() as u64;
-    use_from_two_cpus(&counters, &cpus)?;
-    let after_bytes = resident_bytes()?;
-    for counter in counters.iter().step_by(count.div_ceil(1_000)) {
+    let created_in = meter.elapsed();
+    use_from_two_cpus(&counters, |counter| (0..ADDS).for_each(|_| counter.add(1)))?;
+    let footprint = meter.end(count, created_in)?;
+    for counter in some_of(&counters) {
         let (sum, added) = (counter.sum(), ADDS * THREADS as i64);
         ensure!(sum == added, "{added} was added, but the sum is {sum}");
     }
-    Ok(Footprint {
-        counters: count,
-        resident_bytes: after_bytes.saturating_sub(before_bytes),
-        create_ns,
-    })
+    Ok(footprint)
 }
 
-/// Adds to every counter from both threads, which begin at opposite ends of the circle so that they
-/// seldom meet at one counter.
-fn use_from_two_cpus<C: Contender>(counters: &[C], cpus: &Cpus) -> io::Result<()> {
-    thread::scope(|scope| {
+/// Opens accounts of a ledger, uses each from two CPUs, and sees what has become resident.
+fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
+    let meter = Meter::begin()?;
+    let ledger = C::new(count);
+    let mut accounts = Vec::with_capacity(count);
+    accounts.extend((0..count).map(|_| ledger.open()));
+    let created_in = meter.elapsed();
+    use_from_two_cpus(&accounts, |account| {
+        (0..ledgers::COUNTERS).for_each(|index| ledger.charge(account, index, CHARGES));
+    })?;
+    let footprint = meter.end(count, created_in)?;
+    ledger.sync();
+    for account in some_of(&accounts) {
+        let charged = CHARGES * THREADS as i64;
+        for index in 0..ledgers::COUNTERS {
+            let value = ledger.read(account, index);
+            ensure!(value == charged, "{charged} was charged, but counter {index} is {value}");
+        }
+    }
+    Ok(footprint)
+}
+
+/// About a thousand of `items`.
+fn some_of<T>(items: &[T]) -> impl Iterator<Item = &T> {
+    items.iter().step_by(items.len().div_ceil(1_000))
+}
+
+/// Uses every item from both threads, which begin at opposite ends of the circle so that they seldom
+/// meet at one item.
+fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Result<()> {
+    let cpus = Cpus::allowed()?;
+    let (cpus, use_one) = (&cpus, &use_one);
+    let used = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|index| {
                 scope.spawn(move || {
                     cpus.pin(index)?;
-                    let (late, early) = counters.split_at(counters.len() * index / THREADS);
-                    for counter in early.iter().chain(late) {
-                        (0..ADDS).for_each(|_| counter.add(1));
-                    }
+                    let (late, early) = items.split_at(items.len() * index / THREADS);
+                    early.iter().chain(late).for_each(use_one);
                     Ok(())
                 })
             })
@@ -157,7 +220,32 @@ fn use_from_two_cpus<C: Contender>(counters: &[C], cpus: &Cpus) -> io::Result<()
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         })
-    })
+    });
+    Ok(used?)
+}
+
+/// Sees how much memory becomes resident while it runs.
+struct Meter {
+    before_bytes: u64,
+    started: Instant,
+}
+
+impl Meter {
+    fn begin() -> Result<Self> {
+        Ok(Self { before_bytes: resident_bytes()?, started: Instant::now() })
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn end(self, count: usize, created_in: Duration) -> Result<Footprint> {
+        Ok(Footprint {
+            count,
+            resident_bytes: resident_bytes()?.saturating_sub(self.before_bytes),
+            create_ns: created_in.as_nanos() as u64,
+        })
+    }
 }
 
 /// The memory of this process that is in RAM.
@@ -177,25 +265,38 @@ fn resident_bytes() -> Result<u64> {
 mod tests {
     use super::*;
 
+    /// Everything that a child may be told to measure, but for the count.
+    fn all() -> impl Iterator<Item = (Many, Name)> {
+        Many::ALL
+            .into_iter()
+            .flat_map(|many| many.contenders().iter().map(move |&name| (many, name)))
+    }
+
     #[test]
     fn orders_read_back() {
         for is_trial in [false, true] {
-            for contender in CONTENDERS {
-                let order = Order::new(contender, is_trial);
+            for (many, contender) in all() {
+                let order = Order::new(many, contender, is_trial);
                 assert_eq!(order.to_string().parse(), Ok(order));
             }
         }
-        "thiscpu".parse::<Order>().unwrap_err();
-        "nobody:5".parse::<Order>().unwrap_err();
-        "thiscpu:many".parse::<Order>().unwrap_err();
+        for text in [
+            "counters:thiscpu",
+            "counters:nobody:5",
+            "counters:thiscpu:many",
+            "counters:kamezawa:5",
+            "ledgers:thiscpu:5",
+        ] {
+            text.parse::<Order>().unwrap_err();
+        }
     }
 
     #[test]
     fn a_child_reports_every_contender() {
-        for contender in CONTENDERS {
-            let order = Order { contender, counters: 20 };
+        for (many, contender) in all() {
+            let order = Order { many, contender, count: 20 };
             let report: Footprint = serde_json::from_str(&child(order).unwrap()).unwrap();
-            assert_eq!(report.counters, 20);
+            assert_eq!(report.count, 20);
         }
     }
 }

@@ -11,12 +11,15 @@ use crate::{
 pub(crate) mod add;
 mod audit;
 pub(crate) mod commit;
+pub(crate) mod fault;
 pub mod memory;
 pub(crate) mod nospace;
 pub(crate) mod slowdown;
+pub(crate) mod tenants;
 pub(crate) mod threshold;
 pub(crate) mod token;
 mod writer;
+mod zipf;
 
 /// The name of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +32,28 @@ pub enum Workload {
     Sum,
     /// Every thread compares with a limit that the value hovers at.
     Threshold,
-    /// Many counters are made and used.
+    /// Many counters, or accounts, are made and used.
     Memory,
     /// Blocks are allocated from a shared amount and freed, far from its limit, near it and at it.
     Nospace,
+    /// Page faults are accounted for.
+    Fault,
+    /// Accounts of many owners are charged.
+    Tenants,
 }
 
 impl Workload {
     /// Every workload, in the order they run.
-    pub const ALL: [Self; 6] =
-        [Self::Add, Self::Commit, Self::Sum, Self::Threshold, Self::Memory, Self::Nospace];
+    pub const ALL: [Self; 8] = [
+        Self::Add,
+        Self::Commit,
+        Self::Sum,
+        Self::Threshold,
+        Self::Memory,
+        Self::Nospace,
+        Self::Fault,
+        Self::Tenants,
+    ];
 
     /// The name as it is typed and printed.
     pub const fn as_str(self) -> &'static str {
@@ -49,6 +64,8 @@ impl Workload {
             Self::Threshold => "threshold",
             Self::Memory => "memory",
             Self::Nospace => "nospace",
+            Self::Fault => "fault",
+            Self::Tenants => "tenants",
         }
     }
 }

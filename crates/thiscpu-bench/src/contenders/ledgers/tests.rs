@@ -1,0 +1,135 @@
+//! What every contender promises: once all are done and caches are empty, nothing is lost, nothing doubled, and
+//! nothing in somebody else's account. And which charges each cache serves.
+
+use std::thread;
+
+use super::{Atomic, COUNTERS, Contender, Kamezawa, MemcgStock, PerThread64, ThisCpu};
+use crate::cpus::Cpus;
+
+const THREADS: usize = 4;
+const ACCOUNTS: usize = 23;
+const CHARGES: usize = 20_000;
+
+/// Amounts on both sides of every batch, of both signs, that do not cancel out.
+const AMOUNTS: [i64; 9] = [1, -1, 7, 64, -63, 65, -1_000, 300, 1];
+
+/// What each counter begins with, so that none is ever negative. No cache has room for it.
+const BEGINNING: i64 = 1 << 40;
+
+/// The account, the counter and the amount of a thread's charges, runs of the same account among them.
+fn charges(thread: usize) -> impl Iterator<Item = (usize, usize, i64)> {
+    let mut random = fastrand::Rng::with_seed(thread as u64);
+    let mut account = 0;
+    (0..CHARGES).map(move |turn| {
+        if random.u8(..) < 64 {
+            account = random.usize(..ACCOUNTS);
+        }
+        (account, random.usize(..COUNTERS), AMOUNTS[turn % AMOUNTS.len()])
+    })
+}
+
+fn nothing_is_lost<C: Contender>() {
+    let ledger = C::new(ACCOUNTS);
+    let accounts: Vec<C::Account> = (0..ACCOUNTS).map(|_| ledger.open()).collect();
+    for account in &accounts {
+        (0..COUNTERS).for_each(|index| ledger.charge(account, index, BEGINNING));
+    }
+    let work = |thread| {
+        for (account, index, n) in charges(thread) {
+            match n {
+                0.. => ledger.charge(&accounts[account], index, n),
+                _ => ledger.uncharge(&accounts[account], index, -n),
+            }
+        }
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        // The scope alone would not wait for destructors of thread-locals.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    ledger.sync();
+    let mut expected = [[BEGINNING; COUNTERS]; ACCOUNTS];
+    for (account, index, n) in (0..THREADS).flat_map(charges) {
+        expected[account][index] += n;
+    }
+    for (account, expected) in accounts.iter().zip(expected) {
+        let counters: [i64; COUNTERS] = std::array::from_fn(|index| ledger.read(account, index));
+        assert_eq!(counters, expected);
+    }
+}
+
+fn one_thread_charges_two_ledgers<C: Contender>() {
+    let ledgers = [C::new(1), C::new(1)];
+    let accounts = ledgers.each_ref().map(C::open);
+    for _ in 0..100 {
+        for (ledger, account) in ledgers.iter().zip(&accounts) {
+            ledger.charge(account, 1, 5);
+            ledger.charge(account, 2, 8);
+            ledger.uncharge(account, 2, 3);
+        }
+    }
+    for (ledger, account) in ledgers.iter().zip(&accounts) {
+        ledger.sync();
+        assert_eq!([0, 1, 2, 3].map(|index| ledger.read(account, index)), [0, 500, 500, 0]);
+    }
+}
+
+macro_rules! for_each_contender {
+    ($($module:ident: $contender:ty,)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn nothing_is_lost() {
+                super::nothing_is_lost::<$contender>();
+            }
+
+            #[test]
+            fn one_thread_charges_two_ledgers() {
+                super::one_thread_charges_two_ledgers::<$contender>();
+            }
+        })*
+    };
+}
+
+for_each_contender! {
+    atomic: Atomic,
+    kamezawa: Kamezawa,
+    per_thread_64: PerThread64,
+    memcg_stock: MemcgStock,
+    this_cpu: ThisCpu,
+}
+
+/// Misses of 64 charges to each of so many accounts, round robin, all by one thread on one CPU.
+fn misses_of<C: Contender>(live: usize) -> Option<u64> {
+    let cpus = Cpus::allowed().unwrap();
+    let work = || {
+        let ledger = C::new(live);
+        let accounts: Vec<C::Account> = (0..live).map(|_| ledger.open()).collect();
+        for _ in 0..64 {
+            accounts.iter().for_each(|account| ledger.charge(account, 0, 1));
+        }
+        ledger.sync();
+        assert!(accounts.iter().all(|account| ledger.read(account, 0) == 64));
+        ledger.misses()
+    };
+    cpus.confined(0..1, work).unwrap()
+}
+
+#[test]
+fn caches_serve_as_many_owners_as_they_have_places_for() {
+    let of_one = [
+        misses_of::<Atomic>(1),
+        misses_of::<Kamezawa>(1),
+        misses_of::<PerThread64>(1),
+        misses_of::<MemcgStock>(1),
+    ];
+    // The first charge, the last of a batch, and the first of a batch.
+    assert_eq!(of_one, [None, Some(1), Some(2), Some(1)]);
+    assert_eq!(misses_of::<Kamezawa>(2), Some(2 * 64));
+    assert_eq!(misses_of::<PerThread64>(2), Some(2 * 64));
+    assert_eq!(misses_of::<MemcgStock>(7), Some(7));
+    assert!(misses_of::<MemcgStock>(8) > Some(8));
+}
