@@ -30,7 +30,8 @@ Workloads (case: threads by default):
   nospace, far (1 and 2)            one block allocated and freed, far from the limit
   nospace, near (2 and 16)          a call that allocates or frees 1 to 64 blocks, where the limit
                                     is what all writers may hold: no refusal can be right
-  nospace, swing (2 and 16)         the same where the limit is 64 times as high
+  nospace, swing (2 and 16)         such a call by writers that allocate until they are refused, and
+                                    then free all
   nospace, full (2 and 16)          such a call at the limit, half of those that allocate refused
   fault, accounting (2 and 16)      64 pages charged one by one to the three counters of one account,
                                     then uncharged; an operation is one page

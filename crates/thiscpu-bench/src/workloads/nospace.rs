@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `far` | one block allocated and freed | out of reach |
 //! | `near` | a call that allocates or frees 1 to 64 blocks | what all writers may hold together, so that no refusal can be right; the free amount swings between none and a batch of 1,024 for each CPU |
-//! | `swing` | such a call | the same, with 64 batches for each CPU: the free amount is now plentiful and now gone |
+//! | `swing` | such a call | 64 batches for each CPU; a writer allocates until it is refused, and then frees all: the free amount is now plentiful and now gone |
 //! | `full` | such a call | 256 blocks for each writer, who frees when it was refused: about half of the calls that allocate are refused |
 //!
 //! In the last three, after the timed slice, a second one is not timed but audited: there each call is checked
@@ -51,19 +51,18 @@ pub(crate) fn far<C: Contender>(setting: &Setting<'_>) -> Measured {
 
 /// Measures the time of a call near the limit, and audits such calls.
 pub(crate) fn near<C: Contender>(setting: &Setting<'_>) -> Measured {
-    within::<C>(setting, BATCH)
-}
-
-/// The same where the free amount goes up and down by more than lanes hold.
-pub(crate) fn swing<C: Contender>(setting: &Setting<'_>) -> Measured {
-    within::<C>(setting, 64 * BATCH)
-}
-
-/// Writers that together hold up to so much for each CPU.
-fn within<C: Contender>(setting: &Setting<'_>, for_each_cpu: u64) -> Measured {
-    let limit = for_each_cpu * setting.cpus.len() as u64;
-    let each = (limit / setting.threads as u64).max(64);
+    let each = share(setting, BATCH);
     in_reach::<C>(setting, each, Habit::AtMost(each))
+}
+
+/// The same where the free amount goes from plenty to nothing and back.
+pub(crate) fn swing<C: Contender>(setting: &Setting<'_>) -> Measured {
+    in_reach::<C>(setting, share(setting, 64 * BATCH), Habit::AllWhenRefused)
+}
+
+/// The share of each writer, where there is so much for each CPU.
+fn share(setting: &Setting<'_>, for_each_cpu: u64) -> u64 {
+    (for_each_cpu * setting.cpus.len() as u64 / setting.threads as u64).max(64)
 }
 
 /// Measures the time of a call at the limit, and audits such calls.

@@ -18,6 +18,8 @@ pub(super) enum Habit {
     /// When it was refused: one allocation. Also when it holds more than this, so that none holds all that
     /// others wait for.
     WhenRefused(u64),
+    /// When it was refused: all.
+    AllWhenRefused,
 }
 
 /// One thread's allocations. What it still holds it frees when it goes.
@@ -64,8 +66,12 @@ impl<'a, C: Contender> Writer<'a, C> {
         if self.budget.try_acquire(u64::from(size)) {
             self.held.push_back(size);
             self.held_blocks += u64::from(size);
-        } else if matches!(self.habit, Habit::WhenRefused(_)) {
-            self.to_free = self.held.len().min(1);
+        } else {
+            self.to_free = match self.habit {
+                Habit::AtMost(_) => 0,
+                Habit::WhenRefused(_) => self.held.len().min(1),
+                Habit::AllWhenRefused => self.held.len(),
+            };
         }
     }
 
