@@ -31,6 +31,7 @@ impl Tree {
             }
             sh.write_file(to, sh.read_binary_file(from)?)?;
         }
+        rename(sh, &path.join("Cargo.toml"))?;
         Ok(Tree { origin: sh.current_dir(), path })
     }
 
@@ -62,4 +63,15 @@ impl Tree {
         cmd!(sh, "git apply {more...} {patch}").quiet().run()?;
         Ok(())
     }
+}
+
+/// Gives the packages of a copy another version. What is built of them lies beside what is built of the
+/// checked tree, and is older or younger than its files; so cargo would take a mutant's test for the tree's own.
+fn rename(sh: &Shell, workspace: &Path) -> Result<()> {
+    let text = sh.read_file(workspace)?;
+    let (before, after) =
+        text.split_once("[workspace.package]").context("no [workspace.package]")?;
+    let (version, rest) = after.split_once("\"\n").context("no version")?;
+    sh.write_file(workspace, format!("{before}[workspace.package]{version}+mutant\"\n{rest}"))?;
+    Ok(())
 }
