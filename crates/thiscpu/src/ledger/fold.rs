@@ -30,7 +30,8 @@ impl<const N: usize> Record<N> {
     }
 }
 
-/// Replaces a key in a set of the lane that this thread is on now.
+/// Replaces a key in a set of the lane that this thread is on now. One copy of the section.
+#[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     // SAFETY: the set is in the item of a ledger that its caller has a handle to.
     let (outcome, _) =

@@ -255,19 +255,19 @@ fn fork_amid_an_eviction() {
     // Fills its way, so that it is emptied into the account.
     let fill = || {
         account.charge(0, -account.sum(0));
-        (0..1_020).for_each(|_| account.charge(0, 1));
+        (0..1_030).for_each(|_| account.charge(0, 1));
     };
     let charge = || (0..8).for_each(|_| account.charge(0, 1));
     let conflict = |_| {
         fork::run(|| {
             let sum = account.sum(0);
-            assert!((1_020..=1_028).contains(&sum), "{sum}");
+            assert!((1_030..=1_038).contains(&sum), "{sum}");
             assert_right_in_child(ledger, [account, other], [sum, 0]);
         })
         .expect("a child that is right");
     };
     at_each_step(fill, charge, conflict, |steps, _, ()| {
-        assert_eq!(account.sum(0), 1_028, "stopped after {steps}");
+        assert_eq!(account.sum(0), 1_038, "stopped after {steps}");
     });
 }
 
