@@ -16,12 +16,11 @@ use crate::sys::atomic::{
     AtomicI64, AtomicU64,
     Ordering::{Relaxed, Release},
 };
-use crate::sys::machine::looks;
 
 pub(super) const WAYS: usize = 4;
 
-/// How many sets there are, a power of two. A thousand accounts fit into a lane.
-pub(super) const SETS: usize = looks(64) as usize;
+/// How many sets there are, a power of two: 256 accounts fit into a lane.
+pub(super) const SETS: usize = 64;
 
 /// In a key: nobody can charge this way any more, and what it holds is on its way to the account.
 pub(super) const LEAVING: u64 = 1;
