@@ -85,8 +85,3 @@ pub(crate) fn release(budget: &Budget, n: u64) {
 pub(crate) fn charge(account: &Account<2>, n: i64) {
     account.charge(1, n);
 }
-
-#[inline(never)]
-pub(crate) fn charge_aside(account: &Account<2>, n: i64) {
-    account.charge_aside(1, n);
-}

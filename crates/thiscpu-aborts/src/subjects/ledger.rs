@@ -1,4 +1,4 @@
-//! Ledgers: a charge in a lane, one past the lanes, and an account that leaves a lane and comes back.
+//! Ledgers: a charge in a lane, and an account that leaves a lane and comes back.
 
 use std::cell::Cell;
 
@@ -11,8 +11,6 @@ use crate::subject::{Conflict, Subject, WITHOUT_GATE, Wrong, expect};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::of::<Cached>("Account", "charge"),
-        Case::of::<Aside>("Account", "charge_aside"),
-        Case::of::<Uncached>("Account", "charge of an account in no lane"),
         Case::of::<Full>("Account", "charge of a lane that is full"),
     ]
 }
@@ -30,8 +28,8 @@ const CONFLICTS: &[Conflict] = &[
 const WARM_UP: usize = 64;
 const AMOUNT: i64 = 3;
 const MEDDLED: i64 = 5;
-/// What a lane keeps at most: a batch, and some more because of the form in which windows are checked.
-const FULL: i64 = 1024 + 10;
+/// What a lane keeps at most.
+const FULL: i64 = 1023;
 
 /// An account, and what it must come to.
 struct Booked {
@@ -51,7 +49,7 @@ impl Booked {
         let ledger = Ledger::signed();
         let account = ledger.open();
         // So many that some share its set.
-        let others: Vec<_> = (0..512).map(|_| ledger.open()).collect();
+        let others: Vec<_> = (0..4096).map(|_| ledger.open()).collect();
         let before: Vec<_> = others
             .into_iter()
             .filter(|other| probe::are_neighbours(&account, other))
@@ -93,52 +91,43 @@ impl Booked {
     }
 }
 
-/// Defines a subject: an op that charges [`AMOUNT`], and the section that it is there for.
-macro_rules! subject {
-    ($name:ident, $section:literal, $new:expr, |$booked:ident| $op:expr) => {
-        struct $name(Booked);
+/// A charge of an account that is in this lane.
+struct Cached(Booked);
 
-        impl Subject for $name {
-            type Answer = ();
+impl Subject for Cached {
+    type Answer = ();
 
-            const CONFLICTS: &'static [Conflict] = CONFLICTS;
+    const CONFLICTS: &'static [Conflict] = CONFLICTS;
 
-            fn drives(section: &str) -> bool {
-                section == $section
-            }
+    fn drives(section: &str) -> bool {
+        section == "charge"
+    }
 
-            fn new() -> Self {
-                $name($new)
-            }
+    fn new() -> Self {
+        Cached(Booked::new().warm())
+    }
 
-            fn op(&self) {
-                let $booked = &self.0;
-                $op
-            }
+    fn op(&self) {
+        ops::charge(&self.0.account, AMOUNT);
+    }
 
-            fn book(&self, _: usize, _: bool) {
-                self.0.book(AMOUNT);
-            }
+    fn book(&self, _: usize, _: bool) {
+        self.0.book(AMOUNT);
+    }
 
-            fn meddle(&self) -> Result<(), Wrong> {
-                self.0.charge(MEDDLED);
-                Ok(())
-            }
+    fn meddle(&self) -> Result<(), Wrong> {
+        self.0.charge(MEDDLED);
+        Ok(())
+    }
 
-            fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
-                self.0.turn_gate(conflict)
-            }
+    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
+        self.0.turn_gate(conflict)
+    }
 
-            fn check(&mut self) -> Result<(), Wrong> {
-                self.0.check()
-            }
-        }
-    };
+    fn check(&mut self) -> Result<(), Wrong> {
+        self.0.check()
+    }
 }
-
-subject!(Cached, "charge", Booked::new().warm(), |on| ops::charge(&on.account, AMOUNT));
-subject!(Aside, "charge_shared", Booked::new(), |on| ops::charge_aside(&on.account, AMOUNT));
-subject!(Uncached, "charge_shared", Booked::new(), |on| ops::charge(&on.account, AMOUNT));
 
 /// A charge that does not fit into its lane's way, which therefore is emptied.
 struct Full {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! lane 0 (shared): | - |
-//! lane i:          | misses : 8 | - : 56 | set 0 | set 1 | ... |
-//! a set:           | key of way 0..4 : 32 | counter 0 of way 0..4 : 32 | counter 1 ... | seen 0..4 : 32 |
+//! lane i:          | misses : 8 | - : 56 | keys | counter 0 | counter 1 | ... | seen |
+//! each of these:   | way 0..4 of set 0 : 32 | way 0..4 of set 1 : 32 | ... |
 //! ```
 //!
-//! A key is the address of the account's record; 0 if the way is free, and then its counters are 0. With
-//! [`LEAVING`] in it, the way belongs to whoever holds that account's lock. Keys and counters are changed by
-//! sections on the lane's CPU, and by the owner of a way that is leaving or of an account whose gate is closed.
+//! A key is the address of the account's record; 0 if the way is free, and then its counters are 0. Keys and counters
+//! are changed by sections on the lane's CPU, and by whoever holds the account's lock once the key has
+//! [`LEAVING`] in it. Only who holds that lock puts that there, or the key.
 //! What was *seen* is a digest of a way's counters, by which it is told whether anybody charges it.
 
 use crate::lanes::table::{self, BIAS, STRIDE};
@@ -19,57 +19,91 @@ use crate::sys::atomic::{
 
 pub(super) const WAYS: usize = 4;
 
-/// How many sets there are, a power of two: 256 accounts fit into a lane.
-pub(super) const SETS: usize = 64;
-
-/// In a key: nobody can charge this way any more, and what it holds is on its way to the account.
+/// In a key: nobody can charge this way, and what it holds is the business of whoever holds the account's lock.
 pub(super) const LEAVING: u64 = 1;
 
-const HEADER_BYTES: usize = 64;
-const ROW_BYTES: usize = 8 * WAYS;
+/// From the start of the item to the keys.
+pub(super) const HEADER_BYTES: usize = 64;
+const SET_BYTES: usize = 8 * WAYS;
 
-/// The bytes of a set with `counters` counters.
-const fn set_bytes(counters: usize) -> usize {
-    ROW_BYTES * (2 + counters)
+/// The most that a ledger takes of a lane.
+const BYTES_MAX: usize = 64 * 1024;
+
+/// Spreads keys, which are 8 bytes apart: 2^29 divided by the golden ratio.
+const SPREAD: u32 = 0x13c6_ef37;
+
+/// How many sets there are, a power of two: 256 for four counters, so that 1,024 accounts fit into a lane. One in
+/// models, whose accounts should meet.
+const fn sets(counters: usize) -> usize {
+    let mut sets = if cfg!(thiscpu_model) { 1 } else { 256 };
+    while HEADER_BYTES + row_bytes(sets) * (2 + counters) > BYTES_MAX {
+        sets /= 2;
+    }
+    sets
+}
+
+/// From a row to the next, with a line between them: at a multiple of 4,096 the processor takes the load of a key for
+/// one of the counter that was stored just now, until it has compared whole addresses.
+const fn row_bytes(sets: usize) -> usize {
+    sets * SET_BYTES + 64
 }
 
 /// The bytes of a cache in each lane.
 pub(super) const fn bytes(counters: usize) -> usize {
-    HEADER_BYTES + SETS * set_bytes(counters)
+    HEADER_BYTES + row_bytes(sets(counters)) * (2 + counters)
 }
 
 /// From a way's key to its counter `index`.
-pub(super) const fn cell(index: usize) -> usize {
-    ROW_BYTES * (1 + index)
+#[inline(always)]
+pub(super) const fn cell(index: usize, counters: usize) -> usize {
+    row_bytes(sets(counters)) * (1 + index)
 }
 
-/// Where set `set` of the cache at `item` is.
-pub(super) fn set_at(item: usize, set: usize, counters: usize) -> usize {
-    item + HEADER_BYTES + set * set_bytes(counters)
+/// Where the set is that the account of `key` can be in, from the first.
+#[inline(always)]
+pub(super) fn set_of(key: u64, counters: usize) -> usize {
+    let bytes = sets(counters) * SET_BYTES;
+    let spread = u64::from((key as u32).wrapping_mul(SPREAD));
+    ((spread * bytes as u64) >> 32) as usize & !(SET_BYTES - 1)
+}
+
+/// All ways of the cache at `item` in all lanes in use.
+pub(super) fn all_ways(item: usize, counters: usize) -> impl Iterator<Item = Way> {
+    let keys = item + HEADER_BYTES;
+    (0..sets(counters)).flat_map(move |set| Way::in_all_lanes(keys + set * SET_BYTES, counters))
 }
 
 /// One way of one lane.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     address: usize,
+    place: u32,
+    /// How many counters it has.
+    counters: u32,
 }
 
 impl Way {
     /// Way `way` of the set at `set`, which is an address in lane 0, in lane `lane`.
-    pub(super) fn of(set: usize, lane: usize, way: usize) -> Way {
+    fn of(set: usize, lane: usize, way: usize, counters: usize) -> Way {
         debug_assert!(lane > 0 && way < WAYS);
-        Way { address: set + lane * STRIDE + 8 * way }
+        let place = (lane * WAYS + way) as u32;
+        Way { address: set + lane * STRIDE + 8 * way, place, counters: counters as u32 }
     }
 
     /// The same in the lane of table entry `entry`.
-    pub(super) fn at_entry(set: usize, entry: usize, way: usize) -> Way {
-        Way { address: set + entry + BIAS + 8 * way }
+    pub(super) fn at_entry(set: usize, entry: usize, way: usize, counters: usize) -> Way {
+        Way::of(set, (entry + BIAS) / STRIDE, way, counters)
     }
 
     /// All ways of the set at `set` in all lanes in use.
-    pub(super) fn in_all_lanes(set: usize) -> impl Iterator<Item = Way> {
+    pub(super) fn in_all_lanes(set: usize, counters: usize) -> impl Iterator<Item = Way> {
         let lanes = 1..=table::in_use();
-        lanes.flat_map(move |lane| (0..WAYS).map(move |way| Way::of(set, lane, way)))
+        lanes.flat_map(move |lane| (0..WAYS).map(move |way| Way::of(set, lane, way, counters)))
+    }
+
+    /// A number that no other way of the set has in any lane; not 0.
+    pub(super) fn place(self) -> u32 {
+        self.place
     }
 
     fn word(self) -> &'static AtomicU64 {
@@ -84,22 +118,23 @@ impl Way {
         self.word().load(Relaxed)
     }
 
-    /// By its owner. Release: pairs with the fence after a claim, and with the dependency from a gate to
-    /// its set; whoever finds the key finds the counters.
+    /// By its owner. Release: pairs with the fence after a claim; whoever finds the key finds the counters.
     pub(super) fn set_key(self, key: u64) {
         self.word().store(key, Release);
     }
 
     /// What was charged to counter `index`.
     pub(super) fn counter(self, index: usize) -> &'static AtomicI64 {
+        let cell = cell(index, self.counters as usize);
         // SAFETY: as for `word`.
-        unsafe { &*((self.address + cell(index)) as *const AtomicI64) }
+        unsafe { &*((self.address + cell) as *const AtomicI64) }
     }
 }
 
 impl Way {
     /// Whether its counters are what they were when this was asked last, so that hardly anybody charges it.
-    pub(super) fn is_idle(self, counters: usize) -> bool {
+    pub(super) fn is_idle(self) -> bool {
+        let counters = self.counters as usize;
         // Relaxed, all of it: an estimate.
         let digest = (0..counters).fold(1_u64, |digest, index| {
             digest.rotate_left(5) ^ self.counter(index).load(Relaxed) as u64

@@ -1,24 +1,54 @@
 //! A charge that its lane does not take at once.
 
-use super::record::Record;
-use super::{Account, cache};
+use super::bypass::{self, BYPASSED, Mode};
+use super::report::Late;
+use super::{Account, cache, fold, report};
 use crate::lanes::{here, table};
-use crate::section::{ATTEMPTS, LedgerSections as _, Outcome, Processor};
+use crate::section::{ATTEMPTS, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
-use crate::sys::tier;
+use crate::sys::tier::{self, Tier};
 
-/// An account that was charged so often in vain is put into a lane, in the place of one that was charged less.
-const MISSES_MAX: u16 = 64;
-/// So often it is looked whether a way is free.
-const MISSES_A_LOOK: u16 = 8;
+/// One in 2^6 charges that a lane misses puts its account there, in the place of one that nobody has charged since that
+/// was asked last: an account that is charged often comes by here often. Each, or each other one, in models.
+const INSTALLED: u32 = if cfg!(thiscpu_model) { 1 } else { 6 };
+/// The same among charges that are watched, of which there are few.
+const INSTALLED_WATCHED: u32 = 3;
+
+/// Whether the miss of this number is one of those, one in 2^`bits`. At distances that vary, so that accounts that
+/// miss in turn all get their turn: multiples of the golden ratio, modulo 1.
+fn is_chosen(miss: u64, bits: u32) -> bool {
+    miss.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros() >= bits
+}
 
 impl<const N: usize> Account<N> {
+    /// A charge of a thread that watches what comes of looking into its lane.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn charge_watched(&self, index: usize, n: i64) {
+        let outcome = self.charge_lane_again(index, n);
+        if outcome != Outcome::Done {
+            self.charge_slow(index, n, outcome);
+        }
+        bypass::watched(outcome == Outcome::Done);
+    }
+
+    /// The last charge of some that bypassed the lane.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn bypassed_last(&self) {
+        let _errno = errno::save();
+        self.shared().count_misses(u64::from(BYPASSED));
+        bypass::watch();
+    }
+
     #[cold]
     #[inline(never)]
     pub(super) fn charge_slow(&self, index: usize, n: i64, outcome: Outcome) {
-        tier::expect();
         let _errno = errno::save();
+        if tier::expect() == Tier::Atomic {
+            return self.charge_shared(index, n);
+        }
         if matches!(outcome, Outcome::NoLane | Outcome::Shut) {
             here::join();
         }
@@ -29,17 +59,14 @@ impl<const N: usize> Account<N> {
             }
             outcome = self.charge_lane_again(index, n);
         }
+        if outcome == Outcome::Done {
+            return;
+        }
+        self.charge_shared(index, n);
         match outcome {
-            Outcome::Done => {}
-            Outcome::Differs => {
-                self.charge_shared(index, n);
-                self.missed();
-            }
-            Outcome::Window => {
-                self.charge_shared(index, n);
-                self.shared().drain(self.record());
-            }
-            _ => self.charge_locked(index, n),
+            Outcome::Differs => self.missed(),
+            Outcome::Window => self.shared().drain(self.record()),
+            _ => {}
         }
     }
 
@@ -49,44 +76,43 @@ impl<const N: usize> Account<N> {
         self.charge_lane(index, n)
     }
 
-    /// Charges the account's own word, by a section if its gate is open.
-    #[inline(never)]
+    /// Charges the account's own word.
+    #[inline(always)]
     pub(super) fn charge_shared(&self, index: usize, n: i64) {
-        let record = self.record();
-        for _ in 0..ATTEMPTS {
-            let word = Record::<N>::word_at(index);
-            // SAFETY: the gate is a record's, which has this word.
-            let outcome =
-                unsafe { Processor::charge_shared(&record.gate, word, Record::<N>::scaled(n)) };
-            match outcome {
-                Outcome::Done => return,
-                Outcome::Aborted => {}
-                _ => break,
-            }
+        let ended = report::notes_ended();
+        if !self.record().charge(index, n) {
+            self.charge_late(index, n, ended);
         }
-        self.charge_locked(index, n);
     }
 
-    /// Charges without a section. Waits for whoever needs the account to hold still.
+    /// What is left of a charge that found its account noted. So many notes had ended before.
     #[cold]
-    fn charge_locked(&self, index: usize, n: i64) {
-        let record = self.record();
-        let _guard = record.lock.lock();
-        record.add(index, n);
-        // It is closed if there was no memory for lanes before, or a fork has left a sum behind.
-        self.shared().reopen(record);
+    #[inline(never)]
+    fn charge_late(&self, index: usize, n: i64, ended: u64) {
+        let (record, shared) = (self.record(), self.shared());
+        let guard = shared.hold(record);
+        if shared.note_late(record, index, n, ended) == Late::Waits {
+            drop(guard);
+            shared.await_instant();
+        }
     }
 
     /// Takes notice of a charge that found the account in no lane.
     fn missed(&self) {
         let (record, shared) = (self.record(), self.shared());
-        shared.count_miss();
-        // Relaxed: an estimate.
-        let misses = record.misses.load(Relaxed).wrapping_add(1);
-        let is_often = misses >= MISSES_MAX;
-        record.misses.store(if is_often { 0 } else { misses }, Relaxed);
-        if is_often || misses % MISSES_A_LOOK == 1 {
-            shared.install(record, is_often);
+        let misses = shared.count_misses(1);
+        let (set, entry) = (shared.set_of(record), here::entry());
+        if entry != 0 && fold::find(set, entry, 0).is_some() {
+            // There is room: the lane is not in vain, but new to this.
+            shared.install(record, false);
+            return bypass::excused();
+        }
+        let is_watched = bypass::mode() == Mode::Watches;
+        if is_chosen(misses, if is_watched { INSTALLED_WATCHED } else { INSTALLED }) {
+            shared.install(record, true);
+            if bypass::mode() == Mode::Looks {
+                bypass::watch();
+            }
         }
     }
 }
@@ -97,17 +123,16 @@ impl<const N: usize> super::Shared<N> {
         self.item().map_or(0, |item| (1..=table::in_use()).map(in_lane(item)).sum())
     }
 
-    /// Whether two accounts are cached in one set.
-    pub(super) fn are_neighbours(&self, one: &Record<N>, other: &Record<N>) -> bool {
-        self.set_of(one) == self.set_of(other)
-    }
-
-    fn count_miss(&self) {
+    /// Adds to the misses of this thread's lane. What they come to.
+    fn count_misses(&self, n: u64) -> u64 {
         let (item, entry) = (self.item.load(Relaxed), here::entry());
-        if item != 0 && entry != 0 {
-            let misses = cache::misses_at_entry(item, entry);
-            // Relaxed, and not one step: for a figure that need not be exact.
-            misses.store(misses.load(Relaxed).wrapping_add(1), Relaxed);
+        if item == 0 || entry == 0 {
+            return 1;
         }
+        let misses = cache::misses_at_entry(item, entry);
+        // Relaxed, and not one step: an estimate.
+        let now = misses.load(Relaxed).wrapping_add(n);
+        misses.store(now, Relaxed);
+        now
     }
 }

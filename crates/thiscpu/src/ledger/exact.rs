@@ -1,184 +1,130 @@
-//! Exact values: an account's, at one instant, and those of all accounts.
+//! An account's exact values.
 //!
-//! Under an account's lock its gate is closed and a fence passed. From then on no section charges it, neither in a lane
-//! nor its own words, and who charges without a section waits for the lock: it holds still, and its value is what
-//! its words and its ways come to. Others are not held up.
-//!
-//! A report does that with all accounts, and one fence.
+//! Under its lock an account's words are noted, each at an instant of its own, so that who charges them later waits for the
+//! lock; its keys in lanes are marked as leaving, so that no section begins to charge them; and a fence ends those
+//! that do. At that instant the account comes to what was noted and what its ways hold. Others are not held up.
 
 use super::cache::{LEAVING, Way};
-use super::record::{Record, Transfer};
-use super::{Account, AccountId, Shared};
-use crate::sys::atomic::{
-    AtomicI64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use super::record::Record;
+use super::{Account, Shared, cache, report};
+use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
+use crate::sys::lock::Guard;
 
 impl<const N: usize> Shared<N> {
-    /// What an account comes to while it holds still.
-    fn total(&self, record: &Record<N>) -> [i64; N] {
-        let mut total = core::array::from_fn(|index| record.value(index));
-        if record.blocks() > 0 {
-            let ways =
-                Way::in_all_lanes(self.set_of(record)).filter(|way| way.key() == record.key());
-            for way in ways {
-                for (index, total) in total.iter_mut().enumerate() {
-                    // Relaxed: the fence makes visible what sections committed.
-                    *total = total.wrapping_add(way.counter(index).load(Relaxed));
-                }
-            }
-        }
-        total
+    /// Takes an account's lock, and ends what a report has begun with the account, if it can.
+    pub(super) fn hold(&self, record: Record<N>) -> Guard<'_> {
+        self.heal();
+        let guard = record.lock().lock();
+        self.settle(record, self.report.stage());
+        guard
     }
 
-    /// Where there is no cache all charges are under locks.
-    fn fence(&self) {
-        if self.item().is_some() {
+    /// The same if nobody has the lock and no report has the account still. Waits for nobody.
+    pub(super) fn try_hold(&self, record: Record<N>) -> Option<Guard<'_>> {
+        self.heal();
+        let guard = record.lock().try_lock()?;
+        self.settle(record, self.report.stage());
+        (!record.is_noted()).then_some(guard)
+    }
+
+    /// The ways that hold an account, if they are marked.
+    fn its_ways(&self, record: Record<N>) -> impl Iterator<Item = Way> {
+        let set = (record.blocks() > 0).then(|| self.set_of(record));
+        let ways = set.into_iter().flat_map(|set| Way::in_all_lanes(set, N));
+        ways.filter(move |way| way.key() == record.key() | LEAVING)
+    }
+
+    /// Marks an account's keys, if it is in lanes; then a fence is to come. Under its lock.
+    pub(super) fn mark(&self, record: Record<N>) {
+        if record.blocks() > 0 {
+            Way::in_all_lanes(self.set_of(record), N)
+                .filter(|way| way.key() == record.key())
+                .for_each(|way| way.set_key(record.key() | LEAVING));
+        }
+    }
+
+    pub(super) fn unmark(&self, record: Record<N>) {
+        self.its_ways(record).for_each(|way| way.set_key(record.key()));
+    }
+
+    /// Adds what the ways of an account hold, which are marked.
+    pub(super) fn add_ways(&self, record: Record<N>, total: &mut [i64; N]) {
+        for way in self.its_ways(record) {
+            for (index, total) in total.iter_mut().enumerate() {
+                // Relaxed: the fence makes visible what sections committed.
+                *total = total.wrapping_add(way.counter(index).load(Relaxed));
+            }
+        }
+    }
+
+    /// Calls `f` while no section charges an account, whose keys may be marked already. Under its lock.
+    fn while_marked<R>(&self, record: Record<N>, is_marked: bool, f: impl FnOnce() -> R) -> R {
+        if !is_marked {
+            self.mark(record);
+        }
+        if record.blocks() > 0 {
             fence::fence();
         }
+        let result = f();
+        if !is_marked {
+            self.unmark(record);
+        }
+        result
     }
 
     /// An account's counters at one instant.
-    pub(super) fn snapshot(&self, record: &Record<N>) -> [i64; N] {
-        self.heal();
-        let _guard = record.lock.lock();
-        self.close_gate(record);
-        self.fence();
-        let total = self.total(record);
-        self.reopen(record);
+    pub(super) fn snapshot(&self, record: Record<N>) -> [i64; N] {
+        let guard = self.hold(record);
+        let noted = self.noted(record);
+        let mut total = noted.unwrap_or_else(|| record.begin_note());
+        self.while_marked(record, noted.is_some(), || self.add_ways(record, &mut total));
+        if noted.is_none() {
+            record.end_note();
+            report::note_ended();
+        }
+        drop(guard);
         total
-    }
-
-    /// All open accounts at one instant.
-    pub(super) fn report(&self) -> Vec<(AccountId, [i64; N])> {
-        self.heal();
-        let mut report = Vec::with_capacity(self.open.load(Relaxed));
-        let _registry = self.registry.lock();
-        for record in self.chunks().flat_map(|chunk| chunk.records()) {
-            core::mem::forget(record.lock.lock());
-            if record.is_open() {
-                self.close_gate(record);
-            }
-        }
-        self.fence();
-        for record in self.chunks().flat_map(|chunk| chunk.records()) {
-            // SAFETY: taken above, by this thread.
-            let _guard = unsafe { record.lock.held() };
-            if record.is_open() {
-                report.push((AccountId::of(record), self.total(record)));
-                self.reopen(record);
-            }
-        }
-        report
     }
 
     /// Adds what lanes hold to the accounts it belongs to.
     pub(super) fn sync(&self) {
         self.heal();
-        let Some(item) = self.item() else { return };
-        for set in 0..super::cache::SETS {
-            let set = super::cache::set_at(item, set, N);
-            for way in Way::in_all_lanes(set) {
-                self.sync_way(way);
-            }
+        if let Some(item) = self.item() {
+            cache::all_ways(item, N).for_each(|way| self.sync_account(way));
         }
     }
 
-    fn sync_way(&self, way: Way) {
-        let key = way.key();
+    fn sync_account(&self, way: Way) {
+        let key = way.key() & !LEAVING;
         if key == 0 || (0..N).all(|index| way.counter(index).load(Relaxed) == 0) {
             return;
         }
         // SAFETY: the key was found in a lane of this ledger.
         let record = unsafe { Record::<N>::of_key(key) };
-        let _guard = record.lock.lock();
-        // Who has the lock decides who is in the way.
-        if way.key() != record.key() || !record.is_open() {
-            return;
+        let mut guard = self.hold(record);
+        // What a report has noted must stay where it is.
+        while record.is_noted() {
+            drop(guard);
+            self.await_instant();
+            guard = self.hold(record);
         }
-        self.close_gate(record);
-        fence::fence();
-        record.end_transfers();
-        way.set_key(record.key() | LEAVING);
-        self.fold(record, way);
-        way.set_key(record.key());
-        self.reopen(record);
-    }
-
-    /// Moves units from one account to another.
-    pub(super) fn transfer(&self, from: &Record<N>, to: &Record<N>, index: usize, n: i64) {
-        self.heal();
-        let _moving = self.moves.lock();
-        let number = |record: &Record<N>| record.chunk().number(record);
-        // In the order of reports.
-        let (first, second) = if number(from) < number(to) { (from, to) } else { (to, from) };
-        let _first = first.lock.lock();
-        let _second = second.lock.lock();
-        let [out, into] = [from, to].map(|record| record.begin_transfer(index));
-        self.log.begin(from.key(), to.key(), n);
-        from.transfer_in(out, n.wrapping_neg());
-        to.transfer_in(into, n);
-        self.log.forget();
-        from.end_transfers();
-        to.end_transfers();
-    }
-}
-
-/// A move between accounts that is under way, for a child that is forked in the middle of it.
-pub(super) struct Log {
-    /// The keys; 0 if there is no move.
-    from: AtomicUsize,
-    to: AtomicUsize,
-    n: AtomicI64,
-}
-
-impl Log {
-    pub(super) const fn new() -> Log {
-        Log { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
-    }
-
-    /// Release: whoever finds it in a child finds the rest, and both transfers begun.
-    fn begin(&self, from: u64, to: u64, n: i64) {
-        self.n.store(n, Relaxed);
-        self.to.store(to as usize, Relaxed);
-        self.from.store(from as usize, Release);
-    }
-
-    fn forget(&self) {
-        self.from.store(0, Release);
-    }
-
-    /// Does what is left of a move that a fork cut in two.
-    pub(super) fn end<const N: usize>(&self) {
-        let from = self.from.load(Acquire);
-        if from == 0 {
-            return;
-        }
-        let n = self.n.load(Relaxed);
-        for (key, n) in [(from, n.wrapping_neg()), (self.to.load(Relaxed), n)] {
-            // SAFETY: the keys of two records of this ledger.
-            let record = unsafe { Record::<N>::of_key(key as u64) };
-            let is_left = |transfer: &Transfer| !record.is_done(*transfer);
-            if let Some(transfer) = record.transfer().filter(is_left) {
-                record.transfer_in(transfer, n);
-            }
-            record.end_transfers();
-        }
-        self.forget();
+        let fold = || self.its_ways(record).for_each(|way| self.fold(record, way));
+        self.while_marked(record, false, fold);
     }
 }
 
 impl<const N: usize> Account<N> {
     pub(super) fn sum_of(&self, index: usize) -> i64 {
         let (record, shared) = (self.record(), self.shared());
-        shared.heal();
-        let guard = record.lock.lock();
-        // In no lane, and nobody can put it into one meanwhile: its word is all there is.
-        if record.blocks() == 0 {
-            return record.value(index);
-        }
-        drop(guard);
-        shared.snapshot(record)[index]
+        let _guard = shared.hold(record);
+        let noted = shared.noted(record);
+        let mut ways = [0; N];
+        shared.while_marked(record, noted.is_some(), || {
+            shared.add_ways(record, &mut ways);
+            // The instant, unless a report has noted the account: who has charged it since has not returned.
+            let words = noted.map_or_else(|| record.value(index), |noted| noted[index]);
+            words.wrapping_add(ways[index])
+        })
     }
 }

@@ -18,18 +18,6 @@ use crate::sys::atomic::{
     fence as memory_fence,
 };
 
-impl<const N: usize> Record<N> {
-    /// The record that `key` leads to.
-    ///
-    /// # Safety
-    ///
-    /// The key was found in a lane of a ledger that lives as long as the reference.
-    pub(super) unsafe fn of_key<'a>(key: u64) -> &'a Record<N> {
-        // SAFETY: keys are addresses of records, which stay while the ledger does.
-        unsafe { &*((key & !LEAVING) as *const Record<N>) }
-    }
-}
-
 /// Replaces a key in a set of the lane that this thread is on now. One copy of the section.
 #[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
@@ -39,41 +27,42 @@ fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     outcome == Outcome::Done
 }
 
+/// The way of this thread's lane that holds `key`, or 0 for one that is free.
+pub(super) fn find(set: usize, entry: usize, key: u64) -> Option<usize> {
+    // Only its key is asked for.
+    (0..WAYS).find(|&way| Way::at_entry(set, entry, way, 0).key() == key)
+}
+
 impl<const N: usize> Shared<N> {
     /// Puts an account into this thread's lane, if there is room, or if `by_force` and another account there can
     /// leave.
     #[cold]
-    pub(super) fn install(&self, record: &Record<N>, by_force: bool) {
-        self.heal();
-        let Some(_guard) = record.lock.try_lock() else { return };
+    pub(super) fn install(&self, record: Record<N>, by_force: bool) {
         let (set, entry) = (self.set_of(record), here::entry());
         if entry == 0 {
             return;
         }
-        let key_of = |way: usize| Way::at_entry(set, entry, way).key();
-        if (0..WAYS).any(|way| key_of(way) == record.key()) {
+        let Some(_guard) = self.try_hold(record) else { return };
+        if find(set, entry, record.key()).is_some() {
             return;
         }
-        let free = (0..WAYS).find(|&way| key_of(way) == 0);
-        let way = free.or_else(|| {
-            (0..WAYS).filter(|_| by_force).find(|&way| {
-                Way::at_entry(set, entry, way).is_idle(N) && self.evict(set, entry, way)
-            })
-        });
-        if let Some(way) = way {
+        let idle = |&way: &usize| Way::at_entry(set, entry, way, N).is_idle();
+        let evict = |way: &usize| idle(way) && self.evict(set, entry, *way);
+        let free = find(set, entry, 0);
+        if let Some(way) = free.or_else(|| (0..WAYS).filter(|_| by_force).find(evict)) {
             self.claim(record, set, way);
         }
     }
 
     /// Takes an account out of this thread's lane, whose way is full, and puts it there again.
     #[cold]
-    pub(super) fn drain(&self, record: &Record<N>) {
-        self.heal();
-        let Some(_guard) = record.lock.try_lock() else { return };
+    pub(super) fn drain(&self, record: Record<N>) {
         let (set, entry) = (self.set_of(record), here::entry());
-        let is_its = |way: &usize| Way::at_entry(set, entry, *way).key() == record.key();
-        if entry != 0
-            && let Some(way) = (0..WAYS).find(is_its)
+        if entry == 0 {
+            return;
+        }
+        let Some(_guard) = self.try_hold(record) else { return };
+        if let Some(way) = find(set, entry, record.key())
             && self.take_out(record, set, entry, way)
         {
             self.claim(record, set, way);
@@ -82,30 +71,28 @@ impl<const N: usize> Shared<N> {
 
     /// Frees a way of this thread's lane, unless somebody else has its account's lock.
     fn evict(&self, set: usize, entry: usize, way: usize) -> bool {
-        let key = Way::at_entry(set, entry, way).key();
+        let key = Way::at_entry(set, entry, way, N).key();
         if key == 0 || key & LEAVING != 0 {
             return false;
         }
         // SAFETY: the key was found in a lane of this ledger.
         let record = unsafe { Record::<N>::of_key(key) };
-        let Some(_guard) = record.lock.try_lock() else { return false };
+        let Some(_guard) = record.lock().try_lock() else { return false };
         self.take_out(record, set, entry, way)
     }
 
     /// Frees a way, under its account's lock. Whether that could be done.
-    fn take_out(&self, record: &Record<N>, set: usize, entry: usize, way: usize) -> bool {
-        // Before the mark: whoever finds it in a child takes a transfer for one from this way.
-        record.end_transfers();
+    fn take_out(&self, record: Record<N>, set: usize, entry: usize, way: usize) -> bool {
         let leaving = record.key() | LEAVING;
         if !replace(set, way, record.key(), leaving) {
             return false;
         }
         // The section was on the lane that this thread was on then, which need not be the one it looked at.
-        // Only one way of an account is leaving at a time.
-        let there = Way::at_entry(set, entry, way);
+        // Only one way of an account that is not shut is leaving at a time.
+        let there = Way::at_entry(set, entry, way, N);
         let there = match there.key() == leaving {
             true => there,
-            false => Way::in_all_lanes(set)
+            false => Way::in_all_lanes(set, N)
                 .find(|way| way.key() == leaving)
                 .expect("a way that is leaving is in some lane"),
         };
@@ -114,14 +101,13 @@ impl<const N: usize> Shared<N> {
         true
     }
 
-    /// Adds what a way holds to its account. Under the account's lock; the way is leaving, or no section can
-    /// charge it.
-    pub(super) fn fold(&self, record: &Record<N>, way: Way) {
+    /// Adds what a way holds to its account. Under the account's lock; the way is leaving.
+    pub(super) fn fold(&self, record: Record<N>, way: Way) {
         for index in 0..N {
             // Relaxed: sections on its lane stored it, and its key after that, or a fence has passed.
             let n = way.counter(index).load(Relaxed);
             if n != 0 {
-                let transfer = record.begin_transfer(index);
+                let transfer = record.begin_transfer(index, way.place());
                 record.transfer_in(transfer, n);
                 way.counter(index).store(0, Relaxed);
             }
@@ -130,7 +116,7 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Frees a way that is leaving and empty.
-    pub(super) fn vacate(&self, record: &Record<N>, way: Way) {
+    pub(super) fn vacate(&self, record: Record<N>, way: Way) {
         way.set_key(0);
         record.set_blocks(record.blocks() - 1);
         if record.blocks() == 0 && !record.is_open() {
@@ -139,7 +125,7 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Puts an account's key into a free way of the lane that this thread is on. Under the account's lock.
-    fn claim(&self, record: &Record<N>, set: usize, way: usize) {
+    fn claim(&self, record: Record<N>, set: usize, way: usize) {
         // Counted first: a child that a fork leaves in between has a record that is never free, not one that
         // is free too early.
         record.set_blocks(record.blocks() + 1);

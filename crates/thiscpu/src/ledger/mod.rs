@@ -1,19 +1,23 @@
 //! Ledgers: accounting for any number of owners from a cache on each CPU.
 
+mod bypass;
 mod cache;
 mod charge;
 mod exact;
 mod fold;
 mod record;
 mod registry;
+mod report;
+mod transfer;
 
 use core::fmt;
 use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
 use std::sync::Arc;
 
-use self::exact::Log;
+use self::bypass::Mode;
 use self::record::Record;
+use self::report::Report;
+use self::transfer::Log;
 use crate::section::{LedgerSections as _, Outcome, Processor};
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
@@ -23,9 +27,6 @@ use crate::sys::lock::Lock;
 
 /// The most counters that an account can have.
 const COUNTERS_MAX: usize = 64;
-
-/// Up to how much a lane keeps of an account, if nobody says otherwise.
-const BATCH: u64 = 1024;
 
 /// Accounts with `N` counters each: the memory of tenants, the pages of processes, the requests of clients.
 ///
@@ -72,7 +73,7 @@ const BATCH: u64 = 1024;
 pub struct Ledger<const N: usize>(Arc<Shared<N>>);
 
 /// One account of a [`Ledger`]. Clones are the same account; it is closed when the last of them goes. 8 bytes.
-pub struct Account<const N: usize>(NonNull<Record<N>>);
+pub struct Account<const N: usize>(Record<N>);
 
 /// Which account of its ledger: different for each that was ever open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,8 +86,9 @@ struct Shared<const N: usize> {
     /// The chunks that records are in, the oldest first.
     first: AtomicUsize,
     last: AtomicUsize,
-    chunks: AtomicU32,
-    /// Records that nobody uses.
+    /// How many records have been in use.
+    records: AtomicU32,
+    /// Those that nobody uses now, by key.
     free_lock: Lock,
     free: AtomicUsize,
     /// The cache, an item in the lanes.
@@ -96,7 +98,8 @@ struct Shared<const N: usize> {
     open: AtomicUsize,
     moves: Lock,
     log: Log,
-    window: u64,
+    reports: Lock,
+    report: Report,
     is_signed: bool,
 }
 
@@ -104,20 +107,12 @@ impl<const N: usize> Ledger<N> {
     /// A ledger whose counters are never negative: whoever uncharges has charged before. Then [`Account::read`]
     /// shows no negative values either.
     pub fn new() -> Self {
-        Self::with_batch(BATCH)
+        Ledger(Arc::new(Shared::new(false)))
     }
 
     /// A ledger whose counters may be negative.
     pub fn signed() -> Self {
-        Ledger(Arc::new(Shared::new(BATCH, true)))
-    }
-
-    /// As [`new`](Ledger::new), with lanes that keep up to `batch` of each counter of an account, 1,024 otherwise.
-    ///
-    /// Larger amounts than that are charged by an atomic addition, and [`Account::read`] misses up to so much for
-    /// each lane. Rounded up to a power of two from 64 to 2^40.
-    pub fn with_batch(batch: u64) -> Self {
-        Ledger(Arc::new(Shared::new(batch, false)))
+        Ledger(Arc::new(Shared::new(true)))
     }
 
     /// Opens an account whose counters are 0. Waits for [`for_each`](Ledger::for_each).
@@ -126,7 +121,7 @@ impl<const N: usize> Ledger<N> {
     ///
     /// If there is no memory, or `THISCPU_TIER` is wrong.
     pub fn open(&self) -> Account<N> {
-        let record = NonNull::from(self.0.open());
+        let record = self.0.open();
         // The account keeps what it shares with the ledger.
         let _ = ManuallyDrop::new(self.0.clone());
         Account(record)
@@ -175,9 +170,8 @@ impl<const N: usize> Clone for Ledger<N> {
 }
 
 impl AccountId {
-    fn of<const N: usize>(record: &Record<N>) -> AccountId {
-        let number = record.chunk().number(record);
-        AccountId(u64::from(record.uses() / 2) << 32 | u64::from(number))
+    fn of<const N: usize>(record: Record<N>) -> AccountId {
+        AccountId(u64::from(record.uses() / 2) << 32 | u64::from(record.number()))
     }
 }
 
@@ -198,9 +192,8 @@ unsafe impl<const N: usize> Sync for Shared<N> {}
 
 impl<const N: usize> Account<N> {
     #[inline(always)]
-    fn record(&self) -> &Record<N> {
-        // SAFETY: the handle keeps the ledger's memory, where the record is.
-        unsafe { self.0.as_ref() }
+    fn record(&self) -> Record<N> {
+        self.0
     }
 
     fn shared(&self) -> &Shared<N> {
@@ -210,10 +203,11 @@ impl<const N: usize> Account<N> {
 
     #[inline(always)]
     fn charge_lane(&self, index: usize, n: i64) -> Outcome {
-        let record = self.record();
-        let window = record.chunk().window;
-        // SAFETY: the gate leads to a set whose rows go on to this cell.
-        unsafe { Processor::charge(&record.gate, cache::cell(index), window, n) }
+        let (key, chunk) = (self.record().key(), self.record().chunk());
+        // Relaxed: lanes' memory is accessible before any index leads there.
+        let set = chunk.cache.load(Relaxed) + cache::set_of(key, N);
+        // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
+        unsafe { Processor::charge(set, key, cache::cell(index, N), n) }
     }
 
     /// Adds `n` to counter `index`.
@@ -228,9 +222,20 @@ impl<const N: usize> Account<N> {
     #[inline(always)]
     pub fn charge(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
-        let outcome = self.charge_lane(index, n);
-        if outcome != Outcome::Done {
-            self.charge_slow(index, n, outcome);
+        match bypass::mode() {
+            Mode::Looks => {
+                let outcome = self.charge_lane(index, n);
+                if outcome != Outcome::Done {
+                    self.charge_slow(index, n, outcome);
+                }
+            }
+            Mode::Bypasses => {
+                self.charge_shared(index, n);
+                if bypass::bypassed() {
+                    self.bypassed_last();
+                }
+            }
+            Mode::Watches => self.charge_watched(index, n),
         }
     }
 
@@ -288,7 +293,8 @@ impl<const N: usize> Account<N> {
     }
 
     pub(crate) fn is_neighbour(&self, other: &Account<N>) -> bool {
-        self.shared().are_neighbours(self.record(), other.record())
+        let shared = self.shared();
+        shared.set_of(self.record()) == shared.set_of(other.record())
     }
 
     /// Which account this is.
@@ -301,7 +307,7 @@ impl<const N: usize> Clone for Account<N> {
     /// The same account.
     fn clone(&self) -> Self {
         // Relaxed: who clones a handle has one.
-        let handles = self.record().handles.fetch_add(1, Relaxed);
+        let handles = self.record().handles().fetch_add(1, Relaxed);
         assert!(handles < u32::MAX / 2, "thiscpu: an account has too many handles");
         Account(self.0)
     }
@@ -310,7 +316,7 @@ impl<const N: usize> Clone for Account<N> {
 impl<const N: usize> Drop for Account<N> {
     fn drop(&mut self) {
         // AcqRel: what others did with their handles comes before the account is closed.
-        if self.record().handles.fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
+        if self.record().handles().fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
             let shared = self.shared() as *const Shared<N>;
             self.shared().close(self.record());
             // SAFETY: the account's own reference, which `open` left to it.

@@ -1,153 +1,237 @@
 //! An account's record, and the chunks that records live in.
 //!
-//! A record is never given back to the system while its ledger lives, so a key in a lane always leads to one.
+//! ```text
+//! | header : 64 | counter 0 of each record | counter 1 of each | ... | rest of each record |
+//! ```
 //!
-//! Each counter is a word: bits 1 and up are its value, less what is in lanes. Bit 0 changes with each
-//! transfer from a lane or between accounts, in the same addition, so that a child forked in the middle of a transfer can
-//! tell whether that was done.
+//! A row for each counter, so that charges that find their account in no lane touch one line of a row where
+//! eight accounts share it, and nothing else of the account. A record is named by the address of its counter 0, its
+//! *key*. Its memory is never given back to the system while the ledger lives, so a key in a lane always leads to
+//! a record.
+//!
+//! Each counter is a word:
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0 | changes with each transfer from a lane or between accounts, in the same addition, so that a child forked in the middle of a transfer can tell whether that was done |
+//! | 1 to 62 | the value, less what is in lanes, plus 2^61 |
+//! | 63 | noted: somebody has noted the value, for a snapshot or a report |
+//!
+//! A charge is one addition, whatever bit 63 says. If it is set, the charge came after what was noted, and who charged does not
+//! return before that is settled, under the account's lock. It is the sign so that a charge learns of it from the
+//! addition's flags, without the sum.
 
 use core::ptr::NonNull;
 
 use super::Shared;
 use crate::sys::atomic::{
-    AtomicI64, AtomicU16, AtomicU32, AtomicUsize,
+    AtomicI64, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
 
-/// One account. In cache lines of its own; for four counters it is one.
-#[repr(C, align(64))]
-pub(super) struct Record<const N: usize> {
-    /// Leads sections to the account's set. First, because a section takes its address for the key.
-    pub(super) gate: AtomicUsize,
-    /// Held by whoever needs the account to hold still, or charges it without a section.
-    pub(super) lock: Lock,
-    pub(super) handles: AtomicU32,
+const PARITY: i64 = 1;
+const VALUE_SHIFT: u32 = 1;
+/// A word whose value is 0.
+const ZERO: i64 = 1 << 62;
+const NOTED: i64 = i64::MIN;
+
+/// One account's record, by its key: the address of its counter 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Record<const N: usize>(NonNull<AtomicI64>);
+
+/// What a record is besides its counters.
+#[repr(C)]
+struct Rest {
+    /// Held by whoever needs the account to hold still, or to change in which lanes it is.
+    lock: Lock,
+    handles: AtomicU32,
     /// The transfer under way; see [`Transfer`].
-    folding: AtomicU32,
+    transfer: AtomicU32,
     /// How often it was opened and closed: odd while it is open.
     uses: AtomicU32,
-    /// In how many ways of lanes it is. Changed under the lock.
-    blocks: AtomicU16,
-    /// About how many charges found it in no lane, since somebody tried to mend that.
-    pub(super) misses: AtomicU16,
-    words: [AtomicI64; N],
+    /// In how many ways of lanes it is.
+    blocks: AtomicU32,
 }
 
-/// A transfer to one counter: which, and what bit 0 was before.
+/// A transfer to one counter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) index: usize,
+    /// Where from: a way, or [`ANOTHER_ACCOUNT`].
+    pub(super) place: u32,
+    /// What bit 0 was before.
     parity: i64,
 }
 
-const VALUE_SHIFT: u32 = 1;
-const PARITY: i64 = 1;
+/// The value in a word.
+fn value(word: i64) -> i64 {
+    ((word & !NOTED) - ZERO) >> VALUE_SHIFT
+}
+
+/// The place of what comes from another account, or goes there.
+pub(super) const ANOTHER_ACCOUNT: u32 = 0;
 
 impl<const N: usize> Record<N> {
-    /// What sections take for the account's key.
-    pub(super) fn key(&self) -> u64 {
-        core::ptr::from_ref(self) as u64
+    /// The record that `key` leads to.
+    ///
+    /// # Safety
+    ///
+    /// The key is a record's, whose ledger outlives what is returned.
+    pub(super) unsafe fn of_key(key: u64) -> Record<N> {
+        // SAFETY: a record's address is not 0.
+        Record(unsafe { NonNull::new_unchecked(key as *mut AtomicI64) })
     }
 
-    /// From the start of a record to counter `index`.
-    pub(super) const fn word_at(index: usize) -> usize {
-        core::mem::offset_of!(Self, words) + 8 * index
+    /// What sections look for in a lane.
+    #[inline(always)]
+    pub(super) fn key(self) -> u64 {
+        self.0.as_ptr() as u64
     }
 
-    /// What is added to a word for `n`.
-    pub(super) const fn scaled(n: i64) -> i64 {
-        n.wrapping_shl(VALUE_SHIFT)
+    #[inline(always)]
+    pub(super) fn chunk<'a>(self) -> &'a Chunk<N> {
+        let chunk = self.key() as usize & !(CHUNK_BYTES - 1);
+        // SAFETY: every record is in a chunk, which is aligned to its size and stays while the ledger does.
+        unsafe { &*(chunk as *const Chunk<N>) }
     }
 
-    /// A counter's value, less what is in lanes. Acquire: whoever charged under the lock, or folded.
-    pub(super) fn value(&self, index: usize) -> i64 {
-        self.words[index].load(Acquire) >> VALUE_SHIFT
+    /// Its place in its chunk.
+    fn index(self) -> usize {
+        (self.key() as usize % CHUNK_BYTES - size_of::<Chunk<N>>()) / size_of::<AtomicI64>()
     }
 
-    /// Adds to a counter. Wraps.
-    pub(super) fn add(&self, index: usize, n: i64) {
-        self.words[index].fetch_add(Self::scaled(n), AcqRel);
+    /// Its number, which no other record of the ledger has.
+    pub(super) fn number(self) -> u32 {
+        self.chunk().first + self.index() as u32
     }
 
-    /// Says which counter is changed next, by its number and its bit 0.
-    pub(super) fn begin_transfer(&self, index: usize) -> Transfer {
-        let parity = self.words[index].load(Relaxed) & PARITY;
-        self.folding.store(1 + (index as u32) * 2 + parity as u32, Release);
-        Transfer { index, parity }
+    #[inline(always)]
+    fn word<'a>(self, counter: usize) -> &'a AtomicI64 {
+        debug_assert!(counter < N);
+        let at = self.key() as usize + counter * Chunk::<N>::ROW_BYTES;
+        // SAFETY: rows follow each other; this record has its word in each, at the same place.
+        unsafe { &*(at as *const AtomicI64) }
+    }
+
+    fn rest<'a>(self) -> &'a Rest {
+        let rests = core::ptr::from_ref(self.chunk()) as usize + Chunk::<N>::RESTS_AT;
+        // SAFETY: what follows the rows is a `Rest` for each record; it began as zeros, which is one.
+        unsafe { &*((rests + self.index() * size_of::<Rest>()) as *const Rest) }
+    }
+
+    pub(super) fn lock<'a>(self) -> &'a Lock {
+        &self.rest().lock
+    }
+
+    pub(super) fn handles<'a>(self) -> &'a AtomicU32 {
+        &self.rest().handles
+    }
+
+    /// Charges the account itself, in whatever lanes it is. Whether it was not noted.
+    #[inline(always)]
+    pub(super) fn charge(self, counter: usize, n: i64) -> bool {
+        let n = n << VALUE_SHIFT;
+        // AcqRel: a sum that sees a later charge of this thread to another counter sees this one.
+        self.word(counter).fetch_add(n, AcqRel).wrapping_add(n) >= 0
+    }
+
+    /// A counter's value, less what is in lanes. Acquire: whoever charged it before.
+    pub(super) fn value(self, counter: usize) -> i64 {
+        value(self.word(counter).load(Acquire))
+    }
+
+    /// The values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Under
+    /// its lock.
+    pub(super) fn begin_note(self) -> [i64; N] {
+        core::array::from_fn(|counter| value(self.word(counter).fetch_or(NOTED, AcqRel)))
+    }
+
+    pub(super) fn end_note(self) {
+        // Counter 0 comes last: it tells whether the account is noted.
+        (0..N).rev().for_each(|counter| _ = self.word(counter).fetch_and(!NOTED, AcqRel));
+    }
+
+    /// Under its lock.
+    pub(super) fn is_noted(self) -> bool {
+        self.word(0).load(Relaxed) & NOTED != 0
+    }
+
+    /// Says what is changed next. Under its lock, as all transfers.
+    pub(super) fn begin_transfer(self, index: usize, place: u32) -> Transfer {
+        let parity = self.word(index).load(Relaxed) & PARITY;
+        let begun = 1 + (place << 8) + (index as u32) * 2 + parity as u32;
+        self.rest().transfer.store(begun, Release);
+        Transfer { index, place, parity }
     }
 
     /// The transfer that was begun and not ended.
-    pub(super) fn transfer(&self) -> Option<Transfer> {
-        let begun = self.folding.load(Acquire).checked_sub(1)?;
-        Some(Transfer { index: begun as usize / 2, parity: i64::from(begun & 1) })
+    pub(super) fn transfer(self) -> Option<Transfer> {
+        let begun = self.rest().transfer.load(Acquire).checked_sub(1)?;
+        let (place, index) = (begun >> 8, begun as usize % 256 / 2);
+        Some(Transfer { index, place, parity: i64::from(begun & 1) })
     }
 
     /// Whether it has been added.
-    pub(super) fn is_done(&self, transfer: Transfer) -> bool {
-        self.words[transfer.index].load(Acquire) & PARITY != transfer.parity
+    pub(super) fn is_done(self, transfer: Transfer) -> bool {
+        self.word(transfer.index).load(Acquire) & PARITY != transfer.parity
     }
 
     /// Adds what is transferred, and marks that.
-    pub(super) fn transfer_in(&self, transfer: Transfer, n: i64) {
+    pub(super) fn transfer_in(self, transfer: Transfer, n: i64) {
         let flip = PARITY - 2 * transfer.parity;
-        self.words[transfer.index].fetch_add(Self::scaled(n).wrapping_add(flip), AcqRel);
+        self.word(transfer.index).fetch_add((n << VALUE_SHIFT).wrapping_add(flip), AcqRel);
     }
 
-    pub(super) fn end_transfers(&self) {
-        self.folding.store(0, Release);
+    pub(super) fn end_transfers(self) {
+        self.rest().transfer.store(0, Release);
     }
 
-    pub(super) fn uses(&self) -> u32 {
-        self.uses.load(Relaxed)
+    pub(super) fn uses(self) -> u32 {
+        self.rest().uses.load(Relaxed)
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    /// Under its lock.
+    pub(super) fn is_open(self) -> bool {
         !self.uses().is_multiple_of(2)
     }
 
-    /// Under its lock, or before anybody has it.
-    pub(super) fn count_use(&self) {
-        self.uses.store(self.uses().wrapping_add(1), Relaxed);
+    /// Under its lock.
+    pub(super) fn count_use(self) {
+        self.rest().uses.store(self.uses().wrapping_add(1), Relaxed);
     }
 
     /// Under its lock.
-    pub(super) fn blocks(&self) -> u16 {
-        self.blocks.load(Relaxed)
+    pub(super) fn blocks(self) -> u32 {
+        self.rest().blocks.load(Relaxed)
     }
 
     /// Under its lock.
-    pub(super) fn set_blocks(&self, blocks: u16) {
-        self.blocks.store(blocks, Relaxed);
+    pub(super) fn set_blocks(self, blocks: u32) {
+        self.rest().blocks.store(blocks, Relaxed);
     }
 
     /// Makes all counters 0, of a record that nobody uses.
-    pub(super) fn clear(&self) {
-        self.words.iter().for_each(|word| word.store(0, Relaxed));
-        self.misses.store(0, Relaxed);
+    pub(super) fn clear(self) {
+        (0..N).for_each(|counter| self.word(counter).store(ZERO, Relaxed));
     }
 
-    /// The link of a record that is in the list of free ones.
-    pub(super) fn link(&self) -> &AtomicI64 {
-        &self.words[0]
-    }
-
-    pub(super) fn chunk(&self) -> &Chunk<N> {
-        let chunk = core::ptr::from_ref(self) as usize & !(CHUNK_BYTES - 1);
-        // SAFETY: every record is in a chunk, which is aligned to its size.
-        unsafe { &*(chunk as *const Chunk<N>) }
+    /// The key of the next free record, of one that is free.
+    pub(super) fn link<'a>(self) -> &'a AtomicI64 {
+        self.word(0)
     }
 }
 
-/// The bytes of a chunk, and what it is aligned to.
-pub(super) const CHUNK_BYTES: usize = 64 * 1024;
+/// The bytes of a chunk, and what it is aligned to. Pages of it that hold no account are never touched.
+pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 1024 * 1024 };
 
-/// What a chunk begins with; records follow.
+/// What a chunk begins with.
 #[repr(C, align(64))]
 pub(super) struct Chunk<const N: usize> {
     pub(super) ledger: NonNull<Shared<N>>,
-    /// How far a way's counters may go; see `counter::window` for the form.
-    pub(super) window: u64,
+    /// Where the ledger's keys are in the lanes, in the form that sections take; see [`crate::quiesce`].
+    pub(super) cache: AtomicUsize,
     pub(super) is_signed: bool,
     /// The number of the first record.
     pub(super) first: u32,
@@ -156,24 +240,20 @@ pub(super) struct Chunk<const N: usize> {
 }
 
 impl<const N: usize> Chunk<N> {
-    pub(super) const RECORDS: usize = (CHUNK_BYTES - size_of::<Self>()) / size_of::<Record<N>>();
+    /// A whole number of lines.
+    pub(super) const RECORDS: usize = {
+        let fit =
+            (CHUNK_BYTES - size_of::<Self>()) / (size_of::<AtomicI64>() * N + size_of::<Rest>());
+        fit - fit % 8
+    };
+    const ROW_BYTES: usize = Self::RECORDS * size_of::<AtomicI64>();
+    const RESTS_AT: usize = size_of::<Self>() + N * Self::ROW_BYTES;
 
     /// Record `index` of this chunk.
-    pub(super) fn record(&self, index: usize) -> &Record<N> {
+    pub(super) fn record(&self, index: usize) -> Record<N> {
         assert!(index < Self::RECORDS);
-        let records = core::ptr::from_ref(self) as usize + size_of::<Self>();
+        let first = core::ptr::from_ref(self) as usize + size_of::<Self>();
         // SAFETY: the chunk's memory goes on that far; it began as zeros, which is a record.
-        unsafe { &*((records + index * size_of::<Record<N>>()) as *const Record<N>) }
-    }
-
-    pub(super) fn records(&self) -> impl Iterator<Item = &Record<N>> {
-        (0..Self::RECORDS).map(|index| self.record(index))
-    }
-
-    /// The number of a record of this chunk, which no other record of the ledger has.
-    pub(super) fn number(&self, record: &Record<N>) -> u32 {
-        let records = core::ptr::from_ref(self) as usize + size_of::<Self>();
-        let index = (core::ptr::from_ref(record) as usize - records) / size_of::<Record<N>>();
-        self.first + index as u32
+        unsafe { Record::of_key((first + index * size_of::<AtomicI64>()) as u64) }
     }
 }

@@ -1,12 +1,12 @@
 //! Which accounts there are: chunks of records, and a list of those that are free.
 
 use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use super::cache::{self, LEAVING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
+use super::report::Report;
 use super::{Log, Shared};
-use crate::lanes::{region, table};
+use crate::lanes::{region, table::BIAS};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
@@ -16,21 +16,17 @@ use crate::sys::lock::Lock;
 use crate::sys::machine::{Here, Machine as _};
 use crate::sys::tier::{self, Tier};
 
-/// Spreads numbers that follow each other: 2^32 divided by the golden ratio.
-const SPREAD: u32 = 0x9e37_79b9;
-
-fn chunk_layout() -> Layout {
-    Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("a power of two")
-}
+/// A cache that is in no lane.
+const NO_CACHE: usize = BIAS | 1;
 
 impl<const N: usize> Shared<N> {
-    pub(super) fn new(batch: u64, is_signed: bool) -> Shared<N> {
+    pub(super) fn new(is_signed: bool) -> Shared<N> {
         const { assert!(N >= 1 && N <= super::COUNTERS_MAX, "a ledger has 1 to 64 counters") };
         Shared {
             registry: Lock::new(),
             first: AtomicUsize::new(0),
             last: AtomicUsize::new(0),
-            chunks: AtomicU32::new(0),
+            records: AtomicU32::new(0),
             free_lock: Lock::new(),
             free: AtomicUsize::new(0),
             item: AtomicUsize::new(0),
@@ -38,7 +34,8 @@ impl<const N: usize> Shared<N> {
             open: AtomicUsize::new(0),
             moves: Lock::new(),
             log: Log::new(),
-            window: window(batch),
+            reports: Lock::new(),
+            report: Report::new(),
             is_signed,
         }
     }
@@ -53,14 +50,19 @@ impl<const N: usize> Shared<N> {
 
     /// Takes memory in the lanes, if there are sections to use it.
     fn take_item(&self) {
-        if self.item().is_none() && tier::expect() != Tier::Atomic {
-            let item = region::lock().allocate(cache::bytes(N), 2 * ITEM_ALIGN);
+        if self.item().is_some() || tier::expect() == Tier::Atomic {
+            return;
+        }
+        if let Ok(item) = region::lock().allocate(cache::bytes(N), 2 * ITEM_ALIGN) {
             // Release: pairs with the Acquire in `item`.
-            self.item.store(item.unwrap_or(0), Release);
+            self.item.store(item, Release);
+            // Relaxed: lanes' memory is accessible before any index leads there.
+            self.chunks()
+                .for_each(|chunk| chunk.cache.store((item + cache::HEADER_BYTES) | BIAS, Relaxed));
         }
     }
 
-    pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
+    fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
         let mut next = self.first.load(Acquire);
         core::iter::from_fn(move || {
             // SAFETY: chunks live as long as the ledger.
@@ -70,97 +72,100 @@ impl<const N: usize> Shared<N> {
         })
     }
 
-    /// A record that nobody uses. Waits for a report.
-    pub(super) fn open(&self) -> &Record<N> {
+    /// How many records have ever been in use.
+    pub(super) fn count(&self) -> usize {
+        self.records.load(Acquire) as usize
+    }
+
+    /// All of those.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<N>> {
+        let all = |chunk| (0..Chunk::<N>::RECORDS).map(move |index| Chunk::record(chunk, index));
+        self.chunks().flat_map(all).take(self.count())
+    }
+
+    /// An account whose counters are 0. Waits for the first part of a report.
+    pub(super) fn open(&self) -> Record<N> {
         let _opening = self.registry.lock();
+        self.heal_log_and_lanes();
         self.take_item();
-        let record = self.pop_free().unwrap_or_else(|| {
-            self.add_chunk();
-            self.pop_free().expect("a chunk has records")
-        });
+        let record = self.pop_free().unwrap_or_else(|| self.fresh());
+        let _guard = record.lock().lock();
         record.clear();
-        record.handles.store(1, Relaxed);
+        record.handles().store(1, Relaxed);
         record.count_use();
-        self.reopen(record);
         // Relaxed: nothing rests on it.
         self.open.fetch_add(1, Relaxed);
         record
     }
 
-    fn pop_free(&self) -> Option<&Record<N>> {
+    fn pop_free(&self) -> Option<Record<N>> {
         let _guard = self.free_lock.lock();
+        let key = self.free.load(Relaxed) as u64;
         // SAFETY: the list holds records of this ledger.
-        let record = unsafe { (self.free.load(Relaxed) as *const Record<N>).as_ref() }?;
+        let record = (key != 0).then(|| unsafe { Record::<N>::of_key(key) })?;
         self.free.store(record.link().load(Relaxed) as usize, Relaxed);
         Some(record)
     }
 
-    /// Puts a record into the list that no lane names and no handle leads to.
-    pub(super) fn push_free(&self, record: &Record<N>) {
+    /// Puts a record into the list that no lane names and no handle leads to. Under its lock.
+    pub(super) fn push_free(&self, record: Record<N>) {
         let _guard = self.free_lock.lock();
         record.link().store(self.free.load(Relaxed) as i64, Relaxed);
         self.free.store(record.key() as usize, Relaxed);
     }
 
+    /// A record that was never used. Under the registry's lock.
+    fn fresh(&self) -> Record<N> {
+        let number = self.records.load(Relaxed);
+        let index = number as usize % Chunk::<N>::RECORDS;
+        // A fork may have left a new chunk of which nothing is used.
+        let last = self.last().filter(|last| index > 0 || last.first == number);
+        let last = last.unwrap_or_else(|| self.add_chunk(number));
+        // Release: pairs with the Acquire in `count`; the chunk is there.
+        self.records.store(number.checked_add(1).expect("fewer than 2^32 accounts"), Release);
+        last.record(index)
+    }
+
+    /// The newest chunk. Under the registry's lock.
+    fn last(&self) -> Option<&Chunk<N>> {
+        // SAFETY: chunks live as long as the ledger.
+        unsafe { (self.last.load(Relaxed) as *const Chunk<N>).as_ref() }
+    }
+
     /// Under the registry's lock.
-    fn add_chunk(&self) {
-        // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(chunk_layout()) }.cast::<Chunk<N>>();
-        let Some(new) = NonNull::new(memory) else { handle_alloc_error(chunk_layout()) };
-        let made = self.chunks.load(Relaxed);
+    fn add_chunk(&self, first: u32) -> &Chunk<N> {
+        let memory = Here::map(CHUNK_BYTES).unwrap_or_else(|error| {
+            panic!("thiscpu: no memory for another {} accounts: error {error}", Chunk::<N>::RECORDS)
+        });
         let head = Chunk {
             ledger: NonNull::from(self),
-            window: self.window,
+            cache: AtomicUsize::new(
+                self.item().map_or(NO_CACHE, |item| (item + cache::HEADER_BYTES) | BIAS),
+            ),
             is_signed: self.is_signed,
-            first: made * Chunk::<N>::RECORDS as u32,
+            first,
             next: AtomicUsize::new(0),
         };
         // SAFETY: fresh memory, large enough and aligned.
-        unsafe { new.write(head) };
-        // SAFETY: as above; it lives as long as this ledger.
-        let chunk = unsafe { new.as_ref() };
-        // The first record is handed out first.
-        (0..Chunk::<N>::RECORDS).rev().for_each(|index| self.push_free(chunk.record(index)));
-        self.chunks.store(made + 1, Relaxed);
-        let address = new.as_ptr() as usize;
-        // SAFETY: chunks live as long as the ledger.
-        match unsafe { (self.last.load(Relaxed) as *const Chunk<N>).as_ref() } {
-            None => self.first.store(address, Release),
-            // Release, and above: pairs with the Acquire in `chunks`.
-            Some(last) => last.next.store(address, Release),
-        }
-        self.last.store(address, Relaxed);
-    }
-
-    /// Lets sections charge an open account, if there is a cache. Under its lock.
-    pub(super) fn reopen(&self, record: &Record<N>) {
-        let gate = match self.item() {
-            Some(_) => self.set_of(record) | table::BIAS,
-            None => CLOSED,
-        };
-        // Release: what was done to the account's ways is there for whoever finds it open; sections load
-        // through this word.
-        record.gate.store(gate, Release);
-    }
-
-    /// Refuses sections. Under the account's lock; those under way are still to be fenced.
-    pub(super) fn close_gate(&self, record: &Record<N>) {
-        record.gate.store(CLOSED, Release);
+        unsafe { (memory as *mut Chunk<N>).write(head) };
+        let link = self.last().map_or(&self.first, |last| &last.next);
+        // Release: pairs with the Acquire in `chunks`.
+        link.store(memory, Release);
+        self.last.store(memory, Relaxed);
+        // SAFETY: it is whole, and lives as long as the ledger.
+        unsafe { &*(memory as *const Chunk<N>) }
     }
 
     /// The address in lane 0 of the set that an account is cached in.
-    pub(super) fn set_of(&self, record: &Record<N>) -> usize {
-        let number = record.chunk().number(record).wrapping_mul(SPREAD);
-        let set = number as usize >> (32 - cache::SETS.trailing_zeros());
-        cache::set_at(self.item.load(Relaxed), set, N)
+    pub(super) fn set_of(&self, record: Record<N>) -> usize {
+        self.item.load(Relaxed) + cache::HEADER_BYTES + cache::set_of(record.key(), N)
     }
 
     /// The last handle has gone.
-    pub(super) fn close(&self, record: &Record<N>) {
-        self.heal();
-        let guard = record.lock.lock();
+    pub(super) fn close(&self, record: Record<N>) {
+        let guard = self.hold(record);
+        self.strike_out(record);
         record.count_use();
-        self.close_gate(record);
         if record.blocks() == 0 {
             self.push_free(record);
         }
@@ -171,20 +176,24 @@ impl<const N: usize> Shared<N> {
 
     /// Ends what a fork cut in two, before anything rests on what is in lanes.
     pub(super) fn heal(&self) {
+        // Acquire: pairs with the Release in `heal_log_and_lanes`.
+        if self.healed.load(Acquire) != Here::generation() {
+            let _healing = self.registry.lock();
+            self.heal_log_and_lanes();
+        }
+    }
+
+    /// Under the registry's lock.
+    fn heal_log_and_lanes(&self) {
         let generation = Here::generation();
-        // Acquire: pairs with the Release below.
         if self.healed.load(Acquire) == generation {
             return;
         }
-        let _healing = self.registry.lock();
-        if self.healed.load(Acquire) == generation {
-            return;
-        }
+        // Accounts that it has shut are opened by whoever comes to them.
+        self.report.forget();
         self.log.end::<N>();
         if let Some(item) = self.item() {
-            for set in 0..cache::SETS {
-                Way::in_all_lanes(cache::set_at(item, set, N)).for_each(|way| self.heal_way(way));
-            }
+            cache::all_ways(item, N).for_each(|way| self.heal_way(way));
         }
         self.healed.store(generation, Release);
     }
@@ -195,24 +204,15 @@ impl<const N: usize> Shared<N> {
             return;
         }
         // SAFETY: a key leads to a record of this ledger.
-        let record = unsafe { Record::<N>::of_key(key) };
-        let _guard = record.lock.lock();
-        if let Some(transfer) = record.transfer().filter(|&transfer| record.is_done(transfer)) {
+        let record = unsafe { Record::<N>::of_key(key & !LEAVING) };
+        let _guard = record.lock().lock();
+        let begun = record.transfer().filter(|transfer| transfer.place == way.place());
+        if let Some(transfer) = begun.filter(|&transfer| record.is_done(transfer)) {
             way.counter(transfer.index).store(0, Relaxed);
         }
         self.fold(record, way);
         self.vacate(record, way);
     }
-}
-
-/// A gate that leads nowhere.
-const CLOSED: usize = table::BIAS | 1;
-
-/// Counts from `-batch` to `batch`, about, in the form that sections check.
-fn window(batch: u64) -> u64 {
-    let half = batch.clamp(64, 1 << 40).next_power_of_two();
-    let shift = u64::from(half.trailing_zeros() + 1);
-    half.wrapping_neg() | shift
 }
 
 impl<const N: usize> Drop for Shared<N> {
@@ -225,8 +225,8 @@ impl<const N: usize> Drop for Shared<N> {
             let chunk = next as *mut Chunk<N>;
             // SAFETY: a chunk of this ledger, to which no handle leads any more.
             next = unsafe { (*chunk).next.load(Relaxed) };
-            // SAFETY: as above; it was allocated with this layout.
-            unsafe { dealloc(chunk.cast(), chunk_layout()) };
+            // SAFETY: as above; it was mapped with this size.
+            unsafe { Here::unmap(chunk as usize, CHUNK_BYTES) };
         }
     }
 }

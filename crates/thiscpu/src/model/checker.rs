@@ -67,9 +67,6 @@ pub(super) trait Checker {
     /// A relaxed store that belongs to the step that `with_cpu` is.
     fn store_at_once(&self, at: usize, first: u64, value: u64);
 
-    /// A relaxed addition, in the same way.
-    fn add_at_once(&self, at: usize, first: u64, n: u64);
-
     /// Sleeps on `at` if `is_as_expected` when looked at, until woken.
     fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool);
 

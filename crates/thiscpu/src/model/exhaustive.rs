@@ -228,10 +228,6 @@ impl Checker for Loom {
         self.store_word(&self.word(at, first), value, Ordering::Relaxed);
     }
 
-    fn add_at_once(&self, at: usize, first: u64, n: u64) {
-        self.word(at, first).fetch_add(n, Ordering::Relaxed);
-    }
-
     fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool) {
         let sleepers = self.sleepers(at);
         let guard = sleepers.0.lock().expect("no panic");

@@ -1,5 +1,6 @@
 //! The machine: its threads, where they are, and what `sys` asks of it.
 
+use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -276,5 +277,17 @@ impl machine::Machine for Model {
 
     fn open(_: usize, _: usize) -> Result<(), i32> {
         Ok(())
+    }
+
+    fn map(bytes: usize) -> Result<usize, i32> {
+        let layout = Layout::from_size_align(bytes, bytes).expect("a power of two");
+        // SAFETY: the layout is not empty.
+        Ok(unsafe { alloc::alloc_zeroed(layout) } as usize)
+    }
+
+    unsafe fn unmap(address: usize, bytes: usize) {
+        let layout = Layout::from_size_align(bytes, bytes).expect("a power of two");
+        // SAFETY: the caller's promise.
+        unsafe { alloc::dealloc(address as *mut u8, layout) };
     }
 }

@@ -204,10 +204,6 @@ impl Checker for Shuttle {
         self.word(at, first, |value| *value = new);
     }
 
-    fn add_at_once(&self, at: usize, first: u64, n: u64) {
-        self.word(at, first, |value| *value = value.wrapping_add(n));
-    }
-
     fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool) {
         let sleepers = self.sleepers(at);
         let guard = sleepers.0.lock().expect("no panic");

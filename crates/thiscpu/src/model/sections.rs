@@ -2,7 +2,7 @@
 
 use super::machine::{Execution, now};
 use crate::lanes::table::{BIAS, TABLE};
-use crate::section::{LedgerSections, Outcome, Sections, WordSections};
+use crate::section::{BATCH, LedgerSections, Outcome, Sections, WordSections};
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::tier::Tier;
 
@@ -171,42 +171,24 @@ impl Sections for Processor {
 }
 
 impl LedgerSections for Processor {
-    unsafe fn charge(account: &AtomicUsize, cell: usize, window: u64, n: i64) -> Outcome {
+    unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome {
         let section = match Section::enter() {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let set = account.load(Relaxed).wrapping_add(section.entry);
+        let set = set.wrapping_add(section.entry);
         if set & 7 != 0 {
             return section.refuse(Outcome::Shut);
         }
-        let key = core::ptr::from_ref(account) as u64;
         let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
         else {
             return section.refuse(Outcome::Differs);
         };
         let count = section.load(way + cell).wrapping_add(n as u64);
-        if !fits(count, window) {
+        if count.wrapping_add(u64::from(BATCH)) >> (1 + BATCH.trailing_zeros()) != 0 {
             return section.refuse(Outcome::Window);
         }
         section.commit(way + cell, count)
-    }
-
-    unsafe fn charge_shared(account: &AtomicUsize, at: usize, n: i64) -> Outcome {
-        let section = match Section::enter() {
-            Ok(section) => section,
-            Err(outcome) => return outcome,
-        };
-        if account.load(Relaxed).wrapping_add(section.entry) & 7 != 0 {
-            return section.refuse(Outcome::Shut);
-        }
-        section.execution.disturb();
-        let at = core::ptr::from_ref(account) as usize + at;
-        let add = || section.execution.checker.add_at_once(at, word(at).first(), n as u64);
-        match section.execution.leave(section.number, add) {
-            true => Outcome::Done,
-            false => Outcome::Aborted,
-        }
     }
 }
 

@@ -18,17 +18,14 @@
 //!                                               refuse(Window)
 //!           bank[cell].count = count            commit
 //!
-//! charge(account, cell, window, n):               an account's charge; the gate is its first word
-//!           way = *account + entry               as for add_windowed
+//! charge(set, key, cell, n):                      an account's charge
+//!           way = set + entry                   as for add_windowed, but no gate is loaded
 //!           if way & 7 != 0                     refuse(Shut)
-//!           four times: if *way == account      found, else way += 8
+//!           four times: if *way == key          found, else way += 8
 //!                                               refuse(Differs)
 //!           count = way[cell] + n
-//!           if (count - window) >> (window & 63) != 0                  refuse(Window)
+//!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
 //!           way[cell] = count                   commit
-//! charge_shared(account, word, n):                the same to a word that all CPUs share
-//!           if (*account + entry) & 7 != 0      refuse(Shut)
-//!           atomic account[word] += n           commit
 //!
 //! The others take an item instead of a gate:
 //!           if entry == 0                       refuse(NoLane)
@@ -166,23 +163,18 @@ pub(crate) trait Sections {
     unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
 }
 
-/// What runs a ledger's sections. `account` is the gate of an account, open or closed, and the first word of a record
-/// that stays allocated under way: open, the gate leads to a set of four keys and rows of four counters.
-pub(crate) trait LedgerSections {
-    /// Charges the account in this lane, if it is there. Inlined into the caller.
-    ///
-    /// # Safety
-    ///
-    /// `account` is as above; the set has a row of counters `cell` bytes after its keys.
-    unsafe fn charge(account: &AtomicUsize, cell: usize, window: u64, n: i64) -> Outcome;
+/// How much of each counter of an account a lane keeps: a power of two. Counts from `-BATCH` to `BATCH - 1`.
+pub(crate) const BATCH: u32 = 1024;
 
-    /// Adds to a word of the account's record, by one atomic instruction.
+/// What runs a ledger's section.
+pub(crate) trait LedgerSections {
+    /// Charges the account of `key` in this lane, if it is there. Inlined into the caller.
     ///
     /// # Safety
     ///
-    /// `account` is as above, and has an aligned word of 8 bytes `word` bytes after it, which is only changed
-    /// atomically.
-    unsafe fn charge_shared(account: &AtomicUsize, word: usize, n: i64) -> Outcome;
+    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`BIAS`](crate::lanes::table),
+    /// which stays allocated under way and has a row of four counters `cell` bytes after the keys.
+    unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
 
 /// What runs sections on words of one width. `item` is the word's address in lane 0.

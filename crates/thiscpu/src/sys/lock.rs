@@ -43,15 +43,6 @@ impl Lock {
         self.try_take(Here::generation(), HELD)
     }
 
-    /// The right to a lock that this thread has taken and whose guard it has forgotten.
-    ///
-    /// # Safety
-    ///
-    /// That is so, and this is the only such guard.
-    pub(crate) unsafe fn held(&self) -> Guard<'_> {
-        Guard { lock: self, first_in_generation: false }
-    }
-
     /// Takes the lock, waiting for its holder.
     pub(crate) fn lock(&self) -> Guard<'_> {
         let generation = Here::generation();

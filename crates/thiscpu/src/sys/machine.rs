@@ -52,6 +52,16 @@ pub(crate) trait Machine {
 
     /// Makes reserved memory accessible; it is zero.
     fn open(address: usize, bytes: usize) -> Result<(), i32>;
+
+    /// Memory that is zero and takes pages as it is touched: `bytes`, aligned to as much.
+    fn map(bytes: usize) -> Result<usize, i32>;
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    ///
+    /// It is from `map`, and nobody uses it.
+    unsafe fn unmap(address: usize, bytes: usize);
 }
 
 #[cfg(thiscpu_model)]
@@ -117,6 +127,17 @@ mod linux {
 
         fn open(address: usize, bytes: usize) -> Result<(), i32> {
             mapping::open(address, bytes)
+        }
+
+        fn map(bytes: usize) -> Result<usize, i32> {
+            let address = mapping::reserve(0, bytes, bytes)?;
+            mapping::open(address, bytes)?;
+            Ok(address)
+        }
+
+        unsafe fn unmap(address: usize, bytes: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { mapping::unmap(address, bytes) };
         }
     }
 }

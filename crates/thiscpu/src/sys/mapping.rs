@@ -45,3 +45,13 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
         unsafe { libc::mprotect(address as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) };
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
+
+/// Ends a mapping.
+///
+/// # Safety
+///
+/// The range is part of a reservation made above, and nobody uses it.
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(address as *mut _, bytes) };
+}

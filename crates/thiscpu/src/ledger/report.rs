@@ -1,0 +1,209 @@
+//! A report: all accounts at one instant, while charges go on.
+//!
+//! 1. Each open account is *noted*, one after another: its words' values are written down, and its keys in lanes marked.
+//!    Who charges it from then on finds that, takes its lock, and writes the change down too.
+//! 2. A fence. No section charges any account any more.
+//! 3. The instant: one store. What is charged from then on is not written down. Whoever has an account's lock adds what its
+//!    ways hold to what is written, if nobody has, and gives the account free: this thread, which goes through
+//!    all of them, or whoever charges one before that.
+//!
+//! So a charge waits for nobody but who has its account's lock, for a moment. The kernel's way of copying what is written
+//! to, which others read as it was.
+//!
+//! A charge is in its word already when it finds the account noted. It was written down with it if it met an older note,
+//! of a snapshot or of the report before, and was held up since. Charges therefore look first how many notes have
+//! ended. Who cannot tell waits for the instant, and is in the report if it was written down and not if it was not.
+
+use core::cell::UnsafeCell;
+
+use super::record::Record;
+use super::{AccountId, Shared};
+use crate::sys::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
+use crate::sys::fence;
+
+/// How many notes have ended in this process, of whatever ledger: one word, so that a charge need not wait for where its
+/// account's ledger is.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// Acquire: it comes before the charge. Who finds a note that ended later finds fewer than are counted after its end.
+#[inline(always)]
+pub(super) fn notes_ended() -> u64 {
+    ENDED.load(Acquire)
+}
+
+/// After an account has been given free, and before another can note it.
+pub(super) fn note_ended() {
+    ENDED.fetch_add(1, AcqRel);
+}
+
+/// What is written down of an account.
+struct Note<const N: usize> {
+    /// How many notes had ended.
+    ended: u64,
+    id: AccountId,
+    total: [i64; N],
+}
+
+/// A place for each account, by number. Accessed under the account's lock.
+struct Notes<const N: usize>(Box<[UnsafeCell<Option<Note<N>>>]>);
+
+/// The report under way: where its notes are, and in bit 0 whether its instant has passed.
+pub(super) struct Report(AtomicUsize);
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stage(usize);
+
+/// What a charge that came late has to do.
+#[derive(PartialEq, Eq)]
+pub(super) enum Late {
+    Nothing,
+    Waits,
+}
+
+const NONE: Stage = Stage(0);
+const PASSED: usize = 1;
+
+impl Report {
+    pub(super) const fn new() -> Report {
+        Report(AtomicUsize::new(NONE.0))
+    }
+
+    /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
+    /// further finds it that far.
+    pub(super) fn stage(&self) -> Stage {
+        Stage(self.0.load(Acquire))
+    }
+
+    fn advance(&self, to: Stage) {
+        self.0.store(to.0, Release);
+    }
+
+    /// In a child that was forked amid a report.
+    pub(super) fn forget(&self) {
+        self.advance(NONE);
+    }
+}
+
+impl Stage {
+    fn is_before_instant(self) -> bool {
+        self != NONE && self.0 & PASSED == 0
+    }
+}
+
+impl<const N: usize> Shared<N> {
+    /// The notes of the report under way.
+    fn notes(&self, stage: Stage) -> Option<&Notes<N>> {
+        // SAFETY: a report has its notes until it has taken each noted account's lock and given the account free. So
+        // they are there for who finds the account noted, under its lock; nobody else asks.
+        unsafe { ((stage.0 & !PASSED) as *const Notes<N>).as_ref() }
+    }
+
+    /// What is written down of an account that is noted. Under its lock, for as long as the result is used.
+    #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
+    fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
+        let place = &self.notes(stage)?.0[record.number() as usize];
+        // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
+        Some(unsafe { &mut *place.get() })
+    }
+
+    /// What is written down of an account that is noted, if it is. Under its lock, once it is settled.
+    pub(super) fn noted(&self, record: Record<N>) -> Option<[i64; N]> {
+        let note = record.is_noted().then(|| self.note(record, self.report.stage()))?;
+        note?.as_ref().map(|note| note.total)
+    }
+
+    /// Completes the note of an account if the instant has passed, and gives the account free. Under its lock, by whoever
+    /// comes to have it, before anything else.
+    pub(super) fn settle(&self, record: Record<N>, stage: Stage) {
+        if stage.is_before_instant() || !record.is_noted() {
+            return;
+        }
+        // There is none any more in a child that was forked amid the report.
+        if let Some(note) = self.note(record, stage).and_then(Option::as_mut) {
+            self.add_ways(record, &mut note.total);
+        }
+        self.unmark(record);
+        record.end_note();
+    }
+
+    /// Writes down a change of an account, if it belongs into the report. Under its lock.
+    pub(super) fn note_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
+        if stage.is_before_instant()
+            && record.is_noted()
+            && let Some(note) = self.note(record, stage).and_then(Option::as_mut)
+        {
+            note.total[index] = note.total[index].wrapping_add(n);
+        }
+    }
+
+    /// The same for a charge that has found the account noted, when so many notes had ended. Under its lock.
+    pub(super) fn note_late(&self, record: Record<N>, index: usize, n: i64, ended: u64) -> Late {
+        let stage = self.report.stage();
+        if !stage.is_before_instant() || !record.is_noted() {
+            return Late::Nothing;
+        }
+        if self
+            .note(record, stage)
+            .is_some_and(|note| note.as_ref().is_some_and(|note| ended < note.ended))
+        {
+            return Late::Waits;
+        }
+        self.note_change(record, stage, index, n);
+        Late::Nothing
+    }
+
+    /// Waits until the instant of the report under way has passed, which has the lock until then.
+    pub(super) fn await_instant(&self) {
+        drop(self.registry.lock());
+    }
+
+    /// An account that is closed before the instant is in no report.
+    pub(super) fn strike_out(&self, record: Record<N>) {
+        let stage = self.report.stage();
+        if stage.is_before_instant() && record.is_noted() {
+            if let Some(note) = self.note(record, stage) {
+                *note = None;
+            }
+            self.unmark(record);
+            record.end_note();
+            note_ended();
+        }
+    }
+
+    /// All open accounts at one instant.
+    pub(super) fn report(&self) -> Vec<(AccountId, [i64; N])> {
+        self.heal();
+        let _only = self.reports.lock();
+        // Until the instant, no account is opened.
+        let opening = self.registry.lock();
+        let notes: Notes<N> = Notes((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
+        let stage = Stage(core::ptr::from_ref(&notes) as usize);
+        self.report.advance(stage);
+        let mut is_any_in_lanes = false;
+        for record in self.records() {
+            let _guard = record.lock().lock();
+            if record.is_open() {
+                self.mark(record);
+                is_any_in_lanes |= record.blocks() > 0;
+                // In this order: a charge that found an older note found fewer of them ended.
+                let ended = notes_ended();
+                let note = Note { ended, id: AccountId::of(record), total: record.begin_note() };
+                self.note(record, stage).expect("a report is under way").replace(note);
+            }
+        }
+        if is_any_in_lanes {
+            fence::fence();
+        }
+        self.report.advance(Stage(stage.0 | PASSED));
+        drop(opening);
+        self.records().take(notes.0.len()).for_each(|record| drop(self.hold(record)));
+        note_ended();
+        self.report.advance(NONE);
+        let noted = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
+        noted.map(|note| (note.id, note.total)).collect()
+    }
+}
