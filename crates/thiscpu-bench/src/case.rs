@@ -16,7 +16,7 @@ use crate::{
     workloads::{
         Measured, Setting, Workload, add, commit, fault,
         memory::{self, Many},
-        nospace, slowdown, tenants, threshold, token,
+        nospace, reports, slowdown, tenants, threshold, token,
     },
 };
 
@@ -42,10 +42,11 @@ pub(crate) enum Kind {
     Live64,
     Live512,
     Zipf,
+    Report,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -65,6 +66,7 @@ impl Kind {
         Self::Live64,
         Self::Live512,
         Self::Zipf,
+        Self::Report,
     ];
 
     pub(crate) const fn workload(self) -> Workload {
@@ -76,7 +78,7 @@ impl Kind {
             Self::Memory | Self::MemoryOfAccounts => Workload::Memory,
             Self::Far | Self::Near | Self::Swing | Self::Full => Workload::Nospace,
             Self::FaultAccounting | Self::FaultSyscalls => Workload::Fault,
-            Self::One | Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf => {
+            Self::One | Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf | Self::Report => {
                 Workload::Tenants
             }
         }
@@ -100,6 +102,7 @@ impl Kind {
             Self::Live64 => "live-64",
             Self::Live512 => "live-512",
             Self::Zipf => "zipf",
+            Self::Report => "report",
         }
     }
 
@@ -119,6 +122,7 @@ impl Kind {
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
+            Self::Report => return vec![reports::THREADS],
         };
         if asked.is_empty() { by_default } else { asked }.to_vec()
     }
@@ -127,6 +131,7 @@ impl Kind {
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match (self, self.workload()) {
             (Self::MemoryOfAccounts, _) => Many::Accounts.contenders(),
+            (Self::Report, _) => &[Name::ThisCpu],
             (_, Workload::Memory) => Many::Counters.contenders(),
             (_, Workload::Nospace) => budgets::ALL,
             (_, Workload::Fault | Workload::Tenants) => ledgers::ALL,
@@ -170,6 +175,7 @@ impl Kind {
             Self::Live64 => for_ledger!(name, C => tenants::live::<C, 64>(setting)),
             Self::Live512 => for_ledger!(name, C => tenants::live::<C, 512>(setting)),
             Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
+            Self::Report => reports::measure(setting),
         }
     }
 }

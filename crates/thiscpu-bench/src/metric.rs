@@ -77,6 +77,14 @@ pub(crate) static REFUSED: Metric = Metric::spread("refused", "percent");
 pub(crate) static RECALLS_PER_SECOND: Metric = Metric::spread("recalls_per_second", "count");
 /// Charges that touched nothing but a cache of this CPU's or thread's.
 pub(crate) static HIT_RATE: Metric = Metric::spread("hit_rate", "percent");
+/// The median time of a report over all accounts.
+pub(crate) static TIME_PER_REPORT: Metric = Metric::spread("time_per_report", "ns");
+/// The 99.99th percentile of the times of charges while reports are made.
+pub(crate) static CHARGE_P9999: Metric = Metric::spread("charge_p9999", "ns");
+/// The same without reports.
+pub(crate) static CHARGE_P9999_ALONE: Metric = Metric::spread("charge_p9999_alone", "ns");
+/// The longest time of a charge while reports are made.
+pub(crate) static LONGEST_CHARGE: Metric = Metric::spread("longest_charge", "ns");
 /// How many counters were made.
 pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
 /// Resident memory that one counter came to.

@@ -42,6 +42,7 @@ Workloads (case: threads by default):
                                     the same to accounts of so many owners, round robin
   tenants, zipf (2)                 the same to accounts of 1,000,000 owners, as a Zipf law of
                                     exponent 0.99 draws them before the slice
+  tenants, report (always 1)        the same by one thread, while another makes reports over all
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
   memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
@@ -85,6 +86,9 @@ Metrics:
   recalls_per_second  how often thiscpu gathered all units
   adders_slowdown     percent of the adders' undisturbed work
   hit_rate            percent of the charges that touched nothing which all CPUs share
+  time_per_report     median time of a report over all accounts at one instant
+  charge_p9999        99.99 % of the charges meanwhile take at most that; _alone: without reports
+  longest_charge      the longest of them
   counters, accounts, resident, resident_bytes_per_counter, resident_bytes_per_account,
   time_per_create
 

@@ -42,6 +42,8 @@ pub mod essays {
     pub mod counter {}
     #[doc = include_str!("../docs/lanes.md")]
     pub mod lanes {}
+    #[doc = include_str!("../docs/ledger.md")]
+    pub mod ledger {}
     #[doc = include_str!("../docs/proof.md")]
     pub mod proof {}
     #[doc = include_str!("../docs/sections.md")]

@@ -14,6 +14,7 @@ pub(crate) mod commit;
 pub(crate) mod fault;
 pub mod memory;
 pub(crate) mod nospace;
+pub(crate) mod reports;
 pub(crate) mod slowdown;
 pub(crate) mod tenants;
 pub(crate) mod threshold;
