@@ -22,7 +22,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::caches_who_is_charged_often", &ALL, caches_who_is_charged_often),
     Scenario::new("ledger::fork_amid_an_eviction", &ALL, fork_amid_an_eviction).needs(single_steps),
     Scenario::new("ledger::fork_amid_a_move", &ALL, fork_amid_a_move).needs(single_steps),
+    Scenario::new("ledger::fork_amid_a_snapshot", &ALL, fork_amid_a_snapshot).needs(single_steps),
     Scenario::new("ledger::fork_amid_a_report", &ALL, fork_amid_a_report).needs(single_steps),
+    Scenario::new("ledger::charges_amid_a_snapshot", &ALL, charges_amid_a_snapshot)
+        .needs(single_steps),
+    Scenario::new("ledger::charges_amid_a_report", &ALL, charges_amid_a_report).needs(single_steps),
     Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
 ];
 
@@ -285,7 +289,8 @@ fn fork_amid_a_move() {
     assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
 }
 
-fn fork_amid_a_report() {
+/// Forks at each step of an exact answer about two accounts, which both are in a lane.
+fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
     pin::pin(0);
     let ledger = &Ledger::<2>::new();
     let [one, other] = &[0; 2].map(|_| ledger.open());
@@ -295,7 +300,65 @@ fn fork_amid_a_report() {
         let child = || assert_right_in_child(ledger, [one, other], [7, 0]);
         fork::run(child).expect("a child that is right");
     };
-    at_each_step(|| (), || one.snapshot(), conflict, |_, _, units| assert_eq!(units, [7, 0]));
+    at_each_step(|| (), || answer(ledger, one), conflict, |_, _, units| assert_eq!(units, 7));
+}
+
+fn fork_amid_a_snapshot() {
+    fork_amid(|_, account| account.snapshot()[0]);
+}
+
+fn fork_amid_a_report() {
+    fork_amid(|ledger, _| {
+        let mut all = 0;
+        ledger.for_each(|_, [first, _]| all += first);
+        all
+    });
+}
+
+/// At each step of a snapshot another thread charges one counter and then the next, in a lane or not.
+fn charges_amid_a_snapshot() {
+    let ledger = &Ledger::<2>::new();
+    let account = &ledger.open();
+    let conflict = |stop| {
+        pin::pin(stop as usize % 2);
+        for index in [0, 1] {
+            match stop % 3 {
+                0 => account.charge_aside(index, 1),
+                _ => account.charge(index, 1),
+            }
+        }
+    };
+    let check = |steps, _, [first, second]: [i64; 2]| {
+        assert!((0..=1).contains(&(first - second)), "stopped after {steps}: {first}, {second}");
+    };
+    at_each_step(|| (), || account.snapshot(), conflict, check);
+}
+
+/// The same with two accounts, and a unit that moves between two more.
+fn charges_amid_a_report() {
+    let ledger = &Ledger::<1>::new();
+    let accounts = &open(ledger, 4);
+    accounts[2].charge(0, 1_000_000);
+    let conflict = |stop| {
+        pin::pin(stop as usize % 2);
+        for account in [1, 0] {
+            match stop % 3 {
+                0 => accounts[account].charge_aside(0, 1),
+                _ => accounts[account].charge(0, 1),
+            }
+        }
+        accounts[2].move_to(&accounts[3], 0, 1);
+    };
+    let report = || {
+        let mut found = BTreeMap::new();
+        ledger.for_each(|id, [units]| _ = found.insert(id, units));
+        [0, 1, 2, 3].map(|account: usize| found[&accounts[account].id()])
+    };
+    let check = |steps, _, [last, first, from, to]: [i64; 4]| {
+        assert!((0..=1).contains(&(first - last)), "stopped after {steps}: {first}, {last}");
+        assert_eq!(from + to, 1_000_000, "stopped after {steps}");
+    };
+    at_each_step(|| (), report, conflict, check);
 }
 
 fn gives_memory_back() {
