@@ -86,6 +86,10 @@ impl fmt::Display for Check {
 }
 
 impl Check {
+    pub(super) fn is_model(&self) -> bool {
+        self.kind == Kind::Model
+    }
+
     /// Builds and runs this check in `tree`.
     pub(super) fn run(&self, tree: &Tree) -> Result<Verdict> {
         let built = self.command(tree, true).output().context("cargo cannot be run")?;
@@ -114,6 +118,8 @@ impl Check {
             Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
+        // Sections are the same without, and it takes most of the time of a build.
+        command.env("CARGO_PROFILE_RELEASE_LTO", "off");
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
             Kind::Aborts if only_build => {

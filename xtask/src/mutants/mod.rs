@@ -8,6 +8,7 @@ mod check;
 mod tree;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -53,11 +54,39 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         mutants.iter().for_each(|mutant| println!("{}: {}", mutant.name, mutant.breaks));
         return Ok(());
     }
-    let tree = Tree::copy(sh)?;
-    for mutant in &mutants {
+    // Models keep one CPU busy, the others hardly more; so the two go on side by side, each in a tree of its own.
+    let (models, others): (Vec<_>, Vec<_>) =
+        mutants.iter().partition(|mutant| mutant.caught_by.is_model());
+    let (done, all) = (AtomicUsize::new(0), mutants.len());
+    println!("{all} mutants; first the checks on the tree as it is");
+    let missed = std::thread::scope(|scope| {
+        let groups = [("models", models), ("others", others)].map(|(name, group)| {
+            let (sh, done) = (sh.clone(), &done);
+            scope.spawn(move || missed(&sh, name, &group, done, all))
+        });
+        groups.map(|group| group.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let missed = missed.into_iter().collect::<Result<Vec<_>>>()?.concat();
+    println!("{} of {} mutants caught", mutants.len() - missed.len(), mutants.len());
+    ensure!(missed.is_empty(), "not caught, so a check is missing: {}", missed.join(", "));
+    Ok(())
+}
+
+/// Runs the checks of `mutants` in a tree called `name`: without any mutant, then with each. Those that were not caught.
+fn missed<'m>(
+    sh: &Shell,
+    name: &str,
+    mutants: &[&'m Mutant],
+    done: &AtomicUsize,
+    all: usize,
+) -> Result<Vec<&'m str>> {
+    if mutants.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tree = Tree::copy(sh, name)?;
+    for mutant in mutants {
         tree.fits(sh, &mutant.patch)?;
     }
-    println!("{} mutants; first the checks on the tree as it is", mutants.len());
     for check in mutants.iter().map(|mutant| &mutant.caught_by).collect::<BTreeSet<_>>() {
         match check.run(&tree)? {
             Verdict::Passes => {}
@@ -69,19 +98,20 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         }
     }
     let mut missed = Vec::new();
-    for (number, mutant) in mutants.iter().enumerate() {
+    for mutant in mutants {
         let begun = Instant::now();
         let verdict = tree.with_patch(sh, &mutant.patch, || mutant.caught_by.run(&tree))?;
         let seconds = begun.elapsed().as_secs();
-        let number = number + 1;
-        println!("{number:3} {:36} {seconds:3} s  {}: {verdict}", mutant.name, mutant.caught_by);
+        let number = done.fetch_add(1, Relaxed) + 1;
+        println!(
+            "{number:3}/{all} {:36} {seconds:3} s  {}: {verdict}",
+            mutant.name, mutant.caught_by
+        );
         if !verdict.is_caught() {
             missed.push(mutant.name.as_str());
         }
     }
-    println!("{} of {} mutants caught", mutants.len() - missed.len(), mutants.len());
-    ensure!(missed.is_empty(), "not caught, so a check is missing: {}", missed.join(", "));
-    Ok(())
+    Ok(missed)
 }
 
 /// The mutants, those with the same check together, because they share what is built.

@@ -13,8 +13,8 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Copies what git knows of or would add, as it is now.
-    pub(super) fn copy(sh: &Shell) -> Result<Tree> {
-        let path = sh.current_dir().join("target/mutants");
+    pub(super) fn copy(sh: &Shell, name: &str) -> Result<Tree> {
+        let path = sh.current_dir().join("target/mutants").join(name);
         sh.create_dir(&path)?;
         // Anew each time, because a test that is gone must not catch anything; but what was built stays.
         for old in sh.read_dir(&path)?.iter().filter(|old| !old.ends_with("target")) {
