@@ -49,12 +49,10 @@ impl<const N: usize> Account<N> {
         if tier::expect() == Tier::Atomic {
             return self.charge_shared(index, n);
         }
-        if matches!(outcome, Outcome::NoLane | Outcome::Shut) {
-            here::join();
-        }
+        let has_joined = matches!(outcome, Outcome::NoLane | Outcome::Shut) && here::join();
         let mut outcome = outcome;
-        for _ in 0..ATTEMPTS {
-            if !matches!(outcome, Outcome::Aborted | Outcome::NoLane | Outcome::Shut) {
+        for attempt in 0..ATTEMPTS {
+            if outcome != Outcome::Aborted && (attempt > 0 || !has_joined) {
                 break;
             }
             outcome = self.charge_lane_again(index, n);

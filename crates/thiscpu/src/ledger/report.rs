@@ -4,7 +4,7 @@
 //!    Who charges it from then on finds that, takes its lock, and writes the change down too.
 //! 2. A fence. No section charges any account any more.
 //! 3. The instant: one store. What is charged from then on is not written down. Whoever has an account's lock adds what its
-//!    ways hold to what is written, if nobody has, and gives the account free: this thread, which goes through
+//!    ways hold to what is written, if nobody has, and releases the account: this thread, which goes through
 //!    all of them, or whoever charges one before that.
 //!
 //! So a charge waits for nobody but who has its account's lock, for a moment. The kernel's way of copying what is written
@@ -34,7 +34,7 @@ pub(super) fn notes_ended() -> u64 {
     ENDED.load(Acquire)
 }
 
-/// After an account has been given free, and before another can note it.
+/// After an account has been released, and before another can note it.
 pub(super) fn note_ended() {
     ENDED.fetch_add(1, AcqRel);
 }
@@ -97,7 +97,7 @@ impl Stage {
 impl<const N: usize> Shared<N> {
     /// The notes of the report under way.
     fn notes(&self, stage: Stage) -> Option<&Notes<N>> {
-        // SAFETY: a report has its notes until it has taken each noted account's lock and given the account free. So
+        // SAFETY: a report has its notes until it has taken each noted account's lock and released it. So
         // they are there for who finds the account noted, under its lock; nobody else asks.
         unsafe { ((stage.0 & !PASSED) as *const Notes<N>).as_ref() }
     }
@@ -105,7 +105,8 @@ impl<const N: usize> Shared<N> {
     /// What is written down of an account that is noted. Under its lock, for as long as the result is used.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
     fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
-        let place = &self.notes(stage)?.0[record.number() as usize];
+        // No place: an account that was opened after the instant, and seems noted because it has wrapped around.
+        let place = self.notes(stage)?.0.get(record.number() as usize)?;
         // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
         Some(unsafe { &mut *place.get() })
     }
@@ -116,7 +117,7 @@ impl<const N: usize> Shared<N> {
         note?.as_ref().map(|note| note.total)
     }
 
-    /// Completes the note of an account if the instant has passed, and gives the account free. Under its lock, by whoever
+    /// Completes the note of an account if the instant has passed, and releases the account. Under its lock, by whoever
     /// comes to have it, before anything else.
     pub(super) fn settle(&self, record: Record<N>, stage: Stage) {
         if stage.is_before_instant() || !record.is_noted() {
@@ -183,6 +184,7 @@ impl<const N: usize> Shared<N> {
         let notes: Notes<N> = Notes((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
         let stage = Stage(core::ptr::from_ref(&notes) as usize);
         self.report.advance(stage);
+        let ends = Ends { shared: self, count: notes.0.len() };
         let mut is_any_in_lanes = false;
         for record in self.records() {
             let _guard = record.lock().lock();
@@ -200,10 +202,28 @@ impl<const N: usize> Shared<N> {
         }
         self.report.advance(Stage(stage.0 | PASSED));
         drop(opening);
-        self.records().take(notes.0.len()).for_each(|record| drop(self.hold(record)));
-        note_ended();
-        self.report.advance(NONE);
+        drop(ends);
         let noted = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
         noted.map(|note| (note.id, note.total)).collect()
+    }
+}
+
+/// Releases all accounts before the notes go, also when there is no fence and the report panics.
+struct Ends<'a, const N: usize> {
+    shared: &'a Shared<N>,
+    /// How many places there are.
+    count: usize,
+}
+
+impl<const N: usize> Drop for Ends<'_, N> {
+    fn drop(&mut self) {
+        let report = &self.shared.report;
+        if report.stage().is_before_instant() {
+            report.advance(NONE);
+        }
+        // Whoever uses a note has its account's lock.
+        self.shared.records().take(self.count).for_each(|record| drop(self.shared.hold(record)));
+        note_ended();
+        report.advance(NONE);
     }
 }

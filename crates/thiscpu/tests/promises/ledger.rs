@@ -10,7 +10,7 @@ use thiscpu::{Account, Ledger, Tier, probe};
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, EVERYWHERE, Scenario, fork, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::loses_nothing", &EVERYWHERE, loses_nothing),
@@ -22,11 +22,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::caches_who_is_charged_often", &ALL, caches_who_is_charged_often),
     Scenario::new("ledger::fork_amid_an_eviction", &ALL, fork_amid_an_eviction).needs(single_steps),
     Scenario::new("ledger::fork_amid_a_move", &ALL, fork_amid_a_move).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_snapshot", &ALL, fork_amid_a_snapshot).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_report", &ALL, fork_amid_a_report).needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_snapshot", &ALL, charges_amid_a_snapshot)
+    Scenario::new("ledger::fork_amid_a_snapshot", &BOTH_WAYS, fork_amid_a_snapshot)
         .needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_report", &ALL, charges_amid_a_report).needs(single_steps),
+    Scenario::new("ledger::fork_amid_a_report", &BOTH_WAYS, fork_amid_a_report).needs(single_steps),
+    Scenario::new("ledger::charges_amid_a_snapshot", &BOTH_WAYS, charges_amid_a_snapshot)
+        .needs(single_steps),
+    Scenario::new("ledger::charges_amid_a_report", &BOTH_WAYS, charges_amid_a_report)
+        .needs(single_steps),
     Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
 ];
 

@@ -73,6 +73,8 @@ pub(crate) static EVERYWHERE: [&Env; 9] = [
     &BOTH_DENIED,
 ];
 /// One environment, for what there is in no other.
+/// With sections and without: for what takes long.
+pub(crate) static BOTH_WAYS: [&Env; 2] = [&CID, &ATOMIC];
 pub(crate) static ATOMIC_ALONE: [&Env; 1] = [&ATOMIC];
 pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
 /// Whatever this machine runs on, alone.

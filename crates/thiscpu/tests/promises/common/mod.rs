@@ -26,7 +26,9 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-pub(crate) use self::env::{ALL, ATOMIC_ALONE, BARE, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS};
+pub(crate) use self::env::{
+    ALL, ATOMIC_ALONE, BARE, BOTH_WAYS, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS,
+};
 
 /// A function that panics if a promise is broken, and where it runs.
 #[derive(Clone, Copy)]
