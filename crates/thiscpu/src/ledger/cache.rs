@@ -62,9 +62,9 @@ pub(super) const fn cell(index: usize, counters: usize) -> usize {
 /// Where the set is that the account of `key` can be in, from the first.
 #[inline(always)]
 pub(super) fn set_of(key: u64, counters: usize) -> usize {
-    let bytes = sets(counters) * SET_BYTES;
-    let spread = u64::from((key as u32).wrapping_mul(SPREAD));
-    ((spread * bytes as u64) >> 32) as usize & !(SET_BYTES - 1)
+    let bits = (sets(counters) * SET_BYTES).trailing_zeros();
+    let spread = (key as u32).wrapping_mul(SPREAD);
+    (spread >> (u32::BITS - bits)) as usize & !(SET_BYTES - 1)
 }
 
 /// All ways of the cache at `item` in all lanes in use.

@@ -30,6 +30,7 @@ impl Contender for ThisCpu {
     }
 
     fn misses(&self) -> Option<u64> {
-        Some(::thiscpu::probe::misses(&self.0))
+        let has_lanes = ::thiscpu::tier() != Ok(::thiscpu::Tier::Atomic);
+        has_lanes.then(|| ::thiscpu::probe::misses(&self.0))
     }
 }
