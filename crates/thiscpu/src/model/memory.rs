@@ -1,4 +1,4 @@
-//! Addresses for lanes. What is stored there is the checkers' business.
+//! Addresses for lanes, and for what is mapped. What is stored in atomics there is the checkers' business.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -6,14 +6,18 @@ use std::sync::OnceLock;
 /// Much more than any test needs.
 const BYTES: usize = 256 << 20;
 
-/// Hands out readable, zero address space, the same to each execution.
+/// The same for what is mapped.
+const MAPPED_BYTES: usize = 16 << 20;
+
+/// Hands out zero address space, the same to each execution of a test.
 pub(super) struct Arena {
     used: Cell<usize>,
+    mapped: Cell<usize>,
 }
 
 impl Arena {
     pub(super) fn new() -> Arena {
-        Arena { used: Cell::new(0) }
+        Arena { used: Cell::new(0), mapped: Cell::new(0) }
     }
 
     /// As `sys::machine::Machine::reserve`.
@@ -24,23 +28,38 @@ impl Arena {
         assert!(self.used.get() <= BYTES, "a model uses more lanes than there is space for");
         base
     }
+
+    /// As `sys::machine::Machine::map`. Not used again in this execution, because atomics there would go on
+    /// with what they were.
+    pub(super) fn map(&self, bytes: usize) -> usize {
+        let start = (mapped_space() + self.mapped.get()).next_multiple_of(bytes);
+        self.mapped.set(start + bytes - mapped_space());
+        assert!(self.mapped.get() <= MAPPED_BYTES, "a model maps more than there is space for");
+        // SAFETY: this thread's own memory; executions before this one have ended.
+        unsafe { core::ptr::write_bytes(start as *mut u8, 0, bytes) };
+        start
+    }
 }
 
+/// Only ever read, so it is everybody's.
 fn space() -> usize {
     static SPACE: OnceLock<usize> = OnceLock::new();
-    *SPACE.get_or_init(|| {
-        // SAFETY: a fresh mapping that is never unmapped; it is only ever read, and reads as zero.
-        let start = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(start, libc::MAP_FAILED, "no address space for a model's lanes");
-        start as usize
-    })
+    *SPACE.get_or_init(|| fresh(BYTES, libc::PROT_READ))
+}
+
+/// What is not atomic there is written for real, so each test has its own.
+fn mapped_space() -> usize {
+    thread_local! {
+        static SPACE: usize = fresh(MAPPED_BYTES, libc::PROT_READ | libc::PROT_WRITE);
+    }
+    SPACE.with(|&start| start)
+}
+
+/// A mapping that is never unmapped, and reads as zero.
+fn fresh(bytes: usize, access: i32) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: it is put where nothing is.
+    let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED, "no address space for a model");
+    start as usize
 }
