@@ -109,8 +109,13 @@ impl<const N: usize> Shared<N> {
             self.await_instant();
             guard = self.hold(record);
         }
-        let fold = || self.its_ways(record).for_each(|way| self.fold(record, way));
-        self.while_marked(record, false, fold);
+        // Not only emptied: a processor may load a counter before the key, and so find the key that has come back and
+        // what the counter was before. Whoever claims the way has a barrier.
+        let take_out = |way| {
+            self.fold(record, way);
+            self.vacate(record, way);
+        };
+        self.while_marked(record, false, || self.its_ways(record).for_each(take_out));
     }
 }
 

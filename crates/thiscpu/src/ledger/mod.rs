@@ -144,7 +144,7 @@ impl<const N: usize> Ledger<N> {
     }
 
     /// Adds what lanes hold to the accounts it belongs to, so that [`Account::read`] misses only what is
-    /// charged afterwards. A fence for each account in a lane.
+    /// charged afterwards. A fence for each account in a lane, which it leaves.
     ///
     /// # Panics
     ///
