@@ -11,6 +11,10 @@ mod counter;
 #[cfg(thiscpu_model)]
 mod exhaustive;
 #[cfg(thiscpu_model)]
+mod ledger;
+#[cfg(thiscpu_model)]
+mod ledger_orders;
+#[cfg(thiscpu_model)]
 mod recall;
 #[cfg(thiscpu_model)]
 mod record;

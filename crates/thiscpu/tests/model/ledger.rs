@@ -1,0 +1,327 @@
+//! Ledgers under long random runs: every history has an order that explains it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::LazyLock;
+
+use thiscpu::model::{self, Machine, Order, random};
+use thiscpu::{Account, AccountId, Ledger, Tier};
+
+use crate::executions;
+use crate::history::{Call, Specification, is_linearizable};
+
+const CPUS: usize = 3;
+const THREADS: usize = 4;
+
+/// Starts afresh in each execution, as statics do.
+static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::signed);
+
+type Counters = [i64; 2];
+
+#[derive(Clone, Debug)]
+enum Op {
+    Charge(AccountId, usize, i64),
+    Move {
+        from: AccountId,
+        to: AccountId,
+        index: usize,
+        n: i64,
+    },
+    Sum(AccountId, usize, i64),
+    Snapshot(AccountId, Counters),
+    Report(BTreeMap<AccountId, Counters>),
+    Sync,
+    Open(AccountId),
+    /// One handle goes.
+    Drop(AccountId),
+}
+
+/// The accounts that are open, with their handles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct State(BTreeMap<AccountId, (usize, Counters)>);
+
+impl State {
+    /// Accounts that are 0, with so many handles each.
+    fn of(accounts: &[AccountId], handles: usize) -> State {
+        State(accounts.iter().map(|&id| (id, (handles, [0, 0]))).collect())
+    }
+
+    fn counters(&self, id: AccountId) -> Option<Counters> {
+        self.0.get(&id).map(|&(_, counters)| counters)
+    }
+
+    fn charged(&self, id: AccountId, index: usize, n: i64) -> Option<State> {
+        let mut after = self.clone();
+        after.0.get_mut(&id)?.1[index] += n;
+        Some(after)
+    }
+}
+
+impl Specification for State {
+    type Op = Op;
+
+    fn after(&self, op: &Op) -> Option<State> {
+        let same = |holds: bool| holds.then(|| self.clone());
+        match *op {
+            Op::Charge(id, index, n) => self.charged(id, index, n),
+            Op::Move { from, to, index, n } => self.charged(from, index, -n)?.charged(to, index, n),
+            Op::Sum(id, index, sum) => same(self.counters(id)?[index] == sum),
+            Op::Snapshot(id, counters) => same(self.counters(id)? == counters),
+            Op::Report(ref seen) => same(
+                seen.iter()
+                    .map(|(&id, &n)| (id, n))
+                    .eq(self.0.keys().map(|&id| (id, self.0[&id].1))),
+            ),
+            Op::Sync => same(true),
+            Op::Open(id) if self.0.contains_key(&id) => None,
+            Op::Open(id) => {
+                let mut after = self.clone();
+                after.0.insert(id, (1, [0, 0]));
+                Some(after)
+            }
+            Op::Drop(id) => {
+                let mut after = self.clone();
+                let (handles, _) = after.0.get_mut(&id)?;
+                *handles -= 1;
+                if *handles == 0 {
+                    after.0.remove(&id);
+                }
+                Some(after)
+            }
+        }
+    }
+}
+
+/// Makes a call, whose result is the op.
+fn call(op: impl FnOnce() -> Op) -> Call<Op> {
+    let began = model::tick();
+    let op = op();
+    Call { began, ended: model::tick(), op }
+}
+
+fn charge(account: &Account<2>, index: usize, n: i64) -> Call<Op> {
+    call(|| {
+        account.charge(index, n);
+        Op::Charge(account.id(), index, n)
+    })
+}
+
+fn sum(account: &Account<2>, index: usize) -> Call<Op> {
+    call(|| Op::Sum(account.id(), index, account.sum(index)))
+}
+
+fn report() -> Call<Op> {
+    call(|| {
+        let mut seen = BTreeMap::new();
+        LEDGER.for_each(|id, counters| {
+            assert!(seen.insert(id, counters).is_none(), "{id} is there twice");
+        });
+        Op::Report(seen)
+    })
+}
+
+/// Any call on some accounts.
+fn any(accounts: &[Account<2>]) -> Call<Op> {
+    let some = || &accounts[model::choose(accounts.len())];
+    // Some that fit into a lane with others, and one that does not.
+    let n = [1, -1, 20, -3, 700, 5000][model::choose(6)];
+    let (account, index) = (some(), model::choose(2));
+    match model::choose(16) {
+        0..=6 => charge(account, index, n),
+        7 => call(|| {
+            account.charge_aside(index, n);
+            Op::Charge(account.id(), index, n)
+        }),
+        8 | 9 => sum(account, index),
+        10 | 11 => call(|| Op::Snapshot(account.id(), account.snapshot())),
+        12 => {
+            let to = some();
+            call(|| {
+                account.move_to(to, index, n);
+                Op::Move { from: account.id(), to: to.id(), index, n }
+            })
+        }
+        13 | 14 => report(),
+        _ => call(|| {
+            LEDGER.sync();
+            Op::Sync
+        }),
+    }
+}
+
+fn open(accounts: usize) -> Vec<Account<2>> {
+    (0..accounts).map(|_| LEDGER.open()).collect()
+}
+
+/// Fills the lanes with accounts that nobody has charged since that was asked, so that a miss or two evicts one.
+fn fill(accounts: &[Account<2>]) {
+    for cpu in 0..CPUS {
+        model::run_on(cpu);
+        for _ in 0..2 {
+            accounts.iter().for_each(|account| account.charge(0, 0));
+        }
+    }
+    model::run_on(0);
+}
+
+/// Starts the thread of a number; one has no lane.
+fn spawn<R: Send + 'static>(
+    number: usize,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> model::Thread<R> {
+    model::spawn(number % CPUS, move || {
+        if number == 3 {
+            model::leave_lanes();
+        }
+        work()
+    })
+}
+
+/// # Panics
+///
+/// If the history cannot be explained.
+fn check(
+    start: State,
+    threads: Vec<model::Thread<Vec<Call<Op>>>>,
+    mut calls: Vec<Call<Op>>,
+    end: Vec<Account<2>>,
+) {
+    calls.extend(threads.into_iter().flat_map(model::Thread::join));
+    calls.push(report());
+    // What no lane holds any more is in what one load shows.
+    LEDGER.sync();
+    for account in &end {
+        calls
+            .extend([0, 1].map(|index| call(|| Op::Sum(account.id(), index, account.read(index)))));
+    }
+    calls.sort_by_key(|call| call.began);
+    assert!(is_linearizable(start, &calls), "{calls:#?}");
+    // Closing them is not what is checked.
+    end.into_iter().for_each(std::mem::forget);
+}
+
+/// Where there are lanes, with indices that are dense or not, and where there are none.
+fn in_each_tier(default: usize, test: fn()) {
+    let dense = Machine::new(CPUS, Tier::RseqCid);
+    let sparse = Machine { indices: (5, 7), ..dense };
+    for machine in [dense, sparse, Machine { tier: Tier::Atomic, ..dense }] {
+        for order in [Order::Uniform, Order::FewChanges(3)] {
+            random(machine, order, executions(default) / 6, test);
+        }
+    }
+}
+
+/// More accounts than a lane has room for, so that they push each other out.
+#[test]
+fn accounts_that_stay_open() {
+    in_each_tier(3_000, || {
+        let accounts = open(6);
+        if model::choose(4) > 0 {
+            fill(&accounts);
+        }
+        let ids: Vec<_> = accounts.iter().map(Account::id).collect();
+        let thread = |number| {
+            let accounts = accounts.clone();
+            spawn(number, move || {
+                let calls = (0..2 + model::choose(5)).map(|_| any(&accounts)).collect();
+                accounts.into_iter().for_each(std::mem::forget);
+                calls
+            })
+        };
+        let threads = (0..THREADS).map(thread).collect();
+        check(State::of(&ids, 1), threads, Vec::new(), accounts);
+    });
+}
+
+/// Some go while lanes hold something of them, and others take their place.
+#[test]
+fn accounts_that_come_and_go() {
+    in_each_tier(3_000, || {
+        // The first are everybody's: whose handle is the last is nobody's choice.
+        let shared = open(2);
+        let stays = open(1);
+        fill(&shared);
+        let ids: Vec<_> = shared.iter().map(Account::id).collect();
+        let mut start = State::of(&ids, THREADS + 1);
+        start.0.insert(stays[0].id(), (1, [0, 0]));
+        let thread = |number| {
+            let mut mine = shared.clone();
+            spawn(number, move || come_and_go(&mut mine))
+        };
+        let threads = (0..THREADS).map(thread).collect();
+        check(start, threads, shared.into_iter().map(drop_handle).collect(), stays);
+    });
+}
+
+fn come_and_go(mine: &mut Vec<Account<2>>) -> Vec<Call<Op>> {
+    let mut calls = Vec::new();
+    for _ in 0..2 + model::choose(5) {
+        calls.push(match model::choose(8) {
+            0 | 1 => {
+                let began = model::tick();
+                mine.push(LEDGER.open());
+                let id = mine[mine.len() - 1].id();
+                Call { began, ended: model::tick(), op: Op::Open(id) }
+            }
+            2 if !mine.is_empty() => drop_one(mine),
+            3 | 4 if !mine.is_empty() => any(mine),
+            5 => report(),
+            // What is new gets into a lane.
+            _ if !mine.is_empty() => charge(&mine[mine.len() - 1], model::choose(2), 3),
+            _ => report(),
+        });
+    }
+    while !mine.is_empty() {
+        calls.push(drop_one(mine));
+    }
+    calls
+}
+
+fn drop_one(mine: &mut Vec<Account<2>>) -> Call<Op> {
+    drop_handle(mine.swap_remove(model::choose(mine.len())))
+}
+
+fn drop_handle(account: Account<2>) -> Call<Op> {
+    let id = account.id();
+    call(|| {
+        drop(account);
+        Op::Drop(id)
+    })
+}
+
+/// What is open anew is 0 and another, whatever lanes hold of who had its place.
+#[test]
+fn accounts_in_the_place_of_others() {
+    in_each_tier(600, || {
+        let [kept, last] = [LEDGER.open(), LEDGER.open()];
+        let thread = |number| {
+            let kept = kept.clone();
+            spawn(number, move || {
+                let mut ids = Vec::new();
+                for _ in 0..6 {
+                    let account = LEDGER.open();
+                    assert_eq!(account.snapshot(), [0, 0], "{account:?} is new");
+                    account.charge(0, 1);
+                    account.charge(0, 1);
+                    kept.charge(1, 1);
+                    model::run_on(model::choose(CPUS));
+                    account.charge(0, 1);
+                    kept.charge(1, 1);
+                    assert_eq!(account.sum(0), 3);
+                    ids.push(account.id());
+                }
+                std::mem::forget(kept);
+                ids
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(thread).collect();
+        let ids: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
+        let others = [kept.id(), last.id()];
+        let ids_that_differ: HashSet<_> = ids.iter().chain(&others).collect();
+        assert_eq!(ids_that_differ.len(), THREADS * 6 + 2);
+        assert_eq!(kept.snapshot(), [0, 12 * THREADS as i64]);
+        LEDGER.sync();
+        assert_eq!([kept.read(1), last.read(0)], [12 * THREADS as i64, 0]);
+        assert_eq!(LEDGER.len(), 2);
+        [kept, last].into_iter().for_each(std::mem::forget);
+    });
+}

@@ -1,0 +1,270 @@
+//! Ledgers in every order of steps, with weak memory.
+//!
+//! A token is passed on while somebody looks: from CPU to CPU, where it is charged twice, or from account to
+//! account. Whoever looks sees it once or not at all. Then two charges are made one after the other: whoever
+//! sees the second sees the first.
+
+use std::sync::LazyLock;
+
+use thiscpu::model::{self, Machine, exhaustive};
+use thiscpu::{Account, Ledger, Tier};
+
+/// Starts afresh in each execution, as statics do, and has the same address in each.
+static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::signed);
+
+/// Runs `test` in every order with up to `preemptions` preemptions, in each kind of tier.
+fn in_every_order(preemptions: usize, test: fn()) {
+    for tier in [Tier::RseqCid, Tier::Atomic] {
+        let orders = exhaustive(Machine::new(3, tier), preemptions, test);
+        println!("{tier}: {orders} orders");
+    }
+}
+
+/// Opens accounts that stay open until the execution ends, and are 0.
+fn open<const ACCOUNTS: usize>() -> [&'static Account<2>; ACCOUNTS] {
+    [(); ACCOUNTS].map(|()| &*Box::leak(Box::new(LEDGER.open())))
+}
+
+/// Puts accounts into the lanes of `cpus`; they stay 0.
+fn cache(accounts: &[&Account<2>], cpus: impl IntoIterator<Item = usize>) {
+    for cpu in cpus {
+        model::run_on(cpu);
+        // The first charge finds no way, and takes one.
+        accounts.iter().for_each(|account| (0..3).for_each(|n| account.charge(n % 2, 0)));
+    }
+    model::run_on(0);
+}
+
+/// The counters of some accounts at one instant.
+fn report<const ACCOUNTS: usize>(accounts: [&Account<2>; ACCOUNTS]) -> [[i64; 2]; ACCOUNTS] {
+    let mut seen = Vec::new();
+    LEDGER.for_each(|id, counters| seen.push((id, counters)));
+    accounts.map(|account| {
+        let mine = |(id, _): &&(_, _)| *id == account.id();
+        seen.iter().find(mine).expect("the account is open").1
+    })
+}
+
+/// A thread that takes a token from CPU 1 to CPU 2.
+fn carrier(account: &'static Account<2>) -> model::Thread<()> {
+    model::spawn(1, move || {
+        account.charge(0, 1);
+        model::run_on(2);
+        account.charge(0, -1);
+    })
+}
+
+fn assert_token(seen: i64) {
+    assert!(seen == 0 || seen == 1, "the token was seen {seen} times");
+}
+
+#[test]
+fn a_sum_while_a_token_moves() {
+    in_every_order(3, || {
+        let [account] = open();
+        cache(&[account], [1, 2]);
+        let carrier = carrier(account);
+        assert_token(account.sum(0));
+        carrier.join();
+        assert_eq!(account.sum(0), 0);
+    });
+}
+
+#[test]
+fn a_snapshot_while_a_token_moves() {
+    in_every_order(3, || {
+        let [account] = open();
+        cache(&[account], [1, 2]);
+        let carrier = carrier(account);
+        assert_token(account.snapshot()[0]);
+        carrier.join();
+        assert_eq!(account.snapshot(), [0, 0]);
+    });
+}
+
+#[test]
+fn a_report_while_a_token_moves() {
+    in_every_order(2, || {
+        let [account] = open();
+        cache(&[account], [1, 2]);
+        let carrier = carrier(account);
+        assert_token(report([account])[0][0]);
+        carrier.join();
+        assert_eq!(report([account]), [[0, 0]]);
+    });
+}
+
+/// Whoever comes late completes the account's note, before the report's thread does.
+#[test]
+fn a_report_while_a_token_moves_and_another_charge_is_late() {
+    in_every_order(1, || {
+        let [account] = open();
+        cache(&[account], [1, 2]);
+        let carrier = carrier(account);
+        let other = model::spawn(0, move || account.charge_aside(1, 1));
+        let [[token, late]] = report([account]);
+        assert_token(token);
+        assert!(late == 0 || late == 1, "{late}");
+        carrier.join();
+        other.join();
+        assert_eq!(report([account]), [[0, 1]]);
+    });
+}
+
+/// The account gets into the lane while it is summed up.
+#[test]
+fn a_sum_while_a_lane_takes_the_account() {
+    in_every_order(3, || {
+        let [account] = open();
+        cache(&[account], [1]);
+        let carrier = carrier(account);
+        assert_token(account.sum(0));
+        carrier.join();
+        assert_eq!(account.sum(0), 0);
+    });
+}
+
+#[test]
+fn a_report_while_a_token_changes_its_owner() {
+    in_every_order(3, || {
+        let [from, to] = open();
+        from.charge(0, 1);
+        let mover = model::spawn(1, move || from.move_to(to, 0, 1));
+        let [[there, _], [here, _]] = report([from, to]);
+        assert!(there >= 0 && here >= 0 && there + here == 1, "{there} there and {here} here");
+        mover.join();
+        assert_eq!(report([from, to]), [[0, 0], [1, 0]]);
+    });
+}
+
+/// Snapshots one after the other, with the token's way: it may be seen twice, but not be missed.
+#[test]
+fn snapshots_while_a_token_changes_its_owner() {
+    in_every_order(3, || {
+        let [from, to] = open();
+        from.charge(0, 1);
+        let mover = model::spawn(1, move || from.move_to(to, 0, 1));
+        let seen = [from.snapshot()[0], to.snapshot()[0]];
+        assert!([[1, 0], [0, 1], [1, 1]].contains(&seen), "{seen:?}");
+        mover.join();
+        assert_eq!([from, to].map(Account::snapshot), [[0, 0], [1, 0]]);
+    });
+}
+
+/// The second charge is not in a report without the first, whichever account is noted first.
+#[test]
+fn a_report_while_two_accounts_are_charged() {
+    in_every_order(2, || {
+        let accounts @ [first, second] = open();
+        let charger = model::spawn(1, move || {
+            second.charge_aside(0, 1);
+            first.charge_aside(0, 1);
+            second.charge_aside(1, 1);
+        });
+        let seen = report(accounts);
+        let [[two, _], [one, three]] = seen;
+        assert!(one >= two && two >= three, "{seen:?}");
+        charger.join();
+        assert_eq!(report(accounts), [[1, 0], [1, 1]]);
+    });
+}
+
+/// The same in lanes.
+#[test]
+fn a_report_while_two_accounts_are_charged_in_a_lane() {
+    in_every_order(2, || {
+        let accounts @ [first, second] = open();
+        cache(&accounts, [1]);
+        let charger = model::spawn(1, move || {
+            second.charge(0, 1);
+            first.charge(0, 1);
+        });
+        let seen = report(accounts);
+        let [[two, _], [one, _]] = seen;
+        assert!(one >= two, "{seen:?}");
+        charger.join();
+        assert_eq!(report(accounts), [[1, 0], [1, 0]]);
+    });
+}
+
+/// Of two counters of one account, in both directions.
+#[test]
+fn a_snapshot_while_two_counters_are_charged() {
+    in_every_order(3, || {
+        let [account] = open();
+        let charger = model::spawn(1, move || {
+            account.charge_aside(0, 1);
+            account.charge_aside(1, 1);
+            account.charge_aside(0, 1);
+        });
+        let seen = account.snapshot();
+        assert!([[0, 0], [1, 0], [1, 1], [2, 1]].contains(&seen), "{seen:?}");
+        charger.join();
+        assert_eq!(account.snapshot(), [2, 1]);
+    });
+}
+
+/// A charge that a snapshot has held up finds the report that comes after it, and is written down once.
+#[test]
+fn a_report_after_a_snapshot_that_held_up_a_charge() {
+    in_every_order(3, || {
+        let [account] = open();
+        let charger = model::spawn(1, move || account.charge_aside(0, 1));
+        let before = account.snapshot()[0];
+        let [[after, _]] = report([account]);
+        assert!(0 <= before && before <= after && after <= 1, "{before}, then {after}");
+        charger.join();
+        assert_eq!(account.sum(0), 1);
+    });
+}
+
+/// What a lane holds is added to the account while it is charged there.
+#[test]
+fn a_sync_while_the_account_is_charged() {
+    in_every_order(3, || {
+        let [account] = open();
+        cache(&[account], [1]);
+        model::run_on(1);
+        account.charge(0, 1);
+        model::run_on(0);
+        let charger = model::spawn(1, move || account.charge(0, 1));
+        LEDGER.sync();
+        charger.join();
+        assert_eq!(account.sum(0), 2);
+    });
+}
+
+/// Fills the lane of CPU 1 with accounts of which the first holds 1; the next charge of the last evicts it.
+fn fill(accounts: [&Account<2>; 5]) {
+    cache(&accounts[..4], [1]);
+    model::run_on(1);
+    accounts[0].charge(0, 1);
+    // One asks who is idle, the other is not one of those that do.
+    (0..2).for_each(|_| accounts[4].charge(0, 0));
+    model::run_on(0);
+}
+
+#[test]
+fn a_sum_while_the_account_is_evicted() {
+    in_every_order(3, || {
+        let accounts @ [account, .., other]: [_; 5] = open();
+        fill(accounts);
+        let evicter = model::spawn(1, move || other.charge(0, 1));
+        assert_eq!(account.sum(0), 1);
+        evicter.join();
+        assert_eq!([account, other].map(|account| account.sum(0)), [1, 1]);
+    });
+}
+
+#[test]
+fn a_charge_while_the_account_is_evicted() {
+    in_every_order(3, || {
+        let accounts @ [account, .., other]: [_; 5] = open();
+        fill(accounts);
+        let charger = model::spawn(1, move || account.charge(0, 1));
+        model::run_on(1);
+        other.charge(0, 1);
+        charger.join();
+        assert_eq!([account, other].map(|account| account.sum(0)), [2, 1]);
+    });
+}
