@@ -16,7 +16,7 @@ use crate::{
     workloads::{
         Measured, Setting, Workload, add, commit, fault,
         memory::{self, Many},
-        nospace, reports, slowdown, tenants, threshold, token,
+        nospace, reports, slowdown, tenancy, tenants, threshold, token,
     },
 };
 
@@ -43,10 +43,11 @@ pub(crate) enum Kind {
     Live512,
     Zipf,
     Report,
+    AuditOfAccounts,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -67,6 +68,7 @@ impl Kind {
         Self::Live512,
         Self::Zipf,
         Self::Report,
+        Self::AuditOfAccounts,
     ];
 
     pub(crate) const fn workload(self) -> Workload {
@@ -78,9 +80,13 @@ impl Kind {
             Self::Memory | Self::MemoryOfAccounts => Workload::Memory,
             Self::Far | Self::Near | Self::Swing | Self::Full => Workload::Nospace,
             Self::FaultAccounting | Self::FaultSyscalls => Workload::Fault,
-            Self::One | Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf | Self::Report => {
-                Workload::Tenants
-            }
+            Self::One
+            | Self::Live8
+            | Self::Live64
+            | Self::Live512
+            | Self::Zipf
+            | Self::Report
+            | Self::AuditOfAccounts => Workload::Tenants,
         }
     }
 
@@ -103,6 +109,7 @@ impl Kind {
             Self::Live512 => "live-512",
             Self::Zipf => "zipf",
             Self::Report => "report",
+            Self::AuditOfAccounts => "audit",
         }
     }
 
@@ -119,6 +126,7 @@ impl Kind {
             | Self::Full
             | Self::FaultAccounting
             | Self::FaultSyscalls => &[2, 16],
+            Self::AuditOfAccounts => &[2, 4, 16],
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
@@ -131,7 +139,7 @@ impl Kind {
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match (self, self.workload()) {
             (Self::MemoryOfAccounts, _) => Many::Accounts.contenders(),
-            (Self::Report, _) => &[Name::ThisCpu],
+            (Self::Report | Self::AuditOfAccounts, _) => &[Name::ThisCpu],
             (_, Workload::Memory) => Many::Counters.contenders(),
             (_, Workload::Nospace) => budgets::ALL,
             (_, Workload::Fault | Workload::Tenants) => ledgers::ALL,
@@ -176,6 +184,7 @@ impl Kind {
             Self::Live512 => for_ledger!(name, C => tenants::live::<C, 512>(setting)),
             Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
             Self::Report => reports::measure(setting),
+            Self::AuditOfAccounts => tenancy::audit(setting),
         }
     }
 }

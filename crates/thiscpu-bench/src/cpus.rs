@@ -43,6 +43,11 @@ impl Cpus {
         set_affinity(&[self.id(index)])
     }
 
+    /// Lets the calling thread run on all of them.
+    pub(crate) fn roam(&self) -> io::Result<()> {
+        set_affinity(&self.ids)
+    }
+
     /// Runs `work` confined to the CPUs of threads `indexes`, then lets the thread roam again.
     pub(crate) fn confined<T>(
         &self,
@@ -52,7 +57,7 @@ impl Cpus {
         let ids: Vec<usize> = indexes.map(|index| self.id(index)).collect();
         set_affinity(&ids)?;
         let outcome = work();
-        set_affinity(&self.ids)?;
+        self.roam()?;
         Ok(outcome)
     }
 }

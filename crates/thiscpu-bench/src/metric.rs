@@ -69,12 +69,26 @@ pub(crate) static ADDERS_SLOWDOWN: Metric = Metric::spread("adders_slowdown", "p
 pub(crate) static OVER_GRANTS: Metric = Metric::total("over_grants");
 /// Refusals of what was free all the time.
 pub(crate) static WRONG_REFUSALS: Metric = Metric::total("wrong_refusals");
-/// How many calls were audited for the two above.
+/// How many calls were audited for the two above, or charges for the two below.
 pub(crate) static AUDITED: Metric = Metric::total("audited");
 /// How many of the audited calls that acquire were refused.
 pub(crate) static REFUSED: Metric = Metric::spread("refused", "percent");
 /// How often a second all units were gathered.
 pub(crate) static RECALLS_PER_SECOND: Metric = Metric::spread("recalls_per_second", "count");
+/// Units that were charged to an account and are missing.
+pub(crate) static LOST_UNITS: Metric = Metric::total("lost_units");
+/// Units that are in an account and nobody charged.
+pub(crate) static DOUBLED_UNITS: Metric = Metric::total("doubled_units");
+/// Accounts that were opened amid charges.
+pub(crate) static OPENED: Metric = Metric::total("opened");
+/// Accounts that were accounted for and closed.
+pub(crate) static CLOSED: Metric = Metric::total("closed");
+/// Moves of units from account to account.
+pub(crate) static MOVES: Metric = Metric::total("moves");
+/// Reports of all accounts.
+pub(crate) static REPORTS: Metric = Metric::total("reports");
+/// Children that were forked, and found everything right.
+pub(crate) static FORKS: Metric = Metric::total("forks");
 /// Charges that touched nothing but a cache of this CPU's or thread's.
 pub(crate) static HIT_RATE: Metric = Metric::spread("hit_rate", "percent");
 /// The median time of a report over all accounts.

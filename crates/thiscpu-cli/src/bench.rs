@@ -42,7 +42,13 @@ Workloads (case: threads by default):
                                     the same to accounts of so many owners, round robin
   tenants, zipf (2)                 the same to accounts of 1,000,000 owners, as a Zipf law of
                                     exponent 0.99 draws them before the slice
+<<<<<<< HEAD
   tenants, report (always 1)        the same by one thread, while another makes reports over all
+=======
+  tenants, audit (2, 4 and 16)      not timed: charges to 2,048 accounts that are opened and closed,
+                                    while units move, sums and reports are taken, and the process
+                                    forks; each unit is accounted for. Only thiscpu
+>>>>>>> 59e7a60 (Bench: tenants has an audit, in which each unit of very many charges is accounted for)
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
   memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
@@ -81,8 +87,10 @@ Metrics:
   token_moves         how often the token moved in all rounds
   over_grants         grants with which more was held than the limit allows
   wrong_refusals      refusals of what was free at every instant of the call; both are looked for
-                      in `audited` calls, which are not timed
+                      in `audited` calls, which are not timed (of tenants: charges)
   refused             percent of the audited calls that acquire
+  lost_units          units that were charged in the case audit of tenants, and are missing
+  doubled_units       units that are there and nobody charged; a run that has either fails
   recalls_per_second  how often thiscpu gathered all units
   adders_slowdown     percent of the adders' undisturbed work
   hit_rate            percent of the charges that touched nothing which all CPUs share
@@ -123,8 +131,9 @@ pub(crate) struct Args {
           allow_negative_numbers = true)]
     rounds: Option<u32>,
 
-    /// In nospace, audit at least so many calls of each contender in each case [default: as many as
-    /// fit into a quarter of the slices]
+    /// In nospace, audit at least so many calls of each contender in each case but far, in tenants so
+    /// many charges in the case audit, with each number of threads [default: as many as fit into a
+    /// quarter of the slices, in tenants into a few tenths of a second]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     audit: u64,
 

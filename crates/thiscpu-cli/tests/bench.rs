@@ -219,6 +219,18 @@ fn tenants_times_everyone_and_caches_say_what_they_served() {
 }
 
 #[test]
+fn tenants_accounts_for_every_unit() {
+    let lines = lines(&["tenants", "--contender", "thiscpu", "--threads", "2", "--audit", "50000"]);
+    let figure = |metric| match those(&lines, "audit", metric, "median")[..] {
+        [value] => value.as_f64().unwrap(),
+        ref values => panic!("{metric}: {values:?}"),
+    };
+    assert_eq!((figure("lost_units"), figure("doubled_units")), (0.0, 0.0));
+    assert!(figure("audited") >= 50_000.0 && figure("forks") >= 1.0);
+    assert_eq!(figure("opened"), figure("closed"));
+}
+
+#[test]
 fn memory_is_measured_in_children() {
     let lines = lines(&["memory", "--contender", "thiscpu,striped", "--contender", "atomic"]);
     for metric in ["counters", "resident", "resident_bytes_per_counter", "time_per_create"] {

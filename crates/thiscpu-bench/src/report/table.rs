@@ -66,6 +66,8 @@ fn title(metric: &str) -> &str {
         "time_per_sum_p999" => "p99.9",
         "over_grants" => "over-grants",
         "wrong_refusals" => "wrong refusals",
+        "lost_units" => "lost units",
+        "doubled_units" => "doubled units",
         "recalls_per_second" => "recalls/s",
         "hit_rate" => "hits",
         "time_per_report" => "time per report",

@@ -16,6 +16,7 @@ pub mod memory;
 pub(crate) mod nospace;
 pub(crate) mod reports;
 pub(crate) mod slowdown;
+pub(crate) mod tenancy;
 pub(crate) mod tenants;
 pub(crate) mod threshold;
 pub(crate) mod token;

@@ -5,6 +5,8 @@
 //! | `one` | always the same, for all threads |
 //! | `live-8`, `live-64`, `live-512` | the next of so many, round robin, all threads going round the same |
 //! | `zipf` | drawn from 1,000,000, few of whom ask for most (Zipf, 0.99); drawn before the slice |
+//!
+//! The case `audit` is in `tenancy`.
 
 use anyhow::ensure;
 

@@ -30,6 +30,7 @@ impl Contender for ThisCpu {
     }
 
     fn misses(&self) -> Option<u64> {
+        // Without lanes there is no cache.
         let has_lanes = ::thiscpu::tier() != Ok(::thiscpu::Tier::Atomic);
         has_lanes.then(|| ::thiscpu::probe::misses(&self.0))
     }

@@ -1,0 +1,83 @@
+//! The case `audit` of `tenants`: every unit of very many charges is accounted for, while accounts are opened and
+//! closed, units move, sums and reports are taken, and the process forks.
+//!
+//! What threads do is in `worker`, what children of a fork check in `fork`. Nothing is timed.
+
+mod fork;
+mod tenant;
+mod town;
+mod worker;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+
+use self::{fork::Forks, town::Town, worker::Worker};
+use super::{Measured, Setting};
+use crate::{
+    metric::{
+        AUDITED, CLOSED, DOUBLED_UNITS, FORKS, HIT_RATE, LOST_UNITS, MOVES, OPENED, REPORTS, SUMS,
+    },
+    slice,
+};
+
+/// Children, however few charges are asked for.
+const FORKS_MIN: u64 = 3;
+/// Between two of them.
+const REST: Duration = Duration::from_millis(50);
+
+/// Audits charges, at least as many as were asked for.
+pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
+    let mut town = Town::new(setting.threads);
+    let mut forks = Forks::new(setting.round);
+    let prepare = |index| {
+        let mut worker = Worker::new(&town, setting, index);
+        move || worker.turn()
+    };
+    let conduct = || {
+        let began = Instant::now();
+        loop {
+            forks.fork(&town)?;
+            let is_enough = town.counts.charges.get() >= setting.audited_min
+                && forks.children >= FORKS_MIN
+                && began.elapsed() >= setting.length;
+            // What comes after an error would tell nothing new.
+            if is_enough || forks.wrong > 0 || town.errors.are_any() {
+                return Ok(());
+            }
+            thread::sleep(REST);
+        }
+    };
+    slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
+    town.settle();
+    readings(&town, &forks)
+}
+
+fn readings(town: &Town, forks: &Forks) -> Measured {
+    let (counts, lost, doubled) = (&town.counts, town.errors.lost(), town.errors.doubled());
+    let charges = counts.charges.get();
+    ensure!(
+        lost == 0 && doubled == 0 && forks.wrong == 0,
+        "{lost} units lost and {doubled} counted twice in {charges} charges; {} of {} forked \
+         children found so too, or failed",
+        forks.wrong,
+        forks.children
+    );
+    let count = |count: u64| count as f64;
+    let mut readings = vec![
+        LOST_UNITS.reads(count(lost)),
+        DOUBLED_UNITS.reads(count(doubled)),
+        AUDITED.reads(count(charges)),
+        OPENED.reads(count(counts.opened.get())),
+        CLOSED.reads(count(counts.closed.get())),
+        MOVES.reads(count(counts.moves.get())),
+        SUMS.reads(count(counts.sums.get())),
+        REPORTS.reads(count(counts.reports.get())),
+        FORKS.reads(count(forks.children)),
+    ];
+    readings.extend(town.hit_rate().map(|rate| HIT_RATE.reads(rate)));
+    Ok(readings)
+}
