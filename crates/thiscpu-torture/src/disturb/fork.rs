@@ -1,8 +1,8 @@
 //! Children that are forked in the middle of everything, and check all structures on their own.
 //!
 //! A child has one thread and whatever others left half done. It may use this library; it may not
-//! allocate or print, because those others may have held a lock for that. So it says what was wrong
-//! through memory that it shares with its parent.
+//! print, because those others may have held a lock for that, nor allocate, except what the library itself does for a
+//! report of a ledger. So it says what was wrong through memory that it shares with its parent.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -129,7 +129,7 @@ fn fork(
     }
 }
 
-/// A child's life. It neither allocates nor takes a lock of anything but the library.
+/// A child's life. It takes no lock of anything but the library, and allocates nothing itself.
 fn live(world: &World, verdicts: &Verdicts, place: usize, mut actor: Actor) -> ! {
     IS_CHILD.store(true, Relaxed);
     // SAFETY: neither call touches this process's memory; the default action ends it.

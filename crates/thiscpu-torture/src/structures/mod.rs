@@ -9,6 +9,7 @@ mod counts;
 mod fresh;
 mod growing;
 mod hot;
+mod ledgers;
 mod pairs;
 mod setting;
 mod several;
@@ -69,7 +70,8 @@ pub(crate) trait Structure: Sync {
     }
 
     /// What must hold in a forked child, whose other threads vanished in the middle of anything. It
-    /// must not allocate, nor wait for anything but the library. It may leave this as it likes.
+    /// must not wait for anything but the library, nor allocate except for a ledger's report, which does so in the
+    /// library and relies on an allocator that forks are no harm to, as glibc's. It may leave this as it likes.
     fn child(&self, actor: &mut Actor) -> Checked;
 
     /// What everything must come to when all workers have ended.
@@ -103,6 +105,8 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(budgets::Roomy::new(slots)),
         Box::new(budgets::Queue::of_many(slots)),
         Box::new(budgets::Queue::of_few(slots)),
+        Box::new(ledgers::Accounts::new(slots)),
+        Box::new(ledgers::Moves::new(slots)),
     ]
 }
 
