@@ -218,6 +218,24 @@ fn a_report_after_a_snapshot_that_held_up_a_charge() {
     });
 }
 
+/// A charge that has begun before a snapshot, and cannot tell whether the report has it.
+#[test]
+fn a_report_after_a_snapshot_that_a_charge_has_not_met() {
+    in_every_order(2, || {
+        let accounts @ [first, second] = open();
+        let charger = model::spawn(1, move || {
+            first.charge_aside(0, 1);
+            second.charge_aside(0, 1);
+        });
+        first.snapshot();
+        let seen = report(accounts);
+        let [[one, _], [two, _]] = seen;
+        assert!(one >= two, "{seen:?}");
+        charger.join();
+        assert_eq!(report(accounts), [[1, 0], [1, 0]]);
+    });
+}
+
 /// What a lane holds is added to the account while it is charged there.
 #[test]
 fn a_sync_while_the_account_is_charged() {
@@ -227,10 +245,26 @@ fn a_sync_while_the_account_is_charged() {
         model::run_on(1);
         account.charge(0, 1);
         model::run_on(0);
-        let charger = model::spawn(1, move || account.charge(0, 1));
+        // The first may find the way free, and takes it for the second.
+        let charger = model::spawn(1, move || (0..2).for_each(|_| account.charge(0, 1)));
         LEDGER.sync();
         charger.join();
-        assert_eq!(account.sum(0), 2);
+        assert_eq!(account.sum(0), 3);
+    });
+}
+
+#[test]
+fn a_sum_while_the_ledger_is_synced() {
+    in_every_order(3, || {
+        let [account] = open();
+        cache(&[account], [1]);
+        model::run_on(1);
+        account.charge(0, 1);
+        model::run_on(0);
+        let syncer = model::spawn(2, || LEDGER.sync());
+        assert_eq!(account.sum(0), 1);
+        syncer.join();
+        assert_eq!(account.read(0), 1);
     });
 }
 
@@ -266,5 +300,18 @@ fn a_charge_while_the_account_is_evicted() {
         other.charge(0, 1);
         charger.join();
         assert_eq!([account, other].map(|account| account.sum(0)), [2, 1]);
+    });
+}
+
+/// The way that is free then is another's, with counters that are 0.
+#[test]
+fn a_sync_while_another_account_takes_the_way() {
+    in_every_order(2, || {
+        let accounts @ [account, .., other]: [_; 5] = open();
+        fill(accounts);
+        let charger = model::spawn(1, move || (0..2).for_each(|_| other.charge(0, 1)));
+        LEDGER.sync();
+        charger.join();
+        assert_eq!([account, other].map(|account| account.sum(0)), [1, 2]);
     });
 }
