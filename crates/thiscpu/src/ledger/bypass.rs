@@ -82,6 +82,10 @@ pub(super) fn excused() {
 /// What a charge that was watched came to.
 pub(super) fn watched(is_hit: bool) {
     HABIT.with(|habit| {
+        // In the atomic tier it does not watch any more.
+        if habit.mode.get() != Mode::Watches {
+            return;
+        }
         habit.hits.set(habit.hits.get() + u32::from(is_hit));
         habit.left.set(habit.left.get() - 1);
         if habit.left.get() > 0 {

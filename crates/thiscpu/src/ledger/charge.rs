@@ -4,7 +4,7 @@ use super::bypass::{self, BYPASSED, Mode};
 use super::report::Late;
 use super::{Account, cache, fold, report};
 use crate::lanes::{here, table};
-use crate::section::{ATTEMPTS, Outcome};
+use crate::section::{ATTEMPTS, BATCH, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
 use crate::sys::tier::{self, Tier};
@@ -48,7 +48,8 @@ impl<const N: usize> Account<N> {
         let _errno = errno::save();
         if tier::expect() == Tier::Atomic {
             bypass::always();
-            return self.charge_shared(index, n);
+            self.charge_shared(index, n);
+            return;
         }
         let has_joined = matches!(outcome, Outcome::NoLane | Outcome::Shut) && here::join();
         let mut outcome = outcome;
@@ -61,10 +62,14 @@ impl<const N: usize> Account<N> {
         if outcome == Outcome::Done {
             return;
         }
-        self.charge_shared(index, n);
+        // A report has the account out of lanes, then.
+        let is_noted = !self.charge_shared(index, n);
         match outcome {
-            Outcome::Differs => self.missed(),
-            Outcome::Window => self.shared().drain(self.record()),
+            Outcome::Differs if !is_noted => self.missed(),
+            // What no lane would take needs no room there.
+            Outcome::Window if n.unsigned_abs() < BATCH.into() => {
+                self.shared().drain(self.record())
+            }
             _ => {}
         }
     }
@@ -75,13 +80,15 @@ impl<const N: usize> Account<N> {
         self.charge_lane(index, n)
     }
 
-    /// Charges the account's own word.
+    /// Charges the account's own word. Whether nobody had noted it.
     #[inline(always)]
-    pub(super) fn charge_shared(&self, index: usize, n: i64) {
+    pub(super) fn charge_shared(&self, index: usize, n: i64) -> bool {
         let ended = report::notes_ended();
-        if !self.record().charge(index, n) {
+        let is_free = self.record().charge(index, n);
+        if !is_free {
             self.charge_late(index, n, ended);
         }
+        is_free
     }
 
     /// What is left of a charge that found its account noted. So many notes had ended before.
@@ -90,6 +97,10 @@ impl<const N: usize> Account<N> {
     fn charge_late(&self, index: usize, n: i64, ended: u64) {
         let (record, shared) = (self.record(), self.shared());
         let guard = shared.hold(record);
+        if !record.is_noted() {
+            // Signs that an overflow or a fork has left, if any.
+            report::end_note(record);
+        }
         if shared.note_late(record, index, n, ended) == Late::Waits {
             drop(guard);
             shared.await_instant();

@@ -5,7 +5,7 @@
 //! that do. At that instant the account comes to what was noted and what its ways hold. Others are not held up.
 
 use super::cache::{LEAVING, Way};
-use super::record::Record;
+use super::record::{Record, wrapped};
 use super::{Account, Shared, cache, report};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
@@ -60,31 +60,27 @@ impl<const N: usize> Shared<N> {
 
     /// Calls `f` while no section charges an account, whose keys may be marked already. Under its lock.
     fn while_marked<R>(&self, record: Record<N>, is_marked: bool, f: impl FnOnce() -> R) -> R {
-        if !is_marked {
+        let _marked = (!is_marked).then(|| {
             self.mark(record);
-        }
+            Marked { shared: self, record }
+        });
         if record.blocks() > 0 {
             fence::fence();
         }
-        let result = f();
-        if !is_marked {
-            self.unmark(record);
-        }
-        result
+        f()
     }
 
     /// An account's counters at one instant.
     pub(super) fn snapshot(&self, record: Record<N>) -> [i64; N] {
         let guard = self.hold(record);
         let noted = self.noted(record);
-        let mut total = noted.unwrap_or_else(|| record.begin_note());
+        let mut total = noted.unwrap_or_else(|| report::begin_note(record).0);
         self.while_marked(record, noted.is_some(), || self.add_ways(record, &mut total));
         if noted.is_none() {
-            record.end_note();
-            report::note_ended();
+            report::end_note(record);
         }
         drop(guard);
-        total
+        total.map(wrapped)
     }
 
     /// Adds what lanes hold to the accounts it belongs to.
@@ -119,6 +115,18 @@ impl<const N: usize> Shared<N> {
     }
 }
 
+/// Takes the marks away, also when there is no fence and who wants one panics.
+struct Marked<'a, const N: usize> {
+    shared: &'a Shared<N>,
+    record: Record<N>,
+}
+
+impl<const N: usize> Drop for Marked<'_, N> {
+    fn drop(&mut self) {
+        self.shared.unmark(self.record);
+    }
+}
+
 impl<const N: usize> Account<N> {
     pub(super) fn sum_of(&self, index: usize) -> i64 {
         let (record, shared) = (self.record(), self.shared());
@@ -129,7 +137,7 @@ impl<const N: usize> Account<N> {
             shared.add_ways(record, &mut ways);
             // The instant, unless a report has noted the account: who has charged it since has not returned.
             let words = noted.map_or_else(|| record.value(index), |noted| noted[index]);
-            words.wrapping_add(ways[index])
+            wrapped(words.wrapping_add(ways[index]))
         })
     }
 }

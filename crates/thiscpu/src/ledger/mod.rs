@@ -211,7 +211,7 @@ impl<const N: usize> Account<N> {
 
     fn shared(&self) -> &Shared<N> {
         // SAFETY: the handle keeps it.
-        unsafe { self.record().chunk().ledger.as_ref() }
+        unsafe { &*self.record().chunk().ledger }
     }
 
     #[inline(always)]
@@ -270,14 +270,15 @@ impl<const N: usize> Account<N> {
         self.charge_shared(index, n);
     }
 
-    /// Counter `index` without what lanes hold of it, up to 1,024 for each lane in use. One load. Not negative, unless
-    /// counters may be.
+    /// Counter `index` without what lanes hold of it: seldom more than 1,024 for each lane in use. A few loads. Not
+    /// negative, unless counters may be.
     ///
     /// # Panics
     ///
     /// If there is no counter `index`.
     pub fn read(&self, index: usize) -> i64 {
         assert!(index < N, "thiscpu: an account has no such counter");
+        self.shared().heal();
         let value = self.record().value(index);
         if self.record().chunk().is_signed { value } else { value.max(0) }
     }
@@ -331,11 +332,14 @@ impl<const N: usize> Account<N> {
 }
 
 impl<const N: usize> Clone for Account<N> {
-    /// The same account.
+    /// The same account. Ends the process if it has 2^31 handles.
     fn clone(&self) -> Self {
         // Relaxed: who clones a handle has one.
         let handles = self.record().handles().fetch_add(1, Relaxed);
-        assert!(handles < u32::MAX / 2, "thiscpu: an account has too many handles");
+        // As `Arc` does: a count that wraps around would free what is in use.
+        if handles > u32::MAX / 2 {
+            std::process::abort();
+        }
         Account(self.0)
     }
 }
@@ -344,7 +348,7 @@ impl<const N: usize> Drop for Account<N> {
     fn drop(&mut self) {
         // AcqRel: what others did with their handles comes before the account is closed.
         if self.record().handles().fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
-            let shared = self.shared() as *const Shared<N>;
+            let shared = self.record().chunk().ledger;
             self.shared().close(self.record());
             // SAFETY: the account's own reference, which `open` left to it.
             unsafe { Arc::decrement_strong_count(shared) };

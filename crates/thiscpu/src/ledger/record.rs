@@ -53,6 +53,8 @@ struct Rest {
     uses: AtomicU32,
     /// In how many ways of lanes it is.
     blocks: AtomicU32,
+    /// Whether it is noted: the words' signs only say that a charge has to come to the lock.
+    is_noted: AtomicU32,
 }
 
 /// A transfer to one counter.
@@ -63,6 +65,11 @@ pub(super) struct Transfer {
     pub(super) place: u32,
     /// What bit 0 was before.
     parity: i64,
+}
+
+/// A value of 62 bits, which wraps around beyond.
+pub(super) fn wrapped(value: i64) -> i64 {
+    (value << 2) >> 2
 }
 
 /// The value in a word.
@@ -142,20 +149,28 @@ impl<const N: usize> Record<N> {
         value(self.word(counter).load(Acquire))
     }
 
-    /// The values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Under
-    /// its lock.
-    pub(super) fn begin_note(self) -> [i64; N] {
-        core::array::from_fn(|counter| value(self.word(counter).fetch_or(NOTED, AcqRel)))
+    /// Notes the values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Also
+    /// whether one seemed to be noted already. Under its lock.
+    pub(super) fn begin_note(self) -> ([i64; N], bool) {
+        self.rest().is_noted.store(1, Relaxed);
+        let mut is_stray = false;
+        let values = core::array::from_fn(|counter| {
+            let word = self.word(counter).fetch_or(NOTED, AcqRel);
+            is_stray |= word & NOTED != 0;
+            value(word)
+        });
+        (values, is_stray)
     }
 
+    /// Takes the signs away, also those that a fork or an overflow has left. Under its lock.
     pub(super) fn end_note(self) {
-        // Counter 0 comes last: it tells whether the account is noted.
-        (0..N).rev().for_each(|counter| _ = self.word(counter).fetch_and(!NOTED, AcqRel));
+        (0..N).for_each(|counter| _ = self.word(counter).fetch_and(!NOTED, AcqRel));
+        self.rest().is_noted.store(0, Relaxed);
     }
 
     /// Under its lock.
     pub(super) fn is_noted(self) -> bool {
-        self.word(0).load(Relaxed) & NOTED != 0
+        self.rest().is_noted.load(Relaxed) != 0
     }
 
     /// Says what is changed next. Under its lock, as all transfers.
@@ -197,6 +212,11 @@ impl<const N: usize> Record<N> {
         !self.uses().is_multiple_of(2)
     }
 
+    /// Whether it has been used so often that its next account would have the id of its first.
+    pub(super) fn is_worn_out(self) -> bool {
+        self.uses() >= u32::MAX - 1
+    }
+
     /// Under its lock.
     pub(super) fn count_use(self) {
         self.rest().uses.store(self.uses().wrapping_add(1), Relaxed);
@@ -229,7 +249,8 @@ pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 102
 /// What a chunk begins with.
 #[repr(C, align(64))]
 pub(super) struct Chunk<const N: usize> {
-    pub(super) ledger: NonNull<Shared<N>>,
+    /// As `Arc::as_ptr` has it, whose count each account shares.
+    pub(super) ledger: *const Shared<N>,
     /// Where the ledger's keys are in the lanes, in the form that sections take; see [`crate::quiesce`].
     pub(super) cache: AtomicUsize,
     pub(super) is_signed: bool,

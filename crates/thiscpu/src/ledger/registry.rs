@@ -1,6 +1,6 @@
 //! Which accounts there are: chunks of records, and a list of those that are free.
 
-use core::ptr::NonNull;
+use std::sync::Arc;
 
 use super::cache::{self, LEAVING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
@@ -84,7 +84,8 @@ impl<const N: usize> Shared<N> {
     }
 
     /// An account whose counters are 0. Waits for the first part of a report.
-    pub(super) fn open(&self) -> Record<N> {
+    pub(super) fn open(self: &Arc<Self>) -> Record<N> {
+        self.heal();
         let _opening = self.registry.lock();
         self.heal_log_and_lanes();
         self.take_item();
@@ -109,13 +110,16 @@ impl<const N: usize> Shared<N> {
 
     /// Puts a record into the list that no lane names and no handle leads to. Under its lock.
     pub(super) fn push_free(&self, record: Record<N>) {
+        if record.is_worn_out() {
+            return;
+        }
         let _guard = self.free_lock.lock();
         record.link().store(self.free.load(Relaxed) as i64, Relaxed);
         self.free.store(record.key() as usize, Relaxed);
     }
 
     /// A record that was never used. Under the registry's lock.
-    fn fresh(&self) -> Record<N> {
+    fn fresh(self: &Arc<Self>) -> Record<N> {
         let number = self.records.load(Relaxed);
         let index = number as usize % Chunk::<N>::RECORDS;
         // A fork may have left a new chunk of which nothing is used.
@@ -133,12 +137,12 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Under the registry's lock.
-    fn add_chunk(&self, first: u32) -> &Chunk<N> {
+    fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
         let memory = Here::map(CHUNK_BYTES).unwrap_or_else(|error| {
             panic!("thiscpu: no memory for another {} accounts: error {error}", Chunk::<N>::RECORDS)
         });
         let head = Chunk {
-            ledger: NonNull::from(self),
+            ledger: Arc::as_ptr(self),
             cache: AtomicUsize::new(
                 self.item().map_or(NO_CACHE, |item| (item + cache::HEADER_BYTES) | BIAS),
             ),
@@ -158,7 +162,9 @@ impl<const N: usize> Shared<N> {
 
     /// The address in lane 0 of the set that an account is cached in.
     pub(super) fn set_of(&self, record: Record<N>) -> usize {
-        self.item.load(Relaxed) + cache::HEADER_BYTES + cache::set_of(record.key(), N)
+        // What sections load, and never 0 for whoever they have found there.
+        let keys = record.chunk().cache.load(Relaxed) & !NO_CACHE;
+        keys + cache::set_of(record.key(), N)
     }
 
     /// The last handle has gone.
@@ -176,6 +182,8 @@ impl<const N: usize> Shared<N> {
 
     /// Ends what a fork cut in two, before anything rests on what is in lanes.
     pub(super) fn heal(&self) {
+        // Before the first lock: until then a child cannot be told from its parent.
+        tier::expect();
         // Acquire: pairs with the Release in `heal_log_and_lanes`.
         if self.healed.load(Acquire) != Here::generation() {
             let _healing = self.registry.lock();

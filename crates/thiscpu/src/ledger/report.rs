@@ -16,7 +16,7 @@
 
 use core::cell::UnsafeCell;
 
-use super::record::Record;
+use super::record::{Record, wrapped};
 use super::{AccountId, Shared};
 use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
@@ -34,9 +34,26 @@ pub(super) fn notes_ended() -> u64 {
     ENDED.load(Acquire)
 }
 
-/// After an account has been released, and before another can note it.
-pub(super) fn note_ended() {
+fn note_ended() {
     ENDED.fetch_add(1, AcqRel);
+}
+
+/// Notes an account, and how many notes had ended by then. Under its lock.
+pub(super) fn begin_note<const N: usize>(record: Record<N>) -> ([i64; N], u64) {
+    let ended = notes_ended();
+    let (values, is_stray) = record.begin_note();
+    if !is_stray {
+        return (values, ended);
+    }
+    // Who has found what a fork or an overflow left there finds that this note came later, and waits.
+    note_ended();
+    (values, notes_ended())
+}
+
+/// Releases an account. Under its lock, so that it is counted before another notes it.
+pub(super) fn end_note<const N: usize>(record: Record<N>) {
+    record.end_note();
+    note_ended();
 }
 
 /// What is written down of an account.
@@ -105,8 +122,7 @@ impl<const N: usize> Shared<N> {
     /// What is written down of an account that is noted. Under its lock, for as long as the result is used.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
     fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
-        // No place: an account that was opened after the instant, and seems noted because it has wrapped around.
-        let place = self.notes(stage)?.0.get(record.number() as usize)?;
+        let place = &self.notes(stage)?.0[record.number() as usize];
         // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
         Some(unsafe { &mut *place.get() })
     }
@@ -124,11 +140,18 @@ impl<const N: usize> Shared<N> {
             return;
         }
         // There is none any more in a child that was forked amid the report.
-        if let Some(note) = self.note(record, stage).and_then(Option::as_mut) {
-            self.add_ways(record, &mut note.total);
+        match self.note(record, stage).and_then(Option::as_mut) {
+            Some(note) => {
+                self.add_ways(record, &mut note.total);
+                self.unmark(record);
+                // Counted when all are released.
+                record.end_note();
+            }
+            None => {
+                self.unmark(record);
+                end_note(record);
+            }
         }
-        self.unmark(record);
-        record.end_note();
     }
 
     /// Writes down a change of an account, if it belongs into the report. Under its lock.
@@ -170,8 +193,7 @@ impl<const N: usize> Shared<N> {
                 *note = None;
             }
             self.unmark(record);
-            record.end_note();
-            note_ended();
+            end_note(record);
         }
     }
 
@@ -191,9 +213,8 @@ impl<const N: usize> Shared<N> {
             if record.is_open() {
                 self.mark(record);
                 is_any_in_lanes |= record.blocks() > 0;
-                // In this order: a charge that found an older note found fewer of them ended.
-                let ended = notes_ended();
-                let note = Note { ended, id: AccountId::of(record), total: record.begin_note() };
+                let (total, ended) = begin_note(record);
+                let note = Note { ended, id: AccountId::of(record), total };
                 self.note(record, stage).expect("a report is under way").replace(note);
             }
         }
@@ -204,7 +225,7 @@ impl<const N: usize> Shared<N> {
         drop(opening);
         drop(ends);
         let noted = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
-        noted.map(|note| (note.id, note.total)).collect()
+        noted.map(|note| (note.id, note.total.map(wrapped))).collect()
     }
 }
 

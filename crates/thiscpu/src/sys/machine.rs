@@ -131,7 +131,10 @@ mod linux {
 
         fn map(bytes: usize) -> Result<usize, i32> {
             let address = mapping::reserve(0, bytes, bytes)?;
-            mapping::open(address, bytes)?;
+            mapping::open(address, bytes).inspect_err(|_| {
+                // SAFETY: just reserved, and nobody's.
+                unsafe { mapping::unmap(address, bytes) };
+            })?;
             Ok(address)
         }
 
