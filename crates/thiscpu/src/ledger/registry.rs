@@ -201,23 +201,30 @@ impl<const N: usize> Shared<N> {
         self.report.forget();
         self.log.end::<N>();
         if let Some(item) = self.item() {
-            cache::all_ways(item, N).for_each(|way| self.heal_way(way));
+            let leaving = || cache::all_ways(item, N).filter(|way| way.key() & LEAVING != 0);
+            // All of these first: an account may be leaving several ways, and the transfer that was begun from one of
+            // them is forgotten with the next.
+            leaving().for_each(|way| self.end_transfer(way));
+            leaving().for_each(|way| self.heal_way(way));
         }
         self.healed.store(generation, Release);
     }
 
-    fn heal_way(&self, way: Way) {
-        let key = way.key();
-        if key & LEAVING == 0 {
-            return;
-        }
+    /// Takes from a way that is leaving what its account has already, if a fork came in between.
+    fn end_transfer(&self, way: Way) {
         // SAFETY: a key leads to a record of this ledger.
-        let record = unsafe { Record::<N>::of_key(key & !LEAVING) };
-        let _guard = record.lock().lock();
+        let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
         let begun = record.transfer().filter(|transfer| transfer.place == way.place());
         if let Some(transfer) = begun.filter(|&transfer| record.is_done(transfer)) {
             way.counter(transfer.index).store(0, Relaxed);
         }
+    }
+
+    /// Empties a way that is leaving.
+    fn heal_way(&self, way: Way) {
+        // SAFETY: as above.
+        let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
+        let _guard = record.lock().lock();
         self.fold(record, way);
         self.vacate(record, way);
     }
@@ -236,5 +243,37 @@ impl<const N: usize> Drop for Shared<N> {
             // SAFETY: as above; it was mapped with this size.
             unsafe { Here::unmap(chunk as usize, CHUNK_BYTES) };
         }
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+    use crate::Ledger;
+
+    /// What a fork leaves of a sync: the units of the second way have been added, and are still in it.
+    #[test]
+    fn a_child_ends_the_transfer_of_any_way() {
+        let ledger: Ledger<2> = Ledger::new();
+        let [account, other] = [0; 2].map(|_| ledger.open());
+        // So that there is a lane.
+        other.charge(0, 1);
+        let (shared, record) = (&*ledger.0, account.0);
+        if shared.item().is_none() || crate::lanes::table::in_use() == 0 {
+            return;
+        }
+        let set = shared.set_of(record);
+        let ways: Vec<Way> =
+            Way::in_all_lanes(set, 2).filter(|way| way.key() == 0).take(2).collect();
+        for way in &ways {
+            way.counter(1).store(64, Relaxed);
+            way.set_key(record.key() | LEAVING);
+            record.set_blocks(record.blocks() + 1);
+        }
+        let transfer = record.begin_transfer(1, ways[1].place());
+        record.transfer_in(transfer, 64);
+        shared.healed.store(0, Relaxed);
+        assert_eq!(account.snapshot(), [0, 2 * 64]);
+        assert_eq!((account.read(1), record.blocks()), (2 * 64, 0));
     }
 }

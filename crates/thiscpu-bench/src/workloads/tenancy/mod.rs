@@ -25,9 +25,10 @@ use crate::{
 };
 
 /// Children, however few charges are asked for.
-const FORKS_MIN: u64 = 3;
-/// Between two of them.
-const REST: Duration = Duration::from_millis(50);
+const FORKS_MIN: u64 = 5;
+/// Reports between two of them, and the rest after each.
+const LOOKS: u64 = 4;
+const REST: Duration = Duration::from_millis(5);
 
 /// Audits charges, at least as many as were asked for.
 pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
@@ -48,7 +49,11 @@ pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
             if is_enough || forks.wrong > 0 || town.errors.are_any() {
                 return Ok(());
             }
-            thread::sleep(REST);
+            for _ in 0..LOOKS {
+                town.report(&town.errors);
+                thread::sleep(REST);
+            }
+            town.counts.reports.add(LOOKS);
         }
     };
     slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;

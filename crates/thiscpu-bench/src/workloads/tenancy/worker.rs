@@ -14,12 +14,12 @@ use crate::{cpus::Cpus, workloads::Setting};
 /// How many tenants are charged most, side by side. A lane has room for them.
 const HOT: usize = 64;
 /// After so many turns of a thread it serves others.
-const SEASON: u64 = 4_096;
+const SEASON: u64 = 16_384;
 /// How many tenants are charged in turn that no lane has room for, and how often each.
 const MANY: usize = 512;
 const ROUNDS_OF_MANY: u32 = 16;
 /// The same of those who are charged most.
-const ROUNDS_OF_HOT: u32 = 64;
+const ROUNDS_OF_HOT: u32 = 16;
 
 pub(super) struct Worker<'a> {
     town: &'a Town,
@@ -48,7 +48,7 @@ impl<'a> Worker<'a> {
             216..232 => {
                 let house = self.random.usize(..HOUSES);
                 // Those who are charged most seldom, since their successors are in no lane yet.
-                let is_hot = self.random.u8(..16) == 0;
+                let is_hot = self.random.u8(..64) == 0;
                 town.replace(if is_hot { self.hot_house(house % HOT) } else { house });
                 0
             }
@@ -75,7 +75,7 @@ impl<'a> Worker<'a> {
     /// bypasses that.
     fn any_house(&mut self) -> usize {
         let nth = self.random.usize(..HOT);
-        match self.random.u8(..64) {
+        match self.random.u8(..) {
             0 => self.random.usize(..HOUSES),
             _ => self.hot_house(nth),
         }
@@ -95,7 +95,7 @@ impl<'a> Worker<'a> {
     fn charge_often(&mut self) -> u64 {
         let house = self.any_house();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-4..=4));
-        let times = self.random.u32(512..8_192);
+        let times = self.random.u32(64..2_048);
         self.with_tenant(house, |tenant| tenant.charge(index, n, times));
         u64::from(times)
     }
@@ -111,7 +111,7 @@ impl<'a> Worker<'a> {
 
     /// One unit to each of some in turn.
     fn sweep(&mut self) -> u64 {
-        if self.random.u8(..16) > 0 {
+        if self.random.u8(..64) > 0 {
             let houses: Vec<usize> = (0..HOT).map(|nth| self.hot_house(nth)).collect();
             return self.charge_in_turn(houses, ROUNDS_OF_HOT);
         }
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
     fn look_at_all(&mut self) {
         match self.random.u8(..16) {
             0 => self.town.ledger.sync(),
-            1..8 => {
+            1..4 => {
                 self.town.report(&self.town.errors);
                 self.town.counts.reports.add(1);
             }

@@ -106,7 +106,8 @@ impl Structure for Moves {
             0..6 => actor.exactly(self.check_report()),
             6..16 => self.visit(actor),
             16..36 => {
-                (0..1 << actor.random.u8(..4)).for_each(|_| self.move_some(actor));
+                // So many that forks and reports find some of them under way.
+                (0..1 << actor.random.u8(..8)).for_each(|_| self.move_some(actor));
                 Ok(())
             }
             _ => {
