@@ -1,6 +1,7 @@
 //! A charge that its lane does not take at once.
 
 use super::bypass::{self, BYPASSED, Mode};
+use super::cache::LEAVING;
 use super::report::Late;
 use super::{Account, cache, fold, report};
 use crate::lanes::{here, table};
@@ -110,8 +111,12 @@ impl<const N: usize> Account<N> {
     /// Takes notice of a charge that found the account in no lane.
     fn missed(&self) {
         let (record, shared) = (self.record(), self.shared());
-        let misses = shared.count_misses(1);
         let (set, entry) = (shared.set_of(record), here::entry());
+        let misses = shared.count_misses(1);
+        if entry != 0 && fold::find(set, entry, record.key() | LEAVING).is_some() {
+            // It is here, and somebody sums it up.
+            return bypass::excused();
+        }
         if entry != 0 && fold::find(set, entry, 0).is_some() {
             // There is room: the lane is not in vain, but new to this.
             shared.install(record, false);

@@ -41,8 +41,8 @@ const COUNTERS_MAX: usize = 64;
 /// | [`Account::charge`], [`uncharge`](Account::uncharge) | a section; an atomic addition if the account is not in the cache | none: nothing is lost | nobody; waits for an exact read of the same account |
 /// | [`Account::read`] | one load | what lanes hold, up to 1,024 for each | nobody |
 /// | [`Account::sum`], [`snapshot`](Account::snapshot) | one lock; if the account is cached one fence, and a look at each lane in use | 0: at one instant within the call | exact reads and moves of the same account, and who charges it just then, if without a section |
-/// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts |
-/// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, each while its account is copied; [`open`](Ledger::open) for half of the time |
+/// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
+/// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, while their account is copied, but see there; [`open`](Ledger::open) for half of the time |
 ///
 /// Counters are 62 bits wide and wrap around beyond. How it works: [the essay](crate::essays::ledger).
 ///
@@ -157,9 +157,10 @@ impl<const N: usize> Ledger<N> {
     /// anything.
     ///
     /// First the counters are copied, into memory for all of them: 8 bytes a counter and 32 an account. That takes about 0.15
-    /// us an account, and charges go on: one that comes to an account which is being copied waits for that, and each account's
-    /// first charge after the instant takes a lock. [`open`](Ledger::open) waits for the first half, another `for_each`
-    /// for all of it. `f` is called after that, and may do anything.
+    /// us an account, and charges go on, more slowly: in the first half of that time each charge of an account that has been
+    /// noted takes its lock, in the second the first charge of each. A charge that began before another exact read of
+    /// its account ended, and comes to the lock after the report has noted it, waits for the first half; so does
+    /// [`open`](Ledger::open), and another `for_each` waits for all of it. `f` is called after that, and may do anything.
     ///
     /// # Panics
     ///
