@@ -242,11 +242,7 @@ fn caches_who_is_charged_often() {
 }
 
 /// In a child: both accounts come to this, and go on.
-fn assert_right_in_child<const N: usize>(
-    ledger: &Ledger<N>,
-    accounts: [&Account<N>; 2],
-    units: [i64; 2],
-) {
+fn assert_right_in_child(ledger: &Ledger<2>, accounts: [&Account<2>; 2], units: [i64; 2]) {
     let sums = accounts.map(|account| account.sum(0));
     assert_eq!(sums.iter().sum::<i64>(), units.iter().sum::<i64>(), "{sums:?}, not {units:?}");
     let mut all = 0;
@@ -259,21 +255,32 @@ fn assert_right_in_child<const N: usize>(
 
 /// What takes accounts out of lanes, and needs no section for that: those never end when steps are counted.
 fn fork_amid_a_sync() {
+    // So many that most steps are those of transfers, and few are looks at other ways.
+    const COUNTERS: usize = 64;
     pin::pin(0);
-    // With so many counters a lane has few sets to go through.
-    let ledger = &Ledger::<64>::signed();
+    let ledger = &Ledger::<COUNTERS>::signed();
     let account = &ledger.open();
-    let other = &ledger.open();
-    // The first charge finds no way, and takes one.
     let fill = || {
-        account.charge_aside(0, -account.sum(0));
-        (0..8).for_each(|_| account.charge(0, 1));
+        let before = account.snapshot();
+        before.iter().enumerate().for_each(|(index, &n)| account.charge_aside(index, -n));
+        // The first charge finds no way, and takes one.
+        account.charge(0, 0);
+        (0..COUNTERS).for_each(|index| account.charge(index, 1));
     };
+    let wrong = AtomicI64::new(0);
     let conflict = |_| {
-        let child = || assert_right_in_child(ledger, [account, other], [8, 0]);
-        fork::run(child).expect("a child that is right");
+        let child = fork::run(|| {
+            assert_eq!(account.snapshot(), [1; COUNTERS]);
+            (0..300).for_each(|_| account.charge(0, 1));
+            assert_eq!(account.sum(0), 301);
+        });
+        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
     };
-    let check = |steps, _, ()| assert_eq!(account.read(0), 8, "stopped after {steps}");
+    // Not by who forks: this thread would wait for that one's answer, for a minute.
+    let check = |steps, _, ()| {
+        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+        assert_eq!(account.read(0), 1, "stopped after {steps}");
+    };
     at_each_step(fill, || ledger.sync(), conflict, check);
 }
 
@@ -283,11 +290,13 @@ fn fork_amid_a_move() {
     let [from, to] = &[0; 2].map(|_| ledger.open());
     from.charge(0, 1_000_000);
     [from, to].into_iter().for_each(cache);
+    let wrong = AtomicI64::new(0);
     let conflict = |_| {
-        let child = || assert_right_in_child(ledger, [from, to], [1_000_000, 0]);
-        fork::run(child).expect("a child that is right");
+        let child = fork::run(|| assert_right_in_child(ledger, [from, to], [1_000_000, 0]));
+        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
     };
-    at_each_step(|| (), || from.move_to(to, 0, 5), conflict, |_, _, ()| {});
+    let check = |steps, _, ()| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+    at_each_step(|| (), || from.move_to(to, 0, 5), conflict, check);
     assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
 }
 
@@ -298,11 +307,16 @@ fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
     let [one, other] = &[0; 2].map(|_| ledger.open());
     [one, other].into_iter().for_each(cache);
     one.charge(0, 7);
+    let wrong = AtomicI64::new(0);
     let conflict = |_| {
-        let child = || assert_right_in_child(ledger, [one, other], [7, 0]);
-        fork::run(child).expect("a child that is right");
+        let child = fork::run(|| assert_right_in_child(ledger, [one, other], [7, 0]));
+        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
     };
-    at_each_step(|| (), || answer(ledger, one), conflict, |_, _, units| assert_eq!(units, 7));
+    let check = |steps, _, units| {
+        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+        assert_eq!(units, 7, "stopped after {steps}");
+    };
+    at_each_step(|| (), || answer(ledger, one), conflict, check);
 }
 
 fn fork_amid_a_snapshot() {
