@@ -11,8 +11,8 @@ use crate::sys::errno;
 use crate::sys::tier::{self, Tier};
 
 /// One in 2^6 charges that a lane misses puts its account there, in the place of one that nobody has charged since that
-/// was asked last: an account that is charged often comes by here often. Each, or each other one, in models.
-const INSTALLED: u32 = if cfg!(thiscpu_model) { 1 } else { 6 };
+/// was asked last: an account that is charged often comes by here often. Each in models.
+const INSTALLED: u32 = if cfg!(thiscpu_model) { 0 } else { 6 };
 /// The same among charges that are watched, of which there are few.
 const INSTALLED_WATCHED: u32 = 3;
 
