@@ -29,6 +29,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(single_steps),
     Scenario::new("ledger::charges_amid_a_report", &BOTH_WAYS, charges_amid_a_report)
         .needs(single_steps),
+    Scenario::new("ledger::wraps_around", &ALL, wraps_around),
     Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
 ];
 
@@ -375,6 +376,39 @@ fn charges_amid_a_report() {
         assert_eq!(from + to, 1_000_000, "stopped after {steps}");
     };
     at_each_step(|| (), report, conflict, check);
+}
+
+/// Counters of 62 bits, and amounts that are as large, while reports are made: no sum is off, and no unit counted twice.
+fn wraps_around() {
+    let ledger: Ledger<2> = Ledger::signed();
+    let accounts = open(&ledger, 8);
+    let wrapped = |value: i64| (value << 2) >> 2;
+    let books: Vec<AtomicI64> = (0..8).map(|_| AtomicI64::new(0)).collect();
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        for round in 0..slow::rounds(20_000) {
+            let account = random.below(8) as usize;
+            let n = [1, -1, i64::MAX, i64::MIN, 1 << 61, -1 << 60][random.below(6) as usize];
+            accounts[account].charge((round % 2) as usize, n);
+            if round % 2 == 0 {
+                books[account].fetch_add(n, SeqCst);
+            }
+        }
+    };
+    together(2, work, || {
+        let is_small = |value: &i64| wrapped(*value) == *value;
+        for _ in 0..slow::rounds(300) {
+            ledger.for_each(|_, counters| assert!(counters.iter().all(is_small), "{counters:?}"));
+        }
+    });
+    let expected: Vec<i64> = books.iter().map(|book| wrapped(book.load(SeqCst))).collect();
+    let sums = || accounts.iter().map(|account| account.sum(0)).collect::<Vec<_>>();
+    assert_eq!(sums(), expected);
+    let mut reported = Vec::new();
+    ledger.for_each(|_, [first, _]| reported.push(first));
+    assert_eq!(reported, expected);
+    ledger.sync();
+    assert_eq!(sums(), expected);
 }
 
 fn gives_memory_back() {
