@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use thiscpu::{Account, Ledger, Tier, probe};
 
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, EVERYWHERE, Scenario, fork, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::loses_nothing", &EVERYWHERE, loses_nothing),
@@ -20,15 +19,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::reads_no_negative_values", &ALL, reads_no_negative_values),
     Scenario::new("ledger::accounts_come_and_go", &ALL, accounts_come_and_go),
     Scenario::new("ledger::caches_who_is_charged_often", &ALL, caches_who_is_charged_often),
-    Scenario::new("ledger::fork_amid_a_sync", &BOTH_WAYS, fork_amid_a_sync).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_move", &ALL, fork_amid_a_move).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_snapshot", &BOTH_WAYS, fork_amid_a_snapshot)
-        .needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_report", &BOTH_WAYS, fork_amid_a_report).needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_snapshot", &BOTH_WAYS, charges_amid_a_snapshot)
-        .needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_report", &BOTH_WAYS, charges_amid_a_report)
-        .needs(single_steps),
     Scenario::new("ledger::wraps_around", &ALL, wraps_around),
     Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
 ];
@@ -36,12 +26,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// So many accounts that they push each other out of a lane.
 const MANY: usize = 600;
 
-fn open<const N: usize>(ledger: &Ledger<N>, accounts: usize) -> Vec<Account<N>> {
+pub(super) fn open<const N: usize>(ledger: &Ledger<N>, accounts: usize) -> Vec<Account<N>> {
     (0..accounts).map(|_| ledger.open()).collect()
 }
 
 /// Gets an account into the lane of this CPU, if there are lanes.
-fn cache(account: &Account<2>) {
+pub(super) fn cache(account: &Account<2>) {
     (0..200).for_each(|_| account.charge(0, 0));
 }
 
@@ -240,142 +230,6 @@ fn caches_who_is_charged_often() {
     assert!(misses < 20_000 + 200, "{misses} misses");
     assert!(live.iter().all(|account| account.sum(3) == 21_000));
     assert!(seldom.iter().all(|account| account.sum(0) == 1));
-}
-
-/// In a child: both accounts come to this, and go on.
-fn assert_right_in_child(ledger: &Ledger<2>, accounts: [&Account<2>; 2], units: [i64; 2]) {
-    let sums = accounts.map(|account| account.sum(0));
-    assert_eq!(sums.iter().sum::<i64>(), units.iter().sum::<i64>(), "{sums:?}, not {units:?}");
-    let mut all = 0;
-    ledger.for_each(|_, counters| all += counters[0]);
-    assert_eq!(all, units.iter().sum::<i64>());
-    accounts[0].move_to(accounts[1], 0, sums[0]);
-    (0..300).for_each(|_| accounts[0].charge(0, 1));
-    assert_eq!(accounts.map(|account| account.snapshot()[0]), [300, all]);
-}
-
-/// What takes accounts out of lanes, and needs no section for that: those never end when steps are counted.
-fn fork_amid_a_sync() {
-    // So many that most steps are those of transfers, and few are looks at other ways.
-    const COUNTERS: usize = 64;
-    pin::pin(0);
-    let ledger = &Ledger::<COUNTERS>::signed();
-    let account = &ledger.open();
-    let fill = || {
-        let before = account.snapshot();
-        before.iter().enumerate().for_each(|(index, &n)| account.charge_aside(index, -n));
-        // The first charge finds no way, and takes one.
-        account.charge(0, 0);
-        (0..COUNTERS).for_each(|index| account.charge(index, 1));
-    };
-    let wrong = AtomicI64::new(0);
-    let conflict = |_| {
-        let child = fork::run(|| {
-            assert_eq!(account.snapshot(), [1; COUNTERS]);
-            (0..300).for_each(|_| account.charge(0, 1));
-            assert_eq!(account.sum(0), 301);
-        });
-        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
-    };
-    // Not by who forks: this thread would wait for that one's answer, for a minute.
-    let check = |steps, _, ()| {
-        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-        assert_eq!(account.read(0), 1, "stopped after {steps}");
-    };
-    at_each_step(fill, || ledger.sync(), conflict, check);
-}
-
-fn fork_amid_a_move() {
-    pin::pin(0);
-    let ledger = &Ledger::<2>::new();
-    let [from, to] = &[0; 2].map(|_| ledger.open());
-    from.charge(0, 1_000_000);
-    [from, to].into_iter().for_each(cache);
-    let wrong = AtomicI64::new(0);
-    let conflict = |_| {
-        let child = fork::run(|| assert_right_in_child(ledger, [from, to], [1_000_000, 0]));
-        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
-    };
-    let check = |steps, _, ()| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-    at_each_step(|| (), || from.move_to(to, 0, 5), conflict, check);
-    assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
-}
-
-/// Forks at each step of an exact answer about two accounts, which both are in a lane.
-fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
-    pin::pin(0);
-    let ledger = &Ledger::<2>::new();
-    let [one, other] = &[0; 2].map(|_| ledger.open());
-    [one, other].into_iter().for_each(cache);
-    one.charge(0, 7);
-    let wrong = AtomicI64::new(0);
-    let conflict = |_| {
-        let child = fork::run(|| assert_right_in_child(ledger, [one, other], [7, 0]));
-        wrong.fetch_add(i64::from(child.is_err()), SeqCst);
-    };
-    let check = |steps, _, units| {
-        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-        assert_eq!(units, 7, "stopped after {steps}");
-    };
-    at_each_step(|| (), || answer(ledger, one), conflict, check);
-}
-
-fn fork_amid_a_snapshot() {
-    fork_amid(|_, account| account.snapshot()[0]);
-}
-
-fn fork_amid_a_report() {
-    fork_amid(|ledger, _| {
-        let mut all = 0;
-        ledger.for_each(|_, [first, _]| all += first);
-        all
-    });
-}
-
-/// At each step of a snapshot another thread charges one counter and then the next, in a lane or not.
-fn charges_amid_a_snapshot() {
-    let ledger = &Ledger::<2>::new();
-    let account = &ledger.open();
-    let conflict = |stop| {
-        pin::pin(stop as usize % 2);
-        for index in [0, 1] {
-            match stop % 3 {
-                0 => account.charge_aside(index, 1),
-                _ => account.charge(index, 1),
-            }
-        }
-    };
-    let check = |steps, _, [first, second]: [i64; 2]| {
-        assert!((0..=1).contains(&(first - second)), "stopped after {steps}: {first}, {second}");
-    };
-    at_each_step(|| (), || account.snapshot(), conflict, check);
-}
-
-/// The same with two accounts, and a unit that moves between two more.
-fn charges_amid_a_report() {
-    let ledger = &Ledger::<1>::new();
-    let accounts = &open(ledger, 4);
-    accounts[2].charge(0, 1_000_000);
-    let conflict = |stop| {
-        pin::pin(stop as usize % 2);
-        for account in [1, 0] {
-            match stop % 3 {
-                0 => accounts[account].charge_aside(0, 1),
-                _ => accounts[account].charge(0, 1),
-            }
-        }
-        accounts[2].move_to(&accounts[3], 0, 1);
-    };
-    let report = || {
-        let mut found = BTreeMap::new();
-        ledger.for_each(|id, [units]| _ = found.insert(id, units));
-        [0, 1, 2, 3].map(|account: usize| found[&accounts[account].id()])
-    };
-    let check = |steps, _, [last, first, from, to]: [i64; 4]| {
-        assert!((0..=1).contains(&(first - last)), "stopped after {steps}: {first}, {last}");
-        assert_eq!(from + to, 1_000_000, "stopped after {steps}");
-    };
-    at_each_step(|| (), report, conflict, check);
 }
 
 /// Counters of 62 bits, and amounts that are as large, while reports are made: no sum is off, and no unit counted twice.

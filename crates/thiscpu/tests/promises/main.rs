@@ -5,6 +5,8 @@
 
 mod bounds;
 mod budget;
+mod budget_forks;
+mod budget_waiters;
 mod common;
 mod counts;
 mod exits;
@@ -12,6 +14,7 @@ mod first_use;
 mod forks;
 mod instants;
 mod ledger;
+mod ledger_steps;
 mod limits;
 mod memory;
 mod pairs;
@@ -30,12 +33,15 @@ fn main() -> ExitCode {
     let files = [
         bounds::SCENARIOS,
         budget::SCENARIOS,
+        budget_forks::SCENARIOS,
+        budget_waiters::SCENARIOS,
         counts::SCENARIOS,
         exits::SCENARIOS,
         first_use::SCENARIOS,
         forks::SCENARIOS,
         instants::SCENARIOS,
         ledger::SCENARIOS,
+        ledger_steps::SCENARIOS,
         limits::SCENARIOS,
         memory::SCENARIOS,
         pairs::SCENARIOS,

@@ -1,0 +1,242 @@
+//! `Budget`: who waits is served in turn, and can give up.
+
+use std::future::Future;
+use std::panic::catch_unwind;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use thiscpu::{Budget, Exhausted};
+
+use crate::common::random::Random;
+use crate::common::threads::together;
+use crate::common::{ALL, Scenario, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("budget::first_come_first_served", &ALL, first_come_first_served),
+    Scenario::new("budget::large_waiters_are_served", &ALL, large_waiters_are_served),
+    Scenario::new("budget::waiters_time_out", &ALL, waiters_time_out),
+    Scenario::new("budget::tasks_wait", &ALL, tasks_wait),
+    Scenario::new("budget::tasks_are_served_in_turn", &ALL, tasks_are_served_in_turn),
+    Scenario::new("budget::tasks_change_hands", &ALL, tasks_change_hands),
+    Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
+    Scenario::new("budget::tasks_that_panic", &ALL, tasks_that_panic),
+];
+
+/// Until somebody is queued, and what is free is promised to the first; or until that does not seem to
+/// come about: whoever is waited for must be served before a test can fail.
+pub(super) fn until_queued(budget: &Budget) {
+    for _ in 0..10_000 {
+        if budget.available() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Who wants much and came first is served before those who want little and came later.
+fn first_come_first_served() {
+    let budget = &Budget::new(100);
+    budget.try_acquire(90).expect("so many are free");
+    let order = &Mutex::new(Vec::new());
+    let wait = move |n: u64| {
+        budget.acquire(n);
+        order.lock().expect("no panic").push(n);
+    };
+    std::thread::scope(|threads| {
+        let first = threads.spawn(move || wait(50));
+        until_queued(budget);
+        let others = [1, 20, 3].map(|n| threads.spawn(move || wait(n)));
+        // Less than the first wants, though more than the others.
+        budget.release(39);
+        let refused = budget.try_acquire(1);
+        let served = order.lock().expect("no panic").clone();
+        budget.release(1);
+        first.join().expect("no panic");
+        budget.release(50);
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!(refused, Err(Exhausted { available: 0 }), "they are promised");
+        assert_eq!(served, []);
+    });
+    let order = order.lock().expect("no panic");
+    assert_eq!((order.len(), order[0]), (4, 50));
+    assert_eq!(budget.acquired(), 74);
+}
+
+/// One who wants nearly all is served among many who want little.
+fn large_waiters_are_served() {
+    let budget = Budget::new(1_000);
+    let over = AtomicBool::new(false);
+    let work = |thread: usize| {
+        if thread == 0 {
+            for _ in 0..slow::rounds(200) {
+                budget.acquire(999);
+                budget.release(999);
+            }
+            over.store(true, SeqCst);
+        }
+        while !over.load(SeqCst) {
+            budget.acquire(5);
+            budget.release(5);
+        }
+    };
+    together(4, work, || {});
+    assert_eq!(budget.available(), 1_000);
+}
+
+fn waiters_time_out() {
+    let budget = Budget::new(100);
+    let short = Duration::from_micros(50);
+    budget.try_acquire(60).expect("so many are free");
+    assert_eq!(budget.acquire_timeout(41, short), Err(Exhausted { available: 40 }));
+    assert_eq!(budget.acquire_timeout(u64::MAX, short), Err(Exhausted { available: 40 }));
+    assert_eq!(budget.acquire_timeout(40, short), Ok(()));
+    budget.release(100);
+    // Granted and timed out at the same time, over and over.
+    let work = |_| {
+        for _ in 0..slow::rounds(3_000) {
+            if budget.acquire_timeout(70, Duration::from_micros(3)).is_ok() {
+                budget.release(70);
+            }
+        }
+    };
+    together(4, work, || {});
+    assert_eq!(budget.available(), 100);
+}
+
+/// Wakes a thread that polls.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn tasks_wait() {
+    let budget = Budget::new(100);
+    let work = |thread: usize| {
+        for round in 0..slow::rounds(3_000) {
+            if (thread as u64 + round).is_multiple_of(3) {
+                budget.acquire(60);
+                budget.release(60);
+            } else {
+                let lease = block_on(budget.acquire_async(70));
+                assert_eq!(lease.units(), 70);
+            }
+        }
+    };
+    together(4, work, || {});
+    assert_eq!(budget.available(), 100);
+}
+
+/// One after the other, in the order in which they began to wait.
+fn tasks_are_served_in_turn() {
+    let budget = Budget::new(100);
+    budget.try_acquire(90).expect("so many are free");
+    let mut tasks = [50, 5, 20].map(|n| Some(Box::pin(budget.acquire_async(n))));
+    let mut order = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    for (released, served) in [(0, 0), (39, 0), (1, 1), (4, 1), (1, 2), (20, 3)] {
+        budget.release(released);
+        for task in &mut tasks {
+            let poll = task.as_mut().map(|task| task.as_mut().poll(&mut context));
+            if let Some(Poll::Ready(lease)) = poll {
+                order.push(lease.forget());
+                *task = None;
+            }
+        }
+        assert_eq!(order, [50, 5, 20][..served]);
+        // What is there is promised while somebody waits; after the last nothing is there.
+        assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
+    }
+}
+
+/// A task is woken by the waker of its last poll, and not under the budget's lock.
+fn tasks_change_hands() {
+    static BUDGET: Budget = Budget::new(100);
+    struct Asks(AtomicU64);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            let (send, receive) = std::sync::mpsc::channel();
+            std::thread::spawn(move || send.send(BUDGET.available()));
+            let free = receive.recv_timeout(Duration::from_secs(5)).expect("nobody holds the lock");
+            self.0.fetch_add(1 + free, SeqCst);
+        }
+    }
+    BUDGET.try_acquire(60).expect("so many are free");
+    let mut future = pin!(BUDGET.acquire_async(70));
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let asks = Arc::new(Asks(AtomicU64::new(0)));
+    let waker = Waker::from(asks.clone());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    BUDGET.release(40);
+    assert_eq!(asks.0.load(SeqCst), 11, "10 are left");
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert_eq!(BUDGET.available(), 80);
+}
+
+/// A future that is dropped, also as it is granted, leaves nothing behind.
+fn tasks_give_up() {
+    let budget = Budget::new(100);
+    budget.try_acquire(60).expect("so many are free");
+    {
+        let mut future = pin!(budget.acquire_async(70));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        budget.release(60);
+        assert_eq!(budget.available(), 30);
+    }
+    assert_eq!(budget.available(), 100);
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        for _ in 0..slow::rounds(3_000) {
+            let mut future = pin!(budget.acquire_async(70));
+            let polls = random.below(3);
+            let taken = (0..polls).any(|_| {
+                let poll = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                poll.is_ready()
+            });
+            if !taken && thread == 0 {
+                budget.acquire(10);
+                budget.release(10);
+            }
+        }
+    };
+    together(4, work, || {});
+    assert_eq!(budget.available(), 100);
+}
+
+/// Who is woken after one whose waker panics is woken all the same.
+fn tasks_that_panic() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker's own");
+        }
+    }
+    let budget = Budget::new(100);
+    budget.try_acquire(100).expect("all are free");
+    let (mut first, mut second) = (pin!(budget.acquire_async(30)), pin!(budget.acquire_async(40)));
+    let panics = Waker::from(Arc::new(Panics));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+    assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let release = std::panic::AssertUnwindSafe(|| budget.release(100));
+    catch_unwind(release).expect_err("the waker's panic");
+    for future in [second, first] {
+        assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+    assert_eq!(budget.available(), 100);
+}
