@@ -1,7 +1,7 @@
 //! A test for each promise, in each tier, that fails when the promise is broken.
 //!
-//! `cargo test --test promises bounds` runs one file's scenarios, `... rseq_cpu` one tier's,
-//! `... bounds,words` those of two files.
+//! `cargo test --test promises bounds` runs those of one structure, `... rseq_cpu` one tier's,
+//! `... bounds,words` those of two.
 
 mod bounds;
 mod budget;
