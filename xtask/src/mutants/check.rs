@@ -86,8 +86,8 @@ impl fmt::Display for Check {
 }
 
 impl Check {
-    pub(super) fn is_model(&self) -> bool {
-        self.kind == Kind::Model
+    pub(super) fn is_aborts(&self) -> bool {
+        self.kind == Kind::Aborts
     }
 
     /// Builds and runs this check in `tree`.
@@ -118,8 +118,6 @@ impl Check {
             Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
-        // Sections are the same without, and it takes most of the time of a build.
-        command.env("CARGO_PROFILE_RELEASE_LTO", "off");
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
             Kind::Aborts if only_build => {

@@ -54,13 +54,14 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         mutants.iter().for_each(|mutant| println!("{}: {}", mutant.name, mutant.breaks));
         return Ok(());
     }
-    // Models keep one CPU busy, the others hardly more; so the two go on side by side, each in a tree of its own.
-    let (models, others): (Vec<_>, Vec<_>) =
-        mutants.iter().partition(|mutant| mutant.caught_by.is_model());
+    // What the abort harness wants is built for long, by one thread; so it goes on beside the others, in a tree of its
+    // own.
+    let (aborts, others): (Vec<_>, Vec<_>) =
+        mutants.iter().partition(|mutant| mutant.caught_by.is_aborts());
     let (done, all) = (AtomicUsize::new(0), mutants.len());
     println!("{all} mutants; first the checks on the tree as it is");
     let missed = std::thread::scope(|scope| {
-        let groups = [("models", models), ("others", others)].map(|(name, group)| {
+        let groups = [("aborts", aborts), ("others", others)].map(|(name, group)| {
             let (sh, done) = (sh.clone(), &done);
             scope.spawn(move || missed(&sh, name, &group, done, all))
         });
