@@ -42,13 +42,10 @@ Workloads (case: threads by default):
                                     the same to accounts of so many owners, round robin
   tenants, zipf (2)                 the same to accounts of 1,000,000 owners, as a Zipf law of
                                     exponent 0.99 draws them before the slice
-<<<<<<< HEAD
   tenants, report (always 1)        the same by one thread, while another makes reports over all
-=======
   tenants, audit (2, 4 and 16)      not timed: charges to 2,048 accounts that are opened and closed,
                                     while units move, sums and reports are taken, and the process
                                     forks; each unit is accounted for. Only thiscpu
->>>>>>> 59e7a60 (Bench: tenants has an audit, in which each unit of very many charges is accounted for)
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
   memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
