@@ -74,9 +74,13 @@ pub(super) fn always() {
     }
 }
 
-/// A charge missed, and should not count as one that did.
+/// The charge that is watched, if one is, misses and should not count as one that does.
 pub(super) fn excused() {
-    HABIT.with(|habit| habit.hits.set(habit.hits.get() + 1));
+    HABIT.with(|habit| {
+        if habit.mode.get() == Mode::Watches {
+            habit.hits.set(habit.hits.get() + 1);
+        }
+    });
 }
 
 /// What a charge that was watched came to.

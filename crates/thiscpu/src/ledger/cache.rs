@@ -68,37 +68,34 @@ pub(super) fn set_of(key: u64, counters: usize) -> usize {
 }
 
 /// All ways of the cache at `item` in all lanes in use.
-pub(super) fn all_ways(item: usize, counters: usize) -> impl Iterator<Item = Way> {
+pub(super) fn all_ways<const N: usize>(item: usize) -> impl Iterator<Item = Way<N>> {
     let keys = item + HEADER_BYTES;
-    (0..sets(counters)).flat_map(move |set| Way::in_all_lanes(keys + set * SET_BYTES, counters))
+    (0..sets(N)).flat_map(move |set| Way::in_all_lanes(keys + set * SET_BYTES))
 }
 
-/// One way of one lane.
+/// One way of one lane, with `N` counters.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Way<const N: usize> {
     address: usize,
     place: u32,
-    /// How many counters it has.
-    counters: u32,
 }
 
-impl Way {
+impl<const N: usize> Way<N> {
     /// Way `way` of the set at `set`, which is an address in lane 0, in lane `lane`.
-    fn of(set: usize, lane: usize, way: usize, counters: usize) -> Way {
+    fn of(set: usize, lane: usize, way: usize) -> Self {
         debug_assert!(lane > 0 && way < WAYS);
-        let place = (lane * WAYS + way) as u32;
-        Way { address: set + lane * STRIDE + 8 * way, place, counters: counters as u32 }
+        Way { address: set + lane * STRIDE + 8 * way, place: (lane * WAYS + way) as u32 }
     }
 
     /// The same in the lane of table entry `entry`.
-    pub(super) fn at_entry(set: usize, entry: usize, way: usize, counters: usize) -> Way {
-        Way::of(set, (entry + BIAS) / STRIDE, way, counters)
+    pub(super) fn at_entry(set: usize, entry: usize, way: usize) -> Self {
+        Way::of(set, (entry + BIAS) / STRIDE, way)
     }
 
     /// All ways of the set at `set` in all lanes in use.
-    pub(super) fn in_all_lanes(set: usize, counters: usize) -> impl Iterator<Item = Way> {
+    pub(super) fn in_all_lanes(set: usize) -> impl Iterator<Item = Self> {
         let lanes = 1..=table::in_use();
-        lanes.flat_map(move |lane| (0..WAYS).map(move |way| Way::of(set, lane, way, counters)))
+        lanes.flat_map(move |lane| (0..WAYS).map(move |way| Way::of(set, lane, way)))
     }
 
     /// A number that no other way of the set has in any lane; not 0.
@@ -125,21 +122,17 @@ impl Way {
 
     /// What was charged to counter `index`.
     pub(super) fn counter(self, index: usize) -> &'static AtomicI64 {
-        let cell = cell(index, self.counters as usize);
         // SAFETY: as for `word`.
-        unsafe { &*((self.address + cell) as *const AtomicI64) }
+        unsafe { &*((self.address + cell(index, N)) as *const AtomicI64) }
     }
-}
 
-impl Way {
     /// Whether its counters are what they were when this was asked last, so that hardly anybody charges it.
     pub(super) fn is_idle(self) -> bool {
-        let counters = self.counters as usize;
         // Relaxed, all of it: an estimate.
-        let digest = (0..counters).fold(1_u64, |digest, index| {
+        let digest = (0..N).fold(1_u64, |digest, index| {
             digest.rotate_left(5) ^ self.counter(index).load(Relaxed) as u64
         });
-        let seen = self.counter(counters);
+        let seen = self.counter(N);
         let before = seen.load(Relaxed);
         seen.store(digest as i64, Relaxed);
         before == digest as i64

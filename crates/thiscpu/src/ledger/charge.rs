@@ -2,8 +2,7 @@
 
 use super::bypass::{self, BYPASSED, Mode};
 use super::cache::LEAVING;
-use super::report::Late;
-use super::{Account, cache, fold, report};
+use super::{Account, cache, report};
 use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, BATCH, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
@@ -98,11 +97,11 @@ impl<const N: usize> Account<N> {
     fn charge_late(&self, index: usize, n: i64, ended: u64) {
         let (record, shared) = (self.record(), self.shared());
         let guard = shared.hold(record);
-        if !record.is_noted() {
-            // Signs that an overflow or a fork has left, if any.
+        if !record.is_noted() && record.has_sign() {
+            // An overflow or a fork has left it.
             report::end_note(record);
         }
-        if shared.note_late(record, index, n, ended) == Late::Waits {
+        if !shared.note_late(record, index, n, ended) {
             drop(guard);
             shared.await_instant();
         }
@@ -113,11 +112,11 @@ impl<const N: usize> Account<N> {
         let (record, shared) = (self.record(), self.shared());
         let (set, entry) = (shared.set_of(record), here::entry());
         let misses = shared.count_misses(1);
-        if entry != 0 && fold::find(set, entry, record.key() | LEAVING).is_some() {
+        if entry != 0 && shared.find(set, entry, record.key() | LEAVING).is_some() {
             // It is here, and somebody sums it up.
             return bypass::excused();
         }
-        if entry != 0 && fold::find(set, entry, 0).is_some() {
+        if entry != 0 && shared.find(set, entry, 0).is_some() {
             // There is room: the lane is not in vain, but new to this.
             shared.install(record, false);
             return bypass::excused();

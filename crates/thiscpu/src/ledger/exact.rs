@@ -29,16 +29,16 @@ impl<const N: usize> Shared<N> {
     }
 
     /// The ways that hold an account, if they are marked.
-    fn its_ways(&self, record: Record<N>) -> impl Iterator<Item = Way> {
+    fn its_ways(&self, record: Record<N>) -> impl Iterator<Item = Way<N>> {
         let set = (record.blocks() > 0).then(|| self.set_of(record));
-        let ways = set.into_iter().flat_map(|set| Way::in_all_lanes(set, N));
+        let ways = set.into_iter().flat_map(Way::in_all_lanes);
         ways.filter(move |way| way.key() == record.key() | LEAVING)
     }
 
     /// Marks an account's keys, if it is in lanes; then a fence is to come. Under its lock.
     pub(super) fn mark(&self, record: Record<N>) {
         if record.blocks() > 0 {
-            Way::in_all_lanes(self.set_of(record), N)
+            Way::<N>::in_all_lanes(self.set_of(record))
                 .filter(|way| way.key() == record.key())
                 .for_each(|way| way.set_key(record.key() | LEAVING));
         }
@@ -87,11 +87,11 @@ impl<const N: usize> Shared<N> {
     pub(super) fn sync(&self) {
         self.heal();
         if let Some(item) = self.item() {
-            cache::all_ways(item, N).for_each(|way| self.sync_account(way));
+            cache::all_ways(item).for_each(|way| self.sync_account(way));
         }
     }
 
-    fn sync_account(&self, way: Way) {
+    fn sync_account(&self, way: Way<N>) {
         let key = way.key() & !LEAVING;
         if key == 0 || (0..N).all(|index| way.counter(index).load(Relaxed) == 0) {
             return;

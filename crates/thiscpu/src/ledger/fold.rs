@@ -27,13 +27,12 @@ fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     outcome == Outcome::Done
 }
 
-/// The way of this thread's lane that holds `key`, or 0 for one that is free.
-pub(super) fn find(set: usize, entry: usize, key: u64) -> Option<usize> {
-    // Only its key is asked for.
-    (0..WAYS).find(|&way| Way::at_entry(set, entry, way, 0).key() == key)
-}
-
 impl<const N: usize> Shared<N> {
+    /// The way of the set in this thread's lane that holds `key`, or 0 for one that is free.
+    pub(super) fn find(&self, set: usize, entry: usize, key: u64) -> Option<usize> {
+        (0..WAYS).find(|&way| Way::<N>::at_entry(set, entry, way).key() == key)
+    }
+
     /// Puts an account into this thread's lane, if there is room, or if `by_force` and another account there can
     /// leave.
     #[cold]
@@ -43,12 +42,12 @@ impl<const N: usize> Shared<N> {
             return;
         }
         let Some(_guard) = self.try_hold(record) else { return };
-        if find(set, entry, record.key()).is_some() {
+        if self.find(set, entry, record.key()).is_some() {
             return;
         }
-        let idle = |&way: &usize| Way::at_entry(set, entry, way, N).is_idle();
+        let idle = |&way: &usize| Way::<N>::at_entry(set, entry, way).is_idle();
         let evict = |way: &usize| idle(way) && self.evict(set, entry, *way);
-        let free = find(set, entry, 0);
+        let free = self.find(set, entry, 0);
         if let Some(way) = free.or_else(|| (0..WAYS).filter(|_| by_force).find(evict)) {
             self.claim(record, set, way);
         }
@@ -62,7 +61,7 @@ impl<const N: usize> Shared<N> {
             return;
         }
         let Some(_guard) = self.try_hold(record) else { return };
-        if let Some(way) = find(set, entry, record.key())
+        if let Some(way) = self.find(set, entry, record.key())
             && self.take_out(record, set, entry, way)
         {
             self.claim(record, set, way);
@@ -71,7 +70,7 @@ impl<const N: usize> Shared<N> {
 
     /// Frees a way of this thread's lane, unless somebody else has its account's lock.
     fn evict(&self, set: usize, entry: usize, way: usize) -> bool {
-        let key = Way::at_entry(set, entry, way, N).key();
+        let key = Way::<N>::at_entry(set, entry, way).key();
         if key == 0 || key & LEAVING != 0 {
             return false;
         }
@@ -89,10 +88,10 @@ impl<const N: usize> Shared<N> {
         }
         // The section was on the lane that this thread was on then, which need not be the one it looked at.
         // Only one way of an account that is not shut is leaving at a time.
-        let there = Way::at_entry(set, entry, way, N);
+        let there = Way::<N>::at_entry(set, entry, way);
         let there = match there.key() == leaving {
             true => there,
-            false => Way::in_all_lanes(set, N)
+            false => Way::<N>::in_all_lanes(set)
                 .find(|way| way.key() == leaving)
                 .expect("a way that is leaving is in some lane"),
         };
@@ -102,7 +101,7 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Adds what a way holds to its account. Under the account's lock; the way is leaving.
-    pub(super) fn fold(&self, record: Record<N>, way: Way) {
+    pub(super) fn fold(&self, record: Record<N>, way: Way<N>) {
         for index in 0..N {
             // Relaxed: sections on its lane stored it, and its key after that, or a fence has passed.
             let n = way.counter(index).load(Relaxed);
@@ -116,7 +115,7 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Frees a way that is leaving and empty.
-    pub(super) fn vacate(&self, record: Record<N>, way: Way) {
+    pub(super) fn vacate(&self, record: Record<N>, way: Way<N>) {
         way.set_key(0);
         record.set_blocks(record.blocks() - 1);
         if record.blocks() == 0 && !record.is_open() {

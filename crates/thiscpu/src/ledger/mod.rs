@@ -33,7 +33,7 @@ const COUNTERS_MAX: usize = 64;
 /// A charge goes to a block for its account in this CPU's cache: one section, no atomic instruction, no line that
 /// another CPU writes. Accounts that are charged often are cached (up to 1,024 of four counters on each CPU), the others are
 /// charged by one atomic addition; so are all by a thread whose charges mostly miss the cache, for a while. So memory
-/// grows with accounts and with CPUs, never with both multiplied: 8 bytes a counter and 20 bytes an account, and up to 64
+/// grows with accounts and with CPUs, never with both multiplied: 8 bytes a counter and 24 bytes an account, and up to 64
 /// KiB a CPU, in steps of pages.
 ///
 /// | | cost | error | blocks whom |
@@ -156,7 +156,7 @@ impl<const N: usize> Ledger<N> {
     /// Calls `f` with each open account and its counters, all at one instant within this call, in no order that means
     /// anything.
     ///
-    /// First the counters are copied, into memory for all of them: 8 bytes a counter and 32 an account. That takes about 0.15
+    /// First the counters are copied, into memory for all of them: 16 bytes a counter and 32 an account. That takes about 0.15
     /// us an account, and charges go on, more slowly: in the first half of that time each charge of an account that has been
     /// noted takes its lock, in the second the first charge of each. A charge that began before another exact read of
     /// its account ended, and comes to the lock after the report has noted it, waits for the first half; so does

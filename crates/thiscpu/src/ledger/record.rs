@@ -168,6 +168,11 @@ impl<const N: usize> Record<N> {
         self.rest().is_noted.store(0, Relaxed);
     }
 
+    /// Whether charges come to the lock.
+    pub(super) fn has_sign(self) -> bool {
+        (0..N).any(|counter| self.word(counter).load(Relaxed) < 0)
+    }
+
     /// Under its lock.
     pub(super) fn is_noted(self) -> bool {
         self.rest().is_noted.load(Relaxed) != 0

@@ -87,7 +87,6 @@ impl<const N: usize> Shared<N> {
     pub(super) fn open(self: &Arc<Self>) -> Record<N> {
         self.heal();
         let _opening = self.registry.lock();
-        self.heal_log_and_lanes();
         self.take_item();
         let record = self.pop_free().unwrap_or_else(|| self.fresh());
         let _guard = record.lock().lock();
@@ -184,34 +183,30 @@ impl<const N: usize> Shared<N> {
     pub(super) fn heal(&self) {
         // Before the first lock: until then a child cannot be told from its parent.
         tier::expect();
-        // Acquire: pairs with the Release in `heal_log_and_lanes`.
-        if self.healed.load(Acquire) != Here::generation() {
-            let _healing = self.registry.lock();
-            self.heal_log_and_lanes();
-        }
-    }
-
-    /// Under the registry's lock.
-    fn heal_log_and_lanes(&self) {
-        let generation = Here::generation();
-        if self.healed.load(Acquire) == generation {
+        // Acquire: pairs with the Release below.
+        let is_healed = || self.healed.load(Acquire) == Here::generation();
+        if is_healed() {
             return;
         }
-        // Accounts that it has shut are opened by whoever comes to them.
+        let _healing = self.registry.lock();
+        if is_healed() {
+            return;
+        }
+        // Accounts that it has noted are released by whoever comes to them.
         self.report.forget();
         self.log.end::<N>();
         if let Some(item) = self.item() {
-            let leaving = || cache::all_ways(item, N).filter(|way| way.key() & LEAVING != 0);
+            let leaving = || cache::all_ways(item).filter(|way: &Way<N>| way.key() & LEAVING != 0);
             // All of these first: an account may be leaving several ways, and the transfer that was begun from one of
             // them is forgotten with the next.
             leaving().for_each(|way| self.end_transfer(way));
             leaving().for_each(|way| self.heal_way(way));
         }
-        self.healed.store(generation, Release);
+        self.healed.store(Here::generation(), Release);
     }
 
     /// Takes from a way that is leaving what its account has already, if a fork came in between.
-    fn end_transfer(&self, way: Way) {
+    fn end_transfer(&self, way: Way<N>) {
         // SAFETY: a key leads to a record of this ledger.
         let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
         let begun = record.transfer().filter(|transfer| transfer.place == way.place());
@@ -221,7 +216,7 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Empties a way that is leaving.
-    fn heal_way(&self, way: Way) {
+    fn heal_way(&self, way: Way<N>) {
         // SAFETY: as above.
         let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
         let _guard = record.lock().lock();
@@ -263,8 +258,8 @@ mod tests {
             return;
         }
         let set = shared.set_of(record);
-        let ways: Vec<Way> =
-            Way::in_all_lanes(set, 2).filter(|way| way.key() == 0).take(2).collect();
+        let ways: Vec<Way<2>> =
+            Way::in_all_lanes(set).filter(|way| way.key() == 0).take(2).collect();
         for way in &ways {
             way.counter(1).store(64, Relaxed);
             way.set_key(record.key() | LEAVING);

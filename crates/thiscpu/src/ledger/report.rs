@@ -74,13 +74,6 @@ pub(super) struct Report(AtomicUsize);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stage(usize);
 
-/// What a charge that came late has to do.
-#[derive(PartialEq, Eq)]
-pub(super) enum Late {
-    Nothing,
-    Waits,
-}
-
 const NONE: Stage = Stage(0);
 const PASSED: usize = 1;
 
@@ -119,18 +112,22 @@ impl<const N: usize> Shared<N> {
         unsafe { ((stage.0 & !PASSED) as *const Notes<N>).as_ref() }
     }
 
-    /// What is written down of an account that is noted. Under its lock, for as long as the result is used.
+    /// The place of an account in the notes. Under its lock, for as long as the result is used.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
-    fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
+    fn place(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
         let place = &self.notes(stage)?.0[record.number() as usize];
         // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
         Some(unsafe { &mut *place.get() })
     }
 
-    /// What is written down of an account that is noted, if it is. Under its lock, once it is settled.
+    /// What is written down of an account, if it is. The same.
+    fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Note<N>> {
+        if record.is_noted() { self.place(record, stage)?.as_mut() } else { None }
+    }
+
+    /// What an account that is noted has come to, without its ways. Under its lock, once it is settled.
     pub(super) fn noted(&self, record: Record<N>) -> Option<[i64; N]> {
-        let note = record.is_noted().then(|| self.note(record, self.report.stage()))?;
-        note?.as_ref().map(|note| note.total)
+        self.note(record, self.report.stage()).map(|note| note.total)
     }
 
     /// Completes the note of an account if the instant has passed, and releases the account. Under its lock, by whoever
@@ -139,45 +136,39 @@ impl<const N: usize> Shared<N> {
         if stage.is_before_instant() || !record.is_noted() {
             return;
         }
-        // There is none any more in a child that was forked amid the report.
-        match self.note(record, stage).and_then(Option::as_mut) {
-            Some(note) => {
-                self.add_ways(record, &mut note.total);
-                self.unmark(record);
-                // Counted when all are released.
-                record.end_note();
-            }
-            None => {
-                self.unmark(record);
-                end_note(record);
-            }
+        let note = self.note(record, stage);
+        // Without one this is a child that was forked amid the report.
+        let is_leftover = note.is_none();
+        if let Some(note) = note {
+            self.add_ways(record, &mut note.total);
+        }
+        self.unmark(record);
+        record.end_note();
+        if is_leftover {
+            // Others are counted together, when all are released.
+            note_ended();
         }
     }
 
     /// Writes down a change of an account, if it belongs into the report. Under its lock.
     pub(super) fn note_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
         if stage.is_before_instant()
-            && record.is_noted()
-            && let Some(note) = self.note(record, stage).and_then(Option::as_mut)
+            && let Some(note) = self.note(record, stage)
         {
             note.total[index] = note.total[index].wrapping_add(n);
         }
     }
 
-    /// The same for a charge that has found the account noted, when so many notes had ended. Under its lock.
-    pub(super) fn note_late(&self, record: Record<N>, index: usize, n: i64, ended: u64) -> Late {
+    /// The same for a charge that has found the account noted, when so many notes had ended. Under its lock. Whether that
+    /// could be done: else the charge waits for the instant.
+    pub(super) fn note_late(&self, record: Record<N>, index: usize, n: i64, ended: u64) -> bool {
         let stage = self.report.stage();
-        if !stage.is_before_instant() || !record.is_noted() {
-            return Late::Nothing;
-        }
-        if self
-            .note(record, stage)
-            .is_some_and(|note| note.as_ref().is_some_and(|note| ended < note.ended))
-        {
-            return Late::Waits;
+        let is_later = |note: &mut Note<N>| ended < note.ended;
+        if stage.is_before_instant() && self.note(record, stage).is_some_and(is_later) {
+            return false;
         }
         self.note_change(record, stage, index, n);
-        Late::Nothing
+        true
     }
 
     /// Waits until the instant of the report under way has passed, which has the lock until then.
@@ -189,8 +180,8 @@ impl<const N: usize> Shared<N> {
     pub(super) fn strike_out(&self, record: Record<N>) {
         let stage = self.report.stage();
         if stage.is_before_instant() && record.is_noted() {
-            if let Some(note) = self.note(record, stage) {
-                *note = None;
+            if let Some(place) = self.place(record, stage) {
+                *place = None;
             }
             self.unmark(record);
             end_note(record);
@@ -215,7 +206,7 @@ impl<const N: usize> Shared<N> {
                 is_any_in_lanes |= record.blocks() > 0;
                 let (total, ended) = begin_note(record);
                 let note = Note { ended, id: AccountId::of(record), total };
-                self.note(record, stage).expect("a report is under way").replace(note);
+                self.place(record, stage).expect("a report is under way").replace(note);
             }
         }
         if is_any_in_lanes {
