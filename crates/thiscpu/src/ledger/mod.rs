@@ -218,8 +218,7 @@ impl<const N: usize> Account<N> {
     #[inline(always)]
     fn charge_lane(&self, index: usize, n: i64) -> Outcome {
         let (key, chunk) = (self.record().key(), self.record().chunk());
-        // Relaxed: lanes' memory is accessible before any index leads there.
-        let set = chunk.cache.load(Relaxed) + cache::set_of(key, N);
+        let set = chunk.cache + cache::set_of(key, N);
         // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
         unsafe { Processor::charge(set, key, cache::cell(index, N), n) }
     }

@@ -56,9 +56,6 @@ impl<const N: usize> Shared<N> {
         if let Ok(item) = region::lock().allocate(cache::bytes(N), 2 * ITEM_ALIGN) {
             // Release: pairs with the Acquire in `item`.
             self.item.store(item, Release);
-            // Relaxed: lanes' memory is accessible before any index leads there.
-            self.chunks()
-                .for_each(|chunk| chunk.cache.store((item + cache::HEADER_BYTES) | BIAS, Relaxed));
         }
     }
 
@@ -142,9 +139,7 @@ impl<const N: usize> Shared<N> {
         });
         let head = Chunk {
             ledger: Arc::as_ptr(self),
-            cache: AtomicUsize::new(
-                self.item().map_or(NO_CACHE, |item| (item + cache::HEADER_BYTES) | BIAS),
-            ),
+            cache: self.item().map_or(NO_CACHE, |item| (item + cache::HEADER_BYTES) | BIAS),
             is_signed: self.is_signed,
             first,
             next: AtomicUsize::new(0),
@@ -162,7 +157,7 @@ impl<const N: usize> Shared<N> {
     /// The address in lane 0 of the set that an account is cached in.
     pub(super) fn set_of(&self, record: Record<N>) -> usize {
         // What sections load, and never 0 for whoever they have found there.
-        let keys = record.chunk().cache.load(Relaxed) & !NO_CACHE;
+        let keys = record.chunk().cache & !NO_CACHE;
         keys + cache::set_of(record.key(), N)
     }
 
