@@ -21,6 +21,7 @@ use super::{AccountId, Shared};
 use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Release},
+    fence as memory_fence,
 };
 use crate::sys::fence;
 
@@ -83,8 +84,10 @@ impl Report {
     }
 
     /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
-    /// further finds it that far.
+    /// further finds it that far. And so does who has charged an account in its lane, by a key that was released
+    /// when the instant had passed: the section's load is relaxed, and the fence pairs with the Release of that key.
     pub(super) fn stage(&self) -> Stage {
+        memory_fence(Acquire);
         Stage(self.0.load(Acquire))
     }
 
