@@ -95,6 +95,7 @@ impl<const N: usize> Account<N> {
     #[cold]
     #[inline(never)]
     fn charge_late(&self, index: usize, n: i64, ended: u64) {
+        let _errno = errno::save();
         let (record, shared) = (self.record(), self.shared());
         let guard = shared.hold(record);
         if !record.is_noted() && record.has_sign() {

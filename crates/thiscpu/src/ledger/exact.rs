@@ -1,8 +1,8 @@
 //! An account's exact values.
 //!
-//! Under its lock an account's words are noted, each at an instant of its own, so that who charges them later waits for the
-//! lock; its keys in lanes are marked as leaving, so that no section begins to charge them; and a fence ends those
-//! that do. At that instant the account comes to what was noted and what its ways hold. Others are not held up.
+//! Under an account's lock its keys in lanes are marked as leaving, so that no section begins to charge them, and a fence
+//! ends those that do. Then its words are noted, each at an instant of its own; who charges them later waits for the
+//! lock. When the last one is, the account comes to what was noted and what its ways hold. Others are not held up.
 
 use super::cache::{LEAVING, Way};
 use super::record::{Record, wrapped};
@@ -72,15 +72,17 @@ impl<const N: usize> Shared<N> {
 
     /// An account's counters at one instant.
     pub(super) fn snapshot(&self, record: Record<N>) -> [i64; N] {
-        let guard = self.hold(record);
+        let _guard = self.hold(record);
         let noted = self.noted(record);
-        let mut total = noted.unwrap_or_else(|| report::begin_note(record).0);
-        self.while_marked(record, noted.is_some(), || self.add_ways(record, &mut total));
-        if noted.is_none() {
-            report::end_note(record);
-        }
-        drop(guard);
-        total.map(wrapped)
+        self.while_marked(record, noted.is_some(), || {
+            // After the fence, which may panic. The instant is when the last word is noted.
+            let mut total = noted.unwrap_or_else(|| report::begin_note(record).0);
+            self.add_ways(record, &mut total);
+            if noted.is_none() {
+                report::end_note(record);
+            }
+            total.map(wrapped)
+        })
     }
 
     /// Adds what lanes hold to the accounts it belongs to.

@@ -44,7 +44,7 @@ const COUNTERS_MAX: usize = 64;
 /// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
 /// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, while their account is copied, but see there; [`open`](Ledger::open) for half of the time |
 ///
-/// Counters are 62 bits wide and wrap around beyond. How it works: [the essay](crate::essays::ledger).
+/// Counters are 62 bits wide and wrap around beyond; an exact read at that very time may be off by a charge. How it works: [the essay](crate::essays::ledger).
 ///
 /// **Where it may be used.** On any thread. In children of `fork`, which go on with copies. Not in signal
 /// handlers: a charge may wait for a lock that the interrupted thread holds. A child of `vfork` or
@@ -133,7 +133,8 @@ impl<const N: usize> Ledger<N> {
         self.0.misses()
     }
 
-    /// How many accounts are open.
+    /// How many accounts are open. In a child that was forked while other threads opened or closed some, one of each may
+    /// be counted wrongly, for good.
     pub fn len(&self) -> usize {
         self.0.open.load(Relaxed)
     }

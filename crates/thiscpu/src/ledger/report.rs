@@ -85,7 +85,8 @@ impl Report {
 
     /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
     /// further finds it that far. And so does who has charged an account in its lane, by a key that was released
-    /// when the instant had passed: the section's load is relaxed, and the fence pairs with the Release of that key.
+    /// when the instant had passed: the section's load is relaxed, and the fence pairs with the Release of that key. (If
+    /// that was another thread, which then told this one: on these processors what it saw is there for all.)
     pub(super) fn stage(&self) -> Stage {
         memory_fence(Acquire);
         Stage(self.0.load(Acquire))

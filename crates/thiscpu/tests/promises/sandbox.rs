@@ -3,7 +3,7 @@
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{Counter, Counters, Tier, probe};
+use thiscpu::{Counter, Counters, Ledger, Tier, probe};
 
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
@@ -18,6 +18,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("sandbox::fence_reaches_every_cpu", &SECTIONS, fence_reaches_every_cpu)
         .needs(|| seccomp::possible().and_then(|()| pin::two_cpus())),
     Scenario::new("sandbox::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
+    Scenario::new("sandbox::accounts_without_a_fence", &SECTIONS, accounts_without_a_fence)
+        .needs(seccomp::possible),
     Scenario::new("sandbox::tier_without_fence", &ATOMIC_ALONE, tier_without_fence)
         .needs(seccomp::possible),
     Scenario::new("sandbox::rseq_denied_late", &OWN_ALONE, rseq_denied_late)
@@ -195,6 +197,19 @@ fn refusal(ask: impl FnOnce() + std::panic::UnwindSafe) -> String {
     *panic.downcast::<String>().expect("a message")
 }
 
+/// From now on there are none.
+fn deny_fences() {
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a filter");
+    // Each of these panics is looked at; any other is to be seen.
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.to_string().contains("membarrier has stopped working") {
+            print(panic);
+        }
+    }));
+}
+
 /// Nothing goes on without its fence: whoever needs one is told what is denied and what to do.
 /// Adds need none and go on.
 fn no_fence_at_all() {
@@ -204,15 +219,7 @@ fn no_fence_at_all() {
     spread(&B);
     A.sum();
     B.sum();
-    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
-    seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a filter");
-    // Each of these panics is looked at below; any other is to be seen.
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !panic.to_string().contains("membarrier has stopped working") {
-            print(panic);
-        }
-    }));
+    deny_fences();
     // Several at once: those who wait for another's fence are told too.
     together(
         4,
@@ -233,6 +240,29 @@ fn no_fence_at_all() {
     );
     A.bounds();
     A.read();
+}
+
+/// Who needs a fence for an account leaves it as it was: charges go on, and so does what needs none.
+fn accounts_without_a_fence() {
+    pin::pin(0);
+    let ledger = &Ledger::<1>::signed();
+    let [cached, other] = &[0; 2].map(|_| ledger.open());
+    (0..200).for_each(|_| cached.charge(0, 0));
+    cached.snapshot();
+    deny_fences();
+    let asks: [&dyn Fn(); 4] =
+        [&|| _ = cached.snapshot(), &|| _ = cached.sum(0), &|| ledger.for_each(|_, _| ()), &|| {
+            cached.charge(0, 1);
+            ledger.sync();
+        }];
+    for (round, ask) in (0..).zip(asks.into_iter().cycle().take(40)) {
+        refusal(std::panic::AssertUnwindSafe(ask));
+        cached.charge_aside(0, 1);
+        assert_eq!(cached.read(0), round + 1);
+        other.charge_aside(0, 1);
+        assert_eq!(other.snapshot(), [round + 1]);
+        cached.charge(0, 1);
+    }
 }
 
 /// The atomic tier has no use for either.

@@ -10,8 +10,9 @@ use crate::sys::rseq::OFFSETS;
 impl LedgerSections for Processor {
     #[inline(always)]
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome {
-        // SAFETY: the cache and a ready entry add up to the set in a lane whose memory is mapped. Keys
-        // and counters of a lane are changed by sections on its CPU only, and those restart each other.
+        // SAFETY: the cache and a ready entry add up to the set in a lane whose memory is mapped. Its counters are
+        // changed by sections on its CPU, which restart each other; by others only behind a key that this does not
+        // find, or stops finding before it could commit: see `ledger::cache`.
         unsafe {
             section!(
                 "charge",
