@@ -2,6 +2,7 @@
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use thiscpu::{Counter, Counters, Ledger, Tier, probe};
 
@@ -88,6 +89,7 @@ fn fence_while_moved() {
             if round % 8 == 0 {
                 together(1, |_| COUNTER.add(0), || ());
             }
+            std::thread::sleep(SENT_ON * slow::factor());
         }
     };
     std::thread::scope(|scope| {
@@ -107,6 +109,9 @@ fn fence_while_moved() {
         );
     });
 }
+
+/// How long a thread is left where it was sent. There it waits for its turn; sent on sooner each time, it would never run.
+const SENT_ON: Duration = Duration::from_millis(2);
 
 /// A thread that stays in sections of one CPU, and what another sees of it.
 #[derive(Default)]
@@ -185,6 +190,7 @@ fn fence_reaches_every_cpu() {
                     return;
                 }
                 pin::confine(caller, &[cpus[round % cpus.len()]]);
+                std::thread::sleep(SENT_ON * slow::factor());
             }
         });
         fences();
