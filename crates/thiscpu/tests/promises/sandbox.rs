@@ -89,7 +89,7 @@ fn fence_while_moved() {
             if round % 8 == 0 {
                 together(1, |_| COUNTER.add(0), || ());
             }
-            std::thread::sleep(SENT_ON * slow::factor());
+            std::thread::sleep(SENT_ON * (slow::factor() - 1));
         }
     };
     std::thread::scope(|scope| {
@@ -110,7 +110,8 @@ fn fence_while_moved() {
     });
 }
 
-/// How long a thread is left where it was sent. There it waits for its turn; sent on sooner each time, it would never run.
+/// How long a thread is left where it was sent, times how much slower this machine is than others, which leave it at
+/// once. There it waits for its turn; where that takes long, it would never run.
 const SENT_ON: Duration = Duration::from_millis(2);
 
 /// A thread that stays in sections of one CPU, and what another sees of it.
@@ -190,7 +191,7 @@ fn fence_reaches_every_cpu() {
                     return;
                 }
                 pin::confine(caller, &[cpus[round % cpus.len()]]);
-                std::thread::sleep(SENT_ON * slow::factor());
+                std::thread::sleep(SENT_ON * (slow::factor() - 1));
             }
         });
         fences();
