@@ -258,15 +258,21 @@ fn a_report_after_a_snapshot_that_a_charge_has_not_met() {
     });
 }
 
+/// An account that is in the lane of CPU 1, which holds 1 of it.
+fn open_with_one_in_a_lane() -> &'static Account<2> {
+    let [account] = open();
+    cache(&[account], [1]);
+    model::run_on(1);
+    account.charge(0, 1);
+    model::run_on(0);
+    account
+}
+
 /// What a lane holds is added to the account while it is charged there.
 #[test]
 fn a_sync_while_the_account_is_charged() {
     in_every_order(3, || {
-        let [account] = open();
-        cache(&[account], [1]);
-        model::run_on(1);
-        account.charge(0, 1);
-        model::run_on(0);
+        let account = open_with_one_in_a_lane();
         // The first may find the way free, and takes it for the second.
         let charger = model::spawn(1, move || (0..2).for_each(|_| account.charge(0, 1)));
         LEDGER.sync();
@@ -278,11 +284,7 @@ fn a_sync_while_the_account_is_charged() {
 #[test]
 fn a_sum_while_the_ledger_is_synced() {
     in_every_order(3, || {
-        let [account] = open();
-        cache(&[account], [1]);
-        model::run_on(1);
-        account.charge(0, 1);
-        model::run_on(0);
+        let account = open_with_one_in_a_lane();
         let syncer = model::spawn(2, || LEDGER.sync());
         assert_eq!(account.sum(0), 1);
         syncer.join();
