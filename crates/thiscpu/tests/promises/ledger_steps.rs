@@ -1,12 +1,12 @@
 //! `Ledger`, stopped at each step while others charge, or while the process is forked.
 
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::SeqCst};
 
 use thiscpu::{Account, Ledger};
 
 use super::ledger::{cache, open};
 use crate::common::steps::{at_each_step, single_steps};
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::fork_amid_a_sync", &BOTH_WAYS, fork_amid_a_sync).needs(single_steps),
@@ -16,6 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::fork_amid_a_report", &BOTH_WAYS, fork_amid_a_report).needs(single_steps),
     Scenario::new("ledger::charges_amid_a_snapshot", &BOTH_WAYS, charges_amid_a_snapshot)
         .needs(single_steps),
+    Scenario::new("ledger::errno_amid_a_snapshot", &ALL, errno_amid_a_snapshot).needs(single_steps),
     Scenario::new("ledger::charges_amid_a_report", &BOTH_WAYS, charges_amid_a_report)
         .needs(single_steps),
 ];
@@ -129,7 +130,35 @@ fn charges_amid_a_snapshot() {
     at_each_step(|| (), || account.snapshot(), conflict, check);
 }
 
-/// The same with two accounts, and a unit that moves between two more.
+/// A charge that sleeps on the lock of an account which somebody looks at, and whose sleep is interrupted.
+fn errno_amid_a_snapshot() {
+    const ERRNO: i32 = 4095;
+    thread_local! {
+        static TIMER: signal::Timer = signal::Timer::new(libc::SIGUSR1);
+    }
+    signal::interrupt_calls(libc::SIGUSR1);
+    let ledger = &Ledger::<2>::new();
+    let account = &ledger.open();
+    // SAFETY: the calling thread's errno; the pointer is not kept.
+    let errno = || unsafe { libc::__errno_location() };
+    let found = AtomicI32::new(ERRNO);
+    let conflict = |_| {
+        // After it has looked at the lock for a while, and before who has it goes on.
+        TIMER.with(|timer| timer.fire_in(50_000));
+        // SAFETY: as above.
+        unsafe { errno().write(ERRNO) };
+        account.charge_aside(0, 1);
+        // SAFETY: as above.
+        found.store(unsafe { errno().read() }, SeqCst);
+    };
+    // Not by who charges, for whose answer this thread would wait.
+    let check = |steps, _, _| {
+        assert_eq!(found.load(SeqCst), ERRNO, "stopped after {steps}");
+    };
+    at_each_step(|| (), || account.snapshot(), conflict, check);
+}
+
+/// Charges amid a report on two accounts, and a unit that moves between two more.
 fn charges_amid_a_report() {
     let ledger = &Ledger::<1>::new();
     let accounts = &open(ledger, 4);

@@ -18,6 +18,12 @@ pub(crate) fn handle_with_context(
     install(signal, handler as *const (), libc::SA_RESTART | libc::SA_SIGINFO);
 }
 
+/// Makes `signal` do nothing but interrupt system calls.
+pub(crate) fn interrupt_calls(signal: i32) {
+    extern "C" fn nothing(_: i32) {}
+    install(signal, nothing as *const (), 0);
+}
+
 fn install(signal: i32, handler: *const (), flags: i32) {
     // SAFETY: a zeroed action is a valid one with an empty mask; the handlers of these tests use
     // only what a handler may, and take what the flags say.
@@ -43,10 +49,10 @@ pub(crate) fn send(thread: libc::pthread_t, signal: i32) {
 }
 
 /// A timer that sends a signal to the thread that made it.
-struct Timer(libc::timer_t);
+pub(crate) struct Timer(libc::timer_t);
 
 impl Timer {
-    fn new(signal: i32) -> Timer {
+    pub(crate) fn new(signal: i32) -> Timer {
         // SAFETY: a zeroed event is a valid start; it and the timer are valid for the call.
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
@@ -59,7 +65,7 @@ impl Timer {
         }
     }
 
-    fn fire_in(&self, nanoseconds: u64) {
+    pub(crate) fn fire_in(&self, nanoseconds: u64) {
         // SAFETY: a zeroed time is valid, and the timer is this value's own.
         unsafe {
             let mut time: libc::itimerspec = std::mem::zeroed();
