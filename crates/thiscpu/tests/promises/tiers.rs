@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use thiscpu::{Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack, Tier};
+use thiscpu::{Counter, Counters, Error, Ledger, PerCpu, PerCpuPair, PerCpuStack, Tier};
 
 use crate::common::threads::{spread, together};
 use crate::common::{ALL, EVERYWHERE, PLAIN, Scenario, fork, namespace, seccomp, seccomp::Call};
@@ -111,6 +111,18 @@ fn errno_is_left_alone() {
         unchanged("an add without a lane", &|| COUNTER.add(77));
     };
     together(4, add, || {});
+    // These meet the account's lock, and some sleep on it; see `ledger::errno_amid_a_snapshot`.
+    let ledger = Ledger::<1>::new();
+    let account = &ledger.open();
+    let charge = |thread| {
+        for _ in 0..5000 {
+            match thread % 2 {
+                0 => _ = account.snapshot(),
+                _ => unchanged("a charge", &|| account.charge_aside(0, 1)),
+            }
+        }
+    };
+    together(4, charge, || {});
     fork::run(|| unchanged("an add in a child", &|| COUNTER.add(77))).expect("errno of a child");
     assert_eq!(COUNTER.sum(), 77 * (700 + 4 * 701));
 }
