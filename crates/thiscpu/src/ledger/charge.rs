@@ -13,7 +13,7 @@ use crate::sys::tier::{self, Tier};
 /// was asked last: an account that is charged often comes by here often. Each in models.
 const INSTALLED: u32 = if cfg!(thiscpu_model) { 0 } else { 6 };
 /// The same among charges that are watched, of which there are few.
-const INSTALLED_WATCHED: u32 = 3;
+const INSTALLED_WATCHED: u32 = if cfg!(thiscpu_model) { 0 } else { 3 };
 
 /// Whether the miss of this number is one of those, one in 2^`bits`. At distances that vary, so that accounts that
 /// miss in turn all get their turn: multiples of the golden ratio, modulo 1.
@@ -38,7 +38,7 @@ impl<const N: usize> Account<N> {
     #[inline(never)]
     pub(super) fn bypassed_last(&self) {
         let _errno = errno::save();
-        self.shared().count_misses(u64::from(BYPASSED));
+        self.shared().count_misses(BYPASSED as u64);
         bypass::watch();
     }
 
@@ -94,7 +94,7 @@ impl<const N: usize> Account<N> {
     /// What is left of a charge that found its account noted. So many notes had ended before.
     #[cold]
     #[inline(never)]
-    fn charge_late(&self, index: usize, n: i64, ended: u64) {
+    pub(super) fn charge_late(&self, index: usize, n: i64, ended: u64) {
         let _errno = errno::save();
         let (record, shared) = (self.record(), self.shared());
         let guard = shared.hold(record);

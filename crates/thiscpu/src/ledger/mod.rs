@@ -243,9 +243,11 @@ impl<const N: usize> Account<N> {
                     self.charge_slow(index, n, outcome);
                 }
             }
-            Mode::Bypasses => {
-                self.charge_shared(index, n);
-                if bypass::bypassed() {
+            Mode::Bypasses(left) => {
+                if !self.record().charge(index, n) {
+                    self.charge_late(index, n, bypass::notes_ended());
+                }
+                if bypass::bypassed(left) {
                     self.bypassed_last();
                 }
             }

@@ -1,6 +1,8 @@
 //! The machine: its threads, where they are, and what `sys` asks of it.
 
+use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,6 +49,7 @@ pub(super) struct Execution {
     pub(super) checker: Box<dyn Checker>,
     pub(super) arena: Arena,
     threads: RefCell<Vec<State>>,
+    locals: RefCell<HashMap<(usize, TypeId), Rc<dyn Any>>>,
     sections: Cell<u64>,
     time: Cell<u64>,
 }
@@ -72,6 +75,7 @@ pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn
         checker,
         arena: Arena::new(),
         threads: RefCell::default(),
+        locals: RefCell::default(),
         sections: Cell::new(0),
         time: Cell::new(0),
     });
@@ -90,6 +94,7 @@ impl Execution {
         let count = threads.len().max(me + 1);
         threads.resize(count, state);
         threads[me] = state;
+        self.locals.borrow_mut().retain(|(thread, _), _| *thread != me);
     }
 
     fn state(&self) -> State {
@@ -203,6 +208,15 @@ pub fn spawn<R: Send + 'static>(
 /// Moves the calling thread.
 pub fn run_on(cpu: usize) {
     now().move_to(cpu);
+}
+
+/// What the calling thread has of its own, as in a `thread_local`; made when it asks first.
+pub(crate) fn local<T: Default + 'static>() -> Rc<T> {
+    let now = now();
+    let mut locals = now.locals.borrow_mut();
+    let local = locals.entry((now.checker.me(), TypeId::of::<T>()));
+    let local = local.or_insert_with(|| Rc::new(T::default()));
+    local.clone().downcast().expect("it was found by its type")
 }
 
 /// Makes the calling thread one without a lane.

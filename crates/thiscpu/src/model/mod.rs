@@ -21,7 +21,7 @@ mod random;
 mod sections;
 
 pub use exhaustive::exhaustive;
-pub(crate) use machine::Model;
 pub use machine::{Machine, Thread, choose, leave_lanes, run_on, spawn, tick};
+pub(crate) use machine::{Model, local};
 pub use random::{Order, random};
 pub(crate) use sections::Processor;
