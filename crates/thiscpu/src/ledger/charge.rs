@@ -94,7 +94,7 @@ impl<const N: usize> Account<N> {
     /// What is left of a charge that found its account noted. So many notes had ended before.
     #[cold]
     #[inline(never)]
-    pub(super) fn charge_late(&self, index: usize, n: i64, ended: u64) {
+    fn charge_late(&self, index: usize, n: i64, ended: u64) {
         let _errno = errno::save();
         let (record, shared) = (self.record(), self.shared());
         let guard = shared.hold(record);

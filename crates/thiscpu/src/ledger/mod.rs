@@ -244,9 +244,7 @@ impl<const N: usize> Account<N> {
                 }
             }
             Mode::Bypasses(left) => {
-                if !self.record().charge(index, n) {
-                    self.charge_late(index, n, bypass::notes_ended());
-                }
+                self.charge_shared(index, n);
                 if bypass::bypassed(left) {
                     self.bypassed_last();
                 }

@@ -240,7 +240,7 @@ fn a_report_after_a_snapshot_that_held_up_a_charge() {
     });
 }
 
-/// The same for a charge that does not look how many notes have ended: in the atomic tier a thread's second.
+/// The same for a charge that bypasses its lane: in the atomic tier a thread's second.
 #[test]
 fn a_report_after_a_snapshot_that_held_up_a_second_charge() {
     in_every_order(3, || {
