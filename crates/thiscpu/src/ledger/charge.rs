@@ -2,7 +2,7 @@
 
 use super::bypass::{self, BYPASSED, Mode};
 use super::cache::LEAVING;
-use super::{Account, cache, report};
+use super::{Account, cache};
 use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, BATCH, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
@@ -83,29 +83,25 @@ impl<const N: usize> Account<N> {
     /// Charges the account's own word. Whether nobody had noted it.
     #[inline(always)]
     pub(super) fn charge_shared(&self, index: usize, n: i64) -> bool {
-        let ended = report::notes_ended();
         let is_free = self.record().charge(index, n);
         if !is_free {
-            self.charge_late(index, n, ended);
+            self.charge_late(index);
         }
         is_free
     }
 
-    /// What is left of a charge that found its account noted. So many notes had ended before.
+    /// What is left of a charge that found its account noted.
     #[cold]
     #[inline(never)]
-    fn charge_late(&self, index: usize, n: i64, ended: u64) {
+    fn charge_late(&self, index: usize) {
         let _errno = errno::save();
         let (record, shared) = (self.record(), self.shared());
-        let guard = shared.hold(record);
+        let _guard = shared.hold(record);
         if !record.is_noted() && record.has_sign() {
             // An overflow or a fork has left it.
-            report::end_note(record);
+            record.end_note();
         }
-        if !shared.note_late(record, index, n, ended) {
-            drop(guard);
-            shared.await_instant();
-        }
+        shared.note_late(record, index);
     }
 
     /// Takes notice of a charge that found the account in no lane.

@@ -6,7 +6,7 @@
 
 use super::cache::{LEAVING, Way};
 use super::record::{Record, wrapped};
-use super::{Account, Shared, cache, report};
+use super::{Account, Shared, cache};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
 use crate::sys::lock::Guard;
@@ -76,10 +76,10 @@ impl<const N: usize> Shared<N> {
         let noted = self.noted(record);
         self.while_marked(record, noted.is_some(), || {
             // After the fence, which may panic. The instant is when the last word is noted.
-            let mut total = noted.unwrap_or_else(|| report::begin_note(record).0);
+            let mut total = noted.unwrap_or_else(|| record.begin_note());
             self.add_ways(record, &mut total);
             if noted.is_none() {
-                report::end_note(record);
+                record.end_note();
             }
             total.map(wrapped)
         })

@@ -159,9 +159,8 @@ impl<const N: usize> Ledger<N> {
     ///
     /// First the counters are copied, into memory for all of them: 16 bytes a counter and 32 an account. That takes about 0.15
     /// us an account, and charges go on, more slowly: in the first half of that time each charge of an account that has been
-    /// noted takes its lock, in the second the first charge of each. A charge that began before another exact read of
-    /// its account ended, and comes to the lock after the report has noted it, waits for the first half; so does
-    /// [`open`](Ledger::open), and another `for_each` waits for all of it. `f` is called after that, and may do anything.
+    /// noted takes its lock, in the second the first charge of each. [`open`](Ledger::open) waits for the first half, and another
+    /// `for_each` for all of it. `f` is called after that, and may do anything.
     ///
     /// # Panics
     ///

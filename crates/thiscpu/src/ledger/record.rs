@@ -149,17 +149,11 @@ impl<const N: usize> Record<N> {
         value(self.word(counter).load(Acquire))
     }
 
-    /// Notes the values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Also
-    /// whether one seemed to be noted already. Under its lock.
-    pub(super) fn begin_note(self) -> ([i64; N], bool) {
+    /// Notes the values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Under
+    /// its lock.
+    pub(super) fn begin_note(self) -> [i64; N] {
         self.rest().is_noted.store(1, Relaxed);
-        let mut is_stray = false;
-        let values = core::array::from_fn(|counter| {
-            let word = self.word(counter).fetch_or(NOTED, AcqRel);
-            is_stray |= word & NOTED != 0;
-            value(word)
-        });
-        (values, is_stray)
+        core::array::from_fn(|counter| value(self.word(counter).fetch_or(NOTED, AcqRel)))
     }
 
     /// Takes the signs away, also those that a fork or an overflow has left. Under its lock.

@@ -10,57 +10,24 @@
 //! So a charge waits for nobody but who has its account's lock, for a moment. The kernel's way of copying what is written
 //! to, which others read as it was.
 //!
-//! A charge is in its word already when it finds the account noted. It was written down with it if it met an older note,
-//! of a snapshot or of the report before, and was held up since. Charges therefore look first how many notes have
-//! ended. Who cannot tell waits for the instant, and is in the report if it was written down and not if it was not.
+//! A charge is in its word already when it finds the account noted, and it may be written down with it already: if it met an older note,
+//! of a snapshot or of the report before, and was held up since. So it is not added to what is written down, but the word
+//! is written down anew. That has charges of others too, who have not returned and will do the same. None of them began
+//! after the instant, if that has not passed when the word has been read.
 
 use core::cell::UnsafeCell;
 
 use super::record::{Record, wrapped};
 use super::{AccountId, Shared};
 use crate::sys::atomic::{
-    AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Release},
+    AtomicUsize,
+    Ordering::{Acquire, Release},
     fence as memory_fence,
 };
 use crate::sys::fence;
 
-/// How many notes have ended in this process, of whatever ledger: one word, so that a charge need not wait for where its
-/// account's ledger is.
-static ENDED: AtomicU64 = AtomicU64::new(0);
-
-/// Acquire: it comes before the charge. Who finds a note that ended later finds fewer than are counted after its end.
-#[inline(always)]
-pub(super) fn notes_ended() -> u64 {
-    ENDED.load(Acquire)
-}
-
-fn note_ended() {
-    ENDED.fetch_add(1, AcqRel);
-}
-
-/// Notes an account, and how many notes had ended by then. Under its lock.
-pub(super) fn begin_note<const N: usize>(record: Record<N>) -> ([i64; N], u64) {
-    let ended = notes_ended();
-    let (values, is_stray) = record.begin_note();
-    if !is_stray {
-        return (values, ended);
-    }
-    // Who has found what a fork or an overflow left there finds that this note came later, and waits.
-    note_ended();
-    (values, notes_ended())
-}
-
-/// Releases an account. Under its lock, so that it is counted before another notes it.
-pub(super) fn end_note<const N: usize>(record: Record<N>) {
-    record.end_note();
-    note_ended();
-}
-
 /// What is written down of an account.
 struct Note<const N: usize> {
-    /// How many notes had ended.
-    ended: u64,
     id: AccountId,
     total: [i64; N],
 }
@@ -140,18 +107,12 @@ impl<const N: usize> Shared<N> {
         if stage.is_before_instant() || !record.is_noted() {
             return;
         }
-        let note = self.note(record, stage);
         // Without one this is a child that was forked amid the report.
-        let is_leftover = note.is_none();
-        if let Some(note) = note {
+        if let Some(note) = self.note(record, stage) {
             self.add_ways(record, &mut note.total);
         }
         self.unmark(record);
         record.end_note();
-        if is_leftover {
-            // Others are counted together, when all are released.
-            note_ended();
-        }
     }
 
     /// Writes down a change of an account, if it belongs into the report. Under its lock.
@@ -163,16 +124,17 @@ impl<const N: usize> Shared<N> {
         }
     }
 
-    /// The same for a charge that has found the account noted, when so many notes had ended. Under its lock. Whether that
-    /// could be done: else the charge waits for the instant.
-    pub(super) fn note_late(&self, record: Record<N>, index: usize, n: i64, ended: u64) -> bool {
+    /// The same for a charge that has found the account noted, and may be written down already. Under its lock.
+    pub(super) fn note_late(&self, record: Record<N>, index: usize) {
         let stage = self.report.stage();
-        let is_later = |note: &mut Note<N>| ended < note.ended;
-        if stage.is_before_instant() && self.note(record, stage).is_some_and(is_later) {
-            return false;
+        let Some(note) = self.note(record, stage).filter(|_| stage.is_before_instant()) else {
+            return;
+        };
+        let value = record.value(index);
+        // If the instant has passed meanwhile, the charge may be after it.
+        if self.report.stage().is_before_instant() {
+            note.total[index] = value;
         }
-        self.note_change(record, stage, index, n);
-        true
     }
 
     /// Waits until the instant of the report under way has passed, which has the lock until then.
@@ -188,7 +150,7 @@ impl<const N: usize> Shared<N> {
                 *place = None;
             }
             self.unmark(record);
-            end_note(record);
+            record.end_note();
         }
     }
 
@@ -208,8 +170,7 @@ impl<const N: usize> Shared<N> {
             if record.is_open() {
                 self.mark(record);
                 is_any_in_lanes |= record.blocks() > 0;
-                let (total, ended) = begin_note(record);
-                let note = Note { ended, id: AccountId::of(record), total };
+                let note = Note { id: AccountId::of(record), total: record.begin_note() };
                 self.place(record, stage).expect("a report is under way").replace(note);
             }
         }
@@ -239,7 +200,6 @@ impl<const N: usize> Drop for Ends<'_, N> {
         }
         // Whoever uses a note has its account's lock.
         self.shared.records().take(self.count).for_each(|record| drop(self.shared.hold(record)));
-        note_ended();
         report.advance(NONE);
     }
 }

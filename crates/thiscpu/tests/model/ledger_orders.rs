@@ -169,6 +169,25 @@ fn a_report_while_two_accounts_are_charged() {
     });
 }
 
+/// Who writes down what an account has come to does not write down what was charged after the instant. In one tier: there are three
+/// threads, and no lanes.
+#[test]
+fn a_report_while_an_account_is_charged_twice() {
+    let orders = exhaustive(Machine::new(3, Tier::Atomic), 2, || {
+        let accounts @ [first, second] = open();
+        let charger = model::spawn(1, move || {
+            second.charge_aside(0, 1);
+            first.charge_aside(0, 1);
+        });
+        let other = model::spawn(2, move || first.charge_aside(0, 2));
+        let [[late, _], [early, _]] = report(accounts);
+        assert!(early >= late % 2, "{early}, then {late}");
+        charger.join();
+        other.join();
+    });
+    println!("{orders} orders");
+}
+
 /// The same in lanes.
 #[test]
 fn a_report_while_two_accounts_are_charged_in_a_lane() {
