@@ -44,7 +44,7 @@ const COUNTERS_MAX: usize = 64;
 /// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
 /// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, while their account is copied, but see there; [`open`](Ledger::open) for half of the time |
 ///
-/// Counters are 62 bits wide and wrap around beyond; an exact read at that very time may be off by a charge. How it works: [the essay](crate::essays::ledger).
+/// Counters are 62 bits wide and wrap around beyond; an exact read at that very time may miss what is charged to that counter until the read ends. How it works: [the essay](crate::essays::ledger).
 ///
 /// **Where it may be used.** On any thread. In children of `fork`, which go on with copies. Not in signal
 /// handlers: a charge may wait for a lock that the interrupted thread holds. A child of `vfork` or
@@ -145,7 +145,8 @@ impl<const N: usize> Ledger<N> {
     }
 
     /// Adds what lanes hold to the accounts it belongs to, so that [`Account::read`] misses only what is
-    /// charged afterwards. A fence for each account in a lane, which it leaves.
+    /// charged afterwards. A fence for each account in a lane, which it leaves. Waits for the first half of
+    /// [`for_each`](Ledger::for_each).
     ///
     /// # Panics
     ///
@@ -157,7 +158,7 @@ impl<const N: usize> Ledger<N> {
     /// Calls `f` with each open account and its counters, all at one instant within this call, in no order that means
     /// anything.
     ///
-    /// First the counters are copied, into memory for all of them: 16 bytes a counter and 32 an account. That takes about 0.15
+    /// First the counters are copied, into memory for all of them: 16 bytes a counter and 24 an account. That takes about 0.15
     /// us an account, and charges go on, more slowly: in the first half of that time each charge of an account that has been
     /// noted takes its lock, in the second the first charge of each. [`open`](Ledger::open) waits for the first half, and another
     /// `for_each` for all of it. `f` is called after that, and may do anything.

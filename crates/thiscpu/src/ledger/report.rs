@@ -1,7 +1,8 @@
 //! A report: all accounts at one instant, while charges go on.
 //!
 //! 1. Each open account is *noted*, one after another: its words' values are written down, and its keys in lanes marked.
-//!    Who charges it from then on finds that, takes its lock, and writes the change down too.
+//!    Who charges it from then on finds that, takes its lock, and writes down what the word has come to; a move
+//!    writes its change down.
 //! 2. A fence. No section charges any account any more.
 //! 3. The instant: one store. What is charged from then on is not written down. Whoever has an account's lock adds what its
 //!    ways hold to what is written, if nobody has, and releases the account: this thread, which goes through
@@ -12,8 +13,9 @@
 //!
 //! A charge is in its word already when it finds the account noted, and it may be written down with it already: if it met an older note,
 //! of a snapshot or of the report before, and was held up since. So it is not added to what is written down, but the word
-//! is written down anew. That has charges of others too, who have not returned and will do the same. None of them began
-//! after the instant, if that has not passed when the word has been read.
+//! is written down anew. That has charges of others too, who have not returned: they do the same, or find that the instant
+//! has passed, and are in the report all the same. None of them began after the instant, if that has not passed when the
+//! word has been read.
 
 use core::cell::UnsafeCell;
 
@@ -124,7 +126,8 @@ impl<const N: usize> Shared<N> {
         }
     }
 
-    /// The same for a charge that has found the account noted, and may be written down already. Under its lock.
+    /// Writes down what a counter has come to, with a charge that has found the account noted, and may be written down already.
+    /// Under its lock.
     pub(super) fn note_late(&self, record: Record<N>, index: usize) {
         let stage = self.report.stage();
         let Some(note) = self.note(record, stage).filter(|_| stage.is_before_instant()) else {
