@@ -118,11 +118,6 @@ impl Check {
             Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
-        if self.kind == Kind::Aborts {
-            // A third of the time; the tree as it is has to pass without, too.
-            command.env("CARGO_PROFILE_RELEASE_LTO", "off");
-            command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-        }
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
             Kind::Aborts if only_build => {
