@@ -259,24 +259,6 @@ fn a_report_after_a_snapshot_that_held_up_a_charge() {
     });
 }
 
-/// The same for a charge that bypasses its lane: in the atomic tier a thread's second.
-#[test]
-fn a_report_after_a_snapshot_that_held_up_a_second_charge() {
-    in_every_order(3, || {
-        let [account] = open();
-        let charger = model::spawn(1, move || {
-            account.charge(1, 1);
-            account.charge(0, 1);
-        });
-        let before = account.snapshot();
-        let [after] = report([account]);
-        let in_turn = [0, before[0], after[0], after[1], 1];
-        assert!(in_turn.is_sorted() && before[0] <= before[1], "{before:?}, then {after:?}");
-        charger.join();
-        assert_eq!(account.snapshot(), [1, 1]);
-    });
-}
-
 /// A charge that has begun before a snapshot, and cannot tell whether the report has it.
 #[test]
 fn a_report_after_a_snapshot_that_a_charge_has_not_met() {
