@@ -33,6 +33,13 @@ pub enum Error {
         /// The error number of `mmap`, `mprotect`.
         errno: i32,
     },
+    /// The system gave no memory for objects.
+    NoMemory {
+        /// How many objects were asked for.
+        objects: usize,
+        /// The bytes of each.
+        bytes: usize,
+    },
     /// An item that is larger than the room of one lane.
     ItemTooLarge {
         /// The size that was asked for, in bytes.
@@ -60,6 +67,11 @@ impl fmt::Display for Error {
                 "no address space for per-CPU memory: asked for {bytes} bytes ({lanes} lanes), \
                  got error {errno}; raise the limit on address space (`ulimit -v`) or the number \
                  of mappings (`sysctl vm.max_map_count`)"
+            ),
+            Error::NoMemory { objects, bytes } => write!(
+                f,
+                "no memory for {objects} objects of {bytes} bytes; raise the limit on address space (`ulimit -v`), or \
+                 that of the control group"
             ),
             Error::ItemTooLarge { bytes, largest } => write!(
                 f,

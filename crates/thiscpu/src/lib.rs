@@ -62,6 +62,7 @@ pub mod model;
 pub mod probe;
 mod quiesce;
 mod section;
+mod slab;
 mod sys;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
@@ -69,6 +70,7 @@ pub use counter::{Bounds, Compared, Counter, Counters};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};
+pub use slab::{Cache, Owned, RawCache, RawReserved, Reserved, SlabStats, StillOut};
 pub use sys::report::{Report, report};
 pub use sys::rseq::Registrar;
 pub use sys::tier::{Tier, tier};

@@ -152,6 +152,18 @@ impl<T> AtomicPtr<T> {
     pub(crate) fn store(&self, pointer: *mut T, order: Ordering) {
         self.0.store(pointer.expose_provenance(), order);
     }
+
+    pub(crate) fn compare_exchange(
+        &self,
+        old: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        let pointer = core::ptr::with_exposed_provenance_mut;
+        let (old, new) = (old.expose_provenance(), new.expose_provenance());
+        self.0.compare_exchange(old, new, success, failure).map(pointer).map_err(pointer)
+    }
 }
 
 /// 16 bytes.

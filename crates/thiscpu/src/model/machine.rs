@@ -22,6 +22,8 @@ pub struct Machine {
     pub tier: Tier,
     /// The kernel's index of CPU 0, and how far the indices of the next CPUs are from it and each other.
     pub indices: (usize, usize),
+    /// How many NUMA nodes the CPUs are shared out to, in turn.
+    pub nodes: usize,
     /// One step in so many is preceded by a signal or a move to another CPU, where the checker
     /// leaves something to chance; 0 for none.
     pub disturbed: usize,
@@ -30,7 +32,7 @@ pub struct Machine {
 impl Machine {
     /// A machine whose threads are moved and interrupted now and then.
     pub const fn new(cpus: usize, tier: Tier) -> Machine {
-        Machine { cpus, tier, indices: (0, 1), disturbed: 20 }
+        Machine { cpus, tier, indices: (0, 1), nodes: 1, disturbed: 20 }
     }
 }
 
@@ -162,6 +164,18 @@ impl Execution {
         whole
     }
 
+    /// Does `step` in a section, if that was not aborted. Whether it was not.
+    pub(super) fn during(&self, (cpu, section): (usize, u64), mut step: impl FnMut()) -> bool {
+        let mut whole = false;
+        self.checker.with_cpu(cpu, &mut |there| {
+            whole = *there == Some(section);
+            if whole {
+                step();
+            }
+        });
+        whole
+    }
+
     fn fence(&self) {
         // A full barrier here and, CPU by CPU, there; what a CPU is in the middle of is aborted.
         self.checker.fence(Ordering::SeqCst);
@@ -255,12 +269,31 @@ impl machine::Machine for Model {
         has_lane.then(|| now.index_of(cpu))
     }
 
+    fn node() -> usize {
+        let now = now();
+        now.place().0 % now.machine.nodes
+    }
+
+    fn nodes() -> usize {
+        now().machine.nodes
+    }
+
+    unsafe fn forget(_: usize, _: usize) -> bool {
+        // What is in memory is not dropped: nothing here may rest on that.
+        true
+    }
+
+    fn coarse_time() -> u64 {
+        0
+    }
+
     fn register(_: Tier) -> bool {
         now().place().1
     }
 
-    fn fence() {
+    fn fence() -> Result<(), machine::Refused> {
         now().fence();
+        Ok(())
     }
 
     fn generation() -> u32 {

@@ -2,7 +2,7 @@
 
 use super::machine::{Execution, now};
 use crate::lanes::table::{BIAS, TABLE};
-use crate::section::{BATCH, LedgerSections, Outcome, Sections, WordSections};
+use crate::section::{BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, WordSections};
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::tier::Tier;
 
@@ -51,6 +51,13 @@ impl Section {
             true => outcome,
             false => Outcome::Aborted,
         }
+    }
+
+    /// A store before the last; whether it was done, because nothing had aborted the section.
+    fn store(&self, at: usize, value: u64) -> bool {
+        self.execution.disturb();
+        let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
+        self.execution.during(self.number, store)
     }
 
     fn commit(self, at: usize, value: u64) -> Outcome {
@@ -189,6 +196,69 @@ impl LedgerSections for Processor {
             return section.refuse(Outcome::Window);
         }
         section.commit(way + cell, count)
+    }
+}
+
+impl Section {
+    /// The same for a section of a slab cache: the address of its item in this lane.
+    fn enter_gate(gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
+        let section = Section::enter()?;
+        let lane = gate.load(Relaxed).wrapping_add(section.entry);
+        if lane & 7 != 0 {
+            return Err(section.refuse(Outcome::Shut));
+        }
+        Ok((section, lane))
+    }
+}
+
+impl SlabSections for Processor {
+    unsafe fn take(gate: &AtomicUsize) -> usize {
+        let Ok((section, lane)) = Section::enter_gate(gate) else { return 0 };
+        let top = section.load(lane + TOP);
+        let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
+        if entry == 0 {
+            section.refuse(Outcome::Differs);
+            return 0;
+        }
+        match section.commit(lane + TOP, top.wrapping_sub(8)) {
+            Outcome::Done => entry as usize,
+            _ => 0,
+        }
+    }
+
+    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome {
+        let (section, lane) = match Section::enter_gate(gate) {
+            Ok(entered) => entered,
+            Err(outcome) => return outcome,
+        };
+        let top = section.load(lane + TOP);
+        let slot = lane.wrapping_add(top as usize) + TOP;
+        if section.load(slot) == 0 {
+            return section.refuse(Outcome::Differs);
+        }
+        word(mark).store(entry as u64, Relaxed);
+        // A section that was aborted before this stores nothing any more.
+        if !section.store(slot, entry as u64) {
+            return section.refuse(Outcome::Aborted);
+        }
+        section.commit(lane + TOP, top.wrapping_add(8))
+    }
+
+    unsafe fn replace(
+        gate: &AtomicUsize,
+        entry: usize,
+        cell: usize,
+        old: usize,
+        new: usize,
+    ) -> Outcome {
+        let (section, lane) = match Section::enter_gate(gate) {
+            Ok(entered) => entered,
+            Err(outcome) => return outcome,
+        };
+        if section.entry != entry || section.load(lane + cell) != old as u64 {
+            return section.refuse(Outcome::Differs);
+        }
+        section.commit(lane + cell, new as u64)
     }
 }
 

@@ -247,6 +247,7 @@ macro_rules! word_sections {
 }
 
 mod ledger;
+mod slab;
 
 word_sections!(u8, "b", ":w");
 word_sections!(u16, "h", ":w");

@@ -3,7 +3,7 @@
 //! # The specification
 //!
 //! Every section begins in the same way; `refuse` and `abort` leave it without having stored
-//! anything but `rseq_cs` (and, for `push`, the caller's own node).
+//! anything but `rseq_cs` (and, for `push` and `give`, what the caller owns and what lies above a top).
 //!
 //! ```text
 //! enter:    area.rseq_cs = &descriptor
@@ -26,6 +26,18 @@
 //!           count = way[cell] + n
 //!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
 //!           way[cell] = count                   commit
+//!
+//! Of a slab cache; `lane` is its item in this lane, `lane.top` and what it leads to as in `slab::lane`:
+//!           lane = *gate + entry                as for add_windowed
+//!           if lane & 7 != 0                    refuse(Shut)
+//! take():             v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
+//!                     lane.top -= 8             commit, v
+//! give(mark, v):      if lane[lane.top + 16] == 0                  refuse(Differs)     the end
+//!                     *mark = v; lane[lane.top + 16] = v           the caller's object; above the top
+//!                     lane.top += 8             commit
+//! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
+//!                     if lane[cell] != old      refuse(Differs)
+//!                     lane[cell] = new          commit
 //!
 //! The others take an item instead of a gate:
 //!           if entry == 0                       refuse(NoLane)
@@ -175,6 +187,42 @@ pub(crate) trait LedgerSections {
     /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`BIAS`](crate::lanes::table),
     /// which stays allocated under way and has a row of four counters `cell` bytes after the keys.
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
+}
+
+/// From a lane's item to the word that says where the top of its sheaf is.
+pub(crate) const TOP: usize = 16;
+
+/// What runs a slab cache's sections.
+pub(crate) trait SlabSections {
+    /// Takes the uppermost entry of this lane's sheaf; 0 if it was refused or aborted, whatever for. Inlined
+    /// into the caller.
+    ///
+    /// # Safety
+    ///
+    /// `gate` is the gate of a slab cache: open, it leads to its item, whose lanes' tops lead to sheaves.
+    unsafe fn take(gate: &AtomicUsize) -> usize;
+
+    /// Puts `entry` on this lane's sheaf, and at `mark`, where the caller says whose that is. Inlined into the
+    /// caller. When it is aborted the mark may have been written.
+    ///
+    /// # Safety
+    ///
+    /// As for `take`; `mark` is valid for writes of 8 bytes, and nobody else uses them. `entry` is not 0.
+    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome;
+
+    /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
+    /// that lane and the word is `old`.
+    ///
+    /// # Safety
+    ///
+    /// As for `take`; the item goes on that far.
+    unsafe fn replace(
+        gate: &AtomicUsize,
+        entry: usize,
+        cell: usize,
+        old: usize,
+        new: usize,
+    ) -> Outcome;
 }
 
 /// What runs sections on words of one width. `item` is the word's address in lane 0.

@@ -240,6 +240,7 @@ macro_rules! word_sections {
 }
 
 mod ledger;
+mod slab;
 
 word_sections!(u8, "byte", reg_byte, "");
 word_sections!(u16, "word", reg, ":x");

@@ -11,7 +11,7 @@ use super::atomic::{
     fence as memory_fence,
 };
 use super::lock::{Guard, Lock};
-use super::machine::{Here, Machine as _, looks};
+use super::machine::{Here, Machine as _, Refused, looks};
 
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -32,6 +32,17 @@ const SPINS: u32 = looks(200);
 ///
 /// If neither membarrier nor running on every CPU is possible.
 pub(crate) fn fence() {
+    if let Err(Refused { error, reason }) = try_fence() {
+        panic!(
+            "thiscpu: membarrier has stopped working (error {error}) and {reason}: without a fence \
+             no exact answer can be given. A sandbox that is installed after start must allow \
+             membarrier or sched_setaffinity; THISCPU_TIER=atomic needs neither"
+        );
+    }
+}
+
+/// The same for whom there is something to do without it.
+pub(crate) fn try_fence() -> Result<(), Refused> {
     // What the caller stored before (the flipped gate) is visible before any fence begins.
     memory_fence(SeqCst);
     // Acquire: a fence with a higher number than this begins after this load (its leader's Release
@@ -41,7 +52,7 @@ pub(crate) fn fence() {
         // Acquire: pairs with the leader's Release, so that what sections committed before the
         // fence is visible to its followers too.
         if DONE.load(Acquire) > arrived {
-            return;
+            return Ok(());
         }
         // Before the look at the lock: if that is held, this number will change.
         let seen = TURNS.load(Acquire);
@@ -53,17 +64,18 @@ pub(crate) fn fence() {
     }
 }
 
-fn lead(leader: Guard<'static>) {
-    // Dropped in the other order, by a panic too: first the lock is free, then the others look.
+fn lead(leader: Guard<'static>) -> Result<(), Refused> {
+    // Dropped in the other order: first the lock is free, then the others look.
     let _stepping_down = SteppingDown;
     let _leader = leader;
     // Only the leader writes the numbers. After a fork in the middle of somebody else's fence, or a
-    // panic, BEGUN may be ahead of DONE; the next fence makes them meet.
+    // refusal, BEGUN may be ahead of DONE; the next fence makes them meet.
     let number = BEGUN.load(Relaxed) + 1;
     BEGUN.store(number, Release);
     memory_fence(SeqCst);
-    Here::fence();
+    Here::fence()?;
     DONE.store(number, Release);
+    Ok(())
 }
 
 /// Wakes those who wait for the leader when dropped: one of them may have to lead.

@@ -15,6 +15,15 @@ pub(crate) const fn looks(usual: u32) -> u32 {
     if cfg!(thiscpu_model) { 1 } else { usual }
 }
 
+/// Why there is no fence any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    /// The error number of membarrier.
+    pub(crate) error: i32,
+    /// What stands in the way of what would replace it.
+    pub(crate) reason: &'static str,
+}
+
 pub(crate) trait Machine {
     /// What this process runs on, if that has been chosen.
     fn tier() -> Option<Tier>;
@@ -26,13 +35,29 @@ pub(crate) trait Machine {
     /// when this returns.
     fn index(tier: Tier) -> Option<usize>;
 
+    /// The NUMA node that the calling thread is on, below `nodes`. It may be another when this returns.
+    fn node() -> usize;
+
+    /// How many NUMA nodes there are, counted up to the highest number.
+    fn nodes() -> usize;
+
+    /// Drops what memory holds, which then is zero again, and gives its pages back; whether that worked.
+    ///
+    /// # Safety
+    ///
+    /// It was made accessible by `open`, and nobody needs what it holds.
+    unsafe fn forget(address: usize, bytes: usize) -> bool;
+
+    /// Nanoseconds since some time, to a few milliseconds.
+    fn coarse_time() -> u64;
+
     /// Lets the calling thread run sections, if that is this library's to do. Whether it can now, or
     /// need not. Never waits; async-signal-safe.
     fn register(tier: Tier) -> bool;
 
     /// Waits until every section of this process that began before the call has committed or will
-    /// restart.
-    fn fence();
+    /// restart; else says why that cannot be had any more.
+    fn fence() -> Result<(), Refused>;
 
     /// A number that differs between a process and its forked children.
     fn generation() -> u32;
@@ -71,7 +96,7 @@ pub(crate) use linux::Linux as Here;
 
 #[cfg(not(thiscpu_model))]
 mod linux {
-    use super::{AtomicU32, Duration, Machine, Tier};
+    use super::{AtomicU32, Duration, Machine, Refused, Tier};
     use crate::sys::{fork, futex, mapping, membarrier, rseq, tier, topology};
 
     pub(crate) struct Linux;
@@ -96,12 +121,32 @@ mod linux {
             }
         }
 
+        fn node() -> usize {
+            topology::node()
+        }
+
+        fn nodes() -> usize {
+            topology::nodes().iter().last().unwrap_or(0) + 1
+        }
+
+        unsafe fn forget(address: usize, bytes: usize) -> bool {
+            // SAFETY: the caller's promise.
+            unsafe { mapping::forget(address, bytes) }
+        }
+
+        fn coarse_time() -> u64 {
+            let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: it fills in the value that it is given.
+            unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        }
+
         fn register(tier: Tier) -> bool {
             tier == Tier::Atomic || rseq::is_registered() || rseq::register_if_ours()
         }
 
-        fn fence() {
-            membarrier::fence();
+        fn fence() -> Result<(), Refused> {
+            membarrier::fence()
         }
 
         fn generation() -> u32 {

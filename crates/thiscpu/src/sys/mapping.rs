@@ -46,6 +46,16 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
+/// Drops what accessible memory holds, which is zero from then on; whether that worked: locked pages stay.
+///
+/// # Safety
+///
+/// The range is part of a reservation made above, and nobody needs what it holds.
+pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
+    // SAFETY: the caller's promise; the addresses stay accessible.
+    unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) == 0 }
+}
+
 /// Ends a mapping.
 ///
 /// # Safety

@@ -1,8 +1,9 @@
 //! The kernel's fence.
 //!
 //! Where it stops working under way (a seccomp filter installed after start), [`walk`] replaces it. If
-//! that cannot be done either, the fence panics: nothing may go on without it.
+//! that cannot be done either, there is no fence: nothing may go on that needs one.
 
+use super::machine::Refused;
 use super::{errno, walk};
 
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
@@ -26,21 +27,11 @@ pub(crate) fn barrier() -> Result<(), i32> {
 }
 
 /// Fences every section of this process.
-///
-/// # Panics
-///
-/// If neither membarrier nor running on every CPU is possible.
-pub(crate) fn fence() {
-    let Err(error) = membarrier(CMD_PRIVATE_EXPEDITED_RSEQ) else { return };
+pub(crate) fn fence() -> Result<(), Refused> {
+    let Err(error) = membarrier(CMD_PRIVATE_EXPEDITED_RSEQ) else { return Ok(()) };
     // A child may have lost the registration; a process that never had one is not here.
     if error == libc::EPERM && register().is_ok() {
-        return;
+        return Ok(());
     }
-    if let Err(reason) = walk::run_on_every_cpu() {
-        panic!(
-            "thiscpu: membarrier has stopped working (error {error}) and {reason}: without a fence \
-             no exact answer can be given. A sandbox that is installed after start must allow \
-             membarrier or sched_setaffinity; THISCPU_TIER=atomic needs neither"
-        );
-    }
+    walk::run_on_every_cpu().map_err(|reason| Refused { error, reason })
 }

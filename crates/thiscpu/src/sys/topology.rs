@@ -173,6 +173,18 @@ pub(crate) fn nodes() -> CpuSet {
     })
 }
 
+/// The node of the CPU that the calling thread runs on; 0 where the kernel does not say.
+pub(crate) fn node() -> usize {
+    let mut node: libc::c_uint = 0;
+    // SAFETY: the kernel writes the number to `node`; null is not written to.
+    let result = unsafe {
+        let no_cpu = core::ptr::null_mut::<libc::c_uint>();
+        let no_cache = core::ptr::null_mut::<libc::c_void>();
+        libc::syscall(libc::SYS_getcpu, no_cpu, &raw mut node, no_cache)
+    };
+    if result == 0 { node as usize } else { 0 }
+}
+
 /// The CPUs that thread `tid` (0: the calling one) may run on and that are switched on.
 pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
     let mut set = CpuSet::empty();

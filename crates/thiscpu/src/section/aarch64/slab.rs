@@ -1,0 +1,126 @@
+//! A slab cache's sections.
+
+use core::arch::asm;
+
+use super::Processor;
+use crate::lanes::table::TABLE;
+use crate::section::{Outcome, SlabSections, TOP};
+use crate::sys::atomic::AtomicUsize;
+use crate::sys::rseq::OFFSETS;
+
+impl SlabSections for Processor {
+    #[inline(always)]
+    unsafe fn take(gate: &AtomicUsize) -> usize {
+        let entry: usize;
+        // SAFETY: the gate and a ready entry add up to the cache's item in a lane whose memory is mapped. Its top
+        // leads to a sheaf, or to itself, with a word below it in either case; tops are changed by sections on
+        // their CPU only, which restart each other, and by others after a closed gate and a fence.
+        unsafe {
+            section!(
+                "take",
+                [
+                    "tbnz {s:w}, #31, 33f",
+                    "ldr {a}, [{table}, {a}, lsl #3]",
+                    "ldr {s}, [{gate}]",
+                    "add {a}, {a}, {s}",
+                    "tst {a}, #7",
+                    "b.ne 33f",
+                    "ldr {top}, [{a}, #{TOP}]!",
+                    "add {s}, {a}, {top}",
+                    "ldr {entry}, [{s}, #-8]",
+                    "cbz {entry}, 33f",
+                    "sub {top}, {top}, #8",
+                    "str {top}, [{a}]",
+                ]
+                unready: "mov {entry:w}, #0\n cbz {area}, 33f",
+                aborted: "mov {entry:w}, #0\n b 33f",
+                gate = in(reg) gate.as_ptr(),
+                top = out(reg) _,
+                entry = out(reg) entry,
+                TOP = const TOP,
+            );
+        }
+        entry
+    }
+
+    #[inline(always)]
+    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome {
+        // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
+        // its lane.
+        unsafe {
+            section!(
+                "give",
+                [
+                    "cmp {s:w}, #0",
+                    "b.lt {no_lane}",
+                    "ldr {a}, [{table}, {a}, lsl #3]",
+                    "ldr {s}, [{gate}]",
+                    "add {a}, {a}, {s}",
+                    "tst {a}, #7",
+                    "b.ne {shut}",
+                    "ldr {top}, [{a}, #{TOP}]!",
+                    "ldr {s}, [{a}, {top}]",
+                    "cbz {s}, {differs}",
+                    "str {entry}, [{mark}]",
+                    "str {entry}, [{a}, {top}]",
+                    "add {top}, {top}, #8",
+                    "str {top}, [{a}]",
+                ]
+                unready: "cbz {area}, {no_lane}",
+                aborted: "b {aborted}",
+                gate = in(reg) gate.as_ptr(),
+                mark = in(reg) mark,
+                entry = in(reg) entry,
+                top = out(reg) _,
+                TOP = const TOP,
+                no_lane = label { return Outcome::NoLane; },
+                shut = label { return Outcome::Shut; },
+                differs = label { return Outcome::Differs; },
+                aborted = label { return Outcome::Aborted; },
+            );
+        }
+        Outcome::Done
+    }
+
+    unsafe fn replace(
+        gate: &AtomicUsize,
+        entry: usize,
+        cell: usize,
+        old: usize,
+        new: usize,
+    ) -> Outcome {
+        // SAFETY: as for `take`.
+        unsafe {
+            section!(
+                "replace",
+                [
+                    "cmp {s:w}, #0",
+                    "b.lt {no_lane}",
+                    "ldr {a}, [{table}, {a}, lsl #3]",
+                    "cmp {a}, {entry}",
+                    "b.ne {differs}",
+                    "ldr {s}, [{gate}]",
+                    "add {a}, {a}, {s}",
+                    "tst {a}, #7",
+                    "b.ne {shut}",
+                    "ldr {s}, [{a}, {cell}]",
+                    "cmp {s}, {old}",
+                    "b.ne {differs}",
+                    "str {new}, [{a}, {cell}]",
+                ]
+                unready: "cbz {area}, {no_lane}",
+                aborted: "b {aborted}",
+                gate = in(reg) gate.as_ptr(),
+                entry = in(reg) entry,
+                cell = in(reg) cell,
+                old = in(reg) old,
+                new = in(reg) new,
+                no_lane = label { return Outcome::NoLane; },
+                shut = label { return Outcome::Shut; },
+                differs = label { return Outcome::Differs; },
+                aborted = label { return Outcome::Aborted; },
+            );
+        }
+        Outcome::Done
+    }
+}

@@ -1,0 +1,166 @@
+//! A barn: the slabs of a cache on one NUMA node.
+//!
+//! Slabs in which an object is free are in a list, those that are all in use are in none, and one whose objects are all
+//! free is given back. The list and the counts are made anew by a forked child, from the slabs' bits.
+
+use super::entry::Key;
+use super::fault::Fault;
+use super::sheaf::Sheaf;
+use super::slab::{Place, Shape, Slab};
+use super::space::SPACE;
+use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::lock::{Guard, Lock};
+
+/// What a barn has to know of its cache.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) owner: u32,
+    pub(super) shape: Shape,
+    pub(super) tag: u8,
+    pub(super) key: Key,
+}
+
+#[repr(align(64))]
+pub(super) struct Barn {
+    lock: Lock,
+    /// The first slab in which an object is free, as its unit plus one.
+    first: AtomicU32,
+    slabs: AtomicUsize,
+}
+
+impl Barn {
+    pub(super) const fn new() -> Barn {
+        Barn { lock: Lock::new(), first: AtomicU32::new(0), slabs: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn slabs(&self) -> usize {
+        self.slabs.load(Relaxed)
+    }
+
+    fn lock(&self, node: usize, kind: Kind) -> Guard<'_> {
+        let guard = self.lock.lock();
+        if guard.first_in_generation {
+            self.list_anew(node, kind);
+        }
+        guard
+    }
+
+    fn list_anew(&self, node: usize, kind: Kind) {
+        self.first.store(0, Relaxed);
+        let mut slabs = 0;
+        for slab in all_of(kind).filter(|slab| slab.node() == node) {
+            slab.count_anew();
+            slabs += 1;
+            if slab.free() > 0 {
+                self.link(slab);
+            }
+        }
+        self.slabs.store(slabs, Relaxed);
+    }
+
+    fn link(&self, slab: &Slab) {
+        let first = self.first.load(Relaxed);
+        let number = slab.unit() as u32 + 1;
+        slab.next.store(first, Relaxed);
+        slab.previous.store(0, Relaxed);
+        if first != 0 {
+            SPACE.slab(first as usize - 1).previous.store(number, Relaxed);
+        }
+        self.first.store(number, Relaxed);
+    }
+
+    fn unlink(&self, slab: &Slab) {
+        let (next, previous) = (slab.next.load(Relaxed), slab.previous.load(Relaxed));
+        match previous {
+            0 => self.first.store(next, Relaxed),
+            _ => SPACE.slab(previous as usize - 1).next.store(next, Relaxed),
+        }
+        if next != 0 {
+            SPACE.slab(next as usize - 1).previous.store(previous, Relaxed);
+        }
+    }
+
+    /// Fills a sheaf with what is free on this node, and with `most` objects at most; those of new slabs are touched
+    /// by this. False if there is nothing and no memory for more.
+    pub(super) fn fill(&self, sheaf: &mut Sheaf, most: usize, node: usize, kind: Kind) -> bool {
+        let before = sheaf.count();
+        {
+            let _guard = self.lock(node, kind);
+            let mut left = most.min(sheaf.capacity() - before);
+            while left > 0 {
+                // A new slab only for a sheaf that would stay less than half full.
+                let is_needed = 2 * (sheaf.count() - before) < most;
+                let Some(slab) = self.a_slab(node, kind, is_needed) else { break };
+                let count = sheaf.count();
+                slab.take(left, |object| sheaf.push(kind.key.entry(object)));
+                left -= sheaf.count() - count;
+                if slab.free() == 0 {
+                    self.unlink(slab);
+                }
+            }
+        }
+        // Not under the lock: here memory is touched for the first time.
+        sheaf.entries().skip(before).for_each(|entry| kind.key.mark(entry));
+        sheaf.count() > before
+    }
+
+    /// A slab in which an object is free; a new one if need be.
+    fn a_slab(&self, node: usize, kind: Kind, may_be_new: bool) -> Option<&'static Slab> {
+        match self.first.load(Relaxed) {
+            0 if may_be_new => {
+                let run = SPACE.take(kind.shape.units)?;
+                let slab = Slab::begin(run.first, kind.owner, node, kind.shape, kind.tag);
+                self.slabs.store(self.slabs() + 1, Relaxed);
+                self.link(slab);
+                Some(slab)
+            }
+            0 => None,
+            first => Some(SPACE.slab(first as usize - 1)),
+        }
+    }
+
+    /// Takes back the objects of entries that belong to this node.
+    pub(super) fn take_back(&self, entries: impl Iterator<Item = usize>, node: usize, kind: Kind) {
+        let _guard = self.lock(node, kind);
+        for entry in entries {
+            let object = kind.key.object(entry);
+            let Place { slab, index } = find(object, kind);
+            if slab.node() == node {
+                self.take_back_one(slab, index, kind);
+            }
+        }
+    }
+
+    fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
+        if !slab.give(index) {
+            Fault::FreedTwice.report(slab.object(index), kind.shape.size);
+        }
+        let free = slab.free();
+        if free == 1 {
+            self.link(slab);
+        }
+        if free == slab.objects() {
+            self.unlink(slab);
+            self.slabs.store(self.slabs().saturating_sub(1), Relaxed);
+            slab.end();
+        }
+    }
+}
+
+/// The slabs of a cache, on any node.
+pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
+    let is_its = move |unit: &usize| SPACE.tag(*unit).load(Relaxed) == kind.tag;
+    let slabs = (0..SPACE.high()).filter(is_its).map(|unit| (unit, SPACE.slab(unit)));
+    let firsts = slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab);
+    firsts.filter(move |slab| slab.owner() == kind.owner)
+}
+
+/// Where an object of the cache is. Ends the process if it is none.
+pub(super) fn find(object: usize, kind: Kind) -> Place {
+    match Slab::holding(object) {
+        Some(slab) if slab.owner() == kind.owner => {
+            slab.place(object).unwrap_or_else(|| Fault::Inside.report(object, kind.shape.size))
+        }
+        _ => Fault::Foreign.report(object, kind.shape.size),
+    }
+}

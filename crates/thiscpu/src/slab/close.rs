@@ -1,0 +1,132 @@
+//! Shrinking a cache, and ending it.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+
+use super::depot::Depot;
+use super::lane::{self, Lane};
+use super::sheaf::List;
+use super::{RawCache, purge};
+use crate::lanes::region;
+use crate::sys::atomic::Ordering::Relaxed;
+use crate::sys::fence;
+use crate::sys::tier::{self, Tier};
+
+impl RawCache {
+    /// Gives what is free back: lanes and shared stores are emptied into their slabs, and the pages of all slabs
+    /// without an object go back to the system, those of other caches too. How many bytes that were.
+    ///
+    /// For the time of one fence calls of `alloc` and `free` do without their lanes. Where a sandbox has taken away both membarrier
+    /// and `sched_setaffinity` after the start, lanes keep what they have.
+    pub fn shrink(&self) -> usize {
+        if let Some(depot) = self.depot_if_used() {
+            self.empty(depot);
+        }
+        purge::purge()
+    }
+
+    /// Empties lanes and stocks.
+    pub(super) fn empty(&self, depot: &'static Depot) {
+        let _guard = self.lock.lock();
+        let sheaves = List::new();
+        self.empty_lanes(&sheaves);
+        depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
+    }
+
+    /// Takes the sheaves out of all lanes. Under the lock.
+    fn empty_lanes(&self, sheaves: &List) {
+        let seen = self.gate.look();
+        let Some(item) = seen.item() else { return };
+        let has_sections = tier::expect() != Tier::Atomic;
+        self.gate.turn(seen.closed());
+        let is_fenced = has_sections && fence::try_fence().is_ok();
+        for lane in Lane::all(item) {
+            let is_locked = !has_sections || lane.number() == 0;
+            // What is under a lock may be waited for: nobody who has it waits for this.
+            let _guard = is_locked.then(|| lane.lock().lock());
+            if is_locked || is_fenced {
+                let both = [lane.main().swap(None), lane.spare().swap(None)];
+                both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
+            }
+        }
+        if has_sections {
+            self.gate.turn(seen.opened(item));
+        }
+    }
+
+    /// Ends the cache: all of its memory is free for others.
+    ///
+    /// # Errors
+    ///
+    /// If objects are still out; the error says how many, and has the cache, unharmed.
+    pub fn close(self) -> Result<(), StillOut> {
+        match self.release() {
+            Ok(()) => {
+                let _ = ManuallyDrop::new(self);
+                Ok(())
+            }
+            Err(objects) => Err(StillOut { cache: self, objects }),
+        }
+    }
+
+    /// Gives all memory back if no object is out; else says how many are.
+    pub(super) fn release(&self) -> Result<(), usize> {
+        let Some(depot) = self.depot_if_used() else { return Ok(()) };
+        self.empty(depot);
+        match depot.objects_out() {
+            0 => {
+                let seen = self.gate.look();
+                if let Some(item) = seen.item() {
+                    self.gate.turn(seen.closed());
+                    region::lock().free(item, lane::BYTES);
+                }
+                self.depot.store(0, Relaxed);
+                depot.give_up();
+                Ok(())
+            }
+            objects => Err(objects),
+        }
+    }
+}
+
+/// A cache cannot be closed: objects are still out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StillOut<C = RawCache> {
+    /// The cache, as it was.
+    pub cache: C,
+    /// How many objects are out.
+    pub objects: usize,
+}
+
+impl<C> fmt::Display for StillOut<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the cache cannot be closed: {} of its objects are still out; free them first, or drop the cache to leave \
+             them where they are",
+            self.objects
+        )
+    }
+}
+
+impl<C: fmt::Debug> std::error::Error for StillOut<C> {}
+
+impl Drop for RawCache {
+    /// Ends the cache. If objects are out they stay valid for ever, with their slabs; in debug builds a line on standard
+    /// error says so.
+    fn drop(&mut self) {
+        if let Err(objects) = self.release() {
+            say_leaked(objects, self.object_bytes());
+        }
+    }
+}
+
+/// In debug builds.
+pub(super) fn say_leaked(objects: usize, size: usize) {
+    if cfg!(debug_assertions) && !cfg!(thiscpu_model) {
+        eprintln!(
+            "thiscpu: a cache of {size}-byte objects was dropped while {objects} were out; they stay"
+        );
+    }
+}

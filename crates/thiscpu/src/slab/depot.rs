@@ -1,0 +1,250 @@
+//! A depot: what is behind the lanes of a cache, for each NUMA node some stocks and a barn.
+//!
+//! Whoever comes here has a sheaf in hand, or wants one, and is in no section. A sheaf that a thread has in hand when
+//! the process is forked is lost to the child, with its objects: they stay in use there for ever.
+
+use super::barn::{self, Barn, Kind};
+use super::sheaf::{self, CAPACITIES, Sheaf};
+use super::stock::{STOCKS, Stock};
+use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::lock::Lock;
+use crate::sys::machine::{Here, Machine as _};
+
+#[repr(C, align(64))]
+struct Node {
+    stocks: [Stock; STOCKS],
+    barn: Barn,
+}
+
+/// What a cache has once it is used. Its memory is used again by other caches, and never given back.
+#[repr(C, align(64))]
+pub(super) struct Depot {
+    pub(super) kind: Kind,
+    nodes: usize,
+    /// Which of `CAPACITIES` its sheaves have.
+    capacity: AtomicU32,
+    capacity_most: u32,
+    next: AtomicUsize,
+}
+
+/// A new sheaf has the next capacity after so many trades of one stock.
+const TRADES_TO_GROW: u64 = 32;
+/// No sheaf holds more than these.
+const SHEAF_BYTES_MAX: usize = 64 * 1024;
+
+static LOCK: Lock = Lock::new();
+/// Depots that no cache uses any more.
+static UNUSED: AtomicUsize = AtomicUsize::new(0);
+/// Memory for depots that was never used, and where it ends.
+static FRESH: AtomicUsize = AtomicUsize::new(0);
+static FRESH_END: AtomicUsize = AtomicUsize::new(0);
+
+/// The largest capacity for objects of that size: so that a sheaf is not worth more than is good.
+fn capacity_for(size: usize, bytes: usize) -> usize {
+    CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes).unwrap_or(0)
+}
+
+impl Depot {
+    /// A depot of a new cache. `None` if there is no memory.
+    pub(super) fn make(kind: Kind) -> Option<&'static Depot> {
+        let nodes = Here::nodes();
+        let size = kind.shape.size;
+        let depot = Depot {
+            kind,
+            nodes,
+            capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_MAX / 16) as u32),
+            capacity_most: capacity_for(size, SHEAF_BYTES_MAX) as u32,
+            next: AtomicUsize::new(0),
+        };
+        let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
+        let at = memory(bytes)?;
+        // SAFETY: so many bytes, aligned to 64, are this function's alone.
+        unsafe {
+            for node in 0..nodes {
+                let barn = Barn::new();
+                let stocks = [const { Stock::new() }; STOCKS];
+                ((at + size_of::<Depot>()) as *mut Node).add(node).write(Node { stocks, barn });
+            }
+            (at as *mut Depot).write(depot);
+            Some(&*(at as *const Depot))
+        }
+    }
+
+    /// Gives the memory of an empty depot to other caches.
+    pub(super) fn give_up(&'static self) {
+        let _guard = LOCK.lock();
+        self.next.store(UNUSED.load(Relaxed), Relaxed);
+        UNUSED.store(core::ptr::from_ref(self) as usize, Relaxed);
+    }
+
+    fn nodes(&'static self) -> &'static [Node] {
+        let first = (core::ptr::from_ref(self) as usize + size_of::<Depot>()) as *const Node;
+        // SAFETY: so many follow it, written by `make`.
+        unsafe { core::slice::from_raw_parts(first, self.nodes) }
+    }
+
+    /// The node of the calling thread, right now.
+    pub(super) fn here(&self) -> usize {
+        if self.nodes == 1 { 0 } else { Here::node().min(self.nodes - 1) }
+    }
+
+    /// A sheaf with entries for a lane. `None` if there is no memory.
+    pub(super) fn with_entries(&'static self, lane: usize) -> Option<Sheaf> {
+        let here = self.here();
+        let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
+        self.adapt(trades);
+        let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
+        found.or_else(steal).or_else(|| self.from_slabs(here, lane))
+    }
+
+    /// The same from slabs; from another node's when this one has no memory.
+    fn from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
+        let mut sheaf = self.empty(lane)?;
+        let most = sheaf.capacity();
+        let elsewhere = (0..self.nodes).filter(|&node| node != here);
+        for node in core::iter::once(here).chain(elsewhere) {
+            if self.nodes()[node].barn.fill(&mut sheaf, most, node, self.kind) {
+                return Some(sheaf);
+            }
+        }
+        self.put_empty(sheaf, lane);
+        self.nodes().iter().flat_map(|node| &node.stocks).find_map(Stock::steal)
+    }
+
+    /// One entry, for whom a sheaf is too much.
+    pub(super) fn one_entry(&'static self, lane: usize) -> Option<usize> {
+        let mut sheaf = self.with_entries(lane)?;
+        let entry = sheaf.pop();
+        self.put(sheaf, lane);
+        entry
+    }
+
+    /// Takes one entry back, straight into its slab.
+    pub(super) fn put_entry(&'static self, entry: usize) {
+        self.kind.key.mark(entry);
+        let slab = barn::find(self.kind.key.object(entry), self.kind).slab;
+        let node = slab.node();
+        self.nodes()[node].barn.take_back(core::iter::once(entry), node, self.kind);
+    }
+
+    /// A sheaf without entries. `None` if there is no memory.
+    pub(super) fn empty(&'static self, lane: usize) -> Option<Sheaf> {
+        let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
+        let wanted = CAPACITIES[self.capacity.load(Relaxed) as usize];
+        while let Some(sheaf) = stock.pop_empty() {
+            if sheaf.capacity() >= wanted {
+                return Some(sheaf);
+            }
+            sheaf::give_up(sheaf);
+        }
+        sheaf::make(self.capacity.load(Relaxed) as usize)
+    }
+
+    pub(super) fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
+        let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
+        if let Err(sheaf) = stock.push_empty(sheaf) {
+            sheaf::give_up(sheaf);
+        }
+    }
+
+    /// Takes a sheaf from a lane, whatever is in it.
+    pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
+        if sheaf.count() == 0 {
+            return self.put_empty(sheaf, lane);
+        }
+        let here = self.here();
+        let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
+        let stock = &self.nodes()[here].stocks[lane % STOCKS];
+        if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size) {
+            let sheaf = self.to_slabs(sheaf);
+            self.put_empty(sheaf, lane);
+        }
+        self.adapt(stock.trades());
+    }
+
+    /// Gives the objects of other nodes back to those; what is left in the sheaf belongs here.
+    fn send_home(&'static self, sheaf: Sheaf, here: usize) -> Sheaf {
+        let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
+        if sheaf.entries().all(|entry| node_of(entry) == here) {
+            return sheaf;
+        }
+        for (node, Node { barn, .. }) in self.nodes().iter().enumerate() {
+            if node != here && sheaf.entries().any(|entry| node_of(entry) == node) {
+                barn.take_back(sheaf.entries(), node, self.kind);
+            }
+        }
+        sheaf.keep(|entry| node_of(entry) == here)
+    }
+
+    /// Gives all objects of a sheaf back to their slabs.
+    fn to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
+        for (node, Node { barn, .. }) in self.nodes().iter().enumerate() {
+            barn.take_back(sheaf.entries(), node, self.kind);
+        }
+        sheaf.keep(|_| false)
+    }
+
+    /// Larger sheaves for who trades often.
+    fn adapt(&self, trades: u64) {
+        let capacity = self.capacity.load(Relaxed);
+        if trades.is_multiple_of(TRADES_TO_GROW) && capacity < self.capacity_most {
+            // Relaxed: an estimate of what is good.
+            self.capacity.store(capacity + 1, Relaxed);
+        }
+    }
+
+    /// Gives all that stocks hold, and these sheaves, back to the slabs, and begins with small sheaves again.
+    pub(super) fn empty_stocks(&'static self, sheaves: impl Iterator<Item = Sheaf>) {
+        let stocks = || self.nodes().iter().flat_map(|node| &node.stocks);
+        let all = stocks().flat_map(|stock| core::iter::from_fn(|| stock.drain()));
+        for sheaf in sheaves.chain(all) {
+            sheaf::give_up(self.to_slabs(sheaf));
+        }
+        let capacity = capacity_for(self.kind.shape.size, SHEAF_BYTES_MAX / 16);
+        self.capacity.store(capacity as u32, Relaxed);
+    }
+
+    pub(super) fn trades(&'static self) -> u64 {
+        self.nodes().iter().flat_map(|node| &node.stocks).map(Stock::trades).sum()
+    }
+
+    pub(super) fn objects_in_stocks(&'static self) -> usize {
+        self.nodes().iter().flat_map(|node| &node.stocks).map(Stock::objects).sum()
+    }
+
+    pub(super) fn slabs(&'static self) -> usize {
+        self.nodes().iter().map(|node| node.barn.slabs()).sum()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        CAPACITIES[self.capacity.load(Relaxed) as usize]
+    }
+
+    /// How many objects are in no slab: in lanes, stocks and hands, or in use.
+    pub(super) fn objects_out(&self) -> usize {
+        barn::all_of(self.kind).map(|slab| slab.objects() - slab.free()).sum()
+    }
+}
+
+/// Memory for a depot.
+fn memory(bytes: usize) -> Option<usize> {
+    let bytes = bytes.next_multiple_of(64);
+    let _guard = LOCK.lock();
+    let unused = UNUSED.load(Relaxed);
+    // SAFETY: the list holds depots that nobody uses, all of one size.
+    if let Some(depot) = unsafe { (unused as *const Depot).as_ref() } {
+        UNUSED.store(depot.next.load(Relaxed), Relaxed);
+        return Some(unused);
+    }
+    if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
+        let chunk = bytes.next_power_of_two().max(64 * 1024);
+        let memory = Here::map(chunk).ok()?;
+        // In this order: a fork in between leaves nothing to use, and both are changed again.
+        FRESH_END.store(0, Relaxed);
+        FRESH.store(memory, Relaxed);
+        FRESH_END.store(memory + chunk, Relaxed);
+    }
+    let at = FRESH.load(Relaxed);
+    FRESH.store(at + bytes, Relaxed);
+    Some(at)
+}

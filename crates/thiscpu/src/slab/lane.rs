@@ -1,0 +1,145 @@
+//! A cache's part of a lane: two sheaves.
+//!
+//! ```text
+//! lane 0 (shared), lane i: | lock : 4 | - : 4 | 0 : 8 | top : 8 | spare : 8 |
+//! ```
+//!
+//! `top` says where the top of the main sheaf is, as its distance from `top` itself; 0 if there is none, and then the
+//! word below is the 0 in front of it, as if it were empty, and the word at it is this 0, as if it were full. `spare` says the
+//! same of the other sheaf, from the same place, and is 0 if there is none. Both are distances, so that memory that was
+//! never used means what it should.
+//!
+//! In the rseq tiers lanes but lane 0 are changed by sections on their CPU only, and, after a closed gate and a fence, by
+//! whoever holds the cache's lock. Elsewhere, and in lane 0, by whoever holds the lane's lock, which is only ever tried for.
+
+use super::sheaf::{self, Sheaf};
+use crate::lanes::table::{self, BIAS, STRIDE};
+use crate::section::{Outcome, Processor, SlabSections as _, TOP};
+use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sys::lock::Lock;
+
+/// From the item to the word about the spare sheaf.
+const SPARE: usize = TOP + 8;
+pub(super) const BYTES: usize = SPARE + 8;
+
+/// A cache's part of one lane.
+#[derive(Clone, Copy)]
+pub(super) struct Lane {
+    address: usize,
+    number: usize,
+}
+
+/// One of its two words.
+#[derive(Clone, Copy)]
+pub(super) struct Hand {
+    lane: Lane,
+    cell: usize,
+}
+
+impl Lane {
+    /// Lane `number` of the cache whose item that is.
+    pub(super) fn of(item: usize, number: usize) -> Lane {
+        Lane { address: item + number * STRIDE, number }
+    }
+
+    /// The lane of a table entry; 0 is for lane 0.
+    pub(super) fn at_entry(item: usize, entry: usize) -> Lane {
+        Lane::of(item, if entry == 0 { 0 } else { (entry + BIAS) / STRIDE })
+    }
+
+    /// All lanes that may hold something.
+    pub(super) fn all(item: usize) -> impl Iterator<Item = Lane> {
+        (0..=table::in_use()).map(move |number| Lane::of(item, number))
+    }
+
+    pub(super) fn number(self) -> usize {
+        self.number
+    }
+
+    fn entry(self) -> usize {
+        self.number * STRIDE - BIAS
+    }
+
+    pub(super) fn lock(self) -> &'static Lock {
+        // SAFETY: each lane in use of a cache's item is accessible as long as the cache lives, which no caller
+        // outlives; zero is a lock.
+        unsafe { &*(self.address as *const Lock) }
+    }
+
+    pub(super) fn main(self) -> Hand {
+        Hand { lane: self, cell: TOP }
+    }
+
+    pub(super) fn spare(self) -> Hand {
+        Hand { lane: self, cell: SPARE }
+    }
+
+    /// What a distance leads to.
+    fn slot(self, distance: usize) -> usize {
+        (self.address + TOP).wrapping_add(distance)
+    }
+
+    /// The distance that says a sheaf's top, or that there is none.
+    fn distance(self, sheaf: Option<&Sheaf>) -> usize {
+        sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.address + TOP))
+    }
+}
+
+/// What a hand was seen to hold. It may have changed by now; who acts on it compares.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    distance: usize,
+    slot: usize,
+}
+
+impl Seen {
+    pub(super) fn is_nothing(self) -> bool {
+        self.distance == 0
+    }
+
+    pub(super) fn has_entries(self) -> bool {
+        !self.is_nothing() && sheaf::below(self.slot) != 0
+    }
+
+    pub(super) fn has_room(self) -> bool {
+        !self.is_nothing() && sheaf::has_room(self.slot)
+    }
+}
+
+impl Hand {
+    fn word(self) -> &'static AtomicUsize {
+        // SAFETY: as for `Lane::lock`.
+        unsafe { &*((self.lane.address + self.cell) as *const AtomicUsize) }
+    }
+
+    pub(super) fn look(self) -> Seen {
+        // Relaxed: whoever acts on it compares in a section, or owns the lane.
+        let distance = self.word().load(Relaxed);
+        Seen { distance, slot: self.lane.slot(distance) }
+    }
+
+    /// Exchanges what was seen for a sheaf, in a section: what was there, or the sheaf if that was not done. This
+    /// lane must still be the calling thread's.
+    pub(super) fn exchange(
+        self,
+        gate: &AtomicUsize,
+        seen: Seen,
+        sheaf: Option<Sheaf>,
+    ) -> Result<Option<Sheaf>, Option<Sheaf>> {
+        let new = self.lane.distance(sheaf.as_ref());
+        // SAFETY: the gate is this cache's, and the sheaf whole and nobody else's.
+        let outcome =
+            unsafe { Processor::replace(gate, self.lane.entry(), self.cell, seen.distance, new) };
+        match outcome {
+            Outcome::Done => Ok((!seen.is_nothing()).then(|| Sheaf::of_top(seen.slot))),
+            _ => Err(sheaf),
+        }
+    }
+
+    /// The same for whoever owns the lane.
+    pub(super) fn swap(self, sheaf: Option<Sheaf>) -> Option<Sheaf> {
+        let seen = self.look();
+        self.word().store(self.lane.distance(sheaf.as_ref()), Relaxed);
+        (!seen.is_nothing()).then(|| Sheaf::of_top(seen.slot))
+    }
+}

@@ -1,0 +1,136 @@
+//! Objects that are set aside, for where an allocation must not fail.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::cache::Slot;
+use super::{Cache, Owned, RawCache};
+use crate::error::Error;
+
+/// Objects of a [`RawCache`] that belong to whoever has this. Those that are left are freed when it is dropped.
+#[derive(Debug)]
+pub struct RawReserved<'a> {
+    cache: &'a RawCache,
+    /// Each holds the next in its first word.
+    first: Option<NonNull<u8>>,
+    count: usize,
+}
+
+// SAFETY: the objects are this value's alone, and may be freed on any thread.
+unsafe impl Send for RawReserved<'_> {}
+
+impl RawCache {
+    /// A handle that owns `n` objects, for where an allocation must not fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMemory`]; then none is kept.
+    pub fn reserve(&self, n: usize) -> Result<RawReserved<'_>, Error> {
+        let mut reserve = RawReserved { cache: self, first: None, count: 0 };
+        while reserve.count < n {
+            let object =
+                self.alloc().ok_or(Error::NoMemory { objects: n, bytes: self.object_bytes() })?;
+            reserve.put(object);
+        }
+        Ok(reserve)
+    }
+}
+
+impl RawReserved<'_> {
+    /// How many objects are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn put(&mut self, object: NonNull<u8>) {
+        // SAFETY: it is this value's alone, of at least a word, and aligned to one.
+        unsafe { object.cast::<Option<NonNull<u8>>>().write(self.first) };
+        self.first = Some(object);
+        self.count += 1;
+    }
+
+    /// One of the objects; `None` if there are no more. Touches nothing but the object.
+    pub fn alloc(&mut self) -> Option<NonNull<u8>> {
+        let object = self.first?;
+        // SAFETY: `put` wrote the next one there. The word is 0 from then on, as `RawCache::alloc` promises.
+        unsafe {
+            self.first = object.cast::<Option<NonNull<u8>>>().read();
+            object.cast::<usize>().write(0);
+        }
+        self.count -= 1;
+        Some(object)
+    }
+}
+
+impl Drop for RawReserved<'_> {
+    fn drop(&mut self) {
+        while let Some(object) = self.alloc() {
+            // SAFETY: it is from there, and nobody else's.
+            unsafe { self.cache.free(object) };
+        }
+    }
+}
+
+/// Objects of a [`Cache`] that belong to whoever has this. Those that are left are freed when it is dropped.
+///
+/// ```
+/// static NODES: thiscpu::Cache<[u64; 4]> = thiscpu::Cache::new();
+///
+/// // Here it may fail:
+/// let mut nodes = NODES.reserve(2)?;
+/// // And here it must not:
+/// let node = nodes.alloc([1, 2, 3, 4]).unwrap();
+/// assert_eq!((node[3], nodes.len()), (4, 1));
+/// # Ok::<(), thiscpu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reserved<T> {
+    raw: Option<RawReserved<'static>>,
+    holds: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Reserved<T> {
+    pub(super) fn of(cache: &Cache<T>, n: usize) -> Result<Reserved<T>, Error> {
+        let raw = match n {
+            0 => None,
+            _ => {
+                let none = Error::NoMemory { objects: n, bytes: size_of::<T>() };
+                Some(cache.raw().ok_or(none)?.reserve(n)?)
+            }
+        };
+        Ok(Reserved { raw, holds: PhantomData })
+    }
+
+    /// How many objects are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.raw.as_ref().map_or(0, RawReserved::len)
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts a value into one of the objects.
+    ///
+    /// # Errors
+    ///
+    /// The value, if there are no more.
+    pub fn alloc(&mut self, value: T) -> Result<Owned<T>, T> {
+        let slot =
+            self.raw.as_mut().and_then(|raw| Some(Slot { object: raw.alloc()?, cache: raw.cache }));
+        match slot {
+            Some(slot) => Ok(slot.fill(|| value)),
+            None => Err(value),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Sheaves: arrays of entries, which lanes, stocks and barns hand to each other whole.
+//!
+//! ```text
+//! | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
+//! ```
+//!
+//! An entry stands for an object and is never 0; see [`super::entry`]. The zeros tell sections where a sheaf begins and
+//! ends, so that those need not know how large it is; a slot in between is 1 while it was never used. A sheaf in a lane is known by
+//! the address of the slot above its uppermost entry, its *top*; elsewhere by its own, with the count in it.
+//!
+//! The memory of sheaves is never given back: sections and slow paths may still look at one.
+
+use crate::sys::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::sys::lock::Lock;
+use crate::sys::machine::{Here, Machine as _};
+
+/// How many entries the kinds of sheaves have: what fits into 64, 128, ... bytes.
+pub(super) const CAPACITIES: &[usize] =
+    if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252] };
+const HEADER_BYTES: usize = size_of::<Header>();
+/// The memory that sheaves of one kind are carved out of at once.
+const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
+
+#[repr(C)]
+struct Header {
+    /// The next in a list.
+    next: AtomicUsize,
+    capacity: AtomicU32,
+    count: AtomicU32,
+    /// Below the first slot.
+    end: AtomicUsize,
+}
+
+/// A sheaf in no lane, and in no list: whoever has this owns it.
+#[derive(Debug)]
+pub(super) struct Sheaf(usize);
+
+const fn bytes(kind: usize) -> usize {
+    (HEADER_BYTES + 8 * (CAPACITIES[kind] + 1)).next_power_of_two()
+}
+
+fn word(at: usize) -> &'static AtomicUsize {
+    // SAFETY: the caller's address is that of a word of a sheaf, which stays for ever and is accessed in whole words only,
+    // by sections and through this.
+    unsafe { &*(at as *const AtomicUsize) }
+}
+
+/// The entry below a slot of a sheaf; 0 if the slot is its first.
+pub(super) fn below(slot: usize) -> usize {
+    word(slot - 8).load(Relaxed)
+}
+
+/// Whether there is a slot, and not the end.
+pub(super) fn has_room(slot: usize) -> bool {
+    word(slot).load(Relaxed) != 0
+}
+
+impl Sheaf {
+    /// The sheaf whose top is at that slot, and which the caller has just taken out of a lane.
+    pub(super) fn of_top(slot: usize) -> Sheaf {
+        let chunk = slot & !(CHUNK_BYTES - 1);
+        // A chunk begins with the bytes of each of its sheaves.
+        let bytes = word(chunk).load(Relaxed);
+        let sheaf = Sheaf(slot & !(bytes - 1));
+        let count = (slot - sheaf.slots()) / 8;
+        sheaf.header().count.store(count as u32, Relaxed);
+        sheaf
+    }
+
+    fn header(&self) -> &'static Header {
+        // SAFETY: a sheaf begins with it, and stays for ever.
+        unsafe { &*(self.0 as *const Header) }
+    }
+
+    fn slots(&self) -> usize {
+        self.0 + HEADER_BYTES
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.header().capacity.load(Relaxed) as usize
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.header().count.load(Relaxed) as usize
+    }
+
+    fn set_count(&mut self, count: usize) {
+        self.header().count.store(count as u32, Relaxed);
+    }
+
+    /// The slot above the uppermost entry.
+    pub(super) fn top(&self) -> usize {
+        self.slots() + 8 * self.count()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.count() == self.capacity()
+    }
+
+    pub(super) fn push(&mut self, entry: usize) {
+        debug_assert!(!self.is_full() && entry != 0);
+        word(self.top()).store(entry, Relaxed);
+        self.set_count(self.count() + 1);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<usize> {
+        let count = self.count().checked_sub(1)?;
+        self.set_count(count);
+        Some(word(self.top()).load(Relaxed))
+    }
+
+    /// The same sheaf with those of its entries that are wanted.
+    pub(super) fn keep(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
+        let entries = self.entries();
+        self.set_count(0);
+        entries.filter(|&entry| is_wanted(entry)).for_each(|entry| self.push(entry));
+        self
+    }
+
+    /// Its entries, from the first.
+    pub(super) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots();
+        (0..self.count()).map(move |index| word(slots + 8 * index).load(Relaxed))
+    }
+}
+
+/// A list of sheaves. Changed under a lock, one store at a time.
+#[derive(Debug)]
+pub(super) struct List(AtomicUsize);
+
+impl List {
+    pub(super) const fn new() -> List {
+        List(AtomicUsize::new(0))
+    }
+
+    /// Relaxed: an estimate where the lock is not held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+
+    pub(super) fn push(&self, sheaf: Sheaf) {
+        sheaf.header().next.store(self.0.load(Relaxed), Relaxed);
+        self.0.store(sheaf.0, Relaxed);
+    }
+
+    pub(super) fn pop(&self) -> Option<Sheaf> {
+        let first = self.0.load(Relaxed);
+        let sheaf = (first != 0).then_some(Sheaf(first))?;
+        self.0.store(sheaf.header().next.load(Relaxed), Relaxed);
+        Some(sheaf)
+    }
+
+    /// How many sheaves are in it, and how many entries those have.
+    pub(super) fn totals(&self) -> (usize, usize) {
+        let (mut sheaves, mut entries) = (0, 0);
+        let mut next = self.0.load(Relaxed);
+        while next != 0 {
+            let header = Sheaf(next).header();
+            sheaves += 1;
+            entries += header.count.load(Relaxed) as usize;
+            next = header.next.load(Relaxed);
+        }
+        (sheaves, entries)
+    }
+}
+
+/// Empty sheaves of one kind that no cache has.
+struct Spare {
+    lock: Lock,
+    list: List,
+    /// The chunk that sheaves are carved out of, and the first that was not. The end of a chunk before there is one.
+    next: AtomicUsize,
+}
+
+static SPARES: [Spare; CAPACITIES.len()] =
+    [const { Spare { lock: Lock::new(), list: List::new(), next: AtomicUsize::new(0) } };
+        CAPACITIES.len()];
+
+/// An empty sheaf of that kind; `None` if there is no memory.
+pub(super) fn make(kind: usize) -> Option<Sheaf> {
+    let spare = &SPARES[kind];
+    let _guard = spare.lock.lock();
+    if let Some(mut sheaf) = spare.list.pop() {
+        sheaf.set_count(0);
+        return Some(sheaf);
+    }
+    let bytes = bytes(kind);
+    let mut at = spare.next.load(Acquire);
+    if at.is_multiple_of(CHUNK_BYTES) {
+        let chunk = Here::map(CHUNK_BYTES).ok()?;
+        word(chunk).store(bytes, Relaxed);
+        at = chunk + bytes;
+    }
+    // Release: nobody takes it twice, and what is written to it below is only read by whoever gets it.
+    spare.next.store(at + bytes, Release);
+    let sheaf = Sheaf(at);
+    sheaf.header().capacity.store(CAPACITIES[kind] as u32, Relaxed);
+    (0..CAPACITIES[kind]).for_each(|index| word(sheaf.slots() + 8 * index).store(1, Relaxed));
+    Some(sheaf)
+}
+
+/// Gives an empty sheaf up.
+pub(super) fn give_up(sheaf: Sheaf) {
+    debug_assert_eq!(sheaf.count(), 0);
+    let kind = CAPACITIES.iter().position(|&capacity| capacity == sheaf.capacity());
+    let spare = &SPARES[kind.expect("a sheaf is of a kind")];
+    let _guard = spare.lock.lock();
+    spare.list.push(sheaf);
+}

@@ -1,0 +1,205 @@
+//! A slab: units that hold objects of one cache, and a bit for each object that is free in it.
+//!
+//! Objects that were never handed out have no bit: they are those from `fresh` on, and are taken in order, so that
+//! memory is touched as it is needed. All of it is changed under the lock of the slab's barn. The bits and `fresh` are what
+//! counts: how many are free, and which slabs are in the barn's list, a forked child makes anew from those.
+
+use super::bits::Bits;
+use super::space::{SPACE, UNIT};
+use crate::sys::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// The smallest object.
+pub(super) const OBJECT_LEAST: usize = 8;
+const WORDS: usize = UNIT / OBJECT_LEAST / 64;
+
+/// What is known of the slab, or of the large block, that begins with a unit.
+#[repr(C)]
+pub(super) struct Slab {
+    /// The cache it belongs to; 0 for a large block.
+    owner: AtomicU32,
+    node: AtomicU32,
+    /// The unit it begins with: this unit is one of its units.
+    head: AtomicU32,
+    pub(super) units: AtomicU32,
+    /// The bytes of an object, or of the large block.
+    pub(super) size: AtomicUsize,
+    objects: AtomicU32,
+    fresh: AtomicU32,
+    free: AtomicU32,
+    /// No word before has a bit.
+    first_word: AtomicU32,
+    /// In the barn's list, as unit numbers plus one.
+    pub(super) next: AtomicU32,
+    pub(super) previous: AtomicU32,
+    bits: [AtomicU64; WORDS],
+}
+
+/// The shape of a cache's slabs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// The bytes of an object.
+    pub(super) size: usize,
+    /// The units of a slab.
+    pub(super) units: usize,
+}
+
+impl Shape {
+    /// Few units, of which at most a sixteenth is left over.
+    pub(super) const fn of(size: usize) -> Shape {
+        let mut units = 1;
+        while units < 16 {
+            let bytes = units * UNIT;
+            if bytes >= 8 * size && bytes % size <= bytes / 16 {
+                return Shape { size, units };
+            }
+            units += 1;
+        }
+        Shape { size, units: if 16 * UNIT >= size { 16 } else { size.div_ceil(UNIT) } }
+    }
+
+    pub(super) const fn objects(self) -> usize {
+        self.units * UNIT / self.size
+    }
+}
+
+/// Where an object is.
+pub(super) struct Place {
+    pub(super) slab: &'static Slab,
+    pub(super) index: usize,
+}
+
+impl Slab {
+    /// The slab, or large block, that an address is in, if it is in one.
+    pub(super) fn holding(address: usize) -> Option<&'static Slab> {
+        let unit = super::space::unit_of(address).filter(|&unit| unit < SPACE.high())?;
+        // Acquire: pairs with the Release in `begin`.
+        if SPACE.tag(unit).load(Acquire) == super::space::NOTHING {
+            return None;
+        }
+        Some(SPACE.slab(SPACE.slab(unit).head.load(Relaxed) as usize))
+    }
+
+    /// Makes a slab, or a large block, of units that were just taken.
+    pub(super) fn begin(
+        first: usize,
+        owner: u32,
+        node: usize,
+        shape: Shape,
+        tag: u8,
+    ) -> &'static Slab {
+        let slab = SPACE.slab(first);
+        slab.units.store(shape.units as u32, Relaxed);
+        slab.size.store(shape.size, Relaxed);
+        slab.objects.store(shape.objects() as u32, Relaxed);
+        slab.node.store(node as u32, Relaxed);
+        slab.clear_bits();
+        slab.fresh.store(0, Relaxed);
+        slab.free.store(shape.objects() as u32, Relaxed);
+        slab.first_word.store(0, Relaxed);
+        slab.owner.store(owner, Relaxed);
+        for unit in first..first + shape.units {
+            SPACE.slab(unit).head.store(first as u32, Relaxed);
+            // Release: pairs with the Acquire in `holding`, and whoever finds the tag finds what is above.
+            SPACE.tag(unit).store(tag, Release);
+        }
+        slab
+    }
+
+    /// Clears what its objects before have left.
+    fn clear_bits(&self) {
+        let used = self.fresh.load(Relaxed) as usize;
+        self.bits().put(0, used, false);
+    }
+
+    /// Gives the units back.
+    pub(super) fn end(&self) {
+        let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
+        for unit in first..first + units {
+            SPACE.tag(unit).store(super::space::NOTHING, Relaxed);
+        }
+        SPACE.give(first, units);
+    }
+
+    pub(super) fn unit(&self) -> usize {
+        self.head.load(Relaxed) as usize
+    }
+
+    pub(super) fn owner(&self) -> u32 {
+        self.owner.load(Relaxed)
+    }
+
+    pub(super) fn node(&self) -> usize {
+        self.node.load(Relaxed) as usize
+    }
+
+    fn bits(&self) -> Bits<'_> {
+        Bits(&self.bits)
+    }
+
+    pub(super) fn objects(&self) -> usize {
+        self.objects.load(Relaxed) as usize
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free.load(Relaxed) as usize
+    }
+
+    /// How many are free, from the bits.
+    pub(super) fn count_anew(&self) {
+        let fresh = self.fresh.load(Relaxed) as usize;
+        let free = self.bits().count(fresh) + self.objects() - fresh;
+        self.free.store(free as u32, Relaxed);
+        self.first_word.store(0, Relaxed);
+    }
+
+    /// The object at an address, if one begins there.
+    pub(super) fn place(&'static self, address: usize) -> Option<Place> {
+        let offset = address - SPACE.address(self.unit());
+        let size = self.size.load(Relaxed);
+        let index = offset / size;
+        (offset.is_multiple_of(size) && index < self.objects())
+            .then_some(Place { slab: self, index })
+    }
+
+    pub(super) fn object(&self, index: usize) -> usize {
+        SPACE.address(self.unit()) + index * self.size.load(Relaxed)
+    }
+
+    /// Takes up to `most` free objects; `each` is called with the address of each. Bits go first, so that a fork loses
+    /// objects and doubles none.
+    pub(super) fn take(&self, most: usize, mut each: impl FnMut(usize)) {
+        let wanted = most.min(self.free());
+        let mut left = wanted;
+        let fresh = self.fresh.load(Relaxed) as usize;
+        let mut word = self.first_word.load(Relaxed) as usize;
+        while left > 0 && word * 64 < fresh {
+            let mut taken = self.bits().take(word, left);
+            left -= taken.count_ones() as usize;
+            while taken != 0 {
+                each(self.object(word * 64 + taken.trailing_zeros() as usize));
+                taken &= taken - 1;
+            }
+            if left > 0 {
+                word += 1;
+            }
+        }
+        self.first_word.store(word as u32, Relaxed);
+        self.fresh.store((fresh + left) as u32, Relaxed);
+        (fresh..fresh + left).for_each(|index| each(self.object(index)));
+        self.free.store((self.free() - wanted) as u32, Relaxed);
+    }
+
+    /// Takes an object back; false if it is free.
+    pub(super) fn give(&self, index: usize) -> bool {
+        if index >= self.fresh.load(Relaxed) as usize || self.bits().put(index, 1, true) == 0 {
+            return false;
+        }
+        let word = self.first_word.load(Relaxed).min(index as u32 / 64);
+        self.first_word.store(word, Relaxed);
+        self.free.store(self.free() as u32 + 1, Relaxed);
+        true
+    }
+}

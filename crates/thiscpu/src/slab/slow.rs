@@ -1,0 +1,206 @@
+//! What a call does that did not find what it wanted in its lane.
+//!
+//! A lane is changed one word at a time: whoever takes a sheaf out of a hand owns it from then on, and finds another place for it.
+//! What others on this CPU have done in between shows in a comparison that fails; then the call begins again. It has what it
+//! needs after a few tries, or does without its lane.
+
+use core::ptr::NonNull;
+
+use super::RawCache;
+use super::depot::Depot;
+use super::lane::{Lane, Seen};
+use super::sheaf::Sheaf;
+use crate::lanes::here;
+use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _};
+use crate::sys::errno;
+use crate::sys::lock::Guard;
+use crate::sys::tier::{self, Tier};
+
+/// What a look after a lane has come to.
+enum Next<T> {
+    /// Try again.
+    Again,
+    /// That is what was wanted.
+    Done(T),
+}
+
+impl RawCache {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_slowly(&self) -> Option<NonNull<u8>> {
+        let _errno = errno::save();
+        let depot = self.depot()?;
+        self.find_entry(depot).map(|entry| self.hand_out(entry))
+    }
+
+    fn find_entry(&self, depot: &'static Depot) -> Option<usize> {
+        for _ in 0..ATTEMPTS {
+            // SAFETY: the gate is a cache's.
+            let entry = unsafe { Processor::take(self.gate.word()) };
+            if entry != 0 {
+                return Some(entry);
+            }
+            let Some(lane) = self.own_lane() else { break };
+            if let Next::Done(found) = self.refill(depot, lane) {
+                return found;
+            }
+        }
+        self.take_locked(depot)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_slowly(&self, entry: usize) {
+        let _errno = errno::save();
+        let Some(depot) = self.depot() else { return };
+        let object = depot.kind.key.object(entry);
+        for _ in 0..ATTEMPTS {
+            // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
+            if unsafe { Processor::give(self.gate.word(), object, entry) } == Outcome::Done {
+                return;
+            }
+            let Some(lane) = self.own_lane() else { break };
+            if let Next::Done(()) = self.make_room(depot, lane) {
+                break;
+            }
+        }
+        self.give_locked(depot, entry);
+    }
+
+    /// The calling thread's lane, if sections can use it.
+    fn own_lane(&self) -> Option<Lane> {
+        if tier::expect() == Tier::Atomic {
+            return None;
+        }
+        let seen = self.gate.look();
+        let item = seen.item()?;
+        if seen.is_closed() {
+            // Whoever has closed it has the lock, or was left behind by a fork.
+            let _guard = self.lock.try_lock()?;
+            self.gate.turn(self.gate.look().opened(item));
+        }
+        if here::entry() == 0 && !here::join() {
+            return None;
+        }
+        match here::entry() {
+            0 => None,
+            entry => Some(Lane::at_entry(item, entry)),
+        }
+    }
+
+    /// Gets entries into a lane whose main sheaf has none.
+    fn refill(&self, depot: &'static Depot, lane: Lane) -> Next<Option<usize>> {
+        let (main, spare) = (lane.main().look(), lane.spare().look());
+        if main.has_entries() {
+            return Next::Again;
+        }
+        if spare.has_entries() {
+            self.turn_round(depot, lane, main, spare);
+            return Next::Again;
+        }
+        let Some(mut sheaf) = depot.with_entries(lane.number()) else { return Next::Done(None) };
+        let entry = sheaf.pop();
+        self.install(depot, lane, main, sheaf);
+        Next::Done(entry)
+    }
+
+    /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for it.
+    fn make_room(&self, depot: &'static Depot, lane: Lane) -> Next<()> {
+        let (main, spare) = (lane.main().look(), lane.spare().look());
+        if main.has_room() {
+            return Next::Again;
+        }
+        if spare.has_room() {
+            self.turn_round(depot, lane, main, spare);
+            return Next::Again;
+        }
+        let Some(sheaf) = depot.empty(lane.number()) else { return Next::Done(()) };
+        if !spare.is_nothing()
+            && let Ok(Some(full)) = lane.spare().exchange(self.gate.word(), spare, None)
+        {
+            depot.put(full, lane.number());
+        }
+        self.install(depot, lane, main, sheaf);
+        Next::Again
+    }
+
+    /// Makes the spare sheaf the main one.
+    fn turn_round(&self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) {
+        if let Ok(Some(sheaf)) = lane.spare().exchange(self.gate.word(), spare, None) {
+            self.install(depot, lane, main, sheaf);
+        }
+    }
+
+    /// Makes a sheaf the main one, if that is still what was seen.
+    fn install(&self, depot: &'static Depot, lane: Lane, main: Seen, sheaf: Sheaf) {
+        let (Ok(rest) | Err(rest)) = lane.main().exchange(self.gate.word(), main, Some(sheaf));
+        if let Some(rest) = rest {
+            self.put_aside(depot, lane, rest);
+        }
+    }
+
+    /// Makes a sheaf the spare one if there is none; else it goes to the depot.
+    fn put_aside(&self, depot: &'static Depot, lane: Lane, sheaf: Sheaf) {
+        let spare = lane.spare().look();
+        let rest = match spare.is_nothing() {
+            true => lane
+                .spare()
+                .exchange(self.gate.word(), spare, Some(sheaf))
+                .unwrap_or_else(|sheaf| sheaf),
+            false => Some(sheaf),
+        };
+        if let Some(rest) = rest {
+            depot.put(rest, lane.number());
+        }
+    }
+
+    /// A lane that is changed under its lock, if nobody has that: where there are no sections, the one that this thread seems
+    /// to be on; else lane 0.
+    fn locked_lane(&self) -> Option<(Lane, Guard<'static>)> {
+        let item = self.gate.look().item()?;
+        let entry = match tier::expect() {
+            Tier::Atomic if here::entry() != 0 || here::join() => here::entry(),
+            _ => 0,
+        };
+        let lane = Lane::at_entry(item, entry);
+        Some((lane, lane.lock().try_lock()?))
+    }
+
+    fn take_locked(&self, depot: &'static Depot) -> Option<usize> {
+        let Some((lane, _guard)) = self.locked_lane() else { return depot.one_entry(0) };
+        if !lane.main().look().has_entries() {
+            let other = lane.spare().swap(None);
+            let main = lane.main().swap(other);
+            lane.spare().swap(main);
+        }
+        if !lane.main().look().has_entries() {
+            let sheaf = depot.with_entries(lane.number())?;
+            if let Some(empty) = lane.main().swap(Some(sheaf)) {
+                depot.put(empty, lane.number());
+            }
+        }
+        let mut sheaf = lane.main().swap(None)?;
+        let entry = sheaf.pop();
+        lane.main().swap(Some(sheaf));
+        entry
+    }
+
+    fn give_locked(&self, depot: &'static Depot, entry: usize) {
+        let Some((lane, _guard)) = self.locked_lane() else { return depot.put_entry(entry) };
+        if !lane.main().look().has_room() {
+            let other = lane.spare().swap(None);
+            let main = lane.main().swap(other);
+            lane.spare().swap(main);
+        }
+        if !lane.main().look().has_room() {
+            let Some(empty) = depot.empty(lane.number()) else { return depot.put_entry(entry) };
+            if let Some(full) = lane.main().swap(Some(empty)) {
+                depot.put(full, lane.number());
+            }
+        }
+        let Some(mut sheaf) = lane.main().swap(None) else { return depot.put_entry(entry) };
+        depot.kind.key.mark(entry);
+        sheaf.push(entry);
+        lane.main().swap(Some(sheaf));
+    }
+}

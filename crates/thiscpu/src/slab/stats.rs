@@ -1,0 +1,45 @@
+//! What a cache has, and has done.
+
+use super::RawCache;
+
+/// What a cache has right now, about, and what it has done: see [`RawCache::stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlabStats {
+    /// The bytes of an object.
+    pub object_bytes: usize,
+    /// Slabs, which hold the objects.
+    pub slabs: usize,
+    /// The bytes of those.
+    pub slab_bytes: usize,
+    /// Objects that are not free in a slab: those in use, and those that lanes and shared stores keep.
+    pub objects_out: usize,
+    /// Objects that the shared stores keep.
+    pub objects_in_stocks: usize,
+    /// How many objects a sheaf has that is made now.
+    pub sheaf_capacity: usize,
+    /// Sheaves that lanes have traded so far.
+    pub trades: u64,
+}
+
+impl RawCache {
+    /// What the cache has and has done. Looks at all of its slabs, and takes no lock: numbers that change meanwhile do not
+    /// belong to one instant.
+    #[must_use]
+    pub fn stats(&self) -> SlabStats {
+        let object_bytes = self.object_bytes();
+        let Some(depot) = self.depot_if_used() else {
+            return SlabStats { object_bytes, ..SlabStats::default() };
+        };
+        let slabs = depot.slabs();
+        SlabStats {
+            object_bytes,
+            slabs,
+            slab_bytes: slabs * self.shape.units * super::space::UNIT,
+            objects_out: depot.objects_out(),
+            objects_in_stocks: depot.objects_in_stocks(),
+            sheaf_capacity: depot.capacity(),
+            trades: depot.trades(),
+        }
+    }
+}
