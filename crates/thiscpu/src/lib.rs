@@ -53,6 +53,8 @@ pub mod essays {
 mod budget;
 mod counter;
 mod error;
+#[doc(hidden)]
+pub mod inside;
 mod lanes;
 mod ledger;
 #[cfg(thiscpu_model)]

@@ -5,7 +5,7 @@ use core::fmt::{self, Write as _};
 
 /// What was noticed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// An object is freed that is free.
     FreedTwice,
     /// A free object has been written to.
@@ -20,7 +20,7 @@ impl Fault {
     /// Says what is wrong with the object at an address, of `size` bytes, and ends the process. Allocates nothing and takes no lock.
     #[cold]
     #[inline(never)]
-    pub(crate) fn report(self, address: usize, size: usize) -> ! {
+    pub fn report(self, address: usize, size: usize) -> ! {
         let what = match self {
             Fault::FreedTwice => "freed twice",
             Fault::WrittenTo => "written to after it was freed",

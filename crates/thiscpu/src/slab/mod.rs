@@ -8,14 +8,15 @@ mod cache;
 mod close;
 mod depot;
 mod entry;
-mod fault;
+pub(crate) mod fault;
 mod lane;
-mod purge;
+pub mod large;
+pub(crate) mod purge;
 mod reserve;
 mod sheaf;
 mod slab;
 mod slow;
-mod space;
+pub(crate) mod space;
 mod stats;
 mod stock;
 
@@ -160,6 +161,20 @@ impl RawCache {
     /// with a message.)
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        let (entry, is_given) = unsafe { self.give(object) };
+        if !is_given {
+            self.free_slowly(entry);
+        }
+    }
+
+    /// Puts an object into this CPU's lane, if there is room; else what is to be done is to be done with its entry.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`.
+    #[inline(always)]
+    unsafe fn give(&self, object: NonNull<u8>) -> (usize, bool) {
         let key = self.key();
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
@@ -168,9 +183,37 @@ impl RawCache {
         }
         // SAFETY: the gate is a cache's; the object is the caller's, who gives it up, and has at least 8 bytes.
         let outcome = unsafe { Processor::give(self.gate.word(), object, entry) };
-        if outcome != Outcome::Done {
+        (entry, outcome == Outcome::Done)
+    }
+
+    /// As `alloc`, and whether the lane had one.
+    pub(crate) fn alloc_and_tell(&self) -> (Option<NonNull<u8>>, bool) {
+        // SAFETY: the gate is a cache's.
+        match unsafe { Processor::take(self.gate.word()) } {
+            0 => (self.alloc_slowly(), false),
+            entry => (Some(self.hand_out(entry)), true),
+        }
+    }
+
+    /// As `free`, and whether the lane had room.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`.
+    pub(crate) unsafe fn free_and_tell(&self, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's promise.
+        let (entry, is_given) = unsafe { self.give(object) };
+        if !is_given {
             self.free_slowly(entry);
         }
+        is_given
+    }
+
+    /// Whether an object of this cache begins at an address.
+    pub(crate) fn is_object(&self, address: usize) -> bool {
+        let Some(depot) = self.depot_if_used() else { return false };
+        let slab = slab::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
+        slab.is_some_and(|slab| slab.place(address).is_some())
     }
 
     /// Relaxed: who has an object, or an entry, got it after the key was stored.

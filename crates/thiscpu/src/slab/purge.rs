@@ -60,7 +60,7 @@ impl Space {
 }
 
 /// Gives the pages of all free units back to the system. How many bytes that were.
-pub(crate) fn purge() -> usize {
+pub fn purge() -> usize {
     let _guard = SPACE.lock();
     SPACE.purge() * UNIT
 }

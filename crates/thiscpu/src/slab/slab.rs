@@ -71,6 +71,11 @@ pub(super) struct Place {
     pub(super) index: usize,
 }
 
+/// How many units say what they are: of a large block only the first, which may be one of many thousands.
+fn tagged(units: usize, tag: u8) -> usize {
+    if tag == super::space::LARGE { 1 } else { units }
+}
+
 impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
     pub(super) fn holding(address: usize) -> Option<&'static Slab> {
@@ -100,7 +105,7 @@ impl Slab {
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
         slab.owner.store(owner, Relaxed);
-        for unit in first..first + shape.units {
+        for unit in first..first + tagged(shape.units, tag) {
             SPACE.slab(unit).head.store(first as u32, Relaxed);
             // Release: pairs with the Acquire in `holding`, and whoever finds the tag finds what is above.
             SPACE.tag(unit).store(tag, Release);
@@ -117,7 +122,8 @@ impl Slab {
     /// Gives the units back.
     pub(super) fn end(&self) {
         let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
-        for unit in first..first + units {
+        let tag = SPACE.tag(first).load(Relaxed);
+        for unit in first..first + tagged(units, tag) {
             SPACE.tag(unit).store(super::space::NOTHING, Relaxed);
         }
         SPACE.give(first, units);

@@ -31,9 +31,9 @@ const STEP: usize = if cfg!(thiscpu_model) { 64 } else { 64 };
 const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 /// What a unit is: nobody's.
-pub(crate) const NOTHING: u8 = 0;
+pub const NOTHING: u8 = 0;
 /// What a unit is: the beginning of a large block.
-pub(crate) const LARGE: u8 = 255;
+pub const LARGE: u8 = 255;
 /// What a unit is: a slab of a cache that has no number of its own.
 pub(crate) const ANY_CACHE: u8 = 254;
 
@@ -100,12 +100,20 @@ pub(crate) fn unit_of(address: usize) -> Option<usize> {
 
 /// What the unit that holds an address is.
 #[inline(always)]
-pub(crate) fn tag_of(address: usize) -> u8 {
+pub fn tag_of(address: usize) -> u8 {
     match unit_of(address) {
         // SAFETY: there is a tag for each unit below `most`.
         Some(unit) => unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed),
         None => NOTHING,
     }
+}
+
+/// The bytes of units in use, the most of those there ever were, and the bytes of units whose pages the system has not got
+/// back.
+pub fn memory() -> [usize; 3] {
+    // Relaxed: estimates.
+    let used = SPACE.used.load(Relaxed);
+    [used, SPACE.used_max.load(Relaxed), used + SPACE.dirty.load(Relaxed)].map(|units| units * UNIT)
 }
 
 /// A run of units that was taken.

@@ -5,12 +5,23 @@
 //! unmapped; a plugin that links this library statically is pinned at its first use.
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether somebody has said that the object which holds this is never unmapped.
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// Says that the object which holds this library is never unmapped, so that nothing has to be done for it. For an allocator, which
+/// the loader calls: to ask that for more would lead back here.
+pub fn stays() {
+    // Relaxed: it is said before the first use, by the same thread.
+    STAYS.store(true, Relaxed);
+}
 
 /// Pins the object that holds this function, unless it is the main program. May run repeatedly.
 /// Whether the code stays mapped.
 pub(crate) fn init() -> bool {
     let here = init as *const c_void;
-    if in_main_program(here as usize) {
+    if STAYS.load(Relaxed) || in_main_program(here as usize) {
         return true;
     }
     // SAFETY: `info` is a plain output; the name it returns belongs to the loader and lives as long

@@ -1,0 +1,159 @@
+//! Blocks: allocated and freed, small ones from their class, others from runs of units.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use thiscpu::inside::{self, Fault, large};
+
+use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
+use crate::heap::{cache, class_at};
+use crate::statistics;
+
+/// What else is to be done in each call, a bit each; none as a rule.
+pub(crate) static EXTRAS: AtomicU8 = AtomicU8::new(0);
+/// Calls are counted.
+pub(crate) const COUNTED: u8 = 1;
+
+/// Whether any of those is set. Relaxed: whoever sets one does so before it matters, or does not mind a few calls.
+#[inline(always)]
+fn has_extras() -> bool {
+    EXTRAS.load(Relaxed) != 0
+}
+
+/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
+#[inline(always)]
+pub fn allocate(size: usize) -> Option<NonNull<u8>> {
+    if size > SIZE_MAX || has_extras() {
+        return allocate_otherwise(size);
+    }
+    cache(class_of(size)).alloc()
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
+    if size > SIZE_MAX {
+        return allocate_large(size, 1).map(|large| large.0);
+    }
+    let class = class_of(size);
+    let (block, is_hit) = inside::alloc_and_tell(cache(class));
+    if EXTRAS.load(Relaxed) & COUNTED != 0 && block.is_some() {
+        statistics::count_allocation(class, is_hit);
+    }
+    block
+}
+
+/// A large block, and whether it is all zero.
+fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
+    // As C has it: the difference of two pointers into a block must fit.
+    let size = (size <= isize::MAX as usize).then_some(size)?;
+    let block = large::allocate(size, align)?;
+    statistics::note_large(large::size(block.address).unwrap_or(0) as i64, 1);
+    Some((at(block.address)?, block.is_zero))
+}
+
+fn at(address: usize) -> Option<NonNull<u8>> {
+    NonNull::new(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// As [`allocate`], all zero. Pages that were never used are not touched.
+#[inline]
+pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
+    if size > SIZE_MAX {
+        let (block, is_zero) = allocate_large(size, 1)?;
+        if !is_zero {
+            // SAFETY: it is that large.
+            unsafe { block.write_bytes(0, size) };
+        }
+        return Some(block);
+    }
+    let block = allocate(size)?;
+    // SAFETY: it is that large.
+    unsafe { block.write_bytes(0, size) };
+    Some(block)
+}
+
+/// A block of at least `size` bytes at a multiple of `align`, a power of two. `None` if there is no memory.
+#[inline]
+pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+    debug_assert!(align.is_power_of_two());
+    match align {
+        ..=8 => allocate(size),
+        // Only the smallest class is not aligned to it.
+        16 => allocate(size.max(16)),
+        _ => allocate_more_aligned(size, align),
+    }
+}
+
+#[cold]
+fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+    let size = size.max(1).checked_next_multiple_of(align)?;
+    if size <= SIZE_MAX {
+        // A slab begins at a multiple of 64 KiB, and blocks follow each other.
+        let fits = |class: &usize| size_of_class(*class).is_multiple_of(align);
+        if let Some(class) = (class_of(size)..COUNT).find(fits) {
+            return allocate(size_of_class(class));
+        }
+    }
+    allocate_large(size, align).map(|large| large.0)
+}
+
+/// Frees a block.
+///
+/// What is no block, or was freed before, ends the process with a message that names the address; see
+/// [`RawCache::free`](thiscpu::RawCache::free) for when that is noticed.
+///
+/// # Safety
+///
+/// The block is one of this crate's, and nobody uses it any more.
+#[inline(always)]
+pub unsafe fn free(block: NonNull<u8>) {
+    match class_at(block.as_ptr().addr()) {
+        // SAFETY: the caller's promise; it is of that class.
+        Some(class) if !has_extras() => unsafe { cache(class).free(block) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { free_otherwise(block) },
+    }
+}
+
+/// # Safety
+///
+/// As for `free`.
+#[cold]
+#[inline(never)]
+unsafe fn free_otherwise(block: NonNull<u8>) {
+    let address = block.as_ptr().addr();
+    if let Some(class) = class_at(address) {
+        // SAFETY: the caller's promise.
+        let is_hit = unsafe { inside::free_and_tell(cache(class), block) };
+        if EXTRAS.load(Relaxed) & COUNTED != 0 {
+            statistics::count_free(class, is_hit);
+        }
+        return;
+    }
+    match large::size(address) {
+        Some(size) => {
+            statistics::note_large(-(size as i64), -1);
+            large::free(address);
+        }
+        None => Fault::Foreign.report(address, 0),
+    }
+}
+
+/// How many bytes of a block may be used: as many as were asked for, or more. An address that is no block ends the process.
+///
+/// # Safety
+///
+/// The block is one of this crate's.
+pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
+    let address = block.as_ptr().addr();
+    match class_at(address) {
+        Some(class) => size_of_class(class),
+        None => large::size(address).unwrap_or_else(|| Fault::Foreign.report(address, 0)),
+    }
+}
+
+/// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
+pub fn trim(_keep: usize) -> bool {
+    (0..COUNT).map(|class| cache(class).shrink()).sum::<usize>() > 0
+}

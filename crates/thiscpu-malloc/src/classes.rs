@@ -1,0 +1,80 @@
+//! Size classes: 8 bytes, multiples of 16 up to 256, and from there eight to each doubling, up to 32 KiB.
+//!
+//! A block of a class above 128 bytes has at most 12.5 % that was not asked for; below that, what alignment to 16 bytes takes.
+
+/// The largest class.
+pub(crate) const SIZE_MAX: usize = 32 * 1024;
+/// How many there are.
+pub(crate) const COUNT: usize = class_of_larger(SIZE_MAX) + 1;
+/// Sizes up to this one are looked up.
+const LOOKED_UP: usize = 1024;
+/// The class of 256 bytes.
+const CLASS_256: usize = 16;
+
+/// The class of so many bytes, which are at most [`SIZE_MAX`].
+#[inline(always)]
+pub(crate) fn class_of(size: usize) -> usize {
+    if size <= LOOKED_UP { usize::from(CLASSES[size.div_ceil(8)]) } else { class_of_larger(size) }
+}
+
+/// The class of more than 256 bytes. Two bits below the highest, and one, say which of the eight.
+const fn class_of_larger(size: usize) -> usize {
+    let last = size - 1;
+    let doubling = last.ilog2() as usize;
+    CLASS_256 + (doubling - 8) * 8 + (last >> (doubling - 3) & 7) + 1
+}
+
+const fn class_of_smaller(size: usize) -> usize {
+    if size <= 8 { 0 } else { size.div_ceil(16) }
+}
+
+/// The class of each multiple of 8 bytes.
+static CLASSES: [u8; LOOKED_UP / 8 + 1] = {
+    let mut classes = [0; LOOKED_UP / 8 + 1];
+    let mut index = 0;
+    while index < classes.len() {
+        let size = index * 8;
+        let class = if size <= 256 { class_of_smaller(size) } else { class_of_larger(size) };
+        classes[index] = class as u8;
+        index += 1;
+    }
+    classes
+};
+
+/// The bytes of a class's blocks.
+pub(crate) const fn size_of_class(class: usize) -> usize {
+    match class {
+        0 => 8,
+        1..=CLASS_256 => class * 16,
+        _ => {
+            let (doubling, eighth) = ((class - CLASS_256 - 1) / 8, (class - CLASS_256 - 1) % 8);
+            (256 << doubling) / 8 * (9 + eighth)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_size_has_the_smallest_class_that_holds_it() {
+        for size in 0..=SIZE_MAX {
+            let class = class_of(size);
+            assert!(size_of_class(class) >= size, "{size}");
+            assert!(class == 0 || size_of_class(class - 1) < size, "{size}");
+        }
+        assert_eq!(size_of_class(COUNT - 1), SIZE_MAX);
+    }
+
+    #[test]
+    fn little_is_left_over() {
+        for size in 129..=SIZE_MAX {
+            let block = size_of_class(class_of(size));
+            assert!(block - size <= block / 8, "{size} in {block}");
+        }
+        for class in 1..COUNT {
+            assert!(size_of_class(class).is_multiple_of(16));
+        }
+    }
+}

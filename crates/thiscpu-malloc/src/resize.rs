@@ -1,0 +1,59 @@
+//! Blocks that change their size, where they are if that can be done.
+
+use core::ptr::{self, NonNull};
+
+use thiscpu::inside::large;
+
+use crate::blocks::{allocate_aligned, free, usable_size};
+use crate::classes::SIZE_MAX;
+use crate::statistics;
+
+/// A block of at least `size` bytes in place of another, with what that began with. `None` if there is no memory; then the other is
+/// as it was.
+///
+/// It stays where it is if it is of the same size class, or not much more than half of it is wanted, or if it is
+/// large and what follows it is free.
+///
+/// # Safety
+///
+/// As for [`free`].
+pub unsafe fn resize(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise.
+    unsafe { resize_aligned(block, size, if size > 8 { 16 } else { 8 }) }
+}
+
+/// The same for a block whose alignment must stay.
+///
+/// # Safety
+///
+/// As for [`free`]; the block is aligned to `align`, or that is 16.
+pub(crate) unsafe fn resize_aligned(
+    block: NonNull<u8>,
+    size: usize,
+    align: usize,
+) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise.
+    let before = unsafe { usable_size(block) };
+    if size <= before && size >= before / 2 && size <= SIZE_MAX && before <= SIZE_MAX {
+        return Some(block);
+    }
+    if before > SIZE_MAX && size > SIZE_MAX && resize_large(block, before, size) {
+        return Some(block);
+    }
+    let new = allocate_aligned(size, align)?;
+    // SAFETY: both are that large, and the new one is nobody else's; the old one is the caller's.
+    unsafe {
+        ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), before.min(size));
+        free(block);
+    }
+    Some(new)
+}
+
+fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
+    let address = block.as_ptr().addr();
+    let is_done = size <= isize::MAX as usize && large::resize(address, size);
+    if is_done {
+        statistics::note_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
+    }
+    is_done
+}
