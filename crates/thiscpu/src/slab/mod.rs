@@ -111,19 +111,20 @@ impl RawCache {
             layout.align() <= 64 * 1024,
             "objects of a cache are aligned to at most 65,536 bytes"
         );
-        let size = layout.pad_to_align().size();
-        let size = if size > slab::OBJECT_LEAST { size } else { slab::OBJECT_LEAST };
+        let least = slab::OBJECT_LEAST;
+        let size = if layout.size() > least { layout.size() } else { least };
+        let align = if layout.align() > least { layout.align() } else { least };
         RawCache {
             gate: Gate::new(),
             key: AtomicUsize::new(0),
             depot: AtomicUsize::new(0),
-            shape: Shape::of(size.next_multiple_of(slab::OBJECT_LEAST)),
+            shape: Shape::of(size.next_multiple_of(align)),
             tag,
             lock: Lock::new(),
         }
     }
 
-    /// The bytes of an object: its size rounded up to its alignment, and to 8.
+    /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
     #[must_use]
     pub const fn object_bytes(&self) -> usize {
         self.shape.size
