@@ -8,6 +8,8 @@ use core::ptr::NonNull;
 
 use super::RawCache;
 use super::depot::Depot;
+use super::entry::Key;
+use super::fault::Fault;
 use super::lane::{Lane, Seen};
 use super::sheaf::Sheaf;
 use crate::lanes::here;
@@ -52,7 +54,10 @@ impl RawCache {
     #[inline(never)]
     pub(super) fn free_slowly(&self, entry: usize) {
         let _errno = errno::save();
-        let Some(depot) = self.depot() else { return };
+        let Some(depot) = self.depot_if_used() else {
+            // Nothing was ever handed out, and the entry was made with no key.
+            Fault::Foreign.report(Key(0).object(entry), self.object_bytes())
+        };
         let object = depot.kind.key.object(entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
