@@ -154,6 +154,10 @@ impl Depot {
         }
         let here = self.here();
         let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
+        if sheaf.count() == 0 {
+            // All of them were of other nodes.
+            return self.put_empty(sheaf, lane);
+        }
         let stock = &self.nodes()[here].stocks[lane % STOCKS];
         if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size) {
             let sheaf = self.to_slabs(sheaf);
