@@ -226,7 +226,8 @@ impl Depot {
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
     pub(super) fn objects_out(&self) -> usize {
-        barn::all_of(self.kind).map(|slab| slab.objects() - slab.free()).sum()
+        // A slab may be given back, and be another's, while it is looked at.
+        barn::all_of(self.kind).map(|slab| slab.objects().saturating_sub(slab.free())).sum()
     }
 }
 
