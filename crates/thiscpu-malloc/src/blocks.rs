@@ -1,46 +1,76 @@
 //! Blocks: allocated and freed, small ones from their class, others from runs of units.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
+use thiscpu::RawCache;
 use thiscpu::inside::{self, Fault, large};
 
-use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
-use crate::heap::{cache, class_at};
+use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
+use crate::heap::{cache, class_at, class_at_first};
 use crate::statistics;
 
 /// What else is to be done in each call, a bit each; none as a rule.
-pub(crate) static EXTRAS: AtomicU8 = AtomicU8::new(0);
+static EXTRAS: AtomicU8 = AtomicU8::new(0);
 /// Calls are counted.
 pub(crate) const COUNTED: u8 = 1;
 
-/// Whether any of those is set. Relaxed: whoever sets one does so before it matters, or does not mind a few calls.
-#[inline(always)]
-fn has_extras() -> bool {
-    EXTRAS.load(Relaxed) != 0
+/// The largest size that is looked up, or nothing while there are extras: both take the long way.
+static SHORT_MAX: AtomicUsize = AtomicUsize::new(LOOKED_UP);
+
+/// Has extras done from now on.
+pub(crate) fn add_extras(extras: u8) {
+    // Relaxed, all of it: a few calls may come before it.
+    EXTRAS.fetch_or(extras, Relaxed);
+    SHORT_MAX.store(0, Relaxed);
+    inside::watch();
 }
 
-/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
+/// Whether that is to be done.
+pub(crate) fn has_extra(extra: u8) -> bool {
+    EXTRAS.load(Relaxed) & extra != 0
+}
+
+/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory, and then
+/// `errno` is `ENOMEM`.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    if size > SIZE_MAX || has_extras() {
+    if size > SHORT_MAX.load(Relaxed) {
         return allocate_otherwise(size);
     }
-    cache(class_of(size)).alloc()
+    inside::alloc_or(cache(class_looked_up(size)), |cache| allocate_slowly(cache))
 }
+
+// The long ways cannot unwind, so that the short ones end with a jump to them.
 
 #[cold]
 #[inline(never)]
-fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
+extern "C" fn allocate_slowly(cache: &RawCache) -> Option<NonNull<u8>> {
+    inside::alloc_slowly(cache).or_else(no_memory)
+}
+
+#[inline(never)]
+extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
-        return allocate_large(size, 1).map(|large| large.0);
+        return allocate_large(size, 1).map(|large| large.0).or_else(no_memory);
     }
     let class = class_of(size);
-    let (block, is_hit) = inside::alloc_and_tell(cache(class));
-    if EXTRAS.load(Relaxed) & COUNTED != 0 && block.is_some() {
-        statistics::count_allocation(class, is_hit);
+    if !has_extra(COUNTED) {
+        return inside::alloc_or(cache(class), |cache| allocate_slowly(cache));
     }
-    block
+    let mut is_hit = true;
+    let block = inside::alloc_or(cache(class), |cache| {
+        is_hit = false;
+        allocate_slowly(cache)
+    })?;
+    statistics::count_allocation(class, is_hit);
+    Some(block)
+}
+
+fn no_memory<T>() -> Option<T> {
+    // SAFETY: the address of this thread's errno.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    None
 }
 
 /// A large block, and whether it is all zero.
@@ -108,29 +138,42 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 /// The block is one of this crate's, and nobody uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
-    match class_at(block.as_ptr().addr()) {
+    match class_at_first(block.as_ptr().addr()) {
         // SAFETY: the caller's promise; it is of that class.
-        Some(class) if !has_extras() => unsafe { cache(class).free(block) },
+        Some(class) => unsafe {
+            inside::free_or(cache(class), block, |cache, entry| free_slowly(cache, entry))
+        },
         // SAFETY: the caller's promise.
-        _ => unsafe { free_otherwise(block) },
+        None => unsafe { free_otherwise(block) },
     }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn free_slowly(cache: &RawCache, entry: usize) {
+    inside::free_slowly(cache, entry);
 }
 
 /// # Safety
 ///
 /// As for `free`.
-#[cold]
 #[inline(never)]
-unsafe fn free_otherwise(block: NonNull<u8>) {
+unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     let address = block.as_ptr().addr();
-    if let Some(class) = class_at(address) {
-        // SAFETY: the caller's promise.
-        let is_hit = unsafe { inside::free_and_tell(cache(class), block) };
-        if EXTRAS.load(Relaxed) & COUNTED != 0 {
-            statistics::count_free(class, is_hit);
-        }
-        return;
+    let Some(class) = class_at(address) else { return free_large(address) };
+    let mut is_hit = true;
+    let slowly = |cache: &RawCache, entry| {
+        is_hit = false;
+        free_slowly(cache, entry);
+    };
+    // SAFETY: the caller's promise; it is of that class.
+    unsafe { inside::free_or(cache(class), block, slowly) };
+    if has_extra(COUNTED) {
+        statistics::count_free(class, is_hit);
     }
+}
+
+fn free_large(address: usize) {
     match large::size(address) {
         Some(size) => {
             statistics::note_large(-(size as i64), -1);

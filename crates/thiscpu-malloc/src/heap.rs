@@ -41,9 +41,19 @@ pub(crate) fn cache(class: usize) -> &'static RawCache {
 }
 
 /// The class of the block at an address, if it is of one.
-#[inline(always)]
 pub(crate) fn class_at(address: usize) -> Option<usize> {
+    class_of_tag(inside::tag_of(address))
+}
+
+/// The same, and none while there are extras.
+#[inline(always)]
+pub(crate) fn class_at_first(address: usize) -> Option<usize> {
+    class_of_tag(inside::tag_of_block(address))
+}
+
+#[inline(always)]
+fn class_of_tag(tag: u8) -> Option<usize> {
     // No number, 0, becomes the highest.
-    let class = usize::from(inside::tag_of(address).wrapping_sub(1));
+    let class = usize::from(tag).wrapping_sub(1);
     (class < COUNT).then_some(class)
 }

@@ -5,8 +5,8 @@
 
 use super::entry::Key;
 use super::fault::Fault;
+use super::objects::{Place, Shape, Slab};
 use super::sheaf::Sheaf;
-use super::slab::{Place, Shape, Slab};
 use super::space::SPACE;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};

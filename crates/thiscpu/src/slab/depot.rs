@@ -94,11 +94,11 @@ impl Depot {
         let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
         self.adapt(trades);
         let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
-        found.or_else(steal).or_else(|| self.from_slabs(here, lane))
+        found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))
     }
 
     /// The same from slabs; from another node's when this one has no memory.
-    fn from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
+    fn filled_from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
         let mut sheaf = self.empty(lane)?;
         let most = sheaf.capacity();
         let elsewhere = (0..self.nodes).filter(|&node| node != here);

@@ -11,10 +11,10 @@ mod entry;
 pub(crate) mod fault;
 mod lane;
 pub mod large;
+mod objects;
 pub(crate) mod purge;
 mod reserve;
 mod sheaf;
-mod slab;
 mod slow;
 pub(crate) mod space;
 mod stats;
@@ -32,8 +32,7 @@ use core::ptr::{self, NonNull};
 use barn::Kind;
 use depot::Depot;
 use entry::Key;
-use fault::Fault;
-use slab::Shape;
+use objects::Shape;
 
 use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
@@ -80,7 +79,9 @@ const SIZE_MAX: usize = 1024 * 1024;
 /// // SAFETY: it is from there, and not used any more.
 /// unsafe { BUFFERS.free(buffer) };
 /// ```
+#[repr(C)]
 pub struct RawCache {
+    /// First, so that sections need no register of their own for it.
     gate: Gate,
     /// The key that entries are made with; odd once it is used.
     key: AtomicUsize,
@@ -112,12 +113,12 @@ impl RawCache {
             "objects of a cache are aligned to at most 65,536 bytes"
         );
         let size = layout.pad_to_align().size();
-        let size = if size > slab::OBJECT_LEAST { size } else { slab::OBJECT_LEAST };
+        let size = if size > objects::OBJECT_LEAST { size } else { objects::OBJECT_LEAST };
         RawCache {
             gate: Gate::new(),
             key: AtomicUsize::new(0),
             depot: AtomicUsize::new(0),
-            shape: Shape::of(size.next_multiple_of(slab::OBJECT_LEAST)),
+            shape: Shape::of(size.next_multiple_of(objects::OBJECT_LEAST)),
             tag,
             lock: Lock::new(),
         }
@@ -137,20 +138,30 @@ impl RawCache {
     /// If `THISCPU_TIER` is wrong.
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
+        self.alloc_or(RawCache::alloc_slowly)
+    }
+
+    /// The same, with a way of the caller's to [`alloc_slowly`](RawCache::alloc_slowly).
+    #[inline(always)]
+    pub(crate) fn alloc_or(
+        &self,
+        slowly: impl FnOnce(&RawCache) -> Option<NonNull<u8>>,
+    ) -> Option<NonNull<u8>> {
         // SAFETY: the gate is a cache's.
-        let entry = unsafe { Processor::take(self.gate.word()) };
-        if entry == 0 {
-            return self.alloc_slowly();
+        match unsafe { Processor::take(self.gate.word()) } {
+            0 => slowly(self),
+            entry => self.hand_out(entry),
         }
-        Some(self.hand_out(entry))
     }
 
     /// The object of an entry that was just taken.
     #[inline(always)]
-    fn hand_out(&self, entry: usize) -> NonNull<u8> {
-        let object = self.key().unmark(entry, self.shape.size);
-        // SAFETY: no object is at address 0.
-        unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(object)) }
+    fn hand_out(&self, entry: usize) -> Option<NonNull<u8>> {
+        let object = self.key().object(entry);
+        if !self.key().unmark(entry) {
+            return fault::written_to(object, self.shape.size);
+        }
+        NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
     /// Frees an object, on any thread.
@@ -162,57 +173,36 @@ impl RawCache {
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         // SAFETY: the caller's promise.
-        let (entry, is_given) = unsafe { self.give(object) };
-        if !is_given {
-            self.free_slowly(entry);
-        }
+        unsafe { self.free_or(object, RawCache::free_slowly) };
     }
 
-    /// Puts an object into this CPU's lane, if there is room; else what is to be done is to be done with its entry.
+    /// The same, with a way of the caller's to [`free_slowly`](RawCache::free_slowly).
     ///
     /// # Safety
     ///
     /// As for `free`.
     #[inline(always)]
-    unsafe fn give(&self, object: NonNull<u8>) -> (usize, bool) {
+    pub(crate) unsafe fn free_or(
+        &self,
+        object: NonNull<u8>,
+        slowly: impl FnOnce(&RawCache, usize),
+    ) {
         let key = self.key();
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
         if key.is_marked(entry) {
-            Fault::FreedTwice.report(object, self.shape.size);
+            return fault::freed_twice(object, self.shape.size);
         }
         // SAFETY: the gate is a cache's; the object is the caller's, who gives it up, and has at least 8 bytes.
-        let outcome = unsafe { Processor::give(self.gate.word(), object, entry) };
-        (entry, outcome == Outcome::Done)
-    }
-
-    /// As `alloc`, and whether the lane had one.
-    pub(crate) fn alloc_and_tell(&self) -> (Option<NonNull<u8>>, bool) {
-        // SAFETY: the gate is a cache's.
-        match unsafe { Processor::take(self.gate.word()) } {
-            0 => (self.alloc_slowly(), false),
-            entry => (Some(self.hand_out(entry)), true),
+        if unsafe { Processor::give(self.gate.word(), object, entry) } != Outcome::Done {
+            slowly(self, entry);
         }
-    }
-
-    /// As `free`, and whether the lane had room.
-    ///
-    /// # Safety
-    ///
-    /// As for `free`.
-    pub(crate) unsafe fn free_and_tell(&self, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's promise.
-        let (entry, is_given) = unsafe { self.give(object) };
-        if !is_given {
-            self.free_slowly(entry);
-        }
-        is_given
     }
 
     /// Whether an object of this cache begins at an address.
     pub(crate) fn is_object(&self, address: usize) -> bool {
         let Some(depot) = self.depot_if_used() else { return false };
-        let slab = slab::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
+        let slab = objects::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
         slab.is_some_and(|slab| slab.place(address).is_some())
     }
 

@@ -27,10 +27,10 @@ enum Next<T> {
 impl RawCache {
     #[cold]
     #[inline(never)]
-    pub(super) fn alloc_slowly(&self) -> Option<NonNull<u8>> {
+    pub(crate) fn alloc_slowly(&self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
         let depot = self.depot()?;
-        self.find_entry(depot).map(|entry| self.hand_out(entry))
+        self.find_entry(depot).and_then(|entry| self.hand_out(entry))
     }
 
     fn find_entry(&self, depot: &'static Depot) -> Option<usize> {
@@ -50,7 +50,7 @@ impl RawCache {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn free_slowly(&self, entry: usize) {
+    pub(crate) fn free_slowly(&self, entry: usize) {
         let _errno = errno::save();
         let Some(depot) = self.depot() else { return };
         let object = depot.kind.key.object(entry);
