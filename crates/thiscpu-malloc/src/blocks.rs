@@ -3,11 +3,10 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::RawCache;
 use thiscpu::inside::{self, Fault, large};
 
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
-use crate::heap::{cache, class_at, class_at_first};
+use crate::heap::{class_at, class_at_first, objects};
 use crate::statistics;
 
 /// What else is to be done in each call, a bit each; none as a rule.
@@ -38,15 +37,16 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     if size > SHORT_MAX.load(Relaxed) {
         return allocate_otherwise(size);
     }
-    inside::alloc_or(cache(class_looked_up(size)), |cache| allocate_slowly(cache))
+    let class = class_looked_up(size);
+    objects(class).alloc_or(|| allocate_slowly(class))
 }
 
 // The long ways cannot unwind, so that the short ones end with a jump to them.
 
 #[cold]
 #[inline(never)]
-extern "C" fn allocate_slowly(cache: &RawCache) -> Option<NonNull<u8>> {
-    inside::alloc_slowly(cache).or_else(no_memory)
+extern "C" fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
+    objects(class).alloc_slowly().or_else(no_memory)
 }
 
 #[inline(never)]
@@ -56,12 +56,12 @@ extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     }
     let class = class_of(size);
     if !has_extra(COUNTED) {
-        return inside::alloc_or(cache(class), |cache| allocate_slowly(cache));
+        return objects(class).alloc_or(|| allocate_slowly(class));
     }
     let mut is_hit = true;
-    let block = inside::alloc_or(cache(class), |cache| {
+    let block = objects(class).alloc_or(|| {
         is_hit = false;
-        allocate_slowly(cache)
+        allocate_slowly(class)
     })?;
     statistics::count_allocation(class, is_hit);
     Some(block)
@@ -140,9 +140,7 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 pub unsafe fn free(block: NonNull<u8>) {
     match class_at_first(block.as_ptr().addr()) {
         // SAFETY: the caller's promise; it is of that class.
-        Some(class) => unsafe {
-            inside::free_or(cache(class), block, |cache, entry| free_slowly(cache, entry))
-        },
+        Some(class) => unsafe { objects(class).free_or(block, |entry| free_slowly(class, entry)) },
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise(block) },
     }
@@ -150,8 +148,8 @@ pub unsafe fn free(block: NonNull<u8>) {
 
 #[cold]
 #[inline(never)]
-extern "C" fn free_slowly(cache: &RawCache, entry: usize) {
-    inside::free_slowly(cache, entry);
+extern "C" fn free_slowly(class: usize, entry: usize) {
+    objects(class).free_slowly(entry);
 }
 
 /// # Safety
@@ -162,12 +160,12 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     let address = block.as_ptr().addr();
     let Some(class) = class_at(address) else { return free_large(address) };
     let mut is_hit = true;
-    let slowly = |cache: &RawCache, entry| {
+    let slowly = |entry| {
         is_hit = false;
-        free_slowly(cache, entry);
+        free_slowly(class, entry);
     };
     // SAFETY: the caller's promise; it is of that class.
-    unsafe { inside::free_or(cache(class), block, slowly) };
+    unsafe { objects(class).free_or(block, slowly) };
     if has_extra(COUNTED) {
         statistics::count_free(class, is_hit);
     }
@@ -198,5 +196,6 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
 
 /// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
 pub fn trim(_keep: usize) -> bool {
-    (0..COUNT).map(|class| cache(class).shrink()).sum::<usize>() > 0
+    (0..COUNT).for_each(|class| objects(class).shrink());
+    inside::purge() > 0
 }

@@ -20,9 +20,9 @@ pub(crate) fn class_of(size: usize) -> usize {
 #[inline(always)]
 pub(crate) fn class_looked_up(size: usize) -> usize {
     debug_assert!(size <= LOOKED_UP);
-    // Not `div_ceil`, which takes three instructions more.
+    // By a shift, not by `div_ceil`, which takes three instructions more.
     // SAFETY: there is one for each multiple of 8 up to that.
-    usize::from(unsafe { *CLASSES.get_unchecked((size + 7) / 8) })
+    usize::from(unsafe { *CLASSES.get_unchecked((size + 7) >> 3) })
 }
 
 /// The class of more than 256 bytes. Two bits below the highest, and one, say which of the eight.

@@ -6,7 +6,7 @@ use thiscpu::{Counters, inside};
 
 use crate::blocks::{COUNTED, add_extras, has_extra};
 use crate::classes::{COUNT, size_of_class};
-use crate::heap::cache;
+use crate::heap;
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
@@ -110,7 +110,7 @@ pub struct Statistics {
 /// Each size class, smallest first. Looks at all slabs; the numbers do not belong to one instant.
 pub fn classes() -> impl Iterator<Item = ClassStatistics> {
     (0..COUNT).map(|class| {
-        let stats = cache(class).stats();
+        let stats = heap::stats(class);
         let counted = has_extra(COUNTED);
         let [allocations, frees, hits] = if counted { COUNTS[class].snapshot() } else { [0; 3] };
         let used = match counted {
