@@ -1,0 +1,1 @@
+//! The C and C++ family of malloc.
