@@ -38,11 +38,15 @@ impl Add for Cost {
 
 /// Runs `command` to its end. One that hangs is killed, with all that it started.
 pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
+    run_within(PATIENCE, command)
+}
+
+fn run_within(patience: Duration, command: &mut Command) -> Result<(ExitStatus, Cost)> {
     let started = Instant::now();
     let child = command.process_group(0).spawn();
     let child = child.with_context(|| format!("{:?} cannot be started", command.get_program()))?;
     let group = -pid(&child);
-    let (status, mut cost) = end(child, group)?;
+    let (status, mut cost) = end(child, group, patience)?;
     cost.time = started.elapsed();
     Ok((status, cost))
 }
@@ -50,19 +54,19 @@ pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
 /// Waits for `child`, which should be about to end, and says what it took but for its time, which is 0 here.
 pub(super) fn finish(child: Child) -> Result<(ExitStatus, Cost)> {
     let process = pid(&child);
-    end(child, process)
+    end(child, process, PATIENCE)
 }
 
 /// Waits for `child`, and kills `victim`, a process or a negative group, if that takes too long.
-fn end(child: Child, victim: libc::pid_t) -> Result<(ExitStatus, Cost)> {
-    let in_time = has_ended_in_time(&child)?;
+fn end(child: Child, victim: libc::pid_t, patience: Duration) -> Result<(ExitStatus, Cost)> {
+    let in_time = has_ended_within(patience, &child)?;
     if !in_time {
         // SAFETY: a system call with two numbers. They still mean the child, which keeps its number until it is
         // waited for.
         unsafe { libc::kill(victim, libc::SIGKILL) };
     }
     let ended = wait(child)?;
-    ensure!(in_time, "no end after {} s", PATIENCE.as_secs());
+    ensure!(in_time, "no end after {patience:?}");
     Ok(ended)
 }
 
@@ -98,7 +102,7 @@ fn pid(child: &Child) -> libc::pid_t {
 }
 
 /// Waits until `child` has ended, without a thread or a clock that would take time from it.
-fn has_ended_in_time(child: &Child) -> Result<bool> {
+fn has_ended_within(patience: Duration, child: &Child) -> Result<bool> {
     // SAFETY: a system call with two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid(child), 0) };
     ensure!(fd >= 0, "pidfd_open: {}", io::Error::last_os_error());
@@ -107,7 +111,7 @@ fn has_ended_in_time(child: &Child) -> Result<bool> {
     let mut wanted = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
         // SAFETY: one structure, which may be written to.
-        let ready = unsafe { libc::poll(&mut wanted, 1, PATIENCE.as_millis() as i32) };
+        let ready = unsafe { libc::poll(&mut wanted, 1, patience.as_millis() as i32) };
         if ready >= 0 {
             return Ok(ready > 0);
         }
@@ -128,6 +132,8 @@ pub(super) fn peak_bytes(process: u32) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     #[test]
@@ -149,6 +155,20 @@ mod tests {
         assert!(cost.peak_bytes >= 48 << 20, "{cost:?}");
         assert!(cost.peak_bytes < 80 << 20, "{cost:?}");
         assert!(cost.cpu > Duration::ZERO, "{cost:?}");
+    }
+
+    #[test]
+    fn who_hangs_is_killed_with_all_it_started() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "(sleep 20; echo survived) & wait"]).stdout(writer);
+        let why = run_within(Duration::from_millis(200), &mut command).unwrap_err();
+        assert_eq!(why.to_string(), "no end after 200ms");
+        // This has the last end of the pipe to write to, but for those of processes that are left.
+        drop(command);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "");
     }
 
     #[test]
