@@ -6,6 +6,8 @@
 //! many more requests than keys, all values of a load are the same, and only kinds of requests are made that come to the same in
 //! any order.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,12 @@ const LOADS: [(&str, u32); 5] =
     [("set,hset,sadd", 20), ("set,get", 700), ("lpush,lpop", 90), ("set", 150), ("set,get", 48)];
 
 pub(super) fn run(run: &Run) -> Result<Cost> {
-    let server = Server::start(run)?;
+    let log = run.directory.join("log");
+    serve(run, &log).with_context(|| format!("the server's log is in {}", log.display()))
+}
+
+fn serve(run: &Run, log: &Path) -> Result<Cost> {
+    let server = Server::start(run, log)?;
     for (kinds, bytes) in LOADS {
         run.measure(&mut benchmark(run, kinds, bytes)?)?;
     }
@@ -62,12 +69,12 @@ fn benchmark(run: &Run, kinds: &str, bytes: u32) -> Result<Command> {
 struct Server(Option<Child>);
 
 impl Server {
-    fn start(run: &Run) -> Result<Server> {
+    fn start(run: &Run, log: &Path) -> Result<Server> {
         let mut server = run.command(SERVER)?;
         server.args(["--port", "0", "--unixsocket", SOCKET[1], "--daemonize", "no"]);
         server.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
-        // It logs its number and the time.
-        let child = server.stdout(Stdio::null()).spawn().context(SERVER)?;
+        // No result: it has the time, and the number of the process.
+        let child = server.stdout(File::create(log)?).spawn().context(SERVER)?;
         let mut server = Server(Some(child));
         server.is_up(run)?;
         Ok(server)
