@@ -42,7 +42,12 @@ impl Space {
 
     /// Drops the pages of all free units. How many that were. Under the lock.
     fn purge(&self) -> usize {
-        let (bits, high) = (self.dirty_bits(), self.high());
+        let high = self.high();
+        if high == 0 {
+            // Nothing was ever used, and there may be no bits yet.
+            return 0;
+        }
+        let bits = self.dirty_bits();
         let before = self.dirty.load(Relaxed);
         let mut at = bits.find(true, 0, high);
         while at < high {
