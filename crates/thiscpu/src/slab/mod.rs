@@ -88,7 +88,7 @@ impl RawCache {
         self.group.handle(&self.class, 0)
     }
 
-    /// The bytes of an object: its size rounded up to its alignment, and to 8.
+    /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
     #[must_use]
     pub const fn object_bytes(&self) -> usize {
         self.class.shape.size

@@ -22,6 +22,7 @@ mod plugin;
 mod properties;
 mod sandbox;
 mod signals;
+mod slab;
 mod stacks;
 mod steps;
 mod tiers;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         properties::SCENARIOS,
         sandbox::SCENARIOS,
         signals::SCENARIOS,
+        slab::SCENARIOS,
         stacks::SCENARIOS,
         steps::SCENARIOS,
         tiers::SCENARIOS,

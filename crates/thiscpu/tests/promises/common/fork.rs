@@ -1,6 +1,10 @@
 //! Forked children that report by how they end.
 
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::process::memory_file;
 
 /// A child that hangs is ended by a signal after so many seconds, by itself.
 fn alarm_s() -> u32 {
@@ -58,6 +62,22 @@ pub(crate) fn finish(child: i32) -> Result<(), String> {
 /// Runs `body` in a forked child.
 pub(crate) fn run(body: impl FnOnce()) -> Result<(), String> {
     finish(start(body))
+}
+
+/// Runs `body` in a forked child: how that ended, as `waitpid` says it, and what it wrote to standard error.
+pub(crate) fn overhear(body: impl FnOnce()) -> (i32, String) {
+    let mut heard = memory_file();
+    let child = start(|| {
+        // SAFETY: both descriptors are open; the limit is valid for reads. An end that is looked for leaves no core file.
+        unsafe {
+            libc::dup2(heard.as_raw_fd(), libc::STDERR_FILENO);
+            libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
+        }
+        body();
+    });
+    let (status, mut words) = (wait(child), String::new());
+    heard.rewind().and_then(|()| heard.read_to_string(&mut words)).expect("text in memory");
+    (status, words)
 }
 
 /// How a traced child ended.

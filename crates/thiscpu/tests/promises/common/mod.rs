@@ -12,6 +12,7 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod limits;
 pub(crate) mod namespace;
+pub(crate) mod objects;
 pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod seccomp;

@@ -138,7 +138,7 @@ fn kill_group(leader: u32) {
 }
 
 /// A file without a name, so that a child can write any amount and is never held up.
-fn memory_file() -> File {
+pub(crate) fn memory_file() -> File {
     // SAFETY: the name ends with a zero byte; a descriptor that is not negative is new and ours.
     unsafe {
         let file = libc::memfd_create(c"output".as_ptr(), libc::MFD_CLOEXEC);

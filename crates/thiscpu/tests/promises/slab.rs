@@ -1,0 +1,362 @@
+//! Slab caches: each object is one user's, whole, aligned, and free again wherever it is freed.
+
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use thiscpu::{Cache, RawCache, probe};
+
+use crate::common::objects::{Object, close, free_all, some};
+use crate::common::random::Random;
+use crate::common::threads::together;
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::objects_are_whole", &ALL, objects_are_whole),
+    Scenario::new("slab::any_thread_frees", &EVERYWHERE, any_thread_frees),
+    Scenario::new("slab::from_destructors", &EVERYWHERE, from_destructors),
+    Scenario::new("slab::closes_when_nothing_is_out", &ALL, closes_when_nothing_is_out),
+    Scenario::new("slab::dropped_with_objects_out", &ALL, dropped_with_objects_out),
+    Scenario::new("slab::values_are_dropped_once", &ALL, values_are_dropped_once),
+    Scenario::new("slab::panics_lose_nothing", &ALL, panics_lose_nothing),
+    Scenario::new("slab::reserves", &ALL, reserves),
+    Scenario::new("slab::keeps_errno", &ALL, keeps_errno),
+];
+
+const MIB: usize = 1 << 20;
+
+fn cache_of(size: usize, align: usize) -> RawCache {
+    RawCache::new(Layout::from_size_align(size, align).expect("a layout"))
+}
+
+/// Sizes from one byte to a mebibyte, aligned to less and more than that.
+fn layouts() -> impl Iterator<Item = (usize, usize)> {
+    let sizes = [0, 1, 8, 9, 24, 64, 100, 1_000, 4_096, 5_000, 40_000, 65_536, 70_000, 300_000];
+    let aligns = [1, 8, 16, 64, 4_096, 65_536];
+    let all = sizes.into_iter().flat_map(move |size| aligns.map(|align| (size, align)));
+    all.chain([(MIB, 1), (MIB, 65_536), (MIB - 1, 8), (MIB / 2 + 1, 32)])
+}
+
+/// All bytes of all objects that are there at one time.
+fn objects_are_whole() {
+    for (size, align) in layouts() {
+        let cache = cache_of(size, align);
+        assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
+        // More than a slab's, and more than lanes hold.
+        let count = slow::rounds((4 * MIB / cache.object_bytes()).clamp(9, 600) as u64);
+        let mut objects = some(&cache, 0, count);
+        let is_aligned = |object: &Object| object.address().is_multiple_of(align);
+        assert!(objects.iter().all(is_aligned), "{size} bytes, aligned to {align}");
+        let mut random = Random::new(size as u64);
+        for number in count..2 * count {
+            let old = objects.swap_remove(random.below(count) as usize);
+            old.free(&cache);
+            objects.extend(Object::alloc(&cache, number));
+        }
+        let addresses: BTreeSet<usize> = objects.iter().map(Object::address).collect();
+        assert_eq!(addresses.len() as u64, count, "{size} bytes, aligned to {align}");
+        free_all(&cache, objects);
+        close(cache);
+    }
+}
+
+/// Objects go from thread to thread, with lanes and without, while the cache is emptied.
+fn any_thread_frees() {
+    for size in [8, 200, 3_000, 40_000] {
+        let cache = cache_of(size, 8);
+        let pool = Mutex::new(Vec::new());
+        let work = |thread: usize| {
+            match thread {
+                0 | 1 => pin::pin(thread),
+                4 => probe::leave_lanes(),
+                _ => {}
+            }
+            let mut random = Random::new(thread as u64);
+            for round in 0..slow::rounds(6_000_000 / (size as u64 + 2_000)) {
+                let number = (thread as u64) << 32 | round;
+                // Mostly one for one; now and then many, so that whole sheaves come and go.
+                let (allocs, frees) = [(1, 1), (1, 1), (60, 0), (0, 80)][random.below(4) as usize];
+                let new = some(&cache, number << 8, allocs);
+                pool.lock().expect("no panic").extend(new);
+                for _ in 0..frees {
+                    let mut pool = pool.lock().expect("no panic");
+                    let Some(last) = pool.len().checked_sub(1) else { break };
+                    let object: Object = pool.swap_remove(random.below(last as u64 + 1) as usize);
+                    drop(pool);
+                    object.free(&cache);
+                }
+            }
+        };
+        together(5, work, || {
+            for _ in 0..slow::rounds(100) {
+                cache.shrink();
+                assert!(cache.stats().slab_bytes.is_multiple_of(65_536));
+            }
+        });
+        free_all(&cache, pool.into_inner().expect("no panic"));
+        close(cache);
+    }
+}
+
+static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 6]>());
+static LEFT: Mutex<Vec<Object>> = Mutex::new(Vec::new());
+
+/// Leaves some objects to others, and frees some that others have left.
+fn allocate_and_free() {
+    let mut left = LEFT.lock().expect("no panic");
+    for _ in 0..40 {
+        let number = left.len() as u64;
+        left.extend(Object::alloc(&CACHE, number));
+        if number > 300 {
+            left.swap_remove(number as usize / 3).free(&CACHE);
+            left.swap_remove(number as usize / 7).free(&CACHE);
+        }
+    }
+}
+
+struct UsesAtExit;
+
+impl Drop for UsesAtExit {
+    fn drop(&mut self) {
+        allocate_and_free();
+    }
+}
+
+thread_local! {
+    static EARLY: Cell<Option<UsesAtExit>> = const { Cell::new(None) };
+    static LATE: RefCell<Option<UsesAtExit>> = const { RefCell::new(None) };
+}
+
+/// The rounds in which destructors of a key run, as POSIX promises. The library's own comes among them.
+const ROUNDS: usize = 4;
+static KEY: AtomicUsize = AtomicUsize::new(0);
+static ROUNDS_RUN: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn use_each_round(round: *mut c_void) {
+    allocate_and_free();
+    ROUNDS_RUN.fetch_add(1, SeqCst);
+    if round.addr() < ROUNDS {
+        arm(round.addr() + 1);
+    }
+}
+
+fn arm(round: usize) {
+    let value = std::ptr::without_provenance(round);
+    // SAFETY: the key exists for the life of the process; the value is only a number.
+    let result = unsafe { libc::pthread_setspecific(KEY.load(SeqCst) as u32, value) };
+    assert_eq!(result, 0);
+}
+
+/// Also threads that first use the library there, and after their registration has gone.
+fn from_destructors() {
+    let mut key = 0;
+    // SAFETY: `key` is valid for the write; the destructor takes any value.
+    assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(use_each_round)) }, 0);
+    KEY.store(key as usize, SeqCst);
+    let rounds = slow::rounds(20) as usize;
+    for _ in 0..rounds {
+        let work = |thread: usize| {
+            EARLY.set(Some(UsesAtExit));
+            arm(1);
+            if thread < 3 {
+                allocate_and_free();
+            }
+            LATE.set(Some(UsesAtExit));
+        };
+        together(5, work, || ());
+    }
+    assert_eq!(ROUNDS_RUN.load(SeqCst), rounds * 5 * ROUNDS);
+    // Those of threads that are no more.
+    free_all(&CACHE, std::mem::take(&mut *LEFT.lock().expect("no panic")));
+    CACHE.shrink();
+    assert_eq!(CACHE.stats().objects_out, 0);
+}
+
+/// The number is exact, wherever free objects are, and the cache is as it was.
+fn closes_when_nothing_is_out() {
+    let mut cache = cache_of(48, 8);
+    let mut objects = some(&cache, 0, 2_000);
+    for left in [1_500, 200, 61, 1] {
+        for (cpu, object) in objects.drain(left..).enumerate() {
+            pin::pin(cpu / 100);
+            object.free(&cache);
+        }
+        let error = cache.close().expect_err("objects are out");
+        assert_eq!(error.objects, left);
+        assert!(error.to_string().contains(&format!(" {left} of its objects are still out")));
+        cache = error.cache;
+        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+        let more = some(&cache, 10_000, 500);
+        free_all(&cache, more);
+    }
+    free_all(&cache, objects);
+    close(cache);
+    close(cache_of(1, 1));
+
+    let cache: Cache<[u64; 3]> = Cache::new();
+    let (one, other) = (cache.alloc([1; 3]), cache.alloc([2; 3]));
+    let error = cache.close().expect_err("objects are out");
+    assert_eq!(error.objects, 2);
+    let third = error.cache.alloc([3; 3]);
+    assert_eq!((*one, *other, *third), ([1; 3], [2; 3], [3; 3]));
+    drop((one, other, third));
+    error.cache.close().expect("nothing is out");
+}
+
+/// What is out stays valid, and is dropped by who has it; debug builds say so.
+fn dropped_with_objects_out() {
+    let hear = |body: fn()| {
+        let (status, words) = fork::overhear(body);
+        assert_eq!(status, 0, "{words}");
+        words
+    };
+    let said = hear(|| {
+        let cache: Cache<[u64; 4]> = Cache::new();
+        let objects: Vec<_> = (0..700).map(|n| cache.alloc([n; 4])).collect();
+        drop(cache);
+        // Others use what is free now, and nothing of this.
+        let other: Cache<[u64; 4]> = Cache::new();
+        let others: Vec<_> = (0..700).map(|n| other.alloc([!n; 4])).collect();
+        let is_right = |(n, (one, other)): (u64, (&thiscpu::Owned<_>, &thiscpu::Owned<_>))| {
+            **one == [n; 4] && **other == [!n; 4]
+        };
+        assert!((0..).zip(objects.iter().zip(&others)).all(is_right));
+        drop((objects, others));
+    });
+    let line = "a cache of 32-byte objects was dropped while 700 were out; they stay";
+    assert_eq!(said.contains(line), cfg!(debug_assertions), "{said}");
+    let said = hear(|| {
+        let cache = cache_of(100, 4);
+        let mut object = Object::alloc(&cache, 5).expect("there is memory");
+        drop(cache);
+        assert!(object.is_whole());
+    });
+    assert_eq!(said.contains("while 1 were out"), cfg!(debug_assertions), "{said}");
+    let said = hear(|| {
+        let object = Cache::<u64>::new().alloc(1);
+        assert_eq!(*object, 1);
+    });
+    assert_eq!(said.contains("thiscpu"), cfg!(debug_assertions), "{said}");
+    let said = hear(|| {
+        let cache: Cache<u64> = Cache::new();
+        drop(cache.alloc(1));
+    });
+    assert_eq!(said, "");
+}
+
+/// Counts those of its kind that are dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn values_are_dropped_once() {
+    let dropped = AtomicUsize::new(0);
+    let cache: Cache<Counted<'_>> = Cache::new();
+    let work = |_| {
+        let mut kept = Vec::new();
+        for round in 0..slow::rounds(4_000) {
+            match round % 4 {
+                0 => drop(cache.alloc_with(|| Counted(&dropped))),
+                1 => drop(cache.alloc(Counted(&dropped)).into_inner()),
+                _ => kept.push(cache.alloc(Counted(&dropped))),
+            }
+        }
+        kept
+    };
+    let kept: Vec<_> = together(4, work, || ()).into_iter().flatten().collect();
+    let made = 4 * slow::rounds(4_000) as usize;
+    assert_eq!(dropped.load(SeqCst), made - kept.len());
+    // On a thread that made none.
+    std::thread::scope(|threads| _ = threads.spawn(move || drop(kept)));
+    assert_eq!(dropped.load(SeqCst), made);
+    cache.close().expect("nothing is out");
+
+    // A type without bytes has objects all the same.
+    let cache: Cache<()> = Cache::new();
+    let (one, other) = (cache.alloc(()), cache.alloc(()));
+    assert!(!std::ptr::eq(&*one, &*other));
+    drop((one, other));
+    cache.close().expect("nothing is out");
+}
+
+struct PanicsAtDrop;
+
+impl Drop for PanicsAtDrop {
+    fn drop(&mut self) {
+        resume_unwind(Box::new("dropped"));
+    }
+}
+
+/// In whatever makes a value, and in what drops it.
+fn panics_lose_nothing() {
+    let cache: Cache<PanicsAtDrop> = Cache::new();
+    for _ in 0..300 {
+        let make = || cache.alloc_with(|| resume_unwind(Box::new("made")));
+        let panic = catch_unwind(AssertUnwindSafe(make)).map(std::mem::forget);
+        assert_eq!(*panic.expect_err("a panic").downcast::<&str>().expect("text"), "made");
+        let value = cache.alloc(PanicsAtDrop);
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(value)));
+        assert_eq!(*panic.expect_err("a panic").downcast::<&str>().expect("text"), "dropped");
+    }
+    cache.close().expect("nothing is out");
+}
+
+/// What a reserve has is nobody else's, and what it has left goes back.
+fn reserves() {
+    let cache = cache_of(72, 8);
+    let mut reserve = cache.reserve(500).expect("there is memory");
+    let others = some(&cache, 0, 500);
+    let mut objects = Vec::new();
+    for number in 1_000..1_400 {
+        let object = reserve.alloc().expect("it has more");
+        objects.push(Object::fill(&cache, object, number));
+    }
+    assert_eq!((reserve.len(), reserve.is_empty()), (100, false));
+    free_all(&cache, others);
+    free_all(&cache, objects);
+    // Its rest is freed by another thread than took it.
+    std::thread::scope(|threads| _ = threads.spawn(move || drop(reserve)));
+    let mut none = cache.reserve(0).expect("nothing");
+    assert!(none.is_empty() && none.alloc().is_none());
+    drop(none);
+    close(cache);
+
+    let cache: Cache<[u64; 9]> = Cache::new();
+    let mut reserve = cache.reserve(3).expect("there is memory");
+    let objects = [1, 2, 3].map(|n| reserve.alloc([n; 9]).expect("it has more"));
+    assert_eq!(reserve.alloc([4; 9]).map(drop), Err([4; 9]));
+    assert_eq!(objects.map(|object| object[8]), [1, 2, 3]);
+    drop(reserve);
+    let reserve = cache.reserve(40).expect("there is memory");
+    assert_eq!(cache.close().map_err(|error| (error.objects, drop(reserve))), Err((40, ())));
+}
+
+/// Not even a call that takes memory, or gives it back, changes it.
+fn keeps_errno() {
+    const ERRNO: i32 = 4095;
+    // SAFETY: the calling thread's errno; the pointer is not kept.
+    let errno = || unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { errno().write(ERRNO) };
+    for size in [8, 3_000, MIB] {
+        let cache = cache_of(size, 8);
+        let objects = [(); 60].map(|()| cache.alloc().expect("there is memory"));
+        // SAFETY: as above.
+        assert_eq!(unsafe { errno().read() }, ERRNO);
+        for object in objects {
+            // SAFETY: it is from there, and not used any more; as above.
+            unsafe {
+                cache.free(object);
+                assert_eq!(errno().read(), ERRNO);
+            }
+        }
+    }
+}
