@@ -1,7 +1,28 @@
 //! malloc from a cache on each CPU.
 
+mod guard;
+
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether some blocks are guarded.
+static IS_HARDENED: AtomicBool = AtomicBool::new(false);
+
+/// Has some blocks guarded from now on: see the documentation's section on hardening. Whether that can be done.
+#[doc(hidden)]
+pub fn harden() -> bool {
+    let is_hardened = guard::enable();
+    // Relaxed: who sees it early finds no pool and guards nothing.
+    IS_HARDENED.store(is_hardened, Relaxed);
+    is_hardened
+}
+
+/// For tests; not part of the API, and free to change.
+#[doc(hidden)]
+pub mod probe {
+    pub use crate::guard::{allocate as guard, owns as is_guarded, sample, sample_every_call};
+}
 
 /// The allocator, for `#[global_allocator]`.
 #[derive(Debug, Default)]
@@ -46,6 +67,12 @@ pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
 pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     const HEADER: usize = 16;
     let align = align.max(16);
+    if IS_HARDENED.load(Relaxed)
+        && guard::sample()
+        && let Some(block) = guard::allocate(size, align)
+    {
+        return Some(block);
+    }
     let bytes = size.checked_add(align + HEADER)?;
     // SAFETY: a fresh mapping.
     let start = unsafe {
@@ -66,7 +93,12 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 /// # Safety
 ///
 /// The block is one of these functions', and nobody uses it.
-pub unsafe fn free(_: NonNull<u8>) {}
+pub unsafe fn free(block: NonNull<u8>) {
+    if guard::owns(block.as_ptr() as usize) {
+        // SAFETY: the caller's promise; it is in the pool.
+        unsafe { guard::free(block) };
+    }
+}
 
 /// A block of `size` bytes in place of another, with what that began with; the other stays if there is no memory.
 ///
@@ -79,6 +111,8 @@ pub unsafe fn resize(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
     let new = allocate(size)?;
     // SAFETY: both are that large.
     unsafe { ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), before.min(size)) };
+    // SAFETY: the caller's promise.
+    unsafe { free(block) };
     Some(new)
 }
 
@@ -88,6 +122,9 @@ pub unsafe fn resize(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
 ///
 /// The block is one of these functions'.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
+    if guard::owns(block.as_ptr() as usize) {
+        return guard::usable_size(block);
+    }
     // SAFETY: see `allocate_aligned`.
     unsafe { *((block.as_ptr() as usize - 8) as *const usize) }
 }
