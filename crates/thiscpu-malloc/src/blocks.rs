@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use thiscpu::inside::{self, Fault, large};
 
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
+use crate::guard;
 use crate::heap::{class_at, class_at_first, objects};
 use crate::statistics;
 
@@ -13,6 +14,8 @@ use crate::statistics;
 static EXTRAS: AtomicU8 = AtomicU8::new(0);
 /// Calls are counted.
 pub(crate) const COUNTED: u8 = 1;
+/// Some blocks are guarded.
+const HARDENED: u8 = 2;
 
 /// The largest size that is looked up, or nothing while there are extras: both take the long way.
 static SHORT_MAX: AtomicUsize = AtomicUsize::new(LOOKED_UP);
@@ -28,6 +31,21 @@ pub(crate) fn add_extras(extras: u8) {
 /// Whether that is to be done.
 pub(crate) fn has_extra(extra: u8) -> bool {
     EXTRAS.load(Relaxed) & extra != 0
+}
+
+/// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
+/// that can be done.
+pub fn harden() -> bool {
+    let is_ready = guard::enable();
+    if is_ready {
+        add_extras(HARDENED);
+    }
+    is_ready
+}
+
+/// A guarded block, for one call in many while blocks are guarded.
+fn guarded(size: usize, align: usize) -> Option<NonNull<u8>> {
+    (has_extra(HARDENED) && guard::sample()).then(|| guard::allocate(size, align)).flatten()
 }
 
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory, and then
@@ -53,6 +71,9 @@ extern "C" fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
 extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(size, 1).map(|large| large.0).or_else(no_memory);
+    }
+    if let Some(block) = guarded(size, 16) {
+        return Some(block);
     }
     let class = class_of(size);
     if !has_extra(COUNTED) {
@@ -110,13 +131,16 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     match align {
         ..=8 => allocate(size),
         // Only the smallest class is not aligned to it.
-        16 => allocate(size.max(16)),
+        16 if size > 8 => allocate(size),
         _ => allocate_more_aligned(size, align),
     }
 }
 
 #[cold]
 fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+    if let Some(block) = guarded(size, align) {
+        return Some(block);
+    }
     let size = size.max(1).checked_next_multiple_of(align)?;
     if size <= SIZE_MAX {
         // A slab begins at a multiple of 64 KiB, and blocks follow each other.
@@ -158,7 +182,10 @@ extern "C" fn free_slowly(class: usize, entry: usize) {
 #[inline(never)]
 unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     let address = block.as_ptr().addr();
-    let Some(class) = class_at(address) else { return free_large(address) };
+    let Some(class) = class_at(address) else {
+        // SAFETY: the caller's promise.
+        return unsafe { free_of_no_class(block) };
+    };
     let mut is_hit = true;
     let slowly = |entry| {
         is_hit = false;
@@ -171,7 +198,15 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     }
 }
 
-fn free_large(address: usize) {
+/// # Safety
+///
+/// As for `free`.
+unsafe fn free_of_no_class(block: NonNull<u8>) {
+    let address = block.as_ptr().addr();
+    if guard::owns(address) {
+        // SAFETY: the caller's promise; it is in the pool.
+        return unsafe { guard::free(block) };
+    }
     match large::size(address) {
         Some(size) => {
             statistics::note_large(-(size as i64), -1);
@@ -190,6 +225,7 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
     match class_at(address) {
         Some(class) => size_of_class(class),
+        None if guard::owns(address) => guard::usable_size(block),
         None => large::size(address).unwrap_or_else(|| Fault::Foreign.report(address, 0)),
     }
 }

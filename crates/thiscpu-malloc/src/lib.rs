@@ -15,13 +15,20 @@
 
 mod blocks;
 mod classes;
+mod guard;
 mod heap;
 mod resize;
 mod statistics;
 
-pub use blocks::{allocate, allocate_aligned, allocate_zeroed, free, trim, usable_size};
+pub use blocks::{allocate, allocate_aligned, allocate_zeroed, free, harden, trim, usable_size};
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
+
+/// For tests; not part of the API, and free to change.
+#[doc(hidden)]
+pub mod probe {
+    pub use crate::guard::{allocate as guard, owns as is_guarded, sample, sample_every_call};
+}
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};

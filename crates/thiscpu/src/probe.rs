@@ -1,9 +1,14 @@
-//! For this project's own program and tests; not part of the API, and free to change.
+//! For this project's own allocator, program and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, tier, topology};
 use crate::{Account, Budget, Error, Ledger, Tier};
 use core::sync::atomic::AtomicU64;
+
+pub use crate::sys::{
+    errno::{Saved, save as save_errno},
+    lock::{Guard, Lock},
+};
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
 /// Whether it was aborted; `None` where this thread has no sections.

@@ -177,9 +177,7 @@ impl Depot {
     /// Gives all objects of a sheaf back to their slabs.
     fn to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
         let nodes = self.nodes().iter().enumerate();
-        nodes.fold(sheaf, |sheaf, (node, Node { barn, .. })| {
-            barn.take_back(sheaf, node, self.kind)
-        })
+        nodes.fold(sheaf, |sheaf, (node, Node { barn, .. })| barn.take_back(sheaf, node, self.kind))
     }
 
     /// Larger sheaves for who trades often.
