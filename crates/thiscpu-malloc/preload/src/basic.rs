@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 
 use crate::errno::out_of_memory;
 use crate::own;
+use crate::replaced::everybodys;
 
 /// A block as C knows it; null, with `errno` set, if there is none.
 #[inline(always)]
@@ -68,24 +69,6 @@ extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { resize(pointer, size) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
-    match count.checked_mul(size) {
-        // SAFETY: the caller's promise.
-        Some(size) => unsafe { resize(pointer, size) },
-        None => out_of_memory(),
-    }
-}
-
-/// # Safety
-///
-/// The pointer is null, or a block of this family that nobody else uses.
-#[inline(always)]
-unsafe fn resize(pointer: *mut c_void, size: usize) -> *mut c_void {
     let Some(block) = block(pointer) else {
         return or_no_memory(thiscpu_malloc::allocate(size));
     };
@@ -99,16 +82,31 @@ unsafe fn resize(pointer: *mut c_void, size: usize) -> *mut c_void {
     }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
+    let function = everybodys!("realloc" as Realloc);
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(size) => unsafe { function(pointer, size) },
+        None => out_of_memory(),
+    }
+}
+
+type Free = unsafe extern "C-unwind" fn(*mut c_void);
+
 /// C23's free, for who knows the size; it is not looked at.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn free_sized(pointer: *mut c_void, _: usize) {
+unsafe extern "C-unwind" fn free_sized(pointer: *mut c_void, _: usize) {
+    let function = everybodys!("free" as Free);
     // SAFETY: the caller's promise.
-    unsafe { give_back(pointer) };
+    unsafe { function(pointer) };
 }
 
 /// C23's free, for who knows size and alignment; they are not looked at.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn free_aligned_sized(pointer: *mut c_void, _: usize, _: usize) {
+unsafe extern "C-unwind" fn free_aligned_sized(pointer: *mut c_void, _: usize, _: usize) {
+    let function = everybodys!("free" as Free);
     // SAFETY: the caller's promise.
-    unsafe { give_back(pointer) };
+    unsafe { function(pointer) };
 }

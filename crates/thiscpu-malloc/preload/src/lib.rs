@@ -12,6 +12,7 @@ mod errno;
 mod output;
 mod own;
 mod process;
+mod replaced;
 mod runtime;
 mod settings;
 mod statistics;

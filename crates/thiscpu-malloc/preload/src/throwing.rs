@@ -10,10 +10,14 @@ use core::ptr::NonNull;
 use thiscpu_malloc::{allocate, allocate_aligned, allocate_at_hand};
 
 use crate::own;
+use crate::replaced::everybodys;
 use crate::runtime::{new_handler, throw_bad_alloc};
 
 /// What `operator new` has without being asked: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
 const USUAL_ALIGN: usize = 16;
+
+pub(crate) type New = extern "C-unwind" fn(usize) -> *mut c_void;
+pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
 
 /// `operator new(size_t)`
 #[unsafe(export_name = "_Znwm")]
@@ -27,10 +31,7 @@ extern "C-unwind" fn new(size: usize) -> *mut c_void {
 /// `operator new[](size_t)`
 #[unsafe(export_name = "_Znam")]
 extern "C-unwind" fn new_array(size: usize) -> *mut c_void {
-    match allocate_at_hand(size) {
-        Some(block) => block.as_ptr().cast(),
-        None => new_from_afar(size),
-    }
+    everybodys!("_Znwm" as New)(size)
 }
 
 /// `operator new(size_t, std::align_val_t)`
@@ -42,7 +43,7 @@ extern "C-unwind" fn new_aligned(size: usize, align: usize) -> *mut c_void {
 /// `operator new[](size_t, std::align_val_t)`
 #[unsafe(export_name = "_ZnamSt11align_val_t")]
 extern "C-unwind" fn new_array_aligned(size: usize, align: usize) -> *mut c_void {
-    or_handler(aligned(size, align), size, align)
+    everybodys!("_ZnwmSt11align_val_t" as NewAligned)(size, align)
 }
 
 #[cold]

@@ -17,6 +17,17 @@ fn operators_throw_and_call_handlers() {
     }
 }
 
+/// What a program has replaced is called by what it has not.
+#[test]
+fn functions_of_the_programs_own_are_called() {
+    if let Some(program) = compile("replaced.cpp", &["-std=c++17"]) {
+        passes(&program, &[], "done\n");
+    }
+    if let Some(program) = compile("own.c", &["-rdynamic"]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
 #[test]
 fn malloc_stats_prints_the_table() {
     let Some(program) = compile("family.c", &[]) else { return };
