@@ -92,8 +92,10 @@ fn arguments_and_the_environment_arrive() {
     let library = library.to_str().unwrap();
     assert_eq!(plain, format!("zero,--stats,a b,,{library},,"));
     let mut both = run(&["--harden", "--stats", "--", "sh", "-c", script, "zero"]);
-    both.env("LD_PRELOAD", library).env("THISCPU_MALLOC", "harden");
-    assert_eq!(said(&mut both), format!("zero,{library}:{library},harden,stats,harden,"));
+    both.env("LD_PRELOAD", "libm.so.6").env("THISCPU_MALLOC", "harden");
+    assert_eq!(said(&mut both), format!("zero,{library}:libm.so.6,harden,stats,harden,"));
+    let own_name = said(&mut run(&["sh", "-c", "tr '\\0' ',' < /proc/$$/cmdline; exit"]));
+    assert!(own_name.starts_with("sh,-c,"), "{own_name}");
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! malloc from a cache on each CPU.
 
+/// What it promises and how to use it, in Rust and under any program.
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/malloc.md")]
+pub mod essay {}
+
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 

@@ -64,9 +64,10 @@ pub(crate) fn of_this_process() -> Option<Tier> {
 
 /// The tier this process runs on, chosen at the first use of the library or by this call.
 ///
-/// `THISCPU_TIER` forces one. Costs a load once it is chosen; a few system calls before. May be
-/// called from anywhere, a signal handler included, except that in a plugin which links this
-/// library statically the first use must not be in a signal handler.
+/// `THISCPU_TIER` forces one; it is not read in a program that has more rights than whoever started
+/// it. Costs a load once it is chosen; a few system calls before. May be called from anywhere, a
+/// signal handler included, except that in a plugin which links this library statically the first
+/// use must not be in a signal handler.
 ///
 /// # Errors
 ///
