@@ -11,7 +11,7 @@ use core::sync::atomic::{
 use thiscpu::probe::{say, setting};
 
 use crate::errno::kept;
-use crate::{output, table};
+use crate::{output, own, table};
 
 // SAFETY: the loader calls what these sections list, once, with nothing that the functions look at.
 #[used]
@@ -27,6 +27,7 @@ static AT_EXIT: extern "C" fn() = end;
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
+    own::end_at_panics();
     setting(c"THISCPU_MALLOC", |value| {
         for word in value.unwrap_or_default().split(|&byte| byte == b',') {
             match word.trim_ascii() {

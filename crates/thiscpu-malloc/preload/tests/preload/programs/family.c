@@ -110,6 +110,13 @@ static void there_can_never_be_that_much(void) {
     FAILS(reallocarray(kept, (size_t)1 << 32, (size_t)1 << 32));
     FAILS(reallocarray(NULL, SIZE_MAX / 4, 5));
     free(kept);
+    for (int bit = 48; bit < 64; bit++) {
+        size_t align = (size_t)1 << bit;
+        void *place = NULL;
+        FAILS(memalign(align, 1));
+        FAILS(aligned_alloc(align, SIZE_MAX / 2));
+        CHECK(posix_memalign(&place, align, align) == ENOMEM && place == NULL);
+    }
 }
 
 static void the_system_has_no_more(void) {
