@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
 
@@ -24,6 +24,13 @@ fn build_library() -> &'static Path {
         assert!(build.status().expect("cargo runs").success());
         output.join("libthiscpu_malloc.so")
     })
+}
+
+/// Waits until no other test of this file runs. A program that one of them starts holds, until it is one, the files that
+/// another is just writing; and what is open for writing cannot be run.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run(args: &[&str]) -> Command {
@@ -72,6 +79,7 @@ fn assert_refused(mut command: Command, reasons: &[&str]) {
 
 #[test]
 fn programs_run_on_the_allocator_and_end_as_they_do() {
+    let _turn = alone();
     for status in [0, 1, 77] {
         let script = format!("cat /proc/$$/maps; exit {status}");
         let output = run(&["--", "sh", "-c", &script]).output().unwrap();
@@ -85,6 +93,7 @@ fn programs_run_on_the_allocator_and_end_as_they_do() {
 
 #[test]
 fn arguments_and_the_environment_arrive() {
+    let _turn = alone();
     let said = |command: &mut Command| text(&command.output().unwrap().stdout);
     let script = "printf '%s,' \"$0\" \"$@\" \"$LD_PRELOAD\" \"$THISCPU_MALLOC\"";
     let plain = said(&mut run(&["sh", "-c", script, "zero", "--stats", "a b", ""]));
@@ -100,6 +109,7 @@ fn arguments_and_the_environment_arrive() {
 
 #[test]
 fn stats_print_a_table() {
+    let _turn = alone();
     let output = run(&["--stats", "--", "ls", "/"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(tables(&output), 1, "{}", text(&output.stderr));
@@ -113,6 +123,7 @@ fn stats_print_a_table() {
 
 #[test]
 fn a_wrong_tier_is_a_warning() {
+    let _turn = alone();
     let output = run(&["echo", "word"]).env("THISCPU_TIER", "fast").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "word\n"));
     assert!(text(&output.stderr).contains("THISCPU_TIER=fast names no tier"));
@@ -120,6 +131,7 @@ fn a_wrong_tier_is_a_warning() {
 
 #[test]
 fn scripts_run_if_their_interpreter_can() {
+    let _turn = alone();
     let place = place("scripts");
     let script = write(&place.join("script"), b"#! /bin/sh -e\necho \"$1\"; exit 9\n");
     let output = run(&[&script, "word"]).output().unwrap();
@@ -144,6 +156,7 @@ fn scripts_run_if_their_interpreter_can() {
 
 #[test]
 fn what_cannot_be_run_is_refused() {
+    let _turn = alone();
     let place = place("refused");
     let in_place = |name: &str| place.join(name).to_str().expect("plain text").to_owned();
     assert_refused(run(&["no-such-program"]), &["no-such-program is not in PATH"]);
@@ -161,6 +174,7 @@ fn what_cannot_be_run_is_refused() {
 /// The fields of ELF's header that say what a program is for.
 #[test]
 fn programs_for_other_machines_are_refused() {
+    let _turn = alone();
     let place = place("machines");
     let shell = fs::read("/bin/sh").unwrap();
     let changed = |name: &str, at: usize, value: u8| {
@@ -186,6 +200,7 @@ fn programs_for_other_machines_are_refused() {
 
 #[test]
 fn static_programs_are_refused() {
+    let _turn = alone();
     let place = place("static");
     let source = place.join("program.c");
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -216,6 +231,7 @@ fn compile(source: &Path, program: &Path, kind: &str) -> bool {
 
 #[test]
 fn privileged_programs_are_refused() {
+    let _turn = alone();
     let program = write(&place("privileged").join("program"), &fs::read("/bin/sh").unwrap());
     assert_eq!(run(&[&program, "-c", "exit 3"]).status().unwrap().code(), Some(3));
     for mode in [0o4755, 0o2755] {
@@ -244,6 +260,7 @@ fn privileged_programs_are_refused() {
 
 #[test]
 fn the_library_is_looked_for_beside_the_program_and_in_lib() {
+    let _turn = alone();
     let library = build_library();
     let prefix = place("prefix");
     for directory in ["bin", "lib", "odd:name"] {

@@ -61,6 +61,12 @@ fn unknown_words_are_warnings() {
     }
 }
 
+/// Copies what is to be run, in another process: a file that this one had open for writing could still be held, so that
+/// it could not be run, by a program that another test is starting.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
 /// A program with more rights than its user takes no words from them. The loader would preload nothing there, so the
 /// library is linked.
 #[test]
@@ -74,13 +80,13 @@ fn a_privileged_program_is_not_told_anything() {
     fs::create_dir_all(&place).unwrap();
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     let linked = place.join("libthiscpu_malloc.so");
-    fs::copy(library(), &linked).unwrap();
+    copy(library(), &linked);
     let rpath = format!("-Wl,-rpath,{}", place.display());
     let Some(program) = compile("linked.c", &[linked.to_str().expect("plain text"), &rpath]) else {
         return;
     };
     let privileged = place.join("linked");
-    fs::copy(program, &privileged).unwrap();
+    copy(&program, &privileged);
     let said = |owner, mode| {
         chown(&privileged, Some(owner), Some(owner)).unwrap();
         fs::set_permissions(&privileged, fs::Permissions::from_mode(mode)).unwrap();
