@@ -5,6 +5,7 @@
 
 mod bench;
 mod doctor;
+mod run;
 mod self_test;
 mod torture;
 
@@ -35,6 +36,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Runs a program on thiscpu's malloc, with a table of what it did if that is asked for
+    Run(run::Args),
     /// Uses everything at once, under everything that can go wrong, and accounts for every unit
     Torture(torture::Args),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Some(Command::Bench(args)) => bench::main(&args),
         Some(Command::Doctor { json }) => doctor::run(json),
+        Some(Command::Run(args)) => run::main(&args),
         Some(Command::Torture(args)) => torture::main(&args),
         None => bench::main(&bench::Args::default()),
     }

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::inside::{self, Fault, large};
+use thiscpu::probe::tier_or_best;
 
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
 use crate::guard;
@@ -48,8 +49,7 @@ fn guarded(size: usize, align: usize) -> Option<NonNull<u8>> {
     (has_extra(HARDENED) && guard::sample()).then(|| guard::allocate(size, align)).flatten()
 }
 
-/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory, and then
-/// `errno` is `ENOMEM`.
+/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     if size > SHORT_MAX.load(Relaxed) {
@@ -59,18 +59,28 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     objects(class).alloc_or(|| allocate_slowly(class))
 }
 
+/// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
+/// something to do where there is no memory: so the way to it can be out of their line.
+#[inline(always)]
+pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
+    let is_short = size <= SHORT_MAX.load(Relaxed);
+    is_short.then(|| objects(class_looked_up(size)).alloc_or(|| None)).flatten()
+}
+
 // The long ways cannot unwind, so that the short ones end with a jump to them.
 
 #[cold]
 #[inline(never)]
 extern "C" fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
-    objects(class).alloc_slowly().or_else(no_memory)
+    // Before the first use of anything else; a load from then on.
+    tier_or_best();
+    objects(class).alloc_slowly()
 }
 
 #[inline(never)]
 extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
-        return allocate_large(size, 1).map(|large| large.0).or_else(no_memory);
+        return allocate_large(size, 1).map(|large| large.0);
     }
     if let Some(block) = guarded(size, 16) {
         return Some(block);
@@ -88,16 +98,11 @@ extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     Some(block)
 }
 
-fn no_memory<T>() -> Option<T> {
-    // SAFETY: the address of this thread's errno.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
-    None
-}
-
 /// A large block, and whether it is all zero.
 fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
     // As C has it: the difference of two pointers into a block must fit.
     let size = (size <= isize::MAX as usize).then_some(size)?;
+    tier_or_best();
     let block = large::allocate(size, align)?;
     statistics::note_large(large::size(block.address).unwrap_or(0) as i64, 1);
     Some((at(block.address)?, block.is_zero))

@@ -13,6 +13,11 @@
 //! blocks can be allocated and freed before `main`, in destructors of thread-local variables, after a thread's exit, and in
 //! children of `fork`; not in signal handlers.
 
+/// What it promises and how to use it, in Rust and under any program.
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/malloc.md")]
+pub mod essay {}
+
 mod blocks;
 mod classes;
 mod guard;
@@ -20,7 +25,9 @@ mod heap;
 mod resize;
 mod statistics;
 
-pub use blocks::{allocate, allocate_aligned, allocate_zeroed, free, harden, trim, usable_size};
+pub use blocks::{
+    allocate, allocate_aligned, allocate_at_hand, allocate_zeroed, free, harden, trim, usable_size,
+};
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
 

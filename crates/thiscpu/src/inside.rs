@@ -5,7 +5,6 @@ pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
 pub use crate::slab::purge::purge;
 pub use crate::slab::space::{NOTHING, memory, tag_of, tag_of_block, watch};
-pub use crate::sys::pin::stays;
 
 /// The highest number that a class can have.
 pub const TAG_MAX: u8 = crate::slab::space::ANY_CACHE - 1;
