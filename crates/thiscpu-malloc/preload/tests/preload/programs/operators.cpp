@@ -140,21 +140,21 @@ rlimit limit;
 void lift_limit() {
     calls++;
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_AS, &limit);
+    setrlimit(RLIMIT_DATA, &limit);
 }
 
 void a_handler_that_makes_room_is_enough() {
     calls = 0;
-    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
-    limit.rlim_cur = 0;
+    CHECK(getrlimit(RLIMIT_DATA, &limit) == 0);
+    limit.rlim_cur = 4096;
     std::set_new_handler(lift_limit);
-    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
     void *block = ::operator new(std::size_t{1} << 28);
     CHECK(block != nullptr && calls == 1);
     ::operator delete(block);
-    limit.rlim_cur = 0;
-    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    block = ::operator new[](std::size_t{1} << 28, ALIGN, std::nothrow);
+    limit.rlim_cur = 4096;
+    CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
+    block = ::operator new[](std::size_t{1} << 29, ALIGN, std::nothrow);
     CHECK(block != nullptr && calls == 2);
     ::operator delete[](block, ALIGN);
     std::set_new_handler(nullptr);
