@@ -13,6 +13,7 @@ mod case;
 mod contenders;
 mod cpus;
 mod interrupt;
+mod kind;
 mod metric;
 mod plan;
 mod progress;

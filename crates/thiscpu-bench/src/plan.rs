@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    case::{Case, Kind},
-    contenders::Name,
-    workloads::Workload,
-};
+use crate::{case::Case, contenders::Name, kind::Kind, workloads::Workload};
 
 /// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes little more
 /// than a minute.

@@ -99,10 +99,7 @@ fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        case::{Kind, Series},
-        metric::WRONG_SUMS,
-    };
+    use crate::{case::Series, kind::Kind, metric::WRONG_SUMS};
 
     fn outcome() -> Outcome {
         let series = |contender, metric, values: &[f64]| Series {
