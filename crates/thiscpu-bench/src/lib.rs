@@ -10,6 +10,7 @@
 //! time, times the CPUs that had something to run, divided by all threads' operations.
 
 mod case;
+mod children;
 mod contenders;
 mod cpus;
 mod interrupt;
@@ -18,6 +19,7 @@ mod metric;
 mod plan;
 mod progress;
 pub mod report;
+mod resident;
 mod rseq;
 mod slice;
 mod stats;
