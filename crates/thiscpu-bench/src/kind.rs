@@ -7,14 +7,17 @@ use crate::{
         counters::{self, for_counter},
         ledgers::{self, for_ledger},
     },
+    metric::{Metric, RESIDENT_BYTES, TIME_PER_OP},
     workloads::{
         Measured, Setting, Workload, add, commit, fault,
         memory::{self, Many},
-        nospace, reports, slowdown, tenancy, tenants, threshold, token,
+        nospace,
+        object::{self, Scene},
+        reports, slowdown, tenancy, tenants, threshold, token,
     },
 };
 
-/// What is measured. A workload is one of these or two.
+/// What is measured. A workload is one of these or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Add,
@@ -38,10 +41,11 @@ pub(crate) enum Kind {
     Zipf,
     Report,
     AuditOfAccounts,
+    Object(Scene),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 21] = [
+    const OF_COUNTING: [Self; 21] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -65,6 +69,19 @@ impl Kind {
         Self::AuditOfAccounts,
     ];
 
+    /// Every kind, in the order they run within their workloads.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::OF_COUNTING.into_iter().chain(Scene::ALL.map(Self::Object))
+    }
+
+    /// Whether it runs when nobody says what to run, so that everything at once does not take too long.
+    pub(crate) const fn is_in_full_run(self) -> bool {
+        match self {
+            Self::Object(scene) => scene.is_in_full_run(),
+            _ => true,
+        }
+    }
+
     pub(crate) const fn workload(self) -> Workload {
         match self {
             Self::Add => Workload::Add,
@@ -81,6 +98,7 @@ impl Kind {
             | Self::Zipf
             | Self::Report
             | Self::AuditOfAccounts => Workload::Tenants,
+            Self::Object(_) => Workload::Object,
         }
     }
 
@@ -104,6 +122,7 @@ impl Kind {
             Self::Zipf => "zipf",
             Self::Report => "report",
             Self::AuditOfAccounts => "audit",
+            Self::Object(scene) => scene.name(),
         }
     }
 
@@ -125,6 +144,7 @@ impl Kind {
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
             Self::Report => return vec![reports::THREADS],
+            Self::Object(scene) => return scene.threads(asked),
         };
         if asked.is_empty() { by_default } else { asked }.to_vec()
     }
@@ -132,6 +152,7 @@ impl Kind {
     /// Who of `asked` takes part, and whom they are measured against.
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match (self, self.workload()) {
+            (Self::Object(scene), _) => scene.contenders(),
             (Self::MemoryOfAccounts, _) => Many::Accounts.contenders(),
             (Self::Report | Self::AuditOfAccounts, _) => &[Name::ThisCpu],
             (_, Workload::Memory) => Many::Counters.contenders(),
@@ -148,11 +169,24 @@ impl Kind {
         names
     }
 
+    /// Whether somebody takes part in it.
+    pub(crate) fn has(self, name: Name) -> bool {
+        self.contenders(&[name]).contains(&name)
+    }
+
     /// A million counters or accounts are measured once: their number is repetition enough.
     pub(crate) const fn rounds(self, asked: u32) -> u32 {
         match self {
             Self::Memory | Self::MemoryOfAccounts => 1,
             _ => asked,
+        }
+    }
+
+    /// The figure by which contenders are compared.
+    pub(crate) const fn compared(self) -> &'static Metric {
+        match self {
+            Self::Object(scene) if scene.is_idle() => &RESIDENT_BYTES,
+            _ => &TIME_PER_OP,
         }
     }
 
@@ -180,6 +214,7 @@ impl Kind {
             Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
             Self::Report => reports::measure(setting),
             Self::AuditOfAccounts => tenancy::audit(setting),
+            Self::Object(scene) => object::measure(scene, name, setting),
         }
     }
 }

@@ -33,5 +33,5 @@ pub use crate::{
         parse_threads,
     },
     progress::Progress,
-    workloads::{Workload, memory},
+    workloads::{Workload, memory, object},
 };

@@ -35,15 +35,23 @@ pub enum Name {
     PerThread64,
     /// The kernel's stock of charges: seven owners a CPU.
     MemcgStock,
+    /// The C library's `malloc`.
+    Glibc,
+    /// A freelist a CPU behind a lock.
+    SlubLock,
+    /// A freelist a CPU, changed together with a transaction id.
+    SlubTid,
     /// The library this program belongs to.
     ThisCpu,
+    /// That library's `malloc`.
+    ThisCpuMalloc,
     /// No counting at all: what the others' work is measured against, and no contender itself.
     Nothing,
 }
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -58,7 +66,11 @@ impl Name {
         Self::Kamezawa,
         Self::PerThread64,
         Self::MemcgStock,
+        Self::Glibc,
+        Self::SlubLock,
+        Self::SlubTid,
         Self::ThisCpu,
+        Self::ThisCpuMalloc,
     ];
 
     /// The name as it is typed and printed.
@@ -78,7 +90,11 @@ impl Name {
             Self::Kamezawa => "kamezawa",
             Self::PerThread64 => "per-thread-64",
             Self::MemcgStock => "memcg-stock",
+            Self::Glibc => "glibc",
+            Self::SlubLock => "slub-lock",
+            Self::SlubTid => "slub-tid",
             Self::ThisCpu => "thiscpu",
+            Self::ThisCpuMalloc => "thiscpu-malloc",
             Self::Nothing => "none",
         }
     }

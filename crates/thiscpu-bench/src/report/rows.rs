@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     case::Outcome,
     contenders::Name,
-    metric::{Metric, RATIO_TO_NONE, THISCPU_RATIO, TIME_PER_OP},
+    metric::{MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
     stats::{self, Spread},
 };
 
@@ -76,6 +76,7 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
         }
         let ratios = [
             (&THISCPU_RATIO, Name::ThisCpu, contender),
+            (&MALLOC_RATIO, Name::ThisCpuMalloc, contender),
             (&RATIO_TO_NONE, contender, Name::Nothing),
         ];
         for (metric, numerator, denominator) in ratios {
@@ -86,20 +87,25 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
     rows
 }
 
-/// How two contenders' times of one operation relate, if both were measured.
+/// How the figures by which contenders are compared relate for two of them, if both were measured.
 fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread> {
     if numerator == denominator {
         return None;
     }
-    let numerators = outcome.values(numerator, &TIME_PER_OP)?;
-    let denominators = outcome.values(denominator, &TIME_PER_OP)?;
+    let compared = outcome.kind.compared();
+    let numerators = outcome.values(numerator, compared)?;
+    let denominators = outcome.values(denominator, compared)?;
     Spread::of(&stats::paired_ratios(numerators, denominators))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{case::Series, kind::Kind, metric::WRONG_SUMS};
+    use crate::{
+        case::Series,
+        kind::Kind,
+        metric::{TIME_PER_OP, WRONG_SUMS},
+    };
 
     fn outcome() -> Outcome {
         let series = |contender, metric, values: &[f64]| Series {

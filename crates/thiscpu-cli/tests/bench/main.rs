@@ -9,6 +9,8 @@ use std::{
 
 use serde_json::Value;
 
+mod object;
+
 /// The shortest run that still measures something.
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
 
@@ -81,12 +83,13 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 17] = [
-        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants"),
+    let cases: [(&[&str], &str); 18] = [
+        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants, object"),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
-             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, thiscpu",
+             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
+             slub-lock, slub-tid, thiscpu, thiscpu-malloc",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -107,6 +110,10 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         (
             &["tenants", "--contender", "dumazet"],
             "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
+        ),
+        (
+            &["object", "--contender", "thiscpu"],
+            "only glibc, slub-lock, slub-tid, thiscpu-malloc can run the workload object",
         ),
         (&["--no-such-option"], "--no-such-option"),
     ];
