@@ -111,6 +111,7 @@ fn who_can_run(asked: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>
             Err(why) if !asked.is_empty() => return Err(format!("{why:#}")),
             Err(why) if kinds.iter().any(|kind| kind.has(name)) => {
                 absentees.push(format!("{why:#}"));
+                absentees.dedup();
             }
             Err(_) => {}
         }

@@ -84,6 +84,9 @@ for fault and tenants:
   thiscpu        this library
 for object:
   glibc          the C library's malloc and free
+  mimalloc, jemalloc, snmalloc, rpmalloc
+                 these, by crates of their names; only in a program built with the feature `peers`:
+                 `cargo run --release --features peers -- bench object`
   slub-lock      a freelist a CPU behind a lock (Linux until 2010); all objects have one size
   slub-tid       a freelist a CPU, changed together with a transaction id (Linux until 2025)
   thiscpu-malloc this project's malloc and free

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use anyhow::ensure;
+
 use super::counters::{self, Contender as _};
 
 /// A contender's name.
@@ -37,6 +39,14 @@ pub enum Name {
     MemcgStock,
     /// The C library's `malloc`.
     Glibc,
+    /// The mimalloc allocator.
+    Mimalloc,
+    /// The jemalloc allocator.
+    Jemalloc,
+    /// The snmalloc allocator.
+    Snmalloc,
+    /// The rpmalloc allocator.
+    Rpmalloc,
     /// A freelist a CPU behind a lock.
     SlubLock,
     /// A freelist a CPU, changed together with a transaction id.
@@ -51,7 +61,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -67,6 +77,10 @@ impl Name {
         Self::PerThread64,
         Self::MemcgStock,
         Self::Glibc,
+        Self::Mimalloc,
+        Self::Jemalloc,
+        Self::Snmalloc,
+        Self::Rpmalloc,
         Self::SlubLock,
         Self::SlubTid,
         Self::ThisCpu,
@@ -91,6 +105,10 @@ impl Name {
             Self::PerThread64 => "per-thread-64",
             Self::MemcgStock => "memcg-stock",
             Self::Glibc => "glibc",
+            Self::Mimalloc => "mimalloc",
+            Self::Jemalloc => "jemalloc",
+            Self::Snmalloc => "snmalloc",
+            Self::Rpmalloc => "rpmalloc",
             Self::SlubLock => "slub-lock",
             Self::SlubTid => "slub-tid",
             Self::ThisCpu => "thiscpu",
@@ -99,7 +117,7 @@ impl Name {
         }
     }
 
-    /// Whether this machine can run it; if not, why.
+    /// Whether this program and this machine can run it; if not, why.
     ///
     /// # Errors
     ///
@@ -107,6 +125,16 @@ impl Name {
     pub fn available(self) -> anyhow::Result<()> {
         match self {
             Self::Section => counters::Section::try_new().map(drop),
+            Self::Mimalloc | Self::Jemalloc | Self::Snmalloc | Self::Rpmalloc => {
+                // The same words for all of them, so that they are said once.
+                ensure!(
+                    cfg!(feature = "peers"),
+                    "mimalloc, jemalloc, snmalloc and rpmalloc are not built in, since they need more \
+                     than Rust (C and C++ compilers, cmake, make); with these there, \
+                     `cargo run --release --features peers -- bench object` has them"
+                );
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -1,11 +1,22 @@
 //! The workload `object`, each slice of which is a process of its own.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    thread,
+    time::Duration,
+};
 
 use super::*;
 
 /// Who is there in every build.
 const ALWAYS: [&str; 4] = ["glibc", "slub-lock", "slub-tid", "thiscpu-malloc"];
+
+/// Who is there only in a build with the feature of that name.
+const PEERS: [&str; 4] = ["mimalloc", "jemalloc", "snmalloc", "rpmalloc"];
+
+/// The command that has them.
+const WITH_PEERS: &str = "`cargo run --release --features peers -- bench object`";
 
 #[test]
 fn object_times_everyone_and_sees_what_stays_resident() {
@@ -15,6 +26,8 @@ fn object_times_everyone_and_sees_what_stays_resident() {
     for case in sizes.chain(others) {
         let timed = those(&lines, &case, "time_per_op", "contender");
         assert!(ALWAYS.iter().all(|name| timed.iter().any(|known| *known == name)), "{case}");
+        let has_peer = |name: &str| timed.iter().any(|known| **known == name);
+        assert!(PEERS.iter().all(|name| has_peer(name) == cfg!(feature = "peers")), "{case}");
         let times = those(&lines, &case, "time_per_op", "median");
         assert!(times.iter().all(|time| time.as_f64() > Some(0.0)), "{case}: {times:?}");
         let compared = those(&lines, &case, "malloc_ratio", "contender");
@@ -29,6 +42,38 @@ fn object_times_everyone_and_sees_what_stays_resident() {
     // All objects together begin in more pages than this.
     let bytes = those(&lines, "idle-64", "resident_bytes", "median");
     assert!(bytes.iter().all(|bytes| bytes.as_f64() > Some(1e6)), "{bytes:?}");
+}
+
+#[test]
+fn peers_that_are_not_built_in_are_missed_with_the_command_that_has_them() {
+    if cfg!(feature = "peers") {
+        return;
+    }
+    for name in PEERS {
+        let output = bench(&["object", "--contender", name]).args(TINY).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(stderr(&output).contains(WITH_PEERS), "{}", stderr(&output));
+    }
+    // A reader that goes away after the heading ends the run.
+    let heading_of = |workload| {
+        let _turn = alone();
+        let mut child = bench(&[workload, "--threads", "1"])
+            .args(TINY)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        while !text.ends_with("\n\n") {
+            assert!(stdout.read_line(&mut text).unwrap() > 0, "{text}");
+        }
+        drop(stdout);
+        assert!(child.wait().unwrap().success());
+        text
+    };
+    assert_eq!(heading_of("object").matches(WITH_PEERS).count(), 1);
+    assert!(!heading_of("add").contains("peers"), "who takes no part is not missed");
 }
 
 #[test]

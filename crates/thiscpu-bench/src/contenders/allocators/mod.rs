@@ -1,5 +1,7 @@
 //! Sources of objects: the allocators of programs, and the kernel's designs for objects of one size.
 
+#[cfg(feature = "peers")]
+pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 pub(crate) use self::{
     mallocs::Glibc, slub_lock::SlubLock, slub_tid::SlubTid, this_cpu_malloc::ThisCpuMalloc,
 };
@@ -16,10 +18,26 @@ mod tests;
 mod this_cpu_malloc;
 
 /// Who competes where all objects of a process have one size.
-pub(crate) const ALL: &[Name] = &[Name::Glibc, Name::SlubLock, Name::SlubTid, Name::ThisCpuMalloc];
+pub(crate) const ALL: &[Name] = &[
+    Name::Glibc,
+    Name::Mimalloc,
+    Name::Jemalloc,
+    Name::Snmalloc,
+    Name::Rpmalloc,
+    Name::SlubLock,
+    Name::SlubTid,
+    Name::ThisCpuMalloc,
+];
 
 /// Who competes where they have several.
-pub(crate) const OF_ANY_SIZE: &[Name] = &[Name::Glibc, Name::ThisCpuMalloc];
+pub(crate) const OF_ANY_SIZE: &[Name] = &[
+    Name::Glibc,
+    Name::Mimalloc,
+    Name::Jemalloc,
+    Name::Snmalloc,
+    Name::Rpmalloc,
+    Name::ThisCpuMalloc,
+];
 
 /// Where objects come from, and where they go back to, on any thread.
 ///
@@ -47,12 +65,18 @@ pub(crate) trait Allocator: Send + Sync + Sized {
 /// Evaluates an expression with `A` standing for the type of the allocator called `$name`.
 macro_rules! for_allocator {
     ($name:expr, $A:ident => $body:expr) => {
-        for_allocator!(@match $name, $A, $body, Glibc SlubLock SlubTid ThisCpuMalloc)
+        for_allocator!(@match $name, $A, $body,
+            Glibc SlubLock SlubTid ThisCpuMalloc, Mimalloc Jemalloc Snmalloc Rpmalloc)
     };
-    (@match $name:expr, $A:ident, $body:expr, $($variant:ident)*) => {
+    (@match $name:expr, $A:ident, $body:expr, $($own:ident)*, $($peer:ident)*) => {
         match $name {
-            $($crate::contenders::Name::$variant => {
-                type $A = $crate::contenders::allocators::$variant;
+            $($crate::contenders::Name::$own => {
+                type $A = $crate::contenders::allocators::$own;
+                $body
+            })*
+            $(#[cfg(feature = "peers")]
+            $crate::contenders::Name::$peer => {
+                type $A = $crate::contenders::allocators::$peer;
                 $body
             })*
             other => unreachable!("{other} is no allocator"),

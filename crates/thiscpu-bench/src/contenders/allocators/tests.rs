@@ -4,6 +4,8 @@
 use std::{collections::BTreeSet, sync::mpsc, thread};
 
 use super::{Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuMalloc, for_allocator};
+#[cfg(feature = "peers")]
+use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::{contenders::lanes::Lanes, cpus::Cpus};
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
@@ -150,7 +152,7 @@ fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
 
 #[test]
 fn where_sizes_may_differ_they_do() {
-    for &name in OF_ANY_SIZE {
+    for &name in OF_ANY_SIZE.iter().filter(|name| name.available().is_ok()) {
         for_allocator!(name, A => {
             let allocator = &A::new(16);
             allocator.enter();
@@ -193,6 +195,14 @@ for_each_contender! {
     slub_tid: SlubTid,
     slub_tid_on_one_freelist: OnOneFreelist<SlubTid>,
     this_cpu_malloc: ThisCpuMalloc,
+}
+
+#[cfg(feature = "peers")]
+for_each_contender! {
+    mimalloc: Mimalloc,
+    jemalloc: Jemalloc,
+    snmalloc: Snmalloc,
+    rpmalloc: Rpmalloc,
 }
 
 /// How many other objects are handed out before the one that was freed last.

@@ -150,6 +150,7 @@ impl FromStr for Order {
         if contender != Name::Nothing && !scene.contenders().contains(&contender) {
             return Err(format!("{contender} takes no part"));
         }
+        contender.available().map_err(|why| format!("{why:#}"))?;
         let threads = crate::parse_threads(threads)?;
         let length_ns = length_ns.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { scene, contender, threads, length: Duration::from_nanos(length_ns) })
@@ -223,7 +224,9 @@ mod tests {
         };
         let of_scene =
             move |scene: Scene| scene.contenders().iter().map(move |&name| order(scene, name));
-        Scene::ALL.into_iter().flat_map(of_scene).chain([order(Scene::IDLE, Name::Nothing)])
+        let baseline = order(Scene::IDLE, Name::Nothing);
+        let orders = Scene::ALL.into_iter().flat_map(of_scene).chain([baseline]);
+        orders.filter(|order| order.contender.available().is_ok())
     }
 
     #[test]

@@ -7,6 +7,24 @@ use anyhow::Result;
 use super::taken::take;
 use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
 
+/// The time of an operation, in a slice that is long enough for at least one: where other programs use the CPUs,
+/// threads may wait for longer than a short slice takes.
+fn op_ns<Op: FnMut() -> Result<()>>(
+    cpus: &Cpus,
+    threads: usize,
+    step: u32,
+    mut length: Duration,
+    prepare: impl Fn(usize) -> Op + Sync,
+) -> Result<f64> {
+    loop {
+        let slice = slice::run(cpus, threads, step, &prepare, slice::lasting(length))?;
+        if slice.ops > 0 {
+            return slice.op_ns(threads, cpus);
+        }
+        length *= 2;
+    }
+}
+
 /// The time of allocating an object and freeing it.
 pub(super) fn pair<A: Allocator>(
     cpus: &Cpus,
@@ -25,7 +43,7 @@ pub(super) fn pair<A: Allocator>(
             Ok(())
         }
     };
-    slice::run(cpus, threads, STEP, prepare, slice::lasting(length))?.op_ns(threads, cpus)
+    op_ns(cpus, threads, STEP, length, prepare)
 }
 
 /// The time for an object, where many are allocated before the first of them is freed.
@@ -50,8 +68,7 @@ pub(super) fn burst<A: Allocator>(
             Ok(())
         }
     };
-    let slice = slice::run(cpus, threads, STEP, prepare, slice::lasting(length))?;
-    Ok(slice.op_ns(threads, cpus)? / COUNT as f64)
+    Ok(op_ns(cpus, threads, STEP, length, prepare)? / COUNT as f64)
 }
 
 /// The time of allocating an object and freeing a random one of those that the thread has.
@@ -71,7 +88,7 @@ pub(super) fn crowd<A: Allocator>(
             Ok(())
         }
     };
-    slice::run(cpus, threads, STEP, prepare, slice::lasting(length))?.op_ns(threads, cpus)
+    op_ns(cpus, threads, STEP, length, prepare)
 }
 
 /// A few objects that a thread has.
