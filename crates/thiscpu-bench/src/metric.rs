@@ -48,6 +48,8 @@ impl Metric {
 pub(crate) static TIME_PER_OP: Metric = Metric::spread("time_per_op", "ns");
 /// `thiscpu`'s time of one operation divided by the contender's.
 pub(crate) static THISCPU_RATIO: Metric = Metric::spread("thiscpu_ratio", "ratio");
+/// The time of one operation with the library's cache divided by the contender's.
+pub(crate) static CACHE_RATIO: Metric = Metric::spread("cache_ratio", "ratio");
 /// The time of one operation with this project's `malloc`, or the memory that is resident with it, divided by the
 /// contender's.
 pub(crate) static MALLOC_RATIO: Metric = Metric::spread("malloc_ratio", "ratio");

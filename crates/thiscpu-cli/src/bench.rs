@@ -89,12 +89,14 @@ for object:
                  `cargo run --release --features peers -- bench object`
   slub-lock      a freelist a CPU behind a lock (Linux until 2010); all objects have one size
   slub-tid       a freelist a CPU, changed together with a transaction id (Linux until 2025)
+  thiscpu-cache  this library's cache of objects of one size
   thiscpu-malloc this project's malloc and free
 
 Metrics:
   time_per_op         wall time x CPUs with something to run / operations of all threads: what a
                       thread sees while it runs; an operation is all that one turn of the loop does
   thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round
+  cache_ratio         the same of thiscpu-cache
   malloc_ratio        the same of thiscpu-malloc; in idle-64 of resident_bytes
   ratio_to_none       this contender's time_per_op / that without accounting, round by round
   sums, wrong_sums    sums taken in all rounds, and those that were neither 0 nor 1

@@ -53,6 +53,8 @@ pub enum Name {
     SlubTid,
     /// The library this program belongs to.
     ThisCpu,
+    /// That library's cache of objects of one size.
+    ThisCpuCache,
     /// That library's `malloc`.
     ThisCpuMalloc,
     /// No counting at all: what the others' work is measured against, and no contender itself.
@@ -61,7 +63,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -84,6 +86,7 @@ impl Name {
         Self::SlubLock,
         Self::SlubTid,
         Self::ThisCpu,
+        Self::ThisCpuCache,
         Self::ThisCpuMalloc,
     ];
 
@@ -112,6 +115,7 @@ impl Name {
             Self::SlubLock => "slub-lock",
             Self::SlubTid => "slub-tid",
             Self::ThisCpu => "thiscpu",
+            Self::ThisCpuCache => "thiscpu-cache",
             Self::ThisCpuMalloc => "thiscpu-malloc",
             Self::Nothing => "none",
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     case::Outcome,
     contenders::Name,
-    metric::{MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
+    metric::{CACHE_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
     stats::{self, Spread},
 };
 
@@ -76,6 +76,7 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
         }
         let ratios = [
             (&THISCPU_RATIO, Name::ThisCpu, contender),
+            (&CACHE_RATIO, Name::ThisCpuCache, contender),
             (&MALLOC_RATIO, Name::ThisCpuMalloc, contender),
             (&RATIO_TO_NONE, contender, Name::Nothing),
         ];

@@ -59,6 +59,7 @@ fn title(metric: &str) -> &str {
     match metric {
         "time_per_op" => "time per op",
         "thiscpu_ratio" => "thiscpu / this",
+        "cache_ratio" => "thiscpu-cache / this",
         "malloc_ratio" => "thiscpu-malloc / this",
         "ratio_to_none" => "this / none",
         "wrong_sums" => "wrong sums",

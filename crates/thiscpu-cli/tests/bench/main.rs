@@ -89,7 +89,8 @@ fn bad_input_runs_nothing_and_says_what_exists() {
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
-             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu, thiscpu-malloc",
+             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu, thiscpu-cache, \
+             thiscpu-malloc",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -113,8 +114,8 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         ),
         (
             &["object", "--contender", "thiscpu"],
-            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-malloc \
-             can run the workload object",
+            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
+             thiscpu-malloc can run the workload object",
         ),
         (&["--no-such-option"], "--no-such-option"),
     ];

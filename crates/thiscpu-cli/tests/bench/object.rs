@@ -10,7 +10,7 @@ use std::{
 use super::*;
 
 /// Who is there in every build.
-const ALWAYS: [&str; 4] = ["glibc", "slub-lock", "slub-tid", "thiscpu-malloc"];
+const ALWAYS: [&str; 5] = ["glibc", "slub-lock", "slub-tid", "thiscpu-cache", "thiscpu-malloc"];
 
 /// Who is there only in a build with the feature of that name.
 const PEERS: [&str; 4] = ["mimalloc", "jemalloc", "snmalloc", "rpmalloc"];
@@ -30,8 +30,10 @@ fn object_times_everyone_and_sees_what_stays_resident() {
         assert!(PEERS.iter().all(|name| has_peer(name) == cfg!(feature = "peers")), "{case}");
         let times = those(&lines, &case, "time_per_op", "median");
         assert!(times.iter().all(|time| time.as_f64() > Some(0.0)), "{case}: {times:?}");
-        let compared = those(&lines, &case, "malloc_ratio", "contender");
-        assert_eq!(compared.len(), timed.len() - 1, "{case}: all but thiscpu-malloc");
+        for ratio in ["cache_ratio", "malloc_ratio"] {
+            let compared = those(&lines, &case, ratio, "contender");
+            assert_eq!(compared.len(), timed.len() - 1, "{case}: all but whose ratio it is");
+        }
     }
     let idle = those(&lines, "idle-64", "resident_bytes", "contender");
     assert!(["glibc", "thiscpu-malloc"].iter().all(|name| idle.iter().any(|known| *known == name)));

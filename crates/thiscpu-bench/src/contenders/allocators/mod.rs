@@ -3,7 +3,8 @@
 #[cfg(feature = "peers")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 pub(crate) use self::{
-    mallocs::Glibc, slub_lock::SlubLock, slub_tid::SlubTid, this_cpu_malloc::ThisCpuMalloc,
+    mallocs::Glibc, slub_lock::SlubLock, slub_tid::SlubTid, this_cpu_cache::ThisCpuCache,
+    this_cpu_malloc::ThisCpuMalloc,
 };
 use super::Name;
 
@@ -15,6 +16,7 @@ mod slub_lock;
 mod slub_tid;
 #[cfg(test)]
 mod tests;
+mod this_cpu_cache;
 mod this_cpu_malloc;
 
 /// Who competes where all objects of a process have one size.
@@ -26,6 +28,7 @@ pub(crate) const ALL: &[Name] = &[
     Name::Rpmalloc,
     Name::SlubLock,
     Name::SlubTid,
+    Name::ThisCpuCache,
     Name::ThisCpuMalloc,
 ];
 
@@ -66,7 +69,7 @@ pub(crate) trait Allocator: Send + Sync + Sized {
 macro_rules! for_allocator {
     ($name:expr, $A:ident => $body:expr) => {
         for_allocator!(@match $name, $A, $body,
-            Glibc SlubLock SlubTid ThisCpuMalloc, Mimalloc Jemalloc Snmalloc Rpmalloc)
+            Glibc SlubLock SlubTid ThisCpuCache ThisCpuMalloc, Mimalloc Jemalloc Snmalloc Rpmalloc)
     };
     (@match $name:expr, $A:ident, $body:expr, $($own:ident)*, $($peer:ident)*) => {
         match $name {

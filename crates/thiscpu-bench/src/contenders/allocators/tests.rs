@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeSet, sync::mpsc, thread};
 
-use super::{Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuMalloc, for_allocator};
+use super::{
+    Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
+};
 #[cfg(feature = "peers")]
 use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::{contenders::lanes::Lanes, cpus::Cpus};
@@ -194,6 +196,7 @@ for_each_contender! {
     slub_lock_on_one_freelist: OnOneFreelist<SlubLock>,
     slub_tid: SlubTid,
     slub_tid_on_one_freelist: OnOneFreelist<SlubTid>,
+    this_cpu_cache: ThisCpuCache,
     this_cpu_malloc: ThisCpuMalloc,
 }
 
