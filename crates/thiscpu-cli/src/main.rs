@@ -1,6 +1,6 @@
 //! `thiscpu`: shows what per-CPU data does for programs on this machine.
 //!
-//! `thiscpu bench` measures the known designs of counters, limits and accounts side by side; without a
+//! `thiscpu bench` measures the known designs of counters, limits, accounts and allocators side by side; without a
 //! subcommand the program does that too, with everything at its default.
 
 mod bench;
@@ -28,7 +28,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures the known designs of counters, limits and accounts side by side (the default)
+    /// Measures the known designs of counters, limits, accounts and allocators side by side (the default)
     Bench(bench::Args),
     /// Says which mode this machine is in and why, tests it, and says what to do about what is missing
     Doctor {
