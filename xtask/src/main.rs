@@ -4,6 +4,7 @@ mod aborts;
 mod degraded;
 mod model;
 mod mutants;
+mod programs;
 mod tools;
 mod vm;
 
@@ -30,6 +31,8 @@ enum Task {
     Degraded(degraded::Arguments),
     /// Runs tests and torture on emulated machines with many CPUs that come and go
     Vm(vm::Arguments),
+    /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
+    Programs(programs::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,5 +46,6 @@ fn main() -> anyhow::Result<()> {
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),
         Task::Vm(arguments) => vm::run(&sh, &arguments),
+        Task::Programs(arguments) => programs::run(&sh, &arguments),
     }
 }

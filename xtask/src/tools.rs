@@ -20,13 +20,18 @@ pub(crate) fn are_here(sh: &Shell, what: &str, tools: &[Tool]) -> Result<bool> {
     let programs: Vec<_> = missing.iter().map(|tool| tool.program).collect();
     let mut packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
     packages.dedup();
-    let (programs, packages) = (programs.join(", "), packages.join(" "));
-    let message = format!("{what}: {programs} not found; apt-get install -y {packages}");
+    say_missing(what, &programs.join(", "), &packages.join(" "))?;
+    Ok(false)
+}
+
+/// Says that `what` is skipped, because something of `packages` is missing; in CI an error, as above.
+pub(crate) fn say_missing(what: &str, missing: &str, packages: &str) -> Result<()> {
+    let message = format!("{what}: {missing} not found; apt-get install -y {packages}");
     if in_ci() {
         bail!("{message}");
     }
     eprintln!("skipped {message}");
-    Ok(false)
+    Ok(())
 }
 
 fn is_here(sh: &Shell, program: &str) -> bool {

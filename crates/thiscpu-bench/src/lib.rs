@@ -10,13 +10,16 @@
 //! time, times the CPUs that had something to run, divided by all threads' operations.
 
 mod case;
+mod children;
 mod contenders;
 mod cpus;
 mod interrupt;
+mod kind;
 mod metric;
 mod plan;
 mod progress;
 pub mod report;
+mod resident;
 mod rseq;
 mod slice;
 mod stats;
@@ -30,5 +33,5 @@ pub use crate::{
         parse_threads,
     },
     progress::Progress,
-    workloads::{Workload, memory},
+    workloads::{Workload, memory, object},
 };

@@ -48,6 +48,11 @@ impl Metric {
 pub(crate) static TIME_PER_OP: Metric = Metric::spread("time_per_op", "ns");
 /// `thiscpu`'s time of one operation divided by the contender's.
 pub(crate) static THISCPU_RATIO: Metric = Metric::spread("thiscpu_ratio", "ratio");
+/// The time of one operation with the library's cache divided by the contender's.
+pub(crate) static CACHE_RATIO: Metric = Metric::spread("cache_ratio", "ratio");
+/// The time of one operation with this project's `malloc`, or the memory that is resident with it, divided by the
+/// contender's.
+pub(crate) static MALLOC_RATIO: Metric = Metric::spread("malloc_ratio", "ratio");
 /// The contender's time of one operation divided by the time without accounting.
 pub(crate) static RATIO_TO_NONE: Metric = Metric::spread("ratio_to_none", "ratio");
 /// How many sums were taken.
@@ -111,6 +116,8 @@ pub(crate) static RESIDENT_PER_ACCOUNT: Metric =
     Metric::spread("resident_bytes_per_account", "bytes");
 /// Resident memory that all of them came to.
 pub(crate) static RESIDENT: Metric = Metric::spread("resident", "MB");
+/// Memory that is resident because of all objects together.
+pub(crate) static RESIDENT_BYTES: Metric = Metric::spread("resident_bytes", "bytes");
 /// Time to make one counter, or open one account.
 pub(crate) static TIME_PER_CREATE: Metric = Metric::spread("time_per_create", "ns");
 

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    case::{Case, Kind},
-    contenders::Name,
-    workloads::Workload,
-};
+use crate::{case::Case, contenders::Name, kind::Kind, workloads::Workload};
 
 /// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes little more
 /// than a minute.
@@ -62,13 +58,14 @@ impl Plan {
     /// When a contender that was named is unavailable, or nobody is left to run a workload that was
     /// named.
     pub fn new(options: &Options) -> Result<Self, String> {
-        let (contenders, absentees) = who_can_run(&options.contenders)?;
+        let kinds = wanted(&options.workloads);
+        let (contenders, absentees) = who_can_run(&options.contenders, &kinds)?;
         let seconds = options.seconds.unwrap_or(DEFAULT_SECONDS);
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
         // A run with slices shorter than the default only tries whether everything works.
         let is_trial = seconds < DEFAULT_SECONDS;
         let mut cases: Vec<Case> = Vec::new();
-        for kind in wanted(&options.workloads) {
+        for kind in kinds {
             let contenders = kind.contenders(&contenders);
             if contenders.is_empty() {
                 continue;
@@ -97,34 +94,39 @@ impl Plan {
 /// Why none of the contenders that were named can run any case of `workload`.
 fn nobody_runs(workload: Workload) -> String {
     let kinds = wanted(&[workload]);
-    let takes_part =
-        |name: &Name| kinds.iter().any(|kind| kind.contenders(&[*name]).contains(name));
+    let takes_part = |name: &Name| kinds.iter().any(|kind| kind.has(*name));
     let names: Vec<_> =
         Name::ALL.iter().filter(|name| takes_part(name)).map(|name| name.as_str()).collect();
     format!("only {} can run the workload {workload}", names.join(", "))
 }
 
-/// Those of `asked` that this machine can run. Nobody named may be missing; of all, some may.
-fn who_can_run(asked: &[Name]) -> Result<(Vec<Name>, Vec<String>), String> {
+/// Those of `asked` that can be run, and why others of those that take part in `kinds` cannot. Nobody named may be
+/// missing; of all, some may.
+fn who_can_run(asked: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>), String> {
     let everyone = if asked.is_empty() { &Name::ALL } else { asked };
     let (mut names, mut absentees) = (Vec::new(), Vec::new());
     for name in without_repeats(everyone) {
         match name.available() {
             Ok(()) => names.push(name),
-            Err(why) if asked.is_empty() => absentees.push(format!("{why:#}")),
-            Err(why) => return Err(format!("{why:#}")),
+            Err(why) if !asked.is_empty() => return Err(format!("{why:#}")),
+            Err(why) if kinds.iter().any(|kind| kind.has(name)) => {
+                absentees.push(format!("{why:#}"));
+                absentees.dedup();
+            }
+            Err(_) => {}
         }
     }
     Ok((names, absentees))
 }
 
-/// The kinds of the workloads `asked` for, in that order.
+/// The kinds of the workloads `asked` for, in that order; of all workloads, those for which there is time.
 fn wanted(asked: &[Workload]) -> Vec<Kind> {
-    let workloads = if asked.is_empty() { &Workload::ALL } else { asked };
-    without_repeats(workloads)
-        .into_iter()
-        .flat_map(|workload| Kind::ALL.into_iter().filter(move |kind| kind.workload() == workload))
-        .collect()
+    let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
+    if asked.is_empty() {
+        Workload::ALL.into_iter().flat_map(kinds_of).filter(|kind| kind.is_in_full_run()).collect()
+    } else {
+        without_repeats(asked).into_iter().flat_map(kinds_of).collect()
+    }
 }
 
 /// Each item once, where it was first.
@@ -167,10 +169,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_every_kind_runs() {
+    fn every_kind_runs_if_its_workload_is_named_and_most_by_default() {
         let plan = Plan::new(&Options::default()).unwrap();
-        for kind in Kind::ALL {
-            assert!(plan.cases.iter().any(|case| case.kind == kind), "{kind:?}");
+        let named = Options { workloads: Workload::ALL.to_vec(), ..Options::default() };
+        let plan_of_all = Plan::new(&named).unwrap();
+        let runs = |plan: &Plan, kind| plan.cases.iter().any(|case| case.kind == kind);
+        for kind in Kind::all() {
+            assert!(runs(&plan_of_all, kind), "{kind:?}");
+            assert_eq!(runs(&plan, kind), kind.is_in_full_run(), "{kind:?}");
+        }
+        for workload in Workload::ALL {
+            let is_of_it = |case: &Case| case.kind.workload() == workload;
+            assert!(plan.cases.iter().any(is_of_it), "{workload}");
         }
         let sums = |case: &Case| case.sums_min * u64::from(case.rounds);
         let token = plan.cases.iter().find(|case| case.kind == Kind::Token);

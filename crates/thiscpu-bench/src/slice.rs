@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use crate::cpus::Cpus;
 
 /// Room for what the workloads call; small, so that thousands of threads can be asked for.
-const STACK_BYTES: usize = 256 << 10;
+pub(crate) const STACK_BYTES: usize = 256 << 10;
 
 /// What a slice came to.
 #[derive(Debug)]

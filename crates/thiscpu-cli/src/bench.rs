@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use thiscpu_bench::{
-    Case, Name, Options, Outcome, Plan, Progress, Workload, memory, parse_seconds, parse_threads,
-    report,
+    Case, Name, Options, Outcome, Plan, Progress, Workload, memory, object, parse_seconds,
+    parse_threads, report,
 };
 
 use crate::{FAILED, REFUSED};
@@ -49,6 +49,16 @@ Workloads (case: threads by default):
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
   memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
+  object, pair-8 to pair-16384 (1 and 2)
+                                    one object of so many bytes allocated and freed
+  object, burst-64 and burst-1024 (1 and 2)
+                                    10,000 allocated, then freed; an operation is one of them
+  object, remote-64 (always 2)      one allocated by a thread and freed by another, in batches of 64
+  object, crowd-64 (64)             one allocated, and a random one of the thread's 16 freed
+  object, idle-64 (always 64)       not timed: what is resident while each thread has 31 objects, from
+                                    16 bytes to 16 KiB, above what is resident without them
+                                    (each slice is a process of its own; of pair and burst only
+                                    64 bytes are run unless object is named)
 
 Contenders:
   atomic         one shared word
@@ -72,11 +82,22 @@ for fault and tenants:
   per-thread-64  one cached owner a thread, handed in after 64 charges (Linux until 2022)
   memcg-stock    a stock of charges for seven owners a CPU, random ones of whom make room
   thiscpu        this library
+for object:
+  glibc          the C library's malloc and free
+  mimalloc, jemalloc, snmalloc, rpmalloc
+                 these, by crates of their names; only in a program built with the feature `peers`:
+                 `cargo run --release --features peers -- bench object`
+  slub-lock      a freelist a CPU behind a lock (Linux until 2010); all objects have one size
+  slub-tid       a freelist a CPU, changed together with a transaction id (Linux until 2025)
+  thiscpu-cache  this library's cache of objects of one size
+  thiscpu-malloc this project's malloc and free
 
 Metrics:
   time_per_op         wall time x CPUs with something to run / operations of all threads: what a
                       thread sees while it runs; an operation is all that one turn of the loop does
   thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round
+  cache_ratio         the same of thiscpu-cache
+  malloc_ratio        the same of thiscpu-malloc; in idle-64 of resident_bytes
   ratio_to_none       this contender's time_per_op / that without accounting, round by round
   sums, wrong_sums    sums taken in all rounds, and those that were neither 0 nor 1
   max_error           the largest distance of a sum from what can be true
@@ -94,7 +115,7 @@ Metrics:
   time_per_report     median time of a report over all accounts at one instant
   charge_p9999        99.99 % of the charges meanwhile take at most that; _alone: without reports
   longest_charge      the longest of them
-  counters, accounts, resident, resident_bytes_per_counter, resident_bytes_per_account,
+  counters, accounts, resident, resident_bytes, resident_bytes_per_counter, resident_bytes_per_account,
   time_per_create
 
 Rounds are interleaved: each measures every contender once. With slices shorter than the default a
@@ -107,7 +128,8 @@ Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a b
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants [default: all]
+    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants, object
+    /// [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
 
@@ -141,21 +163,33 @@ pub(crate) struct Args {
     /// Measure memory and print it for the process that started this one
     #[arg(long = memory::CHILD_FLAG, hide = true)]
     memory_child: Option<memory::Order>,
+
+    /// Use one allocator and print what came of it for the process that started this one
+    #[arg(long = object::CHILD_FLAG, hide = true)]
+    object_child: Option<object::Order>,
 }
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> ExitCode {
+    // First of all: whoever allocates in such a process, it may be somebody to whom this library means nothing.
+    if let Some(order) = args.object_child {
+        return end(object::child(order).and_then(|answer| print_line(&answer)));
+    }
     let tier = match thiscpu::tier() {
         Ok(tier) => tier,
         Err(why) => return complain(&why, REFUSED),
     };
-    let ran = match args.memory_child {
-        Some(order) => memory::child(order).and_then(|report| print_line(&report)),
-        None => match Plan::new(&args.options()) {
-            Ok(plan) => run(&plan, args.json, &tier.to_string()),
-            Err(why) => return complain(&why, REFUSED),
-        },
-    };
+    if let Some(order) = args.memory_child {
+        return end(memory::child(order).and_then(|report| print_line(&report)));
+    }
+    match Plan::new(&args.options()) {
+        Ok(plan) => end(run(&plan, args.json, &tier.to_string())),
+        Err(why) => complain(&why, REFUSED),
+    }
+}
+
+/// What the process ends with.
+fn end(ran: Result<()>) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

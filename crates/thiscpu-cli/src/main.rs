@@ -1,10 +1,11 @@
 //! `thiscpu`: shows what per-CPU data does for programs on this machine.
 //!
-//! `thiscpu bench` measures the known designs of counters, limits and accounts side by side; without a
+//! `thiscpu bench` measures the known designs of counters, limits, accounts and allocators side by side; without a
 //! subcommand the program does that too, with everything at its default.
 
 mod bench;
 mod doctor;
+mod run;
 mod self_test;
 mod torture;
 
@@ -27,7 +28,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures the known designs of counters, limits and accounts side by side (the default)
+    /// Measures the known designs of counters, limits, accounts and allocators side by side (the default)
     Bench(bench::Args),
     /// Says which mode this machine is in and why, tests it, and says what to do about what is missing
     Doctor {
@@ -35,6 +36,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Runs a program on thiscpu's malloc, with a table of what it did if that is asked for
+    Run(run::Args),
     /// Uses everything at once, under everything that can go wrong, and accounts for every unit
     Torture(torture::Args),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Some(Command::Bench(args)) => bench::main(&args),
         Some(Command::Doctor { json }) => doctor::run(json),
+        Some(Command::Run(args)) => run::main(&args),
         Some(Command::Torture(args)) => torture::main(&args),
         None => bench::main(&bench::Args::default()),
     }

@@ -1,52 +1,108 @@
 //! Blocks: allocated and freed, small ones from their class, others from runs of units.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::inside::{self, Fault, large};
+use thiscpu::probe::tier_or_best;
 
-use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
-use crate::heap::{cache, class_at};
+use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
+use crate::guard;
+use crate::heap::{class_at, class_at_first, objects};
 use crate::statistics;
 
 /// What else is to be done in each call, a bit each; none as a rule.
-pub(crate) static EXTRAS: AtomicU8 = AtomicU8::new(0);
+static EXTRAS: AtomicU8 = AtomicU8::new(0);
 /// Calls are counted.
 pub(crate) const COUNTED: u8 = 1;
+/// Some blocks are guarded.
+const HARDENED: u8 = 2;
 
-/// Whether any of those is set. Relaxed: whoever sets one does so before it matters, or does not mind a few calls.
-#[inline(always)]
-fn has_extras() -> bool {
-    EXTRAS.load(Relaxed) != 0
+/// The largest size that is looked up, or nothing while there are extras: both take the long way.
+static SHORT_MAX: AtomicUsize = AtomicUsize::new(LOOKED_UP);
+
+/// Has extras done from now on.
+pub(crate) fn add_extras(extras: u8) {
+    // Relaxed, all of it: a few calls may come before it.
+    EXTRAS.fetch_or(extras, Relaxed);
+    SHORT_MAX.store(0, Relaxed);
+    inside::watch();
+}
+
+/// Whether that is to be done.
+pub(crate) fn has_extra(extra: u8) -> bool {
+    EXTRAS.load(Relaxed) & extra != 0
+}
+
+/// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
+/// that can be done.
+pub fn harden() -> bool {
+    let is_ready = guard::enable();
+    if is_ready {
+        add_extras(HARDENED);
+    }
+    is_ready
+}
+
+/// A guarded block, for one call in many while blocks are guarded.
+fn guarded(size: usize, align: usize) -> Option<NonNull<u8>> {
+    (has_extra(HARDENED) && guard::sample()).then(|| guard::allocate(size, align)).flatten()
 }
 
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    if size > SIZE_MAX || has_extras() {
+    if size > SHORT_MAX.load(Relaxed) {
         return allocate_otherwise(size);
     }
-    cache(class_of(size)).alloc()
+    let class = class_looked_up(size);
+    objects(class).alloc_or(|| allocate_slowly(class))
 }
+
+/// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
+/// something to do where there is no memory: so the way to it can be out of their line.
+#[inline(always)]
+pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
+    let is_short = size <= SHORT_MAX.load(Relaxed);
+    is_short.then(|| objects(class_looked_up(size)).alloc_or(|| None)).flatten()
+}
+
+// The long ways cannot unwind, so that the short ones end with a jump to them.
 
 #[cold]
 #[inline(never)]
-fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
+extern "C" fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
+    // Before the first use of anything else; a load from then on.
+    tier_or_best();
+    objects(class).alloc_slowly()
+}
+
+#[inline(never)]
+extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(size, 1).map(|large| large.0);
     }
-    let class = class_of(size);
-    let (block, is_hit) = inside::alloc_and_tell(cache(class));
-    if EXTRAS.load(Relaxed) & COUNTED != 0 && block.is_some() {
-        statistics::count_allocation(class, is_hit);
+    if let Some(block) = guarded(size, 16) {
+        return Some(block);
     }
-    block
+    let class = class_of(size);
+    if !has_extra(COUNTED) {
+        return objects(class).alloc_or(|| allocate_slowly(class));
+    }
+    let mut is_hit = true;
+    let block = objects(class).alloc_or(|| {
+        is_hit = false;
+        allocate_slowly(class)
+    })?;
+    statistics::count_allocation(class, is_hit);
+    Some(block)
 }
 
 /// A large block, and whether it is all zero.
 fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
     // As C has it: the difference of two pointers into a block must fit.
     let size = (size <= isize::MAX as usize).then_some(size)?;
+    tier_or_best();
     let block = large::allocate(size, align)?;
     statistics::note_large(large::size(block.address).unwrap_or(0) as i64, 1);
     Some((at(block.address)?, block.is_zero))
@@ -80,13 +136,16 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     match align {
         ..=8 => allocate(size),
         // Only the smallest class is not aligned to it.
-        16 => allocate(size.max(16)),
+        16 if size > 8 => allocate(size),
         _ => allocate_more_aligned(size, align),
     }
 }
 
 #[cold]
 fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+    if let Some(block) = guarded(size, align) {
+        return Some(block);
+    }
     let size = size.max(1).checked_next_multiple_of(align)?;
     if size <= SIZE_MAX {
         // A slab begins at a multiple of 64 KiB, and blocks follow each other.
@@ -108,28 +167,50 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 /// The block is one of this crate's, and nobody uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
-    match class_at(block.as_ptr().addr()) {
+    match class_at_first(block.as_ptr().addr()) {
         // SAFETY: the caller's promise; it is of that class.
-        Some(class) if !has_extras() => unsafe { cache(class).free(block) },
+        Some(class) => unsafe { objects(class).free_or(block, |entry| free_slowly(class, entry)) },
         // SAFETY: the caller's promise.
-        _ => unsafe { free_otherwise(block) },
+        None => unsafe { free_otherwise(block) },
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn free_slowly(class: usize, entry: usize) {
+    objects(class).free_slowly(entry);
+}
+
+/// # Safety
+///
+/// As for `free`.
+#[inline(never)]
+unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
+    let address = block.as_ptr().addr();
+    let Some(class) = class_at(address) else {
+        // SAFETY: the caller's promise.
+        return unsafe { free_of_no_class(block) };
+    };
+    let mut is_hit = true;
+    let slowly = |entry| {
+        is_hit = false;
+        free_slowly(class, entry);
+    };
+    // SAFETY: the caller's promise; it is of that class.
+    unsafe { objects(class).free_or(block, slowly) };
+    if has_extra(COUNTED) {
+        statistics::count_free(class, is_hit);
     }
 }
 
 /// # Safety
 ///
 /// As for `free`.
-#[cold]
-#[inline(never)]
-unsafe fn free_otherwise(block: NonNull<u8>) {
+unsafe fn free_of_no_class(block: NonNull<u8>) {
     let address = block.as_ptr().addr();
-    if let Some(class) = class_at(address) {
-        // SAFETY: the caller's promise.
-        let is_hit = unsafe { inside::free_and_tell(cache(class), block) };
-        if EXTRAS.load(Relaxed) & COUNTED != 0 {
-            statistics::count_free(class, is_hit);
-        }
-        return;
+    if guard::owns(address) {
+        // SAFETY: the caller's promise; it is in the pool.
+        return unsafe { guard::free(block) };
     }
     match large::size(address) {
         Some(size) => {
@@ -149,11 +230,13 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
     match class_at(address) {
         Some(class) => size_of_class(class),
+        None if guard::owns(address) => guard::usable_size(block),
         None => large::size(address).unwrap_or_else(|| Fault::Foreign.report(address, 0)),
     }
 }
 
 /// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
 pub fn trim(_keep: usize) -> bool {
-    (0..COUNT).map(|class| cache(class).shrink()).sum::<usize>() > 0
+    (0..COUNT).for_each(|class| objects(class).shrink());
+    inside::purge() > 0
 }

@@ -13,15 +13,29 @@
 //! blocks can be allocated and freed before `main`, in destructors of thread-local variables, after a thread's exit, and in
 //! children of `fork`; not in signal handlers.
 
+/// What it promises and how to use it, in Rust and under any program.
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/malloc.md")]
+pub mod essay {}
+
 mod blocks;
 mod classes;
+mod guard;
 mod heap;
 mod resize;
 mod statistics;
 
-pub use blocks::{allocate, allocate_aligned, allocate_zeroed, free, trim, usable_size};
+pub use blocks::{
+    allocate, allocate_aligned, allocate_at_hand, allocate_zeroed, free, harden, trim, usable_size,
+};
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
+
+/// For tests; not part of the API, and free to change.
+#[doc(hidden)]
+pub mod probe {
+    pub use crate::guard::{allocate as guard, owns as is_guarded, sample, sample_every_call};
+}
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};

@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::{Counters, inside};
 
-use crate::blocks::{COUNTED, EXTRAS};
+use crate::blocks::{COUNTED, add_extras, has_extra};
 use crate::classes::{COUNT, size_of_class};
-use crate::heap::cache;
+use crate::heap;
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
@@ -22,7 +22,7 @@ static SYSTEM_MAX: AtomicUsize = AtomicUsize::new(0);
 
 /// Has calls counted from now on, which makes each some nanoseconds slower.
 pub fn count() {
-    EXTRAS.fetch_or(COUNTED, Relaxed);
+    add_extras(COUNTED);
 }
 
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {
@@ -48,7 +48,7 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
 pub(crate) fn note_large(bytes: i64, blocks: i64) {
     LARGE_BYTES.fetch_add(bytes, Relaxed);
     LARGE_BLOCKS.fetch_add(blocks, Relaxed);
-    if EXTRAS.load(Relaxed) & COUNTED != 0 && bytes > 0 {
+    if has_extra(COUNTED) && bytes > 0 {
         note_peaks();
     }
 }
@@ -110,8 +110,8 @@ pub struct Statistics {
 /// Each size class, smallest first. Looks at all slabs; the numbers do not belong to one instant.
 pub fn classes() -> impl Iterator<Item = ClassStatistics> {
     (0..COUNT).map(|class| {
-        let stats = cache(class).stats();
-        let counted = EXTRAS.load(Relaxed) & COUNTED != 0;
+        let stats = heap::stats(class);
+        let counted = has_extra(COUNTED);
         let [allocations, frees, hits] = if counted { COUNTS[class].snapshot() } else { [0; 3] };
         let used = match counted {
             true => (allocations - frees).max(0) as usize,

@@ -52,11 +52,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::UnknownTier { asked } => write!(
-                f,
-                "THISCPU_TIER={asked} names no tier; the tiers are rseq-cid, rseq-cpu and atomic \
-                 (unset the variable for the best one this machine has)"
-            ),
+            Error::UnknownTier { asked } => UnknownTier(asked).fmt(f),
             Error::TierUnavailable { asked, best, why } => write!(
                 f,
                 "THISCPU_TIER={asked} cannot be had here: {why}; the best tier here is {best} \
@@ -83,3 +79,17 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The words of [`Error::UnknownTier`], for where its `String` must not be allocated, too.
+pub(crate) struct UnknownTier<T>(pub(crate) T);
+
+impl<T: fmt::Display> fmt::Display for UnknownTier<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "THISCPU_TIER={} names no tier; the tiers are rseq-cid, rseq-cpu and atomic (unset the \
+             variable for the best one this machine has)",
+            self.0
+        )
+    }
+}

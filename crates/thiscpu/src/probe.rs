@@ -1,9 +1,16 @@
-//! For this project's own program and tests; not part of the API, and free to change.
+//! For this project's own crates and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
-use crate::sys::{fence as fences, rseq, tier, topology};
+use crate::sys::{fence as fences, rseq, say as lines, setting as settings, tier, topology};
 use crate::{Account, Budget, Error, Ledger, Tier};
+use core::ffi::CStr;
+use core::fmt;
 use core::sync::atomic::AtomicU64;
+
+pub use crate::sys::{
+    errno::{Saved, save as save_errno},
+    lock::{Guard, Lock},
+};
 
 /// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
 /// Whether it was aborted; `None` where this thread has no sections.
@@ -17,6 +24,23 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
     }
     // SAFETY: this thread is registered.
     Ok(Some(unsafe { Processor::linger(turns.max(1), turns_left) }))
+}
+
+/// The tier, for an allocator, whose first use this has to come before: a wrong `THISCPU_TIER` is a warning on
+/// standard error, once, and allocates nothing. Costs a load once the tier is chosen.
+pub fn tier_or_best() -> Tier {
+    tier::or_best()
+}
+
+/// Calls `look` with the value of an environment variable, `None` if it is not set or this program is privileged.
+/// Allocates nothing, keeps `errno`, and finds what is set before the C library does.
+pub fn setting<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
+    settings::read(name, look)
+}
+
+/// Writes a line of up to 511 bytes to the file `to`, without allocation; keeps `errno`.
+pub fn say(to: i32, what: fmt::Arguments<'_>) {
+    lines::say(to, what);
 }
 
 /// Fences all sections of this process.

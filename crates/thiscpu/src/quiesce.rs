@@ -48,6 +48,11 @@ impl Gate {
         Seen(self.0.load(SeqCst))
     }
 
+    /// Closes it, and leads nowhere from then on. Only when nobody uses the object any more.
+    pub(crate) fn close_for_good(&self) {
+        self.0.store(BIAS | CLOSED, SeqCst);
+    }
+
     /// Changes the gate. Only the holder of the object's lock does.
     pub(crate) fn turn(&self, to: Seen) {
         self.0.store(to.0, SeqCst);

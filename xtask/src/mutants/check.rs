@@ -23,6 +23,8 @@ enum Kind {
     Aborts,
     /// `cargo xtask model`
     Model,
+    /// `cargo test -p thiscpu-malloc-preload --test preload`
+    Preload,
     /// `cargo test -p thiscpu --test promises`
     Tests,
 }
@@ -67,8 +69,9 @@ impl FromStr for Check {
         let kind = match kind {
             "aborts" => Kind::Aborts,
             "model" => Kind::Model,
+            "preload" => Kind::Preload,
             "tests" => Kind::Tests,
-            _ => bail!("there is no check `{kind}`; there are aborts, model and tests"),
+            _ => bail!("there is no check `{kind}`; there are aborts, model, preload and tests"),
         };
         Ok(Check { kind, filter: filter.to_owned() })
     }
@@ -79,6 +82,7 @@ impl fmt::Display for Check {
         let kind = match self.kind {
             Kind::Aborts => "aborts",
             Kind::Model => "model",
+            Kind::Preload => "preload",
             Kind::Tests => "tests",
         };
         write!(f, "{kind} {}", self.filter)
@@ -111,9 +115,9 @@ impl Check {
         let mut command = Command::new("cargo");
         command.current_dir(&tree.path).env("RUST_BACKTRACE", "0");
         // Built beside what the checked tree is built, which has the dependencies; but programs of the
-        // same name would take each other's place.
+        // same name would take each other's place, and so would shared objects.
         let target = match self.kind {
-            Kind::Aborts => tree.path.join("target"),
+            Kind::Aborts | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
             Kind::Tests => tree.origin.join("target"),
         };
@@ -127,6 +131,9 @@ impl Check {
             Kind::Model => command
                 .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
                 .env("RUSTFLAGS", model::FLAGS),
+            Kind::Preload => {
+                command.args(["test", "--package", "thiscpu-malloc-preload", "--test", "preload"])
+            }
             Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "promises"]),
         };
         match self.kind {

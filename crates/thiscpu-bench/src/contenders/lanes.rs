@@ -42,7 +42,11 @@ pub(super) struct Lanes<T = AtomicI64> {
 impl<T: Default> Lanes<T> {
     /// Makes empty lanes for every CPU this machine can have, rounded up to a power of two.
     pub(super) fn new() -> Self {
-        let count = cpus::possible().next_power_of_two();
+        Self::of(cpus::possible().next_power_of_two())
+    }
+
+    /// Makes so many empty lanes, a power of two. If that is less than there are CPUs, some share one.
+    pub(super) fn of(count: usize) -> Self {
         Self {
             lanes: (0..count).map(|_| Padded::default()).collect(),
             mask: count - 1,

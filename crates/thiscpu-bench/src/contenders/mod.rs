@@ -4,6 +4,7 @@
 //! Each is written from its description, as its authors meant it. What a kernel gets from disabled
 //! preemption, a program must pay an atomic instruction for; each file says where.
 
+pub(crate) mod allocators;
 pub(crate) mod budgets;
 pub(crate) mod counters;
 mod lanes;

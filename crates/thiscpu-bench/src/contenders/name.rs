@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use anyhow::ensure;
+
 use super::counters::{self, Contender as _};
 
 /// A contender's name.
@@ -35,15 +37,33 @@ pub enum Name {
     PerThread64,
     /// The kernel's stock of charges: seven owners a CPU.
     MemcgStock,
+    /// The C library's `malloc`.
+    Glibc,
+    /// The mimalloc allocator.
+    Mimalloc,
+    /// The jemalloc allocator.
+    Jemalloc,
+    /// The snmalloc allocator.
+    Snmalloc,
+    /// The rpmalloc allocator.
+    Rpmalloc,
+    /// A freelist a CPU behind a lock.
+    SlubLock,
+    /// A freelist a CPU, changed together with a transaction id.
+    SlubTid,
     /// The library this program belongs to.
     ThisCpu,
+    /// That library's cache of objects of one size.
+    ThisCpuCache,
+    /// That library's `malloc`.
+    ThisCpuMalloc,
     /// No counting at all: what the others' work is measured against, and no contender itself.
     Nothing,
 }
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 24] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -58,7 +78,16 @@ impl Name {
         Self::Kamezawa,
         Self::PerThread64,
         Self::MemcgStock,
+        Self::Glibc,
+        Self::Mimalloc,
+        Self::Jemalloc,
+        Self::Snmalloc,
+        Self::Rpmalloc,
+        Self::SlubLock,
+        Self::SlubTid,
         Self::ThisCpu,
+        Self::ThisCpuCache,
+        Self::ThisCpuMalloc,
     ];
 
     /// The name as it is typed and printed.
@@ -78,12 +107,21 @@ impl Name {
             Self::Kamezawa => "kamezawa",
             Self::PerThread64 => "per-thread-64",
             Self::MemcgStock => "memcg-stock",
+            Self::Glibc => "glibc",
+            Self::Mimalloc => "mimalloc",
+            Self::Jemalloc => "jemalloc",
+            Self::Snmalloc => "snmalloc",
+            Self::Rpmalloc => "rpmalloc",
+            Self::SlubLock => "slub-lock",
+            Self::SlubTid => "slub-tid",
             Self::ThisCpu => "thiscpu",
+            Self::ThisCpuCache => "thiscpu-cache",
+            Self::ThisCpuMalloc => "thiscpu-malloc",
             Self::Nothing => "none",
         }
     }
 
-    /// Whether this machine can run it; if not, why.
+    /// Whether this program and this machine can run it; if not, why.
     ///
     /// # Errors
     ///
@@ -91,6 +129,16 @@ impl Name {
     pub fn available(self) -> anyhow::Result<()> {
         match self {
             Self::Section => counters::Section::try_new().map(drop),
+            Self::Mimalloc | Self::Jemalloc | Self::Snmalloc | Self::Rpmalloc => {
+                // The same words for all of them, so that they are said once.
+                ensure!(
+                    cfg!(feature = "peers"),
+                    "mimalloc, jemalloc, snmalloc and rpmalloc are not built in, since they need more \
+                     than Rust (C and C++ compilers, cmake, make); with these there, \
+                     `cargo run --release --features peers -- bench object` has them"
+                );
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

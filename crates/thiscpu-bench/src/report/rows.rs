@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     case::Outcome,
     contenders::Name,
-    metric::{Metric, RATIO_TO_NONE, THISCPU_RATIO, TIME_PER_OP},
+    metric::{CACHE_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
     stats::{self, Spread},
 };
 
@@ -76,6 +76,8 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
         }
         let ratios = [
             (&THISCPU_RATIO, Name::ThisCpu, contender),
+            (&CACHE_RATIO, Name::ThisCpuCache, contender),
+            (&MALLOC_RATIO, Name::ThisCpuMalloc, contender),
             (&RATIO_TO_NONE, contender, Name::Nothing),
         ];
         for (metric, numerator, denominator) in ratios {
@@ -86,13 +88,14 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
     rows
 }
 
-/// How two contenders' times of one operation relate, if both were measured.
+/// How the figures by which contenders are compared relate for two of them, if both were measured.
 fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread> {
     if numerator == denominator {
         return None;
     }
-    let numerators = outcome.values(numerator, &TIME_PER_OP)?;
-    let denominators = outcome.values(denominator, &TIME_PER_OP)?;
+    let compared = outcome.kind.compared();
+    let numerators = outcome.values(numerator, compared)?;
+    let denominators = outcome.values(denominator, compared)?;
     Spread::of(&stats::paired_ratios(numerators, denominators))
 }
 
@@ -100,8 +103,9 @@ fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread
 mod tests {
     use super::*;
     use crate::{
-        case::{Kind, Series},
-        metric::WRONG_SUMS,
+        case::Series,
+        kind::Kind,
+        metric::{TIME_PER_OP, WRONG_SUMS},
     };
 
     fn outcome() -> Outcome {

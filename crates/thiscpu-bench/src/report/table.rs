@@ -59,6 +59,8 @@ fn title(metric: &str) -> &str {
     match metric {
         "time_per_op" => "time per op",
         "thiscpu_ratio" => "thiscpu / this",
+        "cache_ratio" => "thiscpu-cache / this",
+        "malloc_ratio" => "thiscpu-malloc / this",
         "ratio_to_none" => "this / none",
         "wrong_sums" => "wrong sums",
         "max_error" => "max error",
@@ -78,6 +80,7 @@ fn title(metric: &str) -> &str {
         "adders_slowdown" => "adders' slowdown",
         "resident_bytes_per_counter" => "resident per counter",
         "resident_bytes_per_account" => "resident per account",
+        "resident_bytes" => "resident",
         "time_per_create" => "time per create",
         other => other,
     }
@@ -102,6 +105,7 @@ fn with_unit(value: f64, unit: &str) -> String {
         "ns" => format!("{value:.2} ns"),
         "ratio" => format!("{value:.3}"),
         "count" => format!("{value:.0}"),
+        "bytes" if value.abs() >= 1e5 => format!("{:.2} MB", value / 1e6),
         "percent" => format!("{value:.1} %"),
         other => format!("{value:.1} {other}"),
     }
@@ -121,5 +125,7 @@ mod tests {
         assert_eq!(with_unit(100_000.0, "count"), "100000");
         assert_eq!(with_unit(-0.33, "percent"), "-0.3 %");
         assert_eq!(with_unit(168.2, "MB"), "168.2 MB");
+        assert_eq!(with_unit(168.2, "bytes"), "168.2 bytes");
+        assert_eq!(with_unit(3_121_152.0, "bytes"), "3.12 MB");
     }
 }

@@ -1,24 +1,24 @@
 //! `memory`: what a million counters take, or a million accounts, used from two CPUs.
 //!
 //! A process's resident size says what they take only if nothing else happened in it, so each
-//! measurement is a child process: this program again, told so by [`CHILD_FLAG`].
+//! measurement is a child process, told so by [`CHILD_FLAG`].
 //!
 //! Only contenders whose layout is their own take part. The kernel's designs and the floor are
 //! padded arrays here, which says nothing about the layout their authors chose.
 
 use std::{
-    fmt, fs, io,
-    process::{Command, Stdio},
+    fmt, io,
     str::FromStr,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Measured, Setting};
 use crate::{
+    children,
     contenders::{
         Name,
         counters::{self, for_counter},
@@ -28,10 +28,14 @@ use crate::{
     metric::{
         ACCOUNTS, COUNTERS, RESIDENT, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER, TIME_PER_CREATE,
     },
+    resident,
 };
 
 /// The option of `bench`, hidden from users, whose value is an [`Order`] to the child.
 pub const CHILD_FLAG: &str = "memory-child";
+
+/// How long a child may take. The slowest, in a build that is not optimised, takes a minute.
+const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
 /// One thread for each of two CPUs.
 pub(crate) const THREADS: usize = 2;
@@ -134,15 +138,7 @@ pub fn child(order: Order) -> Result<String> {
 /// Has a child measure one contender.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
     let order = Order::new(many, contender, setting.is_trial);
-    let output = Command::new("/proc/self/exe")
-        .args(["bench", &format!("--{CHILD_FLAG}"), &order.to_string()])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start a process to measure memory in")?;
-    ensure!(output.status.success(), "the process that measures memory failed: {}", output.status);
-    let footprint: Footprint = serde_json::from_slice(&output.stdout)
-        .context("cannot read what the process that measures memory printed")?;
+    let footprint: Footprint = children::ask(CHILD_FLAG, &order.to_string(), PATIENCE)?;
     let count = footprint.count as f64;
     let resident_bytes = footprint.resident_bytes as f64;
     let (counted, each) = match many {
@@ -232,7 +228,7 @@ struct Meter {
 
 impl Meter {
     fn begin() -> Result<Self> {
-        Ok(Self { before_bytes: resident_bytes()?, started: Instant::now() })
+        Ok(Self { before_bytes: resident::bytes()?, started: Instant::now() })
     }
 
     fn elapsed(&self) -> Duration {
@@ -242,23 +238,10 @@ impl Meter {
     fn end(self, count: usize, created_in: Duration) -> Result<Footprint> {
         Ok(Footprint {
             count,
-            resident_bytes: resident_bytes()?.saturating_sub(self.before_bytes),
+            resident_bytes: resident::bytes()?.saturating_sub(self.before_bytes),
             create_ns: created_in.as_nanos() as u64,
         })
     }
-}
-
-/// The memory of this process that is in RAM.
-fn resident_bytes() -> Result<u64> {
-    let statm = fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
-    let pages: u64 = statm
-        .split_whitespace()
-        .nth(1)
-        .ok_or_else(|| anyhow!("/proc/self/statm has no second field"))?
-        .parse()?;
-    // SAFETY: sysconf takes any name and has no preconditions.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    Ok(pages * u64::try_from(page_bytes)?)
 }
 
 #[cfg(test)]

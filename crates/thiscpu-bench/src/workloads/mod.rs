@@ -14,6 +14,7 @@ pub(crate) mod commit;
 pub(crate) mod fault;
 pub mod memory;
 pub(crate) mod nospace;
+pub mod object;
 pub(crate) mod reports;
 pub(crate) mod slowdown;
 pub(crate) mod tenancy;
@@ -42,11 +43,13 @@ pub enum Workload {
     Fault,
     /// Accounts of many owners are charged.
     Tenants,
+    /// Objects are allocated and freed.
+    Object,
 }
 
 impl Workload {
     /// Every workload, in the order they run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Add,
         Self::Commit,
         Self::Sum,
@@ -55,6 +58,7 @@ impl Workload {
         Self::Nospace,
         Self::Fault,
         Self::Tenants,
+        Self::Object,
     ];
 
     /// The name as it is typed and printed.
@@ -68,6 +72,7 @@ impl Workload {
             Self::Nospace => "nospace",
             Self::Fault => "fault",
             Self::Tenants => "tenants",
+            Self::Object => "object",
         }
     }
 }

@@ -212,8 +212,9 @@ impl Section {
 }
 
 impl SlabSections for Processor {
-    unsafe fn take(gate: &AtomicUsize) -> usize {
+    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let Ok((section, lane)) = Section::enter_gate(gate) else { return 0 };
+        let lane = lane + cell;
         let top = section.load(lane + TOP);
         let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
         if entry == 0 {
@@ -226,11 +227,12 @@ impl SlabSections for Processor {
         }
     }
 
-    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome {
+    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome {
         let (section, lane) = match Section::enter_gate(gate) {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
+        let lane = lane + cell;
         let top = section.load(lane + TOP);
         let slot = lane.wrapping_add(top as usize) + TOP;
         if section.load(slot) == 0 {

@@ -27,17 +27,18 @@
 //!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
 //!           way[cell] = count                   commit
 //!
-//! Of a slab cache; `lane` is its item in this lane, `lane.top` and what it leads to as in `slab::lane`:
+//! Of a slab cache, whose part of the item begins at `cell`; `lane.top` and what it leads to as in `slab::lane`:
 //!           lane = *gate + entry                as for add_windowed
 //!           if lane & 7 != 0                    refuse(Shut)
-//! take():             v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
+//!           lane += cell
+//! take(cell):         v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
 //!                     lane.top -= 8             commit, v
-//! give(mark, v):      if lane[lane.top + 16] == 0                  refuse(Differs)     the end
+//! give(cell, mark, v):  if lane[lane.top + 16] == 0                  refuse(Differs)     the end
 //!                     *mark = v; lane[lane.top + 16] = v           the caller's object; above the top
 //!                     lane.top += 8             commit
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
-//!                     if lane[cell] != old      refuse(Differs)
-//!                     lane[cell] = new          commit
+//!                     if *lane != old           refuse(Differs)
+//!                     *lane = new               commit
 //!
 //! The others take an item instead of a gate:
 //!           if entry == 0                       refuse(NoLane)
@@ -199,8 +200,9 @@ pub(crate) trait SlabSections {
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of a slab cache: open, it leads to its item, whose lanes' tops lead to sheaves.
-    unsafe fn take(gate: &AtomicUsize) -> usize;
+    /// `gate` is the gate of slab caches: open, it leads to their item, in which one has its part at `cell`, whose top leads to a
+    /// sheaf.
+    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize;
 
     /// Puts `entry` on this lane's sheaf, and at `mark`, where the caller says whose that is. Inlined into the
     /// caller. When it is aborted the mark may have been written.
@@ -208,7 +210,7 @@ pub(crate) trait SlabSections {
     /// # Safety
     ///
     /// As for `take`; `mark` is valid for writes of 8 bytes, and nobody else uses them. `entry` is not 0.
-    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome;
+    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome;
 
     /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
     /// that lane and the word is `old`.

@@ -5,8 +5,8 @@
 
 use super::entry::Key;
 use super::fault::Fault;
+use super::objects::{Place, Shape, Slab};
 use super::sheaf::Sheaf;
-use super::slab::{Place, Shape, Slab};
 use super::space::SPACE;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
@@ -119,16 +119,25 @@ impl Barn {
         }
     }
 
-    /// Takes back the objects of entries that belong to this node.
-    pub(super) fn take_back(&self, entries: impl Iterator<Item = usize>, node: usize, kind: Kind) {
+    /// Takes back the objects of a sheaf that belong to this node. The sheaf with the others: those that were taken back
+    /// are nobody's any more, nor may there be a slab where they are.
+    pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
         let _guard = self.lock(node, kind);
-        for entry in entries {
-            let object = kind.key.object(entry);
-            let Place { slab, index } = find(object, kind);
-            if slab.node() == node {
+        sheaf.keep(|entry| {
+            let Place { slab, index } = find(kind.key.object(entry), kind);
+            let is_here = slab.node() == node;
+            if is_here {
                 self.take_back_one(slab, index, kind);
             }
-        }
+            !is_here
+        })
+    }
+
+    /// Takes one object back, which belongs to this node.
+    pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
+        let _guard = self.lock(node, kind);
+        let Place { slab, index } = find(kind.key.object(entry), kind);
+        self.take_back_one(slab, index, kind);
     }
 
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {

@@ -3,44 +3,32 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-use super::depot::Depot;
-use super::lane::{self, Lane};
+use super::class::Handle;
+use super::lane::Lane;
 use super::sheaf::List;
 use super::{RawCache, purge};
-use crate::lanes::region;
-use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
 use crate::sys::tier::{self, Tier};
 
-impl RawCache {
-    /// Gives what is free back: lanes and shared stores are emptied into their slabs, and the pages of all slabs
-    /// without an object go back to the system, those of other caches too. How many bytes that were.
-    ///
-    /// For the time of one fence calls of `alloc` and `free` do without their lanes. Where a sandbox has taken away both membarrier
-    /// and `sched_setaffinity` after the start, lanes keep what they have.
-    pub fn shrink(&self) -> usize {
-        if let Some(depot) = self.depot_if_used() {
-            self.empty(depot);
-        }
-        purge::purge()
-    }
-
+impl Handle<'_> {
     /// Empties lanes and stocks.
-    pub(super) fn empty(&self, depot: &'static Depot) {
-        let _guard = self.lock.lock();
+    pub fn shrink(self) {
+        let Some(depot) = self.class.depot_if_used() else { return };
+        let _guard = self.group.lock.lock();
         let sheaves = List::new();
         self.empty_lanes(&sheaves);
         depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
     }
 
     /// Takes the sheaves out of all lanes. Under the lock.
-    fn empty_lanes(&self, sheaves: &List) {
-        let seen = self.gate.look();
+    fn empty_lanes(self, sheaves: &List) {
+        let gate = &self.group.gate;
+        let seen = gate.look();
         let Some(item) = seen.item() else { return };
         let has_sections = tier::expect() != Tier::Atomic;
-        self.gate.turn(seen.closed());
+        gate.turn(seen.closed());
         let is_fenced = has_sections && fence::try_fence().is_ok();
-        for lane in Lane::all(item) {
+        for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
             // What is under a lock may be waited for: nobody who has it waits for this.
             let _guard = is_locked.then(|| lane.lock().lock());
@@ -50,8 +38,20 @@ impl RawCache {
             }
         }
         if has_sections {
-            self.gate.turn(seen.opened(item));
+            gate.turn(seen.opened(item));
         }
+    }
+}
+
+impl RawCache {
+    /// Gives what is free back: lanes and shared stores are emptied into their slabs, and the pages of all slabs
+    /// without an object go back to the system, those of other caches too. How many bytes that were.
+    ///
+    /// For the time of one fence calls of `alloc` and `free` do without their lanes. Where a sandbox has taken away both membarrier
+    /// and `sched_setaffinity` after the start, lanes keep what they have.
+    pub fn shrink(&self) -> usize {
+        self.handle().shrink();
+        purge::purge()
     }
 
     /// Ends the cache: all of its memory is free for others.
@@ -71,17 +71,12 @@ impl RawCache {
 
     /// Gives all memory back if no object is out; else says how many are.
     pub(super) fn release(&self) -> Result<(), usize> {
-        let Some(depot) = self.depot_if_used() else { return Ok(()) };
-        self.empty(depot);
+        let Some(depot) = self.class.depot_if_used() else { return Ok(()) };
+        self.handle().shrink();
         match depot.objects_out() {
             0 => {
-                let seen = self.gate.look();
-                if let Some(item) = seen.item() {
-                    self.gate.turn(seen.closed());
-                    region::lock().free(item, lane::BYTES);
-                }
-                self.depot.store(0, Relaxed);
-                depot.give_up();
+                self.group.give_up();
+                self.class.give_up(depot);
                 Ok(())
             }
             objects => Err(objects),

@@ -94,11 +94,11 @@ impl Depot {
         let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
         self.adapt(trades);
         let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
-        found.or_else(steal).or_else(|| self.from_slabs(here, lane))
+        found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))
     }
 
     /// The same from slabs; from another node's when this one has no memory.
-    fn from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
+    fn filled_from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
         let mut sheaf = self.empty(lane)?;
         let most = sheaf.capacity();
         let elsewhere = (0..self.nodes).filter(|&node| node != here);
@@ -124,7 +124,7 @@ impl Depot {
         self.kind.key.mark(entry);
         let slab = barn::find(self.kind.key.object(entry), self.kind).slab;
         let node = slab.node();
-        self.nodes()[node].barn.take_back(core::iter::once(entry), node, self.kind);
+        self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
     }
 
     /// A sheaf without entries. `None` if there is no memory.
@@ -169,23 +169,19 @@ impl Depot {
     /// Gives the objects of other nodes back to those; what is left in the sheaf belongs here.
     fn send_home(&'static self, sheaf: Sheaf, here: usize) -> Sheaf {
         let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
-        if sheaf.entries().all(|entry| node_of(entry) == here) {
-            return sheaf;
-        }
-        for (node, Node { barn, .. }) in self.nodes().iter().enumerate() {
-            if node != here && sheaf.entries().any(|entry| node_of(entry) == node) {
-                barn.take_back(sheaf.entries(), node, self.kind);
+        let elsewhere = self.nodes().iter().enumerate().filter(|&(node, _)| node != here);
+        elsewhere.fold(sheaf, |sheaf, (node, Node { barn, .. })| {
+            match sheaf.entries().any(|entry| node_of(entry) == node) {
+                true => barn.take_back(sheaf, node, self.kind),
+                false => sheaf,
             }
-        }
-        sheaf.keep(|entry| node_of(entry) == here)
+        })
     }
 
     /// Gives all objects of a sheaf back to their slabs.
     fn to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
-        for (node, Node { barn, .. }) in self.nodes().iter().enumerate() {
-            barn.take_back(sheaf.entries(), node, self.kind);
-        }
-        sheaf.keep(|_| false)
+        let nodes = self.nodes().iter().enumerate();
+        nodes.fold(sheaf, |sheaf, (node, Node { barn, .. })| barn.take_back(sheaf, node, self.kind))
     }
 
     /// Larger sheaves for who trades often.

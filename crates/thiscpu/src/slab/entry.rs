@@ -6,7 +6,6 @@
 //! noticed, and so is a write to it. The kernel encodes its freelists for the same reason
 //! (`CONFIG_SLAB_FREELIST_HARDENED`).
 
-use super::fault::Fault;
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A cache's key.
@@ -52,15 +51,15 @@ impl Key {
         word(self.object(entry)).load(Relaxed) == entry
     }
 
-    /// Takes the mark of an object away that is to be handed out.
+    /// Takes the mark of an object away that is to be handed out; false if it has none.
     #[inline(always)]
-    pub(super) fn unmark(self, entry: usize, size: usize) -> usize {
-        let object = self.object(entry);
-        if word(object).load(Relaxed) != entry {
-            Fault::WrittenTo.report(object, size);
+    pub(super) fn unmark(self, entry: usize) -> bool {
+        let word = word(self.object(entry));
+        let is_marked = word.load(Relaxed) == entry;
+        if is_marked {
+            word.store(0, Relaxed);
         }
-        word(object).store(0, Relaxed);
-        object
+        is_marked
     }
 }
 

@@ -2,9 +2,11 @@
 //! does from then on can be trusted.
 
 use core::fmt::{self, Write as _};
+use core::ptr::NonNull;
 
 /// What was noticed.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 pub enum Fault {
     /// An object is freed that is free.
     FreedTwice,
@@ -38,6 +40,28 @@ impl Fault {
             libc::abort()
         }
     }
+}
+
+// What is noticed on fast paths, in functions that cannot unwind and look as if they returned, so that those end with a jump to them.
+
+/// Says that an object is freed which is free, and ends the process.
+#[cold]
+#[inline(never)]
+pub(super) extern "C" fn freed_twice(object: usize, size: usize) {
+    // The compiler is not to know that this never returns.
+    if core::hint::black_box(true) {
+        Fault::FreedTwice.report(object, size)
+    }
+}
+
+/// Says that a free object has been written to, and ends the process.
+#[cold]
+#[inline(never)]
+pub(super) extern "C" fn written_to(object: usize, size: usize) -> Option<NonNull<u8>> {
+    if core::hint::black_box(true) {
+        Fault::WrittenTo.report(object, size)
+    }
+    None
 }
 
 /// A line of text on the stack; what does not fit is left out.

@@ -1,7 +1,7 @@
 //! A cache's part of a lane: two sheaves.
 //!
 //! ```text
-//! lane 0 (shared), lane i: | lock : 4 | - : 4 | 0 : 8 | top : 8 | spare : 8 |
+//! lane 0 (shared), lane i, at the cache's cell: | lock : 4 | - : 4 | 0 : 8 | top : 8 | spare : 8 |
 //! ```
 //!
 //! `top` says where the top of the main sheaf is, as its distance from `top` itself; 0 if there is none, and then the
@@ -27,29 +27,30 @@ pub(super) const BYTES: usize = SPARE + 8;
 pub(super) struct Lane {
     address: usize,
     number: usize,
+    cell: usize,
 }
 
 /// One of its two words.
 #[derive(Clone, Copy)]
 pub(super) struct Hand {
     lane: Lane,
-    cell: usize,
+    word: usize,
 }
 
 impl Lane {
-    /// Lane `number` of the cache whose item that is.
-    pub(super) fn of(item: usize, number: usize) -> Lane {
-        Lane { address: item + number * STRIDE, number }
+    /// Lane `number` of the cache whose part of that item is at `cell`.
+    fn of(item: usize, cell: usize, number: usize) -> Lane {
+        Lane { address: item + cell + number * STRIDE, number, cell }
     }
 
     /// The lane of a table entry; 0 is for lane 0.
-    pub(super) fn at_entry(item: usize, entry: usize) -> Lane {
-        Lane::of(item, if entry == 0 { 0 } else { (entry + BIAS) / STRIDE })
+    pub(super) fn at_entry(item: usize, cell: usize, entry: usize) -> Lane {
+        Lane::of(item, cell, if entry == 0 { 0 } else { (entry + BIAS) / STRIDE })
     }
 
     /// All lanes that may hold something.
-    pub(super) fn all(item: usize) -> impl Iterator<Item = Lane> {
-        (0..=table::in_use()).map(move |number| Lane::of(item, number))
+    pub(super) fn all(item: usize, cell: usize) -> impl Iterator<Item = Lane> {
+        (0..=table::in_use()).map(move |number| Lane::of(item, cell, number))
     }
 
     pub(super) fn number(self) -> usize {
@@ -67,11 +68,11 @@ impl Lane {
     }
 
     pub(super) fn main(self) -> Hand {
-        Hand { lane: self, cell: TOP }
+        Hand { lane: self, word: TOP }
     }
 
     pub(super) fn spare(self) -> Hand {
-        Hand { lane: self, cell: SPARE }
+        Hand { lane: self, word: SPARE }
     }
 
     /// What a distance leads to.
@@ -109,7 +110,7 @@ impl Seen {
 impl Hand {
     fn word(self) -> &'static AtomicUsize {
         // SAFETY: as for `Lane::lock`.
-        unsafe { &*((self.lane.address + self.cell) as *const AtomicUsize) }
+        unsafe { &*((self.lane.address + self.word) as *const AtomicUsize) }
     }
 
     pub(super) fn look(self) -> Seen {
@@ -128,8 +129,15 @@ impl Hand {
     ) -> Result<Option<Sheaf>, Option<Sheaf>> {
         let new = self.lane.distance(sheaf.as_ref());
         // SAFETY: the gate is this cache's, and the sheaf whole and nobody else's.
-        let outcome =
-            unsafe { Processor::replace(gate, self.lane.entry(), self.cell, seen.distance, new) };
+        let outcome = unsafe {
+            Processor::replace(
+                gate,
+                self.lane.entry(),
+                self.lane.cell + self.word,
+                seen.distance,
+                new,
+            )
+        };
         match outcome {
             Outcome::Done => Ok((!seen.is_nothing()).then(|| Sheaf::of_top(seen.slot))),
             _ => Err(sheaf),

@@ -1,6 +1,6 @@
 //! Blocks that are too large for slabs: runs of units, each with one block.
 
-use super::slab::{Shape, Slab};
+use super::objects::{Shape, Slab};
 use super::space::{LARGE, SPACE, UNIT, tag_of};
 use crate::sys::atomic::Ordering::Relaxed;
 

@@ -5,16 +5,17 @@
 mod barn;
 mod bits;
 mod cache;
+pub(crate) mod class;
 mod close;
 mod depot;
 mod entry;
 pub(crate) mod fault;
 mod lane;
 pub mod large;
+mod objects;
 pub(crate) mod purge;
 mod reserve;
 mod sheaf;
-mod slab;
 mod slow;
 pub(crate) mod space;
 mod stats;
@@ -27,26 +28,9 @@ pub use stats::SlabStats;
 
 use core::alloc::Layout;
 use core::fmt;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
-use barn::Kind;
-use depot::Depot;
-use entry::Key;
-use fault::Fault;
-use slab::Shape;
-
-use crate::lanes::region;
-use crate::quiesce::{Gate, ITEM_ALIGN};
-use crate::section::{Outcome, Processor, SlabSections as _};
-use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use crate::sys::lock::Lock;
-use crate::sys::tier::{self, Tier};
-
-/// The largest object of a cache, in bytes.
-const SIZE_MAX: usize = 1024 * 1024;
+use class::{Class, Group, Handle};
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
 /// per-CPU sheaves (Linux 6.18).
@@ -80,16 +64,10 @@ const SIZE_MAX: usize = 1024 * 1024;
 /// // SAFETY: it is from there, and not used any more.
 /// unsafe { BUFFERS.free(buffer) };
 /// ```
+#[repr(C)]
 pub struct RawCache {
-    gate: Gate,
-    /// The key that entries are made with; odd once it is used.
-    key: AtomicUsize,
-    /// The address of its [`Depot`], once it is used.
-    depot: AtomicUsize,
-    shape: Shape,
-    tag: u8,
-    /// Held by whoever opens or closes the gate.
-    lock: Lock,
+    group: Group,
+    class: Class,
 }
 
 impl RawCache {
@@ -101,33 +79,19 @@ impl RawCache {
     /// compiled.
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
-        RawCache::with_tag(layout, space::ANY_CACHE)
+        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        RawCache { group: Group::new(1), class }
     }
 
-    /// The same; `tag` is what is said of its addresses.
-    pub(crate) const fn with_tag(layout: Layout, tag: u8) -> RawCache {
-        assert!(layout.size() <= SIZE_MAX, "objects of a cache have at most a mebibyte");
-        assert!(
-            layout.align() <= 64 * 1024,
-            "objects of a cache are aligned to at most 65,536 bytes"
-        );
-        let least = slab::OBJECT_LEAST;
-        let size = if layout.size() > least { layout.size() } else { least };
-        let align = if layout.align() > least { layout.align() } else { least };
-        RawCache {
-            gate: Gate::new(),
-            key: AtomicUsize::new(0),
-            depot: AtomicUsize::new(0),
-            shape: Shape::of(size.next_multiple_of(align)),
-            tag,
-            lock: Lock::new(),
-        }
+    #[inline(always)]
+    fn handle(&self) -> Handle<'_> {
+        self.group.handle(&self.class, 0)
     }
 
     /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
     #[must_use]
     pub const fn object_bytes(&self) -> usize {
-        self.shape.size
+        self.class.shape.size
     }
 
     /// An object that nobody else has, uninitialized but for its first 8 bytes, which are 0. `None` if there is no
@@ -138,20 +102,21 @@ impl RawCache {
     /// If `THISCPU_TIER` is wrong.
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
-        // SAFETY: the gate is a cache's.
-        let entry = unsafe { Processor::take(self.gate.word()) };
-        if entry == 0 {
-            return self.alloc_slowly();
-        }
-        Some(self.hand_out(entry))
+        self.handle().alloc_or(|| self.alloc_slowly())
     }
 
-    /// The object of an entry that was just taken.
-    #[inline(always)]
-    fn hand_out(&self, entry: usize) -> NonNull<u8> {
-        let object = self.key().unmark(entry, self.shape.size);
-        // SAFETY: no object is at address 0.
-        unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(object)) }
+    // With one argument, so that little has to be done for them where they are called.
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly(&self) -> Option<NonNull<u8>> {
+        self.handle().alloc_slowly()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_slowly(&self, entry: usize) {
+        self.handle().free_slowly(entry);
     }
 
     /// Frees an object, on any thread.
@@ -163,107 +128,14 @@ impl RawCache {
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         // SAFETY: the caller's promise.
-        let (entry, is_given) = unsafe { self.give(object) };
-        if !is_given {
-            self.free_slowly(entry);
-        }
-    }
-
-    /// Puts an object into this CPU's lane, if there is room; else what is to be done is to be done with its entry.
-    ///
-    /// # Safety
-    ///
-    /// As for `free`.
-    #[inline(always)]
-    unsafe fn give(&self, object: NonNull<u8>) -> (usize, bool) {
-        let key = self.key();
-        let object = object.as_ptr().expose_provenance();
-        let entry = key.entry(object);
-        if key.is_marked(entry) {
-            Fault::FreedTwice.report(object, self.shape.size);
-        }
-        // SAFETY: the gate is a cache's; the object is the caller's, who gives it up, and has at least 8 bytes.
-        let outcome = unsafe { Processor::give(self.gate.word(), object, entry) };
-        (entry, outcome == Outcome::Done)
-    }
-
-    /// As `alloc`, and whether the lane had one.
-    pub(crate) fn alloc_and_tell(&self) -> (Option<NonNull<u8>>, bool) {
-        // SAFETY: the gate is a cache's.
-        match unsafe { Processor::take(self.gate.word()) } {
-            0 => (self.alloc_slowly(), false),
-            entry => (Some(self.hand_out(entry)), true),
-        }
-    }
-
-    /// As `free`, and whether the lane had room.
-    ///
-    /// # Safety
-    ///
-    /// As for `free`.
-    pub(crate) unsafe fn free_and_tell(&self, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's promise.
-        let (entry, is_given) = unsafe { self.give(object) };
-        if !is_given {
-            self.free_slowly(entry);
-        }
-        is_given
-    }
-
-    /// Whether an object of this cache begins at an address.
-    pub(crate) fn is_object(&self, address: usize) -> bool {
-        let Some(depot) = self.depot_if_used() else { return false };
-        let slab = slab::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
-        slab.is_some_and(|slab| slab.place(address).is_some())
-    }
-
-    /// Relaxed: who has an object, or an entry, got it after the key was stored.
-    #[inline(always)]
-    fn key(&self) -> Key {
-        Key(self.key.load(Relaxed))
-    }
-
-    /// What is behind the lanes, if the cache was ever used.
-    fn depot_if_used(&self) -> Option<&'static Depot> {
-        // Acquire: pairs with the Release in `begin`.
-        let depot = self.depot.load(Acquire) as *const Depot;
-        // SAFETY: a depot lives for ever, and is this cache's until that is closed.
-        unsafe { depot.as_ref() }
-    }
-
-    fn depot(&self) -> Option<&'static Depot> {
-        self.depot_if_used().or_else(|| self.begin())
-    }
-
-    /// The first use. `None` if there is no memory.
-    #[cold]
-    fn begin(&self) -> Option<&'static Depot> {
-        let tier = tier::expect();
-        let _guard = self.lock.lock();
-        if let Some(depot) = self.depot_if_used() {
-            return Some(depot);
-        }
-        // Numbers are not used again, so that what an address belonged to before is never taken for what it belongs to.
-        static OWNERS: AtomicU32 = AtomicU32::new(0);
-        let owner = OWNERS.fetch_add(1, Relaxed) + 1;
-        let key = Key::random();
-        let depot = Depot::make(Kind { owner, shape: self.shape, tag: self.tag, key })?;
-        // Before anything can be in a lane.
-        self.key.store(key.0, Relaxed);
-        // Release: pairs with the Acquire in `depot_if_used`.
-        self.depot.store(core::ptr::from_ref(depot) as usize, Release);
-        // Where there is no memory for lanes each call goes to the slabs.
-        if let Ok(item) = region::lock().allocate(lane::BYTES, ITEM_ALIGN) {
-            let open = self.gate.look().opened(item);
-            // Where there are no sections it stays closed, and says where the lanes are all the same.
-            self.gate.turn(if tier == Tier::Atomic { open.closed() } else { open });
-        }
-        Some(depot)
+        unsafe { self.handle().free_or(object, |entry| self.free_slowly(entry)) };
     }
 }
 
 impl fmt::Debug for RawCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawCache").field("object_bytes", &self.shape.size).finish_non_exhaustive()
+        f.debug_struct("RawCache")
+            .field("object_bytes", &self.object_bytes())
+            .finish_non_exhaustive()
     }
 }

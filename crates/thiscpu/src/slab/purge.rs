@@ -44,7 +44,7 @@ impl Space {
     fn purge(&self) -> usize {
         let high = self.high();
         if high == 0 {
-            // There may be no memory for bits yet.
+            // Nothing was ever used, and there may be no bits yet.
             return 0;
         }
         let bits = self.dirty_bits();

@@ -6,9 +6,8 @@
 
 use core::ptr::NonNull;
 
-use super::RawCache;
+use super::class::Handle;
 use super::depot::Depot;
-use super::entry::Key;
 use super::fault::Fault;
 use super::lane::{Lane, Seen};
 use super::sheaf::Sheaf;
@@ -26,19 +25,18 @@ enum Next<T> {
     Done(T),
 }
 
-impl RawCache {
-    #[cold]
-    #[inline(never)]
-    pub(super) fn alloc_slowly(&self) -> Option<NonNull<u8>> {
+impl Handle<'_> {
+    /// An object, where the lane has none.
+    pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
         let depot = self.depot()?;
-        self.find_entry(depot).map(|entry| self.hand_out(entry))
+        self.find_entry(depot).and_then(|entry| self.hand_out(entry))
     }
 
-    fn find_entry(&self, depot: &'static Depot) -> Option<usize> {
+    fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's.
-            let entry = unsafe { Processor::take(self.gate.word()) };
+            let entry = unsafe { Processor::take(self.group.gate.word(), self.cell) };
             if entry != 0 {
                 return Some(entry);
             }
@@ -50,18 +48,19 @@ impl RawCache {
         self.take_locked(depot)
     }
 
-    #[cold]
-    #[inline(never)]
-    pub(super) fn free_slowly(&self, entry: usize) {
+    /// Frees the object of an entry, where the lane has no room.
+    pub fn free_slowly(self, entry: usize) {
         let _errno = errno::save();
-        let Some(depot) = self.depot_if_used() else {
-            // Nothing was ever handed out, and the entry was made with no key.
-            Fault::Foreign.report(Key(0).object(entry), self.object_bytes())
+        let Some(depot) = self.class.depot_if_used() else {
+            // Nothing was ever handed out, and the entry may have been made with no key.
+            Fault::Foreign.report(self.group.key().object(entry), self.class.shape.size)
         };
         let object = depot.kind.key.object(entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            if unsafe { Processor::give(self.gate.word(), object, entry) } == Outcome::Done {
+            if unsafe { Processor::give(self.group.gate.word(), self.cell, object, entry) }
+                == Outcome::Done
+            {
                 return;
             }
             let Some(lane) = self.own_lane() else { break };
@@ -73,28 +72,28 @@ impl RawCache {
     }
 
     /// The calling thread's lane, if sections can use it.
-    fn own_lane(&self) -> Option<Lane> {
+    fn own_lane(self) -> Option<Lane> {
         if tier::expect() == Tier::Atomic {
             return None;
         }
-        let seen = self.gate.look();
+        let seen = self.group.gate.look();
         let item = seen.item()?;
         if seen.is_closed() {
             // Whoever has closed it has the lock, or was left behind by a fork.
-            let _guard = self.lock.try_lock()?;
-            self.gate.turn(self.gate.look().opened(item));
+            let _guard = self.group.lock.try_lock()?;
+            self.group.gate.turn(self.group.gate.look().opened(item));
         }
         if here::entry() == 0 && !here::join() {
             return None;
         }
         match here::entry() {
             0 => None,
-            entry => Some(Lane::at_entry(item, entry)),
+            entry => Some(Lane::at_entry(item, self.cell, entry)),
         }
     }
 
     /// Gets entries into a lane whose main sheaf has none.
-    fn refill(&self, depot: &'static Depot, lane: Lane) -> Next<Option<usize>> {
+    fn refill(self, depot: &'static Depot, lane: Lane) -> Next<Option<usize>> {
         let (main, spare) = (lane.main().look(), lane.spare().look());
         if main.has_entries() {
             return Next::Again;
@@ -110,7 +109,7 @@ impl RawCache {
     }
 
     /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for it.
-    fn make_room(&self, depot: &'static Depot, lane: Lane) -> Next<()> {
+    fn make_room(self, depot: &'static Depot, lane: Lane) -> Next<()> {
         let (main, spare) = (lane.main().look(), lane.spare().look());
         if main.has_room() {
             return Next::Again;
@@ -121,7 +120,7 @@ impl RawCache {
         }
         let Some(sheaf) = depot.empty(lane.number()) else { return Next::Done(()) };
         if !spare.is_nothing()
-            && let Ok(Some(full)) = lane.spare().exchange(self.gate.word(), spare, None)
+            && let Ok(Some(full)) = lane.spare().exchange(self.group.gate.word(), spare, None)
         {
             depot.put(full, lane.number());
         }
@@ -130,27 +129,28 @@ impl RawCache {
     }
 
     /// Makes the spare sheaf the main one.
-    fn turn_round(&self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) {
-        if let Ok(Some(sheaf)) = lane.spare().exchange(self.gate.word(), spare, None) {
+    fn turn_round(self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) {
+        if let Ok(Some(sheaf)) = lane.spare().exchange(self.group.gate.word(), spare, None) {
             self.install(depot, lane, main, sheaf);
         }
     }
 
     /// Makes a sheaf the main one, if that is still what was seen.
-    fn install(&self, depot: &'static Depot, lane: Lane, main: Seen, sheaf: Sheaf) {
-        let (Ok(rest) | Err(rest)) = lane.main().exchange(self.gate.word(), main, Some(sheaf));
+    fn install(self, depot: &'static Depot, lane: Lane, main: Seen, sheaf: Sheaf) {
+        let (Ok(rest) | Err(rest)) =
+            lane.main().exchange(self.group.gate.word(), main, Some(sheaf));
         if let Some(rest) = rest {
             self.put_aside(depot, lane, rest);
         }
     }
 
     /// Makes a sheaf the spare one if there is none; else it goes to the depot.
-    fn put_aside(&self, depot: &'static Depot, lane: Lane, sheaf: Sheaf) {
+    fn put_aside(self, depot: &'static Depot, lane: Lane, sheaf: Sheaf) {
         let spare = lane.spare().look();
         let rest = match spare.is_nothing() {
             true => lane
                 .spare()
-                .exchange(self.gate.word(), spare, Some(sheaf))
+                .exchange(self.group.gate.word(), spare, Some(sheaf))
                 .unwrap_or_else(|sheaf| sheaf),
             false => Some(sheaf),
         };
@@ -161,17 +161,17 @@ impl RawCache {
 
     /// A lane that is changed under its lock, if nobody has that: where there are no sections, the one that this thread seems
     /// to be on; else lane 0.
-    fn locked_lane(&self) -> Option<(Lane, Guard<'static>)> {
-        let item = self.gate.look().item()?;
+    fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
+        let item = self.group.gate.look().item()?;
         let entry = match tier::expect() {
             Tier::Atomic if here::entry() != 0 || here::join() => here::entry(),
             _ => 0,
         };
-        let lane = Lane::at_entry(item, entry);
+        let lane = Lane::at_entry(item, self.cell, entry);
         Some((lane, lane.lock().try_lock()?))
     }
 
-    fn take_locked(&self, depot: &'static Depot) -> Option<usize> {
+    fn take_locked(self, depot: &'static Depot) -> Option<usize> {
         let Some((lane, _guard)) = self.locked_lane() else { return depot.one_entry(0) };
         if !lane.main().look().has_entries() {
             let other = lane.spare().swap(None);
@@ -190,7 +190,7 @@ impl RawCache {
         entry
     }
 
-    fn give_locked(&self, depot: &'static Depot, entry: usize) {
+    fn give_locked(self, depot: &'static Depot, entry: usize) {
         let Some((lane, _guard)) = self.locked_lane() else { return depot.put_entry(entry) };
         if !lane.main().look().has_room() {
             let other = lane.spare().swap(None);

@@ -13,9 +13,9 @@
 //! forked child makes anew.
 
 use super::bits::Bits;
-use super::slab::Slab;
+use super::objects::Slab;
 use crate::sys::atomic::{
-    AtomicU8, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
@@ -26,23 +26,25 @@ pub(crate) const UNIT: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 
 const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
 const UNITS_LEAST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
 /// At least so many units become accessible at once.
-const STEP: usize = if cfg!(thiscpu_model) { 64 } else { 64 };
+const STEP: usize = 64;
 /// The largest page of these machines.
 const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 /// What a unit is: nobody's.
 pub const NOTHING: u8 = 0;
 /// What a unit is: the beginning of a large block.
-pub const LARGE: u8 = 255;
+pub(crate) const LARGE: u8 = 255;
 /// What a unit is: a slab of a cache that has no number of its own.
 pub(crate) const ANY_CACHE: u8 = 254;
 
 pub(super) struct Space {
     lock: Lock,
-    /// The address of unit 0. Read by fast paths, as the next two are.
+    /// The address of unit 0. Read by fast paths, as the next three are.
     base: AtomicUsize,
     /// How many units there can be, or 0 before the first.
     most: AtomicUsize,
+    /// The same; 0 while somebody watches.
+    unwatched: AtomicUsize,
     /// The address of the tags.
     tags: AtomicUsize,
     /// How many units are accessible.
@@ -63,6 +65,7 @@ pub(super) static SPACE: Space = Space {
     lock: Lock::new(),
     base: AtomicUsize::new(0),
     most: AtomicUsize::new(0),
+    unwatched: AtomicUsize::new(0),
     tags: AtomicUsize::new(0),
     open: AtomicUsize::new(0),
     high: AtomicUsize::new(0),
@@ -107,6 +110,26 @@ pub fn tag_of(address: usize) -> u8 {
         None => NOTHING,
     }
 }
+
+/// As [`tag_of`], for fast paths: nothing once somebody watches.
+#[inline(always)]
+pub fn tag_of_block(address: usize) -> u8 {
+    // Relaxed: as in `unit_of`; and who begins to watch does not mind a few calls.
+    let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
+    if unit < SPACE.unwatched.load(Relaxed) {
+        // SAFETY: there is a tag for each unit below that.
+        return unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed);
+    }
+    NOTHING
+}
+
+/// Has [`tag_of_block`] say nothing from now on, so that whoever asks goes another way.
+pub fn watch() {
+    IS_WATCHED.store(true, Relaxed);
+    SPACE.unwatched.store(0, Relaxed);
+}
+
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// The bytes of units in use, the most of those there ever were, and the bytes of units whose pages the system has not got
 /// back.
@@ -308,6 +331,9 @@ impl Space {
         self.base.store(base, Relaxed);
         // Release: what an address is, is asked of a unit below this.
         self.most.store(units, Release);
+        if !IS_WATCHED.load(Relaxed) {
+            self.unwatched.store(units, Release);
+        }
         Some(())
     }
 }

@@ -1,6 +1,7 @@
 //! What a cache has, and has done.
 
 use super::RawCache;
+use super::class::Class;
 
 /// What a cache has right now, about, and what it has done: see [`RawCache::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +23,10 @@ pub struct SlabStats {
     pub trades: u64,
 }
 
-impl RawCache {
-    /// What the cache has and has done. Looks at all of its slabs, and takes no lock: numbers that change meanwhile do not
-    /// belong to one instant.
-    #[must_use]
+impl Class {
+    /// What it has and has done.
     pub fn stats(&self) -> SlabStats {
-        let object_bytes = self.object_bytes();
+        let object_bytes = self.shape.size;
         let Some(depot) = self.depot_if_used() else {
             return SlabStats { object_bytes, ..SlabStats::default() };
         };
@@ -41,5 +40,14 @@ impl RawCache {
             sheaf_capacity: depot.capacity(),
             trades: depot.trades(),
         }
+    }
+}
+
+impl RawCache {
+    /// What the cache has and has done. Looks at all of its slabs, and takes no lock: numbers that change meanwhile do not
+    /// belong to one instant.
+    #[must_use]
+    pub fn stats(&self) -> SlabStats {
+        self.class.stats()
     }
 }

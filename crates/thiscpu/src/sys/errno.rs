@@ -2,7 +2,7 @@
 //! system call and the look at its error.
 
 /// Restores `errno` when dropped.
-pub(crate) struct Saved(i32);
+pub struct Saved(i32);
 
 fn location() -> *mut i32 {
     // SAFETY: returns the address of this thread's errno, which lives as long as the thread.
@@ -16,7 +16,7 @@ pub(crate) fn last() -> i32 {
 }
 
 /// Remembers `errno` until the result is dropped.
-pub(crate) fn save() -> Saved {
+pub fn save() -> Saved {
     Saved(last())
 }
 

@@ -19,14 +19,15 @@ const STATE: u32 = 3;
 /// How often a waiter looks again before it sleeps; a fence takes a few of these.
 const SPINS: u32 = looks(100);
 
+/// The lock.
 #[derive(Debug)]
-pub(crate) struct Lock(AtomicU32);
+pub struct Lock(AtomicU32);
 
 /// Releases the lock when dropped.
-pub(crate) struct Guard<'a> {
+pub struct Guard<'a> {
     lock: &'a Lock,
     /// Whether this is the first holder since the process was forked (or since it began).
-    pub(crate) first_in_generation: bool,
+    pub first_in_generation: bool,
 }
 
 fn word(generation: u32, state: u32) -> u32 {
@@ -34,17 +35,18 @@ fn word(generation: u32, state: u32) -> u32 {
 }
 
 impl Lock {
-    pub(crate) const fn new() -> Self {
+    /// A lock that nobody holds.
+    pub const fn new() -> Self {
         Lock(AtomicU32::new(FREE))
     }
 
     /// Takes the lock if nobody holds it. Never waits; async-signal-safe.
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_>> {
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
         self.try_take(Here::generation(), HELD)
     }
 
     /// Takes the lock, waiting for its holder.
-    pub(crate) fn lock(&self) -> Guard<'_> {
+    pub fn lock(&self) -> Guard<'_> {
         let generation = Here::generation();
         for _ in 0..SPINS {
             if let Some(guard) = self.try_take(generation, HELD) {
@@ -80,6 +82,12 @@ impl Lock {
         // Acquire: pairs with the Release in `drop` of the guard before.
         self.0.compare_exchange(current, word(generation, state), Acquire, Relaxed).ok()?;
         Some(Guard { lock: self, first_in_generation: !same })
+    }
+}
+
+impl Default for Lock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -18,6 +18,8 @@ mod membarrier;
 pub(crate) mod pin;
 pub(crate) mod report;
 pub(crate) mod rseq;
+pub(crate) mod say;
+pub(crate) mod setting;
 pub(crate) mod tier;
 pub(crate) mod topology;
 mod walk;

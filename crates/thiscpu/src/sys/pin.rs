@@ -2,26 +2,38 @@
 //!
 //! `rseq_cs` may point at a section's descriptor long after the section; if that memory were
 //! unmapped, the kernel's next look at it would kill the process. The main program is never
-//! unmapped; a plugin that links this library statically is pinned at its first use.
+//! unmapped; a plugin that links this library statically is pinned at its first use. An object that was
+//! linked with `-z nodelete` needs no pin. That is not only faster: the first use of an allocator may be in
+//! the middle of the loader's own work, and `dlopen` allocates.
 
+use core::arch::global_asm;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::hint::black_box;
 
-/// Whether somebody has said that the object which holds this is never unmapped.
-static STAYS: AtomicBool = AtomicBool::new(false);
+// This object's own dynamic section; there is none in a static program that is not relocated.
+global_asm!(".weak _DYNAMIC", ".hidden _DYNAMIC");
 
-/// Says that the object which holds this library is never unmapped, so that nothing has to be done for it. For an allocator, which
-/// the loader calls: to ask that for more would lead back here.
-pub fn stays() {
-    // Relaxed: it is said before the first use, by the same thread.
-    STAYS.store(true, Relaxed);
+unsafe extern "C" {
+    static _DYNAMIC: Entry;
 }
+
+/// An entry of a dynamic section (`Elf64_Dyn`).
+#[repr(C)]
+struct Entry {
+    tag: i64,
+    value: u64,
+}
+
+/// The tag behind the last entry.
+const DT_NULL: i64 = 0;
+const DT_FLAGS_1: i64 = 0x6fff_fffb;
+const DF_1_NODELETE: u64 = 8;
 
 /// Pins the object that holds this function, unless it is the main program. May run repeatedly.
 /// Whether the code stays mapped.
 pub(crate) fn init() -> bool {
     let here = init as *const c_void;
-    if STAYS.load(Relaxed) || in_main_program(here as usize) {
+    if in_main_program(here as usize) || is_never_unmapped() {
         return true;
     }
     // SAFETY: `info` is a plain output; the name it returns belongs to the loader and lives as long
@@ -55,6 +67,25 @@ fn in_main_program(address: usize) -> bool {
         let bias = (headers.as_ptr() as usize).wrapping_sub(own.p_vaddr as usize);
         headers.iter().any(|header| holds(header, bias, address))
     }
+}
+
+/// Whether the object that holds this function says that it is not to be unmapped.
+fn is_never_unmapped() -> bool {
+    // The compiler may assume that a static's address is not null; a weak symbol's can be.
+    let mut entry = black_box(&raw const _DYNAMIC);
+    if entry.is_null() {
+        return false;
+    }
+    // SAFETY: a dynamic section is part of the object's image, and an entry with the null tag ends it.
+    unsafe {
+        while (*entry).tag != DT_NULL {
+            if (*entry).tag == DT_FLAGS_1 {
+                return (*entry).value & DF_1_NODELETE != 0;
+            }
+            entry = entry.add(1);
+        }
+    }
+    false
 }
 
 fn holds(header: &libc::Elf64_Phdr, bias: usize, address: usize) -> bool {

@@ -2,14 +2,14 @@
 
 use core::fmt;
 use core::sync::atomic::{
-    AtomicU8,
-    Ordering::{AcqRel, Acquire},
+    AtomicBool, AtomicU8,
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use std::ffi::CStr;
 
 use super::machine::{Here, Machine as _};
-use super::{errno, fork, membarrier, pin, rseq};
-use crate::error::Error;
+use super::{errno, fork, membarrier, pin, rseq, say::say, setting};
+use crate::error::{Error, UnknownTier};
 use crate::section::double;
 
 /// What this process runs on. The promises are the same on each; only speed differs.
@@ -64,9 +64,10 @@ pub(crate) fn of_this_process() -> Option<Tier> {
 
 /// The tier this process runs on, chosen at the first use of the library or by this call.
 ///
-/// `THISCPU_TIER` forces one. Costs a load once it is chosen; a few system calls before. May be
-/// called from anywhere, a signal handler included, except that in a plugin which links this
-/// library statically the first use must not be in a signal handler.
+/// `THISCPU_TIER` forces one; it is not read in a program that has more rights than whoever started
+/// it. Costs a load once it is chosen; a few system calls before. May be called from anywhere, a
+/// signal handler included, except that in a plugin which links this library statically the first
+/// use must not be in a signal handler.
 ///
 /// # Errors
 ///
@@ -80,8 +81,20 @@ pub(crate) fn of_this_process() -> Option<Tier> {
 pub fn tier() -> Result<Tier, Error> {
     match chosen() {
         Some(tier) => Ok(tier),
-        None => start(),
+        None => {
+            let _errno = errno::save();
+            Ok(start(&plan()?))
+        }
     }
+}
+
+/// The tier, for an allocator: nothing can run without it, and every child inherits the environment. A wrong
+/// `THISCPU_TIER` is a warning, once, and the best tier is taken. Allocates nothing.
+pub(crate) fn or_best() -> Tier {
+    chosen().unwrap_or_else(|| {
+        let _errno = errno::save();
+        start(&lenient_plan())
+    })
 }
 
 /// The tier, for calls that cannot return an error.
@@ -95,9 +108,7 @@ pub(crate) fn expect() -> Tier {
 
 /// Takes no lock, so that a signal handler may interrupt it and use the library: both do the same.
 #[cold]
-fn start() -> Result<Tier, Error> {
-    let _errno = errno::save();
-    let plan = plan()?;
+fn start(plan: &Plan) -> Tier {
     assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
     let number = 1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8;
@@ -108,7 +119,7 @@ fn start() -> Result<Tier, Error> {
         // Until this is done sections are refused, and adds take the slow lane.
         plan.found.publish(plan.tier == Tier::RseqCid);
     }
-    Ok(chosen().unwrap_or(plan.tier))
+    chosen().unwrap_or(plan.tier)
 }
 
 /// What start-up decides, and why.
@@ -124,42 +135,77 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn plan() -> Result<Plan, Error> {
-    let asked = asked()?;
-    let fence = membarrier::register();
-    let pinned = pin::init();
-    // A thread is only registered where sections will run: in the atomic tier one must not.
-    let obstacle = obstacle(fence, pinned);
-    let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
-    let found = rseq::find(obstacle.is_empty() && !without);
-    let why_not_rseq = match obstacle {
-        "" => found.why_not,
-        _ => obstacle,
-    };
-    let why_not_cid = match () {
-        () if !why_not_rseq.is_empty() => why_not_rseq,
-        () if !found.has_mm_cid() => "this kernel gives no mm_cid (it came with Linux 6.3)",
-        () => "",
-    };
-    let best = match (why_not_cid, why_not_rseq) {
-        ("", _) => Tier::RseqCid,
-        (_, "") => Tier::RseqCpu,
-        _ => Tier::Atomic,
-    };
-    let why = match asked {
-        Some(Tier::RseqCid) => why_not_cid,
-        Some(Tier::RseqCpu) => why_not_rseq,
-        _ => "",
-    };
-    match asked {
-        Some(asked) if !why.is_empty() => Err(Error::TierUnavailable { asked, best, why }),
-        _ => Ok(Plan {
-            tier: asked.unwrap_or(best),
-            forced: asked.is_some(),
-            found,
-            fence,
-            why_not_cid,
-            why_not_rseq,
-        }),
+    let asked = setting::read(VARIABLE, |value| {
+        named(value).map_err(|unknown| Error::UnknownTier {
+            asked: String::from_utf8_lossy(unknown).into_owned(),
+        })
+    })?;
+    let mut plan = Plan::of_best(asked);
+    asked.map_or(Ok(()), |asked| plan.force(asked))?;
+    Ok(plan)
+}
+
+fn lenient_plan() -> Plan {
+    let asked = setting::read(VARIABLE, |value| {
+        named(value).unwrap_or_else(|unknown| {
+            warn(&UnknownTier(unknown.escape_ascii()));
+            None
+        })
+    });
+    let mut plan = Plan::of_best(asked);
+    if let Some(Err(error)) = asked.map(|asked| plan.force(asked)) {
+        warn(&error);
+    }
+    plan
+}
+
+/// Says once what is wrong with `THISCPU_TIER`.
+fn warn(wrong: &dyn fmt::Display) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // Relaxed: nothing else depends on who is first.
+    if !SAID.swap(true, Relaxed) {
+        say(libc::STDERR_FILENO, format_args!("thiscpu: warning, going on without it: {wrong}"));
+    }
+}
+
+impl Plan {
+    /// The best tier. A thread is only registered where sections will run: in the atomic tier, if that is
+    /// asked for, one must not.
+    fn of_best(asked: Option<Tier>) -> Plan {
+        let fence = membarrier::register();
+        let pinned = pin::init();
+        let obstacle = obstacle(fence, pinned);
+        let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
+        let found = rseq::find(obstacle.is_empty() && !without);
+        let why_not_rseq = match obstacle {
+            "" => found.why_not,
+            _ => obstacle,
+        };
+        let why_not_cid = match () {
+            () if !why_not_rseq.is_empty() => why_not_rseq,
+            () if !found.has_mm_cid() => "this kernel gives no mm_cid (it came with Linux 6.3)",
+            () => "",
+        };
+        let tier = match (why_not_cid, why_not_rseq) {
+            ("", _) => Tier::RseqCid,
+            (_, "") => Tier::RseqCpu,
+            _ => Tier::Atomic,
+        };
+        Plan { tier, forced: false, found, fence, why_not_cid, why_not_rseq }
+    }
+
+    /// Takes another tier than the best, if it can be had.
+    fn force(&mut self, asked: Tier) -> Result<(), Error> {
+        let why = match asked {
+            Tier::RseqCid => self.why_not_cid,
+            Tier::RseqCpu => self.why_not_rseq,
+            Tier::Atomic => "",
+        };
+        if !why.is_empty() {
+            return Err(Error::TierUnavailable { asked, best: self.tier, why });
+        }
+        (self.tier, self.forced) = (asked, true);
+        Ok(())
     }
 }
 
@@ -192,22 +238,15 @@ fn kernel_release(check: impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// What `THISCPU_TIER` asks for; unset and empty ask for nothing.
-fn asked() -> Result<Option<Tier>, Error> {
-    // SAFETY: the name ends with a zero byte. As with every reader of the environment, the program
-    // must not change it at the same time (`std::env::set_var` is unsafe for this reason). getenv
-    // is used because std's reader takes a lock, which a signal handler must not.
-    let value = unsafe {
-        let value = libc::getenv(c"THISCPU_TIER".as_ptr());
-        if value.is_null() {
-            return Ok(None);
-        }
-        CStr::from_ptr(value)
-    };
-    let value = value.to_bytes();
+/// What forces a tier.
+const VARIABLE: &CStr = c"THISCPU_TIER";
+
+/// What its value asks for, or the value if that names no tier; unset and empty ask for nothing.
+fn named(value: Option<&[u8]>) -> Result<Option<Tier>, &[u8]> {
+    let value = value.unwrap_or_default();
     match Tier::ALL.iter().find(|tier| tier.name().as_bytes() == value) {
         _ if value.is_empty() => Ok(None),
         Some(&tier) => Ok(Some(tier)),
-        None => Err(Error::UnknownTier { asked: String::from_utf8_lossy(value).into_owned() }),
+        None => Err(value),
     }
 }

@@ -103,25 +103,30 @@ pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str
     let file = File::open(path, 0)?;
     let mut filled = 0;
     while filled < buffer.len() {
-        let rest = &mut buffer[filled..];
-        // SAFETY: `rest` is valid for writes of its length.
-        match unsafe { libc::read(file.0, rest.as_mut_ptr().cast(), rest.len()) } {
-            read @ 1.. => filled += read as usize,
+        match file.read(&mut buffer[filled..])? {
             0 => return core::str::from_utf8(&buffer[..filled]).ok(),
-            _ => return None,
+            read => filled += read,
         }
     }
     None
 }
 
-struct File(i32);
+/// A file that is open for reading.
+pub(super) struct File(i32);
 
 impl File {
-    fn open(path: &CStr, flags: i32) -> Option<File> {
+    pub(super) fn open(path: &CStr, flags: i32) -> Option<File> {
         // SAFETY: `path` ends with a zero byte.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
         // Not `then_some`, which would make a File of -1 and close it.
         (file >= 0).then(|| File(file))
+    }
+
+    /// How many bytes were read; 0 at the end of the file, `None` if it cannot be read.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        // SAFETY: the buffer is valid for writes of its length.
+        let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
+        usize::try_from(read).ok()
     }
 }
 

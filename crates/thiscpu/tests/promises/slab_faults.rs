@@ -152,7 +152,7 @@ fn freed_from_inside() {
     for size in &SIZES[1..] {
         let cache = &cache_of(*size);
         let object = alloc(cache);
-        for offset in [8, size / 2 & !7, size - 8] {
+        for offset in [8, (size / 2) & !7, size - 8] {
             // SAFETY: in bounds of the object.
             let inside = unsafe { object.add(offset) };
             assert_ends(INSIDE, inside, *size, || {

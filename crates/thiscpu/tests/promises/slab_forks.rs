@@ -34,7 +34,7 @@ fn cache_of(size: usize) -> RawCache {
 fn assert_right_in_child(cache: &RawCache, mine: &mut Vec<Object>, lost: usize) {
     let more = some(cache, 1 << 40, 30);
     mine.extend(more);
-    free_all(cache, mine.drain(..).collect());
+    free_all(cache, std::mem::take(mine));
     free_all(cache, some(cache, 1 << 41, 60));
     assert_lost(cache, lost);
 }

@@ -10,9 +10,9 @@ use crate::sys::rseq::OFFSETS;
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take(gate: &AtomicUsize) -> usize {
+    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let entry: usize;
-        // SAFETY: the gate and a ready entry add up to the cache's item in a lane whose memory is mapped. Its top
+        // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the cache's part of it. Its top
         // leads to a sheaf, or to itself, with a word below it in either case; tops are changed by sections on
         // their CPU only, which restart each other, and by others after a closed gate and a fence.
         unsafe {
@@ -25,6 +25,7 @@ impl SlabSections for Processor {
                     "add {a}, {a}, {s}",
                     "tst {a}, #7",
                     "b.ne 33f",
+                    "add {a}, {a}, {cell}",
                     "ldr {top}, [{a}, #{TOP}]!",
                     "add {s}, {a}, {top}",
                     "ldr {entry}, [{s}, #-8]",
@@ -35,6 +36,7 @@ impl SlabSections for Processor {
                 unready: "mov {entry:w}, #0\n cbz {area}, 33f",
                 aborted: "mov {entry:w}, #0\n b 33f",
                 gate = in(reg) gate.as_ptr(),
+                cell = in(reg) cell,
                 top = out(reg) _,
                 entry = out(reg) entry,
                 TOP = const TOP,
@@ -44,7 +46,7 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome {
+    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome {
         // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
@@ -58,6 +60,7 @@ impl SlabSections for Processor {
                     "add {a}, {a}, {s}",
                     "tst {a}, #7",
                     "b.ne {shut}",
+                    "add {a}, {a}, {cell}",
                     "ldr {top}, [{a}, #{TOP}]!",
                     "ldr {s}, [{a}, {top}]",
                     "cbz {s}, {differs}",
@@ -69,6 +72,7 @@ impl SlabSections for Processor {
                 unready: "cbz {area}, {no_lane}",
                 aborted: "b {aborted}",
                 gate = in(reg) gate.as_ptr(),
+                cell = in(reg) cell,
                 mark = in(reg) mark,
                 entry = in(reg) entry,
                 top = out(reg) _,

@@ -10,9 +10,9 @@ use crate::sys::rseq::OFFSETS;
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take(gate: &AtomicUsize) -> usize {
+    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let entry: usize;
-        // SAFETY: the gate and a ready entry add up to the cache's item in a lane whose memory is mapped. Its top
+        // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the cache's part of it. Its top
         // leads to a sheaf, or to itself, with a word below it in either case; tops are changed by sections on
         // their CPU only, which restart each other, and by others after a closed gate and a fence.
         unsafe {
@@ -24,6 +24,7 @@ impl SlabSections for Processor {
                     "add {a}, qword ptr [{gate}]",
                     "test {a:l}, 7",
                     "jnz 33f",
+                    "add {a}, {cell}",
                     "mov {top}, qword ptr [{a} + {TOP}]",
                     "mov {entry}, qword ptr [{a} + {top} + {TOP} - 8]",
                     "test {entry}, {entry}",
@@ -34,6 +35,7 @@ impl SlabSections for Processor {
                 unready: "mov {entry:e}, 0\n jz 33f",
                 aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
                 gate = in(reg) gate.as_ptr(),
+                cell = in(reg) cell,
                 top = out(reg) _,
                 entry = out(reg) entry,
                 TOP = const TOP,
@@ -43,7 +45,7 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give(gate: &AtomicUsize, mark: usize, entry: usize) -> Outcome {
+    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome {
         // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
@@ -55,6 +57,7 @@ impl SlabSections for Processor {
                     "add {a}, qword ptr [{gate}]",
                     "test {a:l}, 7",
                     "jnz {shut}",
+                    "add {a}, {cell}",
                     "mov {top}, qword ptr [{a} + {TOP}]",
                     "cmp qword ptr [{a} + {top} + {TOP}], 0",
                     "je {differs}",
@@ -66,6 +69,7 @@ impl SlabSections for Processor {
                 unready: "jz {no_lane}",
                 aborted: "jmp {aborted}",
                 gate = in(reg) gate.as_ptr(),
+                cell = in(reg) cell,
                 mark = in(reg) mark,
                 entry = in(reg) entry,
                 top = out(reg) _,

@@ -9,6 +9,8 @@ use std::{
 
 use serde_json::Value;
 
+mod object;
+
 /// The shortest run that still measures something.
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
 
@@ -81,12 +83,14 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 17] = [
-        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants"),
+    let cases: [(&[&str], &str); 18] = [
+        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants, object"),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
-             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, thiscpu",
+             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
+             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu, thiscpu-cache, \
+             thiscpu-malloc",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -107,6 +111,11 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         (
             &["tenants", "--contender", "dumazet"],
             "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
+        ),
+        (
+            &["object", "--contender", "thiscpu"],
+            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
+             thiscpu-malloc can run the workload object",
         ),
         (&["--no-such-option"], "--no-such-option"),
     ];

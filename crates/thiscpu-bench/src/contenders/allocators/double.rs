@@ -1,0 +1,77 @@
+//! Two words that are changed together by one instruction.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
+
+/// Two words, aligned as the exchange wants them.
+///
+/// To the language these are atomics of 8 bytes where the exchange, in assembly, is of 16. To the processor each
+/// is one access of aligned bytes, and all accesses to a byte have one order.
+#[derive(Default)]
+#[repr(C, align(16))]
+pub(super) struct Double([AtomicU64; 2]);
+
+impl Double {
+    /// Loads the second word, then the first, which may be newer.
+    #[inline(always)]
+    pub(super) fn load(&self) -> [u64; 2] {
+        // Acquire, both: pairs with the exchange that stored the word; the first is not loaded before the
+        // second.
+        let second = self.0[1].load(Acquire);
+        [self.0[0].load(Acquire), second]
+    }
+
+    /// Replaces both words if they are `old`. Acquire and release; pairs with the loads above.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
+        let done: u8;
+        // SAFETY: one locked exchange of 16 bytes that are this value's, aligned by its type. rbx, which the
+        // instruction needs and the compiler reserves, is put back. Processors without the instruction are
+        // refused when the program looks for a tier.
+        unsafe {
+            core::arch::asm!(
+                "xchg {new_first}, rbx",
+                "lock cmpxchg16b xmmword ptr [{words}]",
+                "sete {done}",
+                "mov rbx, {new_first}",
+                new_first = inout(reg) new[0] => _,
+                words = in(reg) self.0.as_ptr(),
+                done = out(reg_byte) done,
+                in("rcx") new[1],
+                inout("rax") old[0] => _,
+                inout("rdx") old[1] => _,
+                options(nostack),
+            );
+        }
+        done != 0
+    }
+
+    /// Replaces both words if they are `old`. Acquire and release; pairs with the loads above.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(super) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
+        use portable_atomic::{AtomicU128, Ordering::AcqRel};
+        let join = |[first, second]: [u64; 2]| u128::from(second) << 64 | u128::from(first);
+        // SAFETY: 16 bytes that are this value's, aligned by its type, and may be changed through a shared
+        // reference.
+        let both = unsafe { &*self.0.as_ptr().cast::<AtomicU128>() };
+        both.compare_exchange(join(old), join(new), AcqRel, Acquire).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Double;
+
+    #[test]
+    fn both_words_are_changed_or_neither() {
+        let double = Double::default();
+        assert!(double.exchange([0, 0], [1, 2]));
+        for stale in [[0, 2], [1, 0], [0, 0], [2, 1]] {
+            assert!(!double.exchange(stale, [7, 7]));
+        }
+        assert_eq!(double.load(), [1, 2]);
+        assert!(double.exchange([1, 2], [3, 4]));
+        assert_eq!(double.load(), [3, 4]);
+    }
+}

@@ -1,0 +1,229 @@
+//! What every contender promises: objects that are had at the same time do not overlap, what is written to them
+//! stays, and any thread may end them.
+
+use std::{collections::BTreeSet, sync::mpsc, thread};
+
+use super::{
+    Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
+};
+#[cfg(feature = "peers")]
+use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
+use crate::{contenders::lanes::Lanes, cpus::Cpus};
+
+const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
+
+/// An object whose words all say which one it is.
+struct Marked {
+    start: *mut u8,
+    bytes: usize,
+    mark: u64,
+}
+
+// SAFETY: it has its memory to itself, on whichever thread.
+unsafe impl Send for Marked {}
+
+impl Marked {
+    fn new<A: Allocator>(allocator: &A, bytes: usize, mark: u64) -> Self {
+        let start = allocator.alloc(bytes);
+        assert!(!start.is_null() && start.cast::<u64>().is_aligned());
+        for index in 0..bytes / 8 {
+            // SAFETY: the object has so many bytes, aligned to 8, and is nobody else's.
+            unsafe { start.cast::<u64>().add(index).write(mark) };
+        }
+        Self { start, bytes, mark }
+    }
+
+    /// Ends it, if all of its words are still there.
+    fn free<A: Allocator>(self, allocator: &A) {
+        for index in 0..self.bytes / 8 {
+            // SAFETY: they were written above.
+            let word = unsafe { self.start.cast::<u64>().add(index).read() };
+            assert_eq!(word, self.mark, "somebody else wrote to word {index}");
+        }
+        // SAFETY: it is from this allocator, and ends here.
+        unsafe { allocator.free(self.start, self.bytes) };
+    }
+}
+
+/// One of the kernel's designs with one freelist for all CPUs, so that threads do meet there. Where each CPU has
+/// its own, that takes a thread that is preempted within nanoseconds.
+struct OnOneFreelist<A>(A);
+
+macro_rules! on_one_freelist {
+    ($($contender:ty)*) => {
+        $(impl Allocator for OnOneFreelist<$contender> {
+            fn new(size: usize) -> Self {
+                Self(<$contender>::with_freelists(Lanes::of(1), size))
+            }
+
+            fn alloc(&self, size: usize) -> *mut u8 {
+                self.0.alloc(size)
+            }
+
+            unsafe fn free(&self, object: *mut u8, size: usize) {
+                // SAFETY: by this function's own contract.
+                unsafe { self.0.free(object, size) };
+            }
+        })*
+    };
+}
+
+on_one_freelist!(SlubLock SlubTid);
+
+/// So many that each contender has to get memory more than once.
+fn count_of(bytes: usize) -> usize {
+    (128 << 10) / bytes + 5
+}
+
+fn objects_are_distinct_and_keep_their_contents<A: Allocator>() {
+    for bytes in SIZES {
+        let allocator = &A::new(bytes);
+        allocator.enter();
+        for round in 0..3 {
+            let mark = |index: usize| round << 32 | index as u64;
+            let objects: Vec<Marked> = (0..count_of(bytes))
+                .map(|index| Marked::new(allocator, bytes, mark(index)))
+                .collect();
+            let starts: BTreeSet<usize> =
+                objects.iter().map(|object| object.start.addr()).collect();
+            assert_eq!(starts.len(), objects.len());
+            // The half that is freed first is allocated again while the other half is there.
+            let (early, late): (Vec<_>, Vec<_>) =
+                objects.into_iter().partition(|object| object.mark % 2 == 0);
+            early.into_iter().for_each(|object| object.free(allocator));
+            let again: Vec<Marked> =
+                (0..count_of(bytes)).map(|_| Marked::new(allocator, bytes, u64::MAX)).collect();
+            late.into_iter().chain(again).for_each(|object| object.free(allocator));
+        }
+    }
+}
+
+/// Each of several threads passes what it allocates to the next, from more threads than there are CPUs.
+fn objects_may_be_freed_on_another_thread<A: Allocator>() {
+    const THREADS: usize = 5;
+    const PASSED: u64 = 20_000;
+    let cpus = &Cpus::allowed().unwrap();
+    let allocator = &A::new(64);
+    let (senders, mut receivers): (Vec<_>, Vec<_>) =
+        (0..THREADS).map(|_| mpsc::sync_channel::<Vec<Marked>>(2)).unzip();
+    receivers.rotate_left(1);
+    thread::scope(|scope| {
+        for (index, (sender, receiver)) in senders.into_iter().zip(receivers).enumerate() {
+            scope.spawn(move || {
+                cpus.pin(index).unwrap();
+                allocator.enter();
+                let mark = |number| (index as u64) << 32 | number;
+                for first in (0..PASSED).step_by(100) {
+                    let batch = (first..first + 100)
+                        .map(|number| Marked::new(allocator, 64, mark(number)))
+                        .collect();
+                    sender.send(batch).unwrap();
+                    let received = receiver.recv().unwrap();
+                    received.into_iter().for_each(|object| object.free(allocator));
+                }
+            });
+        }
+    });
+}
+
+/// As many threads as there are in `crowd-64`, on each other's CPUs, with a lane that runs empty and full.
+fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
+    let cpus = &Cpus::allowed().unwrap();
+    let allocator = &A::new(4096);
+    thread::scope(|scope| {
+        for index in 0..16_u64 {
+            scope.spawn(move || {
+                allocator.enter();
+                let mut random = fastrand::Rng::with_seed(index);
+                let mut held: Vec<Marked> = Vec::new();
+                for number in 0..2_000 {
+                    if number % 64 == 0 {
+                        cpus.pin(random.usize(..cpus.len())).unwrap();
+                    }
+                    if held.len() < 24 && random.bool() {
+                        held.push(Marked::new(allocator, 4096, index << 32 | number));
+                    } else if !held.is_empty() {
+                        held.swap_remove(random.usize(..held.len())).free(allocator);
+                    }
+                }
+                held.into_iter().for_each(|object| object.free(allocator));
+            });
+        }
+    });
+}
+
+#[test]
+fn where_sizes_may_differ_they_do() {
+    for &name in OF_ANY_SIZE.iter().filter(|name| name.available().is_ok()) {
+        for_allocator!(name, A => {
+            let allocator = &A::new(16);
+            allocator.enter();
+            let mut random = fastrand::Rng::with_seed(1);
+            let objects: Vec<Marked> = (0..500)
+                .map(|index| Marked::new(allocator, random.usize(1..2048) * 8, index))
+                .collect();
+            objects.into_iter().for_each(|object| object.free(allocator));
+        });
+    }
+}
+
+macro_rules! for_each_contender {
+    ($($module:ident: $contender:ty,)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn objects_are_distinct_and_keep_their_contents() {
+                super::objects_are_distinct_and_keep_their_contents::<$contender>();
+            }
+
+            #[test]
+            fn objects_may_be_freed_on_another_thread() {
+                super::objects_may_be_freed_on_another_thread::<$contender>();
+            }
+
+            #[test]
+            fn threads_that_meet_on_a_cpu_keep_their_objects() {
+                super::threads_that_meet_on_a_cpu_keep_their_objects::<$contender>();
+            }
+        })*
+    };
+}
+
+for_each_contender! {
+    glibc: Glibc,
+    slub_lock: SlubLock,
+    slub_lock_on_one_freelist: OnOneFreelist<SlubLock>,
+    slub_tid: SlubTid,
+    slub_tid_on_one_freelist: OnOneFreelist<SlubTid>,
+    this_cpu_cache: ThisCpuCache,
+    this_cpu_malloc: ThisCpuMalloc,
+}
+
+#[cfg(feature = "peers")]
+for_each_contender! {
+    mimalloc: Mimalloc,
+    jemalloc: Jemalloc,
+    snmalloc: Snmalloc,
+    rpmalloc: Rpmalloc,
+}
+
+/// How many other objects are handed out before the one that was freed last.
+fn first_that_comes_back<A: Allocator>() -> usize {
+    let allocator = &A::new(1024);
+    let objects: Vec<*mut u8> = (0..200).map(|_| allocator.alloc(1024)).collect();
+    // SAFETY: they have just been allocated.
+    objects.iter().for_each(|&object| unsafe { allocator.free(object, 1024) });
+    let again: Vec<*mut u8> = (0..200).map(|_| allocator.alloc(1024)).collect();
+    assert_eq!(BTreeSet::from_iter(&again), BTreeSet::from_iter(&objects), "none of them is lost");
+    again.iter().position(|object| *object == objects[199]).unwrap()
+}
+
+#[test]
+fn slabs_are_used_again_the_last_object_first() {
+    let cpus = Cpus::allowed().unwrap();
+    let first = cpus.confined(0..1, || {
+        [first_that_comes_back::<SlubLock>(), first_that_comes_back::<SlubTid>()]
+    });
+    assert_eq!(first.unwrap(), [0, 0]);
+}

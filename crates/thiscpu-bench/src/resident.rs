@@ -1,0 +1,55 @@
+//! How much memory of this process is in RAM.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+/// The memory of this process that is in RAM, in bytes.
+///
+/// The kernel keeps the size that most files show by counters of each CPU, which are some hundred KiB
+/// behind; `smaps_rollup` looks at the pages themselves. It is missing in some sandboxes, and there what
+/// the counters say has to do.
+pub(crate) fn bytes() -> Result<u64> {
+    match fs::read_to_string("/proc/self/smaps_rollup") {
+        Ok(text) => of_rollup(&text).context("/proc/self/smaps_rollup has no line Rss"),
+        Err(_) => by_counters(),
+    }
+}
+
+/// The value of the line `Rss:`, which is in KiB.
+fn of_rollup(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn by_counters() -> Result<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
+    let field = statm.split_whitespace().nth(1).context("/proc/self/statm has no second field")?;
+    let pages: u64 = field.parse()?;
+    // SAFETY: sysconf takes any name and has no preconditions.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(pages * u64::try_from(page_bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollup_is_read() {
+        let text =
+            "55e0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:                1364 kB\nPss: 3 kB\n";
+        assert_eq!(of_rollup(text), Some(1364 * 1024));
+        assert_eq!(of_rollup("Pss: 3 kB\n"), None);
+    }
+
+    #[test]
+    fn memory_that_is_written_is_resident() {
+        const BYTES: u64 = 64 << 20;
+        let written = std::hint::black_box(vec![1_u8; BYTES as usize]);
+        let (exact, counted) = (bytes().unwrap(), by_counters().unwrap());
+        drop(written);
+        assert!(exact >= BYTES && counted >= BYTES / 2, "{exact} and {counted}");
+    }
+}

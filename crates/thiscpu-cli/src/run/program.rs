@@ -1,0 +1,128 @@
+//! Whether a program can be run with a library preloaded. The kernel and the loader would start it in any case, and
+//! silently leave the library out.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    fs::{self, File},
+    io::Read as _,
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::PermissionsExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::elf;
+
+/// How many interpreters of interpreters Linux follows.
+const SCRIPTS_MAX: usize = 5;
+
+/// How much of a script's first line Linux looks at.
+const LINE_BYTES_MAX: u64 = 255;
+
+/// Finds what `name` stands for, as a shell does: with a slash it is a path, else it is looked for in `PATH`.
+pub(super) fn find(name: &OsStr) -> Result<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Ok(name.into());
+    }
+    // What the C library takes where it is not set.
+    let list = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let places = || std::env::split_paths(&list).map(|place| here(place).join(name));
+    let found = places().find(|path| path.is_file() && is_executable(path));
+    // If there is none that could be run: one that says why.
+    found
+        .or_else(|| places().find(|path| path.is_file()))
+        .with_context(|| format!("{} is not in PATH ({})", name.display(), list.display()))
+}
+
+/// An empty entry of `PATH` is the current directory.
+fn here(place: PathBuf) -> PathBuf {
+    if place.as_os_str().is_empty() { ".".into() } else { place }
+}
+
+/// Refuses what the library cannot be loaded into, with the reason.
+pub(super) fn check(path: &Path) -> Result<()> {
+    let mut path = path.to_owned();
+    for depth in 0..=SCRIPTS_MAX {
+        let about = |why: anyhow::Error| match depth {
+            0 => why,
+            _ => why.context(format!("its interpreter is {}", path.display())),
+        };
+        check_startable(&path).map_err(about)?;
+        match interpreter(&path).map_err(about)? {
+            None => return check_loadable(&path).map_err(about),
+            Some(interpreter) => path = interpreter,
+        }
+    }
+    bail!("its interpreter is a script, and so on; Linux follows {SCRIPTS_MAX}")
+}
+
+fn check_startable(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).context("it cannot be found")?;
+    match () {
+        () if metadata.is_dir() => bail!("it is a directory"),
+        () if !metadata.is_file() => bail!("it is not a regular file"),
+        () if !is_executable(path) => bail!("it is not executable for you; see `chmod +x`"),
+        () => Ok(()),
+    }
+}
+
+/// The interpreter that a script names after `#!`; `None` if this is no script.
+fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LINE_BYTES_MAX).read_to_end(&mut start))
+        .context("it cannot be read, so nobody knows what it is")?;
+    let Some(rest) = start.strip_prefix(b"#!") else { return Ok(None) };
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    match line.split(is_blank).find(|word| !word.is_empty()) {
+        Some(word) => Ok(Some(OsString::from_vec(word.to_vec()).into())),
+        None => bail!("it is a script that names no interpreter after #!"),
+    }
+}
+
+fn check_loadable(path: &Path) -> Result<()> {
+    let loadable = elf::read(path)?;
+    let mode = fs::metadata(path)?.permissions().mode();
+    match loadable.loader {
+        None => bail!(
+            "it is statically linked: there is no loader that could put a library before its malloc"
+        ),
+        Some(loader) if loader.contains("ld-musl") => {
+            bail!("it is for another C library (its loader is {loader}); the library is for glibc")
+        }
+        Some(_) if mode & (libc::S_ISUID | libc::S_ISGID) != 0 => bail!(
+            "it has more rights than its user (it is setuid or setgid), and the \
+             loader preloads nothing into such programs"
+        ),
+        Some(_) if has_capabilities(path)? => bail!(
+            "it has more rights than its user (file capabilities, see getcap), and the \
+             loader preloads nothing into such programs"
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    // SAFETY: the path ends with a zero byte.
+    c_path(path).is_ok_and(|path| unsafe {
+        libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0
+    })
+}
+
+fn has_capabilities(path: &Path) -> Result<bool> {
+    let path = c_path(path)?;
+    // SAFETY: both names end with a zero byte, and a buffer of no bytes asks for the size only.
+    let size = unsafe {
+        let name = c"security.capability".as_ptr();
+        libc::getxattr(path.as_ptr(), name, std::ptr::null_mut(), 0)
+    };
+    Ok(size > 0)
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).context("its path has a zero byte in it")
+}

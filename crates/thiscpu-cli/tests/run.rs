@@ -1,0 +1,301 @@
+//! `thiscpu run` as its users see it: what it runs, with what, and what it refuses.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
+
+/// Has the library built beside the program, by the command that users are told.
+fn build_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let output = Path::new(THISCPU).parent().expect("target/profile");
+        let profile = match output.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--offline", "--package", "thiscpu-malloc-preload"]);
+        build.args(["--profile", profile, "--target-dir"]);
+        build.arg(output.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().expect("cargo runs").success());
+        output.join("libthiscpu_malloc.so")
+    })
+}
+
+/// Waits until no other test of this file runs. A program that one of them starts holds, until it is one, the files that
+/// another is just writing; and what is open for writing cannot be run.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(args: &[&str]) -> Command {
+    build_library();
+    let mut command = Command::new(THISCPU);
+    command.arg("run").args(args).stdin(Stdio::null());
+    for variable in ["LD_PRELOAD", "THISCPU_MALLOC", "THISCPU_TIER"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A directory for one test, anew.
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run").join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// An executable file.
+fn write(path: &Path, content: &[u8]) -> String {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().expect("a path of plain text").to_owned()
+}
+
+fn tables(output: &Output) -> usize {
+    text(&output.stderr).lines().filter(|line| line.starts_with("thiscpu-malloc, process ")).count()
+}
+
+/// It is refused with the reason, and nothing has run.
+fn assert_refused(mut command: Command, reasons: &[&str]) {
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+    assert!(output.stdout.is_empty(), "{command:?}: {}", text(&output.stdout));
+    for reason in reasons {
+        assert!(said.contains(reason), "{command:?}: {reason:?} is not in {said}");
+    }
+}
+
+#[test]
+fn programs_run_on_the_allocator_and_end_as_they_do() {
+    let _turn = alone();
+    for status in [0, 1, 77] {
+        let script = format!("cat /proc/$$/maps; exit {status}");
+        let output = run(&["--", "sh", "-c", &script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        assert!(text(&output.stdout).contains("libthiscpu_malloc.so"));
+        assert_eq!(text(&output.stderr), "");
+    }
+    let killed = run(&["sh", "-c", "kill -TERM $$"]).output().unwrap();
+    assert_eq!(killed.status.code(), None, "{killed:?}");
+}
+
+#[test]
+fn arguments_and_the_environment_arrive() {
+    let _turn = alone();
+    let said = |command: &mut Command| text(&command.output().unwrap().stdout);
+    let script = "printf '%s,' \"$0\" \"$@\" \"$LD_PRELOAD\" \"$THISCPU_MALLOC\"";
+    let plain = said(&mut run(&["sh", "-c", script, "zero", "--stats", "a b", ""]));
+    let library = build_library().canonicalize().unwrap();
+    let library = library.to_str().unwrap();
+    assert_eq!(plain, format!("zero,--stats,a b,,{library},,"));
+    let mut both = run(&["--harden", "--stats", "--", "sh", "-c", script, "zero"]);
+    both.env("LD_PRELOAD", "libm.so.6").env("THISCPU_MALLOC", "harden");
+    assert_eq!(said(&mut both), format!("zero,{library}:libm.so.6,harden,stats,harden,"));
+    let own_name = said(&mut run(&["sh", "-c", "tr '\\0' ',' < /proc/$$/cmdline; exit"]));
+    assert!(own_name.starts_with("sh,-c,"), "{own_name}");
+}
+
+#[test]
+fn stats_print_a_table() {
+    let _turn = alone();
+    let output = run(&["--stats", "--", "ls", "/"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(tables(&output), 1, "{}", text(&output.stderr));
+    for part in ["(ls)", "size", "allocations", "hit rate", "trades", "slabs", "at the peaks"] {
+        assert!(text(&output.stderr).contains(part), "{part:?} is not in {}", text(&output.stderr));
+    }
+    let plain = Command::new("ls").arg("/").output().unwrap();
+    assert_eq!(output.stdout, plain.stdout);
+    assert_eq!(tables(&run(&["ls", "/"]).output().unwrap()), 0);
+}
+
+#[test]
+fn a_wrong_tier_is_a_warning() {
+    let _turn = alone();
+    let output = run(&["echo", "word"]).env("THISCPU_TIER", "fast").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "word\n"));
+    assert!(text(&output.stderr).contains("THISCPU_TIER=fast names no tier"));
+}
+
+#[test]
+fn scripts_run_if_their_interpreter_can() {
+    let _turn = alone();
+    let place = place("scripts");
+    let script = write(&place.join("script"), b"#! /bin/sh -e\necho \"$1\"; exit 9\n");
+    let output = run(&[&script, "word"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(9), "word\n"));
+    let by_name = run(&["script", "word"]).env("PATH", &place).output().unwrap();
+    assert_eq!(by_name.status.code(), Some(9));
+
+    let nested = write(&place.join("nested"), format!("#!{script}\n").as_bytes());
+    assert_eq!(run(&[&nested]).output().unwrap().status.code(), Some(9));
+    let missing = write(&place.join("missing"), b"#!/no/such/interpreter\n");
+    assert_refused(
+        run(&[&missing]),
+        &["its interpreter is /no/such/interpreter", "cannot be found"],
+    );
+    let nobody = write(&place.join("nobody"), b"#!  \n");
+    assert_refused(run(&[&nobody]), &["names no interpreter"]);
+    let endless = place.join("endless");
+    let content = format!("#!{}\n", endless.display());
+    let endless = write(&endless, content.as_bytes());
+    assert_refused(run(&[&endless]), &["its interpreter is a script, and so on"]);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let _turn = alone();
+    let place = place("refused");
+    let in_place = |name: &str| place.join(name).to_str().expect("plain text").to_owned();
+    assert_refused(run(&["no-such-program"]), &["no-such-program is not in PATH"]);
+    assert_refused(run(&[&in_place("missing")]), &["missing is not run", "cannot be found"]);
+    assert_refused(run(&[&in_place("")]), &["it is a directory"]);
+    assert_refused(run(&["/dev/null"]), &["it is not a regular file"]);
+    fs::write(place.join("plain"), "text").unwrap();
+    assert_refused(run(&[&in_place("plain")]), &["not executable", "chmod +x"]);
+    let no_program = write(&place.join("text"), b"echo word\n");
+    assert_refused(run(&[&no_program]), &["neither as an ELF file does nor with #!"]);
+    assert_refused(run(&["--no-such-option", "ls"]), &["--no-such-option"]);
+    assert_refused(run(&[]), &["PROGRAM"]);
+}
+
+/// The fields of ELF's header that say what a program is for.
+#[test]
+fn programs_for_other_machines_are_refused() {
+    let _turn = alone();
+    let place = place("machines");
+    let shell = fs::read("/bin/sh").unwrap();
+    let changed = |name: &str, at: usize, value: u8| {
+        let mut content = shell.clone();
+        content[at] = value;
+        write(&place.join(name), &content)
+    };
+    // EI_CLASS: 32 bits; e_machine: RISC-V; e_type: an object file.
+    assert_refused(run(&[&changed("class", 4, 1)]), &["32-bit"]);
+    assert_refused(run(&[&changed("machine", 18, 243)]), &["another architecture"]);
+    assert_refused(run(&[&changed("type", 16, 1)]), &["it is no program"]);
+    let loader = b"/lib/ld-musl-x86_64.so.1";
+    let at = shell
+        .windows(5)
+        .position(|bytes| bytes == b"/lib6")
+        .or_else(|| shell.windows(8).position(|bytes| bytes == b"/lib/ld-"));
+    let mut content = shell.clone();
+    let at = at.expect("/bin/sh has a loader");
+    content[at..at + loader.len()].copy_from_slice(loader);
+    let musl = write(&place.join("musl"), &content);
+    assert_refused(run(&[&musl]), &["another C library", "ld-musl"]);
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let _turn = alone();
+    let place = place("static");
+    let source = place.join("program.c");
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    for kind in ["-static", "-static-pie"] {
+        let program = place.join(&kind[1..]);
+        if !compile(&source, &program, kind) {
+            return;
+        }
+        let program = program.to_str().expect("plain text");
+        assert_refused(run(&[program]), &["statically linked"]);
+        let script = write(&place.join("script"), format!("#!{program}\n").as_bytes());
+        assert_refused(run(&[&script]), &["its interpreter is", "statically linked"]);
+    }
+}
+
+/// Whether it could be compiled. In CI a test must not be left out unseen.
+fn compile(source: &Path, program: &Path, kind: &str) -> bool {
+    let status = Command::new("cc").arg(kind).arg("-o").arg(program).arg(source).status();
+    if status.is_ok_and(|status| status.success()) {
+        return true;
+    }
+    let why = format!("cc cannot make programs with {kind}: apt-get install gcc libc6-dev");
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+    assert!(!is_ci, "{why}");
+    eprintln!("skipped: {why}");
+    false
+}
+
+#[test]
+fn privileged_programs_are_refused() {
+    let _turn = alone();
+    let program = write(&place("privileged").join("program"), &fs::read("/bin/sh").unwrap());
+    assert_eq!(run(&[&program, "-c", "exit 3"]).status().unwrap().code(), Some(3));
+    for mode in [0o4755, 0o2755] {
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        assert_refused(run(&[&program]), &["more rights than its user", "setuid or setgid"]);
+        // Linux gives a script no rights of its own; its interpreter's count.
+        let script = write(&Path::new(&program).with_file_name("script"), b"#!/bin/sh\nexit 4\n");
+        fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(run(&[&script]).status().unwrap().code(), Some(4));
+    }
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // SAFETY: both names end with a zero byte, and the value is 20 bytes: an empty set, version 2.
+    let given = unsafe {
+        let path = std::ffi::CString::new(program.as_str()).unwrap();
+        let value = [0, 0, 0, 2_u8].into_iter().chain([0; 16]).collect::<Vec<u8>>();
+        let name = c"security.capability".as_ptr();
+        libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0)
+    };
+    match given {
+        0 => assert_refused(run(&[&program]), &["more rights than its user", "capabilities"]),
+        _ => eprintln!(
+            "skipped: only root gives a file capabilities, where its file system has them"
+        ),
+    }
+}
+
+#[test]
+fn the_library_is_looked_for_beside_the_program_and_in_lib() {
+    let _turn = alone();
+    let library = build_library();
+    let prefix = place("prefix");
+    for directory in ["bin", "lib", "odd:name"] {
+        fs::create_dir(prefix.join(directory)).unwrap();
+    }
+    let program = prefix.join("bin/thiscpu");
+    fs::copy(THISCPU, &program).unwrap();
+    let installed = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("run").args(args).env_remove("LD_PRELOAD");
+        command
+    };
+    let loaded = |command: &mut Command| text(&command.output().unwrap().stdout);
+    let show = ["--", "sh", "-c", "echo $LD_PRELOAD"];
+    assert_refused(
+        installed(&show),
+        &[
+            "bin/libthiscpu_malloc.so",
+            "bin/../lib/libthiscpu_malloc.so",
+            "cargo build --release -p thiscpu-malloc-preload",
+            "--library",
+        ],
+    );
+    let named = library.to_str().expect("plain text");
+    let asked = loaded(installed(&["--library", named]).args(show));
+    assert_eq!(asked.trim_end(), library.canonicalize().unwrap().to_str().unwrap());
+    for directory in ["lib", "bin"] {
+        let there = prefix.canonicalize().unwrap().join(directory).join("libthiscpu_malloc.so");
+        fs::copy(library, &there).unwrap();
+        assert_eq!(loaded(&mut installed(&show)).trim_end(), there.to_str().unwrap());
+    }
+    let odd = prefix.join("odd:name/libthiscpu_malloc.so");
+    fs::copy(library, &odd).unwrap();
+    let odd = odd.to_str().expect("plain text");
+    assert_refused(run(&["--library", odd, "ls"]), &["cannot be preloaded", "colons and blanks"]);
+    assert_refused(run(&["--library", "/etc/passwd", "ls"]), &["/etc/passwd cannot be preloaded"]);
+    assert_refused(run(&["--library", "/no/such/file", "ls"]), &["/no/such/file cannot be found"]);
+}

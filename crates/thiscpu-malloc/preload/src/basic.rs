@@ -1,0 +1,112 @@
+//! malloc, calloc, realloc and free, with the rules of POSIX, and glibc's where POSIX leaves a choice.
+//!
+//! A block of no bytes has an address of its own. `realloc` to no bytes frees and returns null.
+//!
+//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. For that they
+//! have to be functions that may unwind, or each would keep a frame to stop panics; `own` sees to it that no panic
+//! gets that far.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use crate::errno::out_of_memory;
+use crate::own;
+use crate::replaced::everybodys;
+
+/// A block as C knows it; null, with `errno` set, if there is none.
+#[inline(always)]
+pub(crate) fn or_no_memory(block: Option<NonNull<u8>>) -> *mut c_void {
+    match block {
+        Some(block) => block.as_ptr().cast(),
+        None => out_of_memory(),
+    }
+}
+
+/// A block as Rust knows it.
+#[inline(always)]
+pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
+    NonNull::new(pointer.cast())
+}
+
+/// Frees what may be null.
+///
+/// # Safety
+///
+/// It is null, or a block of this family that nobody uses.
+#[inline(always)]
+pub(crate) unsafe fn give_back(pointer: *mut c_void) {
+    if let Some(block) = block(pointer) {
+        // SAFETY: the caller's promise.
+        unsafe { thiscpu_malloc::free(block) };
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
+    match thiscpu_malloc::allocate_at_hand(size) {
+        Some(block) => block.as_ptr().cast(),
+        None => malloc_from_afar(size),
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
+    own::end_at_panics();
+    or_no_memory(thiscpu_malloc::allocate(size))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn free(pointer: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { give_back(pointer) };
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    or_no_memory(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
+    let Some(block) = block(pointer) else {
+        return or_no_memory(thiscpu_malloc::allocate(size));
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if size == 0 {
+            thiscpu_malloc::free(block);
+            return core::ptr::null_mut();
+        }
+        or_no_memory(thiscpu_malloc::resize(block, size))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
+    let function = everybodys!("realloc" as Realloc);
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(size) => unsafe { function(pointer, size) },
+        None => out_of_memory(),
+    }
+}
+
+type Free = unsafe extern "C-unwind" fn(*mut c_void);
+
+/// C23's free, for who knows the size; it is not looked at.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn free_sized(pointer: *mut c_void, _: usize) {
+    let function = everybodys!("free" as Free);
+    // SAFETY: the caller's promise.
+    unsafe { function(pointer) };
+}
+
+/// C23's free, for who knows size and alignment; they are not looked at.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn free_aligned_sized(pointer: *mut c_void, _: usize, _: usize) {
+    let function = everybodys!("free" as Free);
+    // SAFETY: the caller's promise.
+    unsafe { function(pointer) };
+}

@@ -1,0 +1,81 @@
+//! operator new that returns null in place of throwing.
+//!
+//! The forms that throw may be the program's own, and a new-handler may throw; both is to be caught. Rust cannot catch
+//! what C++ throws. The runtime's own functions of these names can, and call `operator new` inside, so they are asked
+//! wherever something could be thrown.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+
+use thiscpu_malloc::allocate;
+
+use crate::replaced::{IsOurs, everybodys};
+use crate::runtime::{new_handler, of_the_runtime};
+use crate::throwing::{New, NewAligned, aligned};
+
+/// `std::nothrow_t const&`, which holds nothing.
+type Tag = *const c_void;
+
+/// `operator new(size_t, std::nothrow_t const&)`
+#[unsafe(export_name = "_ZnwmRKSt9nothrow_t")]
+extern "C" fn new(size: usize, tag: Tag) -> *mut c_void {
+    static NEW: IsOurs = IsOurs::new();
+    if !NEW.check(everybodys!("_Znwm" as New) as *const c_void) {
+        return by_runtime(size, tag);
+    }
+    match allocate(size) {
+        Some(block) => block.as_ptr().cast(),
+        None if new_handler().is_none() => ptr::null_mut(),
+        None => by_runtime(size, tag),
+    }
+}
+
+/// `operator new[](size_t, std::nothrow_t const&)`
+#[unsafe(export_name = "_ZnamRKSt9nothrow_t")]
+extern "C" fn new_array(size: usize, tag: Tag) -> *mut c_void {
+    everybodys!("_ZnwmRKSt9nothrow_t" as Caught)(size, tag)
+}
+
+/// `operator new(size_t, std::align_val_t, std::nothrow_t const&)`
+#[unsafe(export_name = "_ZnwmSt11align_val_tRKSt9nothrow_t")]
+extern "C" fn new_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
+    static NEW: IsOurs = IsOurs::new();
+    if !NEW.check(everybodys!("_ZnwmSt11align_val_t" as NewAligned) as *const c_void) {
+        return by_runtime_aligned(size, align, tag);
+    }
+    match aligned(size, align) {
+        Some(block) => block.as_ptr().cast(),
+        None if new_handler().is_none() => ptr::null_mut(),
+        None => by_runtime_aligned(size, align, tag),
+    }
+}
+
+/// `operator new[](size_t, std::align_val_t, std::nothrow_t const&)`
+#[unsafe(export_name = "_ZnamSt11align_val_tRKSt9nothrow_t")]
+extern "C" fn new_array_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
+    everybodys!("_ZnwmSt11align_val_tRKSt9nothrow_t" as CaughtAligned)(size, align, tag)
+}
+
+type Caught = extern "C" fn(usize, Tag) -> *mut c_void;
+type CaughtAligned = extern "C" fn(usize, usize, Tag) -> *mut c_void;
+
+#[cold]
+#[inline(never)]
+extern "C" fn by_runtime(size: usize, tag: Tag) -> *mut c_void {
+    // SAFETY: the runtime's function of this name has this type.
+    let new = unsafe {
+        core::mem::transmute::<NonNull<c_void>, Caught>(of_the_runtime(c"_ZnwmRKSt9nothrow_t"))
+    };
+    new(size, tag)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn by_runtime_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
+    // SAFETY: as above.
+    let new = unsafe {
+        let found = of_the_runtime(c"_ZnwmSt11align_val_tRKSt9nothrow_t");
+        core::mem::transmute::<NonNull<c_void>, CaughtAligned>(found)
+    };
+    new(size, align, tag)
+}

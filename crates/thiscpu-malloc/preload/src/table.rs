@@ -1,0 +1,75 @@
+//! The table of `--stats`: what each size class and all of them have come to.
+//!
+//! It is written at the very end of a process, or in the middle of anything by `malloc_stats`: no allocation, and a
+//! system call a line.
+
+use core::ffi::{CStr, c_char};
+use core::fmt;
+
+use thiscpu::probe::say;
+use thiscpu_malloc::{ClassStatistics, classes, statistics};
+
+unsafe extern "C" {
+    static program_invocation_short_name: *const c_char;
+}
+
+/// Writes the table to the file `to`.
+pub(crate) fn print(to: i32) {
+    // SAFETY: getpid has no preconditions; the name is the C library's, and ends with a zero byte.
+    let (process, name) =
+        unsafe { (libc::getpid(), CStr::from_ptr(program_invocation_short_name)) };
+    say(
+        to,
+        format_args!("thiscpu-malloc, process {process} ({}):", name.to_bytes().escape_ascii()),
+    );
+    print_classes(to);
+    print_totals(to);
+}
+
+fn print_classes(to: i32) {
+    let [size, allocations, frees, hits, trades, slabs, used] =
+        ["size", "allocations", "frees", "hit rate", "trades", "slabs", "used bytes"];
+    say(
+        to,
+        format_args!(
+            "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} {used:>13}"
+        ),
+    );
+    let is_used =
+        |class: &ClassStatistics| class.allocations + class.trades != 0 || class.slabs != 0;
+    for class in classes().filter(is_used) {
+        let ClassStatistics { size, allocations, frees, trades, slabs, used_bytes, .. } = class;
+        let hits = HitRate(&class);
+        say(
+            to,
+            format_args!(
+                "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} \
+                 {used_bytes:>13}"
+            ),
+        );
+    }
+}
+
+fn print_totals(to: i32) {
+    let now = statistics();
+    say(to, format_args!("large blocks: {}, {} bytes", now.large_blocks, now.large_bytes));
+    let line = |when, used, system| {
+        say(to, format_args!("{when}: {used} bytes in use of {system} that the system gave"));
+    };
+    line("at the peaks", now.used_bytes_max, now.system_bytes_max);
+    line("at the end", now.used_bytes, now.system_bytes);
+}
+
+/// How many calls found what they wanted in their CPU's lane.
+struct HitRate<'a>(&'a ClassStatistics);
+
+impl fmt::Display for HitRate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = self.0.allocations + self.0.frees;
+        match self.0.hits.saturating_mul(1000).checked_div(calls) {
+            // Width asks for the whole, and a fraction has none of its own.
+            Some(rate) => write!(f, "{:>4}.{} %", rate / 10, rate % 10),
+            None => f.pad("-"),
+        }
+    }
+}

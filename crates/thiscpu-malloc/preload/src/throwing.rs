@@ -1,0 +1,84 @@
+//! operator new that throws, by the names that the C++ ABI for x86-64 and AArch64 gives it.
+//!
+//! Where there is no memory, the installed new-handler is called until there is or it throws; without a handler
+//! `std::bad_alloc` is thrown. Both pass through these functions, which therefore may unwind; they have nothing to
+//! clean up.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use thiscpu_malloc::{allocate, allocate_aligned, allocate_at_hand};
+
+use crate::own;
+use crate::replaced::everybodys;
+use crate::runtime::{new_handler, throw_bad_alloc};
+
+/// What `operator new` has without being asked: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
+const USUAL_ALIGN: usize = 16;
+
+pub(crate) type New = extern "C-unwind" fn(usize) -> *mut c_void;
+pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
+
+/// `operator new(size_t)`
+#[unsafe(export_name = "_Znwm")]
+extern "C-unwind" fn new(size: usize) -> *mut c_void {
+    match allocate_at_hand(size) {
+        Some(block) => block.as_ptr().cast(),
+        None => new_from_afar(size),
+    }
+}
+
+/// `operator new[](size_t)`
+#[unsafe(export_name = "_Znam")]
+extern "C-unwind" fn new_array(size: usize) -> *mut c_void {
+    everybodys!("_Znwm" as New)(size)
+}
+
+/// `operator new(size_t, std::align_val_t)`
+#[unsafe(export_name = "_ZnwmSt11align_val_t")]
+extern "C-unwind" fn new_aligned(size: usize, align: usize) -> *mut c_void {
+    or_handler(aligned(size, align), size, align)
+}
+
+/// `operator new[](size_t, std::align_val_t)`
+#[unsafe(export_name = "_ZnamSt11align_val_t")]
+extern "C-unwind" fn new_array_aligned(size: usize, align: usize) -> *mut c_void {
+    everybodys!("_ZnwmSt11align_val_t" as NewAligned)(size, align)
+}
+
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn new_from_afar(size: usize) -> *mut c_void {
+    own::end_at_panics();
+    or_handler(allocate(size), size, USUAL_ALIGN)
+}
+
+/// A block, if that can be an alignment and there is memory.
+#[inline(always)]
+pub(crate) fn aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+    if align.is_power_of_two() { allocate_aligned(size, align) } else { None }
+}
+
+fn or_handler(block: Option<NonNull<u8>>, size: usize, align: usize) -> *mut c_void {
+    match block {
+        Some(block) => block.as_ptr().cast(),
+        None => with_handler(size, align),
+    }
+}
+
+/// Asks the new-handler for room until there is some.
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn with_handler(size: usize, align: usize) -> *mut c_void {
+    // A handler could not help with another alignment: no block has that.
+    while align.is_power_of_two() {
+        match new_handler() {
+            Some(handler) => handler(),
+            None => break,
+        }
+        if let Some(block) = allocate_aligned(size, align) {
+            return block.as_ptr().cast();
+        }
+    }
+    throw_bad_alloc()
+}

@@ -1,0 +1,98 @@
+//! What the functions of the family promise, as C and C++ programs see them.
+
+use crate::fixture::{compile, has, library, passes, run, text};
+use std::process::Command;
+
+#[test]
+fn c_functions_keep_the_rules_of_posix_and_glibc() {
+    if let Some(program) = compile("family.c", &[]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
+#[test]
+fn operators_throw_and_call_handlers() {
+    if let Some(program) = compile("operators.cpp", &["-std=c++17"]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
+/// What a program has replaced is called by what it has not.
+#[test]
+fn functions_of_the_programs_own_are_called() {
+    if let Some(program) = compile("replaced.cpp", &["-std=c++17"]) {
+        passes(&program, &[], "done\n");
+    }
+    if let Some(program) = compile("own.c", &["-rdynamic"]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
+#[test]
+fn malloc_stats_prints_the_table() {
+    let Some(program) = compile("family.c", &[]) else { return };
+    let output = run(&program, &["stats"], &[]);
+    assert!(output.status.success());
+    let table = text(&output.stderr);
+    assert!(table.starts_with("thiscpu-malloc, process "), "{table}");
+    assert!(table.contains("that the system gave"), "{table}");
+}
+
+/// What a program must find; and nothing else, for that would be used in place of its own.
+const FAMILY: [&str; 39] = [
+    "_ZdaPv",
+    "_ZdaPvRKSt9nothrow_t",
+    "_ZdaPvSt11align_val_t",
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdaPvm",
+    "_ZdaPvmSt11align_val_t",
+    "_ZdlPv",
+    "_ZdlPvRKSt9nothrow_t",
+    "_ZdlPvSt11align_val_t",
+    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdlPvm",
+    "_ZdlPvmSt11align_val_t",
+    "_Znam",
+    "_ZnamRKSt9nothrow_t",
+    "_ZnamSt11align_val_t",
+    "_ZnamSt11align_val_tRKSt9nothrow_t",
+    "_Znwm",
+    "_ZnwmRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t",
+    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+    "__libc_memalign",
+    "aligned_alloc",
+    "calloc",
+    "free",
+    "free_aligned_sized",
+    "free_sized",
+    "mallinfo",
+    "mallinfo2",
+    "malloc",
+    "malloc_stats",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallopt",
+    "memalign",
+    "posix_memalign",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "valloc",
+];
+
+#[test]
+fn the_family_is_all_that_is_exported() {
+    if !has("nm", "binutils") {
+        return;
+    }
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().unwrap();
+    assert!(output.status.success());
+    let listed = text(&output.stdout);
+    let mut names: Vec<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().next_back()).collect();
+    names.sort_unstable();
+    let mut expected = [&FAMILY[..], &["vfork"]].concat();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}

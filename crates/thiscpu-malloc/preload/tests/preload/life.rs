@@ -1,0 +1,59 @@
+//! Every time of a process's life: before `main`, after it, across forks, and while objects come and go.
+
+use crate::fixture::{compile, passes, run, text};
+
+/// What the program says, in this order.
+const LIFE: &str = "preinit without environment
+constructor
+thread_local
+key
+key again
+main
+atexit
+destructor
+";
+
+#[test]
+fn blocks_are_to_be_had_from_the_first_instruction_to_the_last() {
+    if let Some(program) = compile("life.cpp", &["-std=c++17"]) {
+        passes(&program, &[], LIFE);
+    }
+}
+
+/// The first allocation is before the C library knows the environment. It is known all the same.
+#[test]
+fn a_wrong_tier_is_one_warning() {
+    let Some(program) = compile("life.cpp", &["-std=c++17"]) else { return };
+    let output = run(&program, &[], &[("THISCPU_TIER", "fast")]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout), LIFE);
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in ["warning", "THISCPU_TIER=fast names no tier", "rseq-cid", "rseq-cpu", "atomic"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn processes_begin_while_threads_allocate() {
+    if let Some(program) = compile("processes.c", &[]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
+#[test]
+fn objects_are_loaded_and_unloaded() {
+    let plugin = compile("plugin.cpp", &["-shared", "-fPIC"]);
+    let (Some(program), Some(plugin)) = (compile("loading.c", &[]), plugin) else { return };
+    passes(&program, &[plugin.to_str().expect("a path of plain text")], "done\n");
+}
+
+/// Whom could operator new throw at?
+#[test]
+fn without_a_cpp_runtime_no_memory_ends_the_program() {
+    let Some(program) = compile("ends.c", &[]) else { return };
+    let output = run(&program, &["throw"], &[]);
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("no C++ runtime was found that could throw std::bad_alloc"), "{said}");
+}

@@ -1,0 +1,103 @@
+//! Hardening by sampling: some blocks get a page of their own.
+//!
+//! Behind the page (or before it) is one that nobody may touch, so an access past the block's end (or before its start) faults. When the
+//! block is freed its page becomes inaccessible too and is not used again for long, so an access to a freed block faults. The
+//! report has the stacks of the access, of the allocation and of the free. The allocator's fast path does not know of it: its slow
+//! path asks [`sample`] now and then, and whoever frees what is in no slab asks [`owns`].
+//!
+//! - [`pages`]: where they are; [`pool`]: allocating and freeing them; [`quarantine`]: which is used next; [`slot`]: what is known of each;
+//! - [`sampler`], [`pace`], [`random`]: which blocks;
+//! - [`stack`]: who called;
+//! - [`error`], [`report`], [`text`], [`signal`]: saying what is wrong.
+//!
+//! Nothing in here calls malloc, and no stack is walked under a lock.
+
+mod error;
+mod pace;
+mod pages;
+mod pool;
+mod quarantine;
+mod random;
+mod report;
+mod sampler;
+mod signal;
+mod slot;
+mod stack;
+mod text;
+
+use core::ptr::NonNull;
+
+use thiscpu::probe::{Lock, save_errno};
+
+use pace::Pace;
+use stack::Stack;
+
+pub use sampler::{sample, sample_every_call};
+
+static ENABLING: Lock = Lock::new();
+static PACE: Pace = Pace::new();
+
+/// Reserves the pool, installs the handler of faults, and prepares the sampler; once. Whether blocks can be guarded.
+///
+/// Takes 4 MiB of address space; the memory of a block goes back to the system when it is freed.
+pub(crate) fn enable() -> bool {
+    let _errno = save_errno();
+    let _one_at_a_time = ENABLING.lock();
+    random::init();
+    sampler::init() && pool::init() && signal::init()
+}
+
+/// A block of exactly `size` bytes, all zero, at a multiple of `align`, a power of two; none if it would take more than a page, if
+/// guarding has taken its share of the time, or if all slots hold blocks in use.
+///
+/// Every other block ends where its page does, as far as the alignment allows; the others begin where it begins.
+pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
+    // What ends with the page must not be where the next one begins.
+    let span = size.max(1).checked_next_multiple_of(align)?;
+    if !pages::fits(span) {
+        return None;
+    }
+    paced(|| pool::allocate(size, span, &Stack::here()))
+        .and_then(|start| NonNull::new(start as *mut u8))
+}
+
+/// Whether an address is in the pool: two loads and a comparison.
+#[inline(always)]
+pub fn owns(address: usize) -> bool {
+    pages::owns(address)
+}
+
+/// Ends a block. If it is none, or somebody has written beside it, reports that and aborts.
+///
+/// # Safety
+///
+/// The pool owns the address. If it is a block's, nobody uses that any more.
+pub(crate) unsafe fn free(block: NonNull<u8>) {
+    let _errno = save_errno();
+    let start_ns = pace::now_ns();
+    let stack = Stack::here();
+    if let Some(error) = pool::free(block.as_ptr() as usize, &stack) {
+        if report::begin() {
+            report::write(&error, &stack);
+        }
+        report::abort();
+    }
+    PACE.charge(start_ns, pace::now_ns());
+}
+
+/// How many bytes were asked for.
+pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
+    pool::size(block.as_ptr() as usize)
+}
+
+/// Does the work of guarding a block if there is time for it. Keeps `errno`.
+fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    let start_ns = pace::now_ns();
+    if !PACE.allows(start_ns) && !sampler::is_every_call() {
+        return None;
+    }
+    let _errno = save_errno();
+    let done = work();
+    PACE.charge(start_ns, pace::now_ns());
+    done
+}

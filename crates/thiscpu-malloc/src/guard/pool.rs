@@ -1,0 +1,238 @@
+//! The pool: [`SLOTS`] slots that hold a block each.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use thiscpu::probe::{Guard, Lock};
+
+use super::error::{Error, Kind};
+use super::pages::{self, Spot, close, open, page, spot};
+use super::quarantine::{Quarantine, SLOTS};
+use super::random;
+use super::slot::{Block, Fringes, Slot, State};
+use super::stack::Stack;
+
+/// How often a report tries for the lock.
+const TRIES: usize = 1_000;
+
+/// All zeros is an empty pool.
+struct Pool {
+    slots: [Slot; SLOTS],
+    quarantine: UnsafeCell<Quarantine>,
+    /// Set while the above is changed: a process that was forked then has something to mend.
+    is_changing: AtomicBool,
+}
+
+static LOCK: Lock = Lock::new();
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes the pool, once; whether there is one. One thread at a time may be here.
+pub(super) fn init() -> bool {
+    if !POOL.load(Relaxed).is_null() {
+        return true;
+    }
+    let Some(pool) = pages::reserve(size_of::<Pool>()) else { return false };
+    let pool = pool.as_ptr().cast::<Pool>();
+    // SAFETY: zeros are an empty pool, and nobody else knows it yet.
+    let quarantine = unsafe { &mut *(*pool).quarantine.get() };
+    (0..SLOTS).for_each(|slot| quarantine.put(slot));
+    // Release: pairs with the Acquire in `get`.
+    POOL.store(pool, Release);
+    true
+}
+
+fn get() -> Option<&'static Pool> {
+    // Acquire: pairs with the Release in `init`.
+    let pool = POOL.load(Acquire);
+    // SAFETY: null, or what `init` has made, which is never unmapped. All of it may be shared but the quarantine, which is
+    // reached under the lock.
+    unsafe { pool.as_ref() }
+}
+
+/// The right to change the pool.
+struct Changing<'a> {
+    pool: &'a Pool,
+    _guard: Guard<'a>,
+}
+
+impl Pool {
+    fn change(&self) -> Changing<'_> {
+        let guard = LOCK.lock();
+        let mut changing = Changing { pool: self, _guard: guard };
+        // Relaxed, here and below: the lock orders it; what a forked child sees is what its parent's threads had done.
+        if changing._guard.first_in_generation && self.is_changing.load(Relaxed) {
+            changing.mend();
+        }
+        self.is_changing.store(true, Relaxed);
+        changing
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.pool.is_changing.store(false, Relaxed);
+    }
+}
+
+impl Changing<'_> {
+    fn quarantine(&mut self) -> &mut Quarantine {
+        // SAFETY: under the lock, and borrowed from its only holder.
+        unsafe { &mut *self.pool.quarantine.get() }
+    }
+
+    /// This process was forked while another thread of its parent was changing the pool. What the slots say is true; the order
+    /// in which they were freed is lost.
+    fn mend(&mut self) {
+        self.quarantine().clear();
+        for (index, slot) in self.pool.slots.iter().enumerate() {
+            if slot.state() == State::Changing {
+                close(index);
+                slot.set_state(State::Unused);
+            }
+            if slot.state() != State::Live {
+                self.quarantine().put(index);
+            }
+        }
+    }
+}
+
+/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits`].
+pub(super) fn allocate(size: usize, span: usize, stack: &Stack) -> Option<usize> {
+    let pool = get()?;
+    let mut changing = pool.change();
+    let index = changing.quarantine().take(random::below)?;
+    let slot = &pool.slots[index];
+    let before = slot.state();
+    slot.set_state(State::Changing);
+    if !open(index) {
+        slot.set_state(before);
+        changing.quarantine().put(index);
+        return None;
+    }
+    let page = page(index);
+    let start = if random::below(2) == 0 { page.start } else { page.end - span };
+    // SAFETY: the page was opened, and this slot holds no block.
+    unsafe { Fringes::of(start, size, page).fill() };
+    slot.allocated(start, size, stack);
+    slot.set_state(State::Live);
+    Some(start)
+}
+
+/// Ends the block at `address`, or returns what is wrong with that.
+pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
+    let pool = get()?;
+    let mut changing = pool.change();
+    let Spot::Slot(index) = spot(address) else {
+        return Some(Error { address, kind: Kind::FreeOfNone, block: None, is_torn: false });
+    };
+    let slot = &pool.slots[index];
+    let error = |kind| Error { address, kind, block: Some(slot.block()), is_torn: false };
+    match slot.state() {
+        State::Live if slot.start() == address => {}
+        State::Freed if slot.start() == address => return Some(error(Kind::DoubleFree)),
+        State::Live | State::Freed => return Some(error(Kind::FreeOfInside)),
+        State::Unused | State::Changing => {
+            return Some(Error { block: None, ..error(Kind::FreeOfNone) });
+        }
+    }
+    // SAFETY: the page of a block in use.
+    if let Some(at) = unsafe { Fringes::of(address, slot.size(), page(index)).damage() } {
+        return Some(error(Kind::Damage { at }));
+    }
+    slot.set_state(State::Changing);
+    close(index);
+    slot.freed(stack);
+    slot.set_state(State::Freed);
+    changing.quarantine().put(index);
+    None
+}
+
+/// How many bytes were asked for when the block at `address` was allocated; 0 if there is none.
+pub(super) fn size(address: usize) -> usize {
+    match (get(), spot(address)) {
+        (Some(pool), Spot::Slot(index)) => pool.slots[index].size(),
+        _ => 0,
+    }
+}
+
+/// What an access to `address`, which faulted, was. Waits for nobody.
+pub(super) fn explain(address: usize, is_write: Option<bool>) -> Error {
+    let guard = (0..TRIES).find_map(|_| {
+        // SAFETY: lets others run.
+        LOCK.try_lock().or_else(|| unsafe {
+            libc::sched_yield();
+            None
+        })
+    });
+    let is_torn = guard.is_none();
+    let slots: &[Slot] = get().map_or(&[], |pool| &pool.slots);
+    let at = |index: usize| slots.get(index).map(Slot::block);
+    let block = match spot(address) {
+        Spot::Slot(index) => at(index).filter(|block| block.state != State::Unused),
+        Spot::Between { before, behind } => {
+            nearest(address, before.and_then(at), behind.and_then(at))
+        }
+    };
+    Error { address, kind: Kind::Access { is_write }, block, is_torn }
+}
+
+/// Whose fault an access between two blocks is: rather that of one in use, and rather that of the nearer.
+fn nearest(address: usize, before: Option<Block>, behind: Option<Block>) -> Option<Block> {
+    [before, behind]
+        .into_iter()
+        .flatten()
+        .filter(|block| matches!(block.state, State::Live | State::Freed))
+        .min_by_key(|block| {
+            let end = block.start + block.size;
+            let distance = block.start.saturating_sub(address).max(address.saturating_sub(end));
+            (block.state != State::Live, distance)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::enable;
+    use super::*;
+
+    /// Takes all slots that hold no block; whether each of their pages is zero, and how many there were.
+    fn take_all() -> (bool, usize) {
+        let starts = || allocate(16, 16, &Stack::default());
+        core::iter::from_fn(starts).fold((true, 0), |(is_zero, count), start| {
+            // SAFETY: a block of 16 bytes, which begins and ends on its page.
+            let word = unsafe { ptr::read_volatile(start as *const u128) };
+            (is_zero && word == 0, count + 1)
+        })
+    }
+
+    // One test, as there is one pool.
+    #[test]
+    fn a_fork_or_a_fault_while_it_is_changed() {
+        assert!(enable());
+        let live = allocate(16, 16, &Stack::default()).unwrap();
+        let pool = get().unwrap();
+        let mut changing = pool.change();
+        // As `allocate` does it, and no further.
+        let index = changing.quarantine().take(|_| 0).unwrap();
+        pool.slots[index].set_state(State::Changing);
+        assert!(open(index));
+        // SAFETY: the page was opened, and nobody else uses it.
+        unsafe { ptr::write_bytes(page(index).start as *mut u8, 1, pages::page_bytes()) };
+
+        assert!(explain(live, None).is_torn);
+        // SAFETY: the child uses the pool, which allocates nothing, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_well = take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn;
+            // SAFETY: ends the child without running anything.
+            unsafe { libc::_exit(i32::from(!is_well)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+}

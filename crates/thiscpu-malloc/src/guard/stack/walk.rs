@@ -1,0 +1,219 @@
+//! From a frame to its caller.
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, Evaluation, EvaluationResult,
+    EvaluationStorage, NativeEndian, Pointer, Reader, Register, RegisterRule, UnwindContext,
+    UnwindContextStorage, UnwindExpression, UnwindSection as _, UnwindTableRow, Value,
+};
+
+use super::arch::{COUNT, FRAME_POINTER, STACK_POINTER, plain};
+use super::memory::Memory;
+use super::object;
+
+type Bytes = EndianSlice<'static, NativeEndian>;
+type Row = UnwindTableRow<usize, OnStack>;
+
+/// How far a caller's frame may be where only a frame pointer says so.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// One function's activation.
+pub(super) struct Frame {
+    pub(super) registers: [usize; COUNT],
+    /// What is executed next.
+    pub(super) place: usize,
+    /// Whether that is behind a call, which may be the last thing that its function does.
+    pub(super) is_call: bool,
+}
+
+impl Frame {
+    /// An address in the instruction that is being executed.
+    pub(super) fn code(&self) -> usize {
+        self.place - usize::from(self.is_call)
+    }
+
+    fn register(&self, register: Register) -> Option<usize> {
+        self.registers.get(usize::from(register.0)).copied()
+    }
+}
+
+/// The frame that called this one; none if there is none, or it cannot be told.
+pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
+    let caller = match object::tables(frame.code()) {
+        Some(tables) => by_tables(frame, &tables, memory),
+        None => Err(gimli::Error::NoUnwindInfoForAddress),
+    };
+    match caller {
+        Ok(caller) => caller,
+        Err(_) => by_frame_pointer(frame, memory),
+    }
+    .filter(|caller| caller.place > 1)
+}
+
+/// As the chain of frame pointers has it, if that leads up the stack.
+fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
+    let (at, stack) = (frame.registers[FRAME_POINTER], frame.registers[STACK_POINTER]);
+    if at < stack || at - stack > FRAME_BYTES_MAX {
+        return None;
+    }
+    let mut registers = frame.registers;
+    registers[FRAME_POINTER] = memory.word(at)?;
+    registers[STACK_POINTER] = at + 2 * size_of::<usize>();
+    let place = plain(memory.word(at + size_of::<usize>())?);
+    Some(Frame { registers, place, is_call: true })
+}
+
+/// As the object's unwinding tables have it: an error if they say nothing of this place.
+fn by_tables(
+    frame: &Frame,
+    tables: &object::Tables,
+    memory: &mut Memory,
+) -> gimli::Result<Option<Frame>> {
+    const NOTHING: gimli::Error = gimli::Error::NoUnwindInfoForAddress;
+    let code = frame.code() as u64;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(tables.header as u64);
+    let header = Bytes::new(tables.from(tables.header).ok_or(NOTHING)?, NativeEndian);
+    let header = EhFrameHdr::from(header).parse(&bases, 8)?;
+    let Pointer::Direct(start) = header.eh_frame_ptr() else { return Err(NOTHING) };
+    let bases = bases.set_eh_frame(start);
+    let frames = tables.from(start as usize).ok_or(NOTHING)?;
+    let frames = EhFrame::from(Bytes::new(frames, NativeEndian));
+    let table = header.table().ok_or(NOTHING)?;
+    let function = table.fde_for_address(&frames, &bases, code, |section, bases, offset| {
+        section.cie_from_offset(bases, offset)
+    })?;
+    let mut context = UnwindContext::new_in();
+    let row = function.unwind_info_for_address(&frames, &bases, &mut context, code)?;
+    let mut rules = Rules { frame, frames, encoding: function.cie().encoding(), memory };
+    let return_address = function.cie().return_address_register();
+    let is_call = !function.is_signal_trampoline();
+    Ok(rules.apply(row, return_address).map(|(registers, place)| Frame {
+        registers,
+        place: plain(place),
+        is_call,
+    }))
+}
+
+/// What rules are applied to.
+struct Rules<'a> {
+    frame: &'a Frame,
+    frames: EhFrame<Bytes>,
+    encoding: gimli::Encoding,
+    memory: &'a mut Memory,
+}
+
+impl Rules<'_> {
+    /// The caller's registers, and where it goes on.
+    fn apply(&mut self, row: &Row, return_address: Register) -> Option<([usize; COUNT], usize)> {
+        let top = match *row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                self.frame.register(register)?.wrapping_add_signed(offset as isize)
+            }
+            CfaRule::Expression(expression) => self.evaluate(expression, None)?,
+        };
+        let mut registers = self.frame.registers;
+        registers[STACK_POINTER] = top;
+        for &(register, ref rule) in row.registers() {
+            let Some(value) = registers.get_mut(usize::from(register.0)) else { continue };
+            // The outermost function's return address is undefined, which is how one knows it.
+            *value = self.value(register, rule, top).unwrap_or(0);
+        }
+        let place = *registers.get(usize::from(return_address.0))?;
+        Some((registers, place))
+    }
+
+    fn value(
+        &mut self,
+        register: Register,
+        rule: &RegisterRule<usize>,
+        top: usize,
+    ) -> Option<usize> {
+        let at = |offset: i64| top.wrapping_add_signed(offset as isize);
+        match *rule {
+            RegisterRule::SameValue => self.frame.register(register),
+            RegisterRule::Offset(offset) => self.memory.word(at(offset)),
+            RegisterRule::ValOffset(offset) => Some(at(offset)),
+            RegisterRule::Register(other) => self.frame.register(other),
+            RegisterRule::Expression(expression) => {
+                let address = self.evaluate(expression, Some(top))?;
+                self.memory.word(address)
+            }
+            RegisterRule::ValExpression(expression) => self.evaluate(expression, Some(top)),
+            RegisterRule::Constant(value) => Some(value as usize),
+            _ => None,
+        }
+    }
+
+    /// What an expression comes to, which begins with `first` on its stack.
+    fn evaluate(
+        &mut self,
+        expression: UnwindExpression<usize>,
+        first: Option<usize>,
+    ) -> Option<usize> {
+        let bytes = expression.get(&self.frames).ok()?.0;
+        let mut evaluation = Evaluation::<Bytes, OnStack>::new_in(bytes, self.encoding);
+        evaluation.set_max_iterations(100);
+        if let Some(first) = first {
+            evaluation.set_initial_value(first as u64);
+        }
+        let mut result = evaluation.evaluate().ok()?;
+        loop {
+            result = match result {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    let value = Value::Generic(self.frame.register(register)? as u64);
+                    evaluation.resume_with_register(value).ok()?
+                }
+                EvaluationResult::RequiresMemory { address, size: 8, .. } => {
+                    let value = Value::Generic(self.memory.word(address as usize)? as u64);
+                    evaluation.resume_with_memory(value).ok()?
+                }
+                _ => return None,
+            };
+        }
+        match evaluation.as_result() {
+            [piece] => match piece.location {
+                gimli::Location::Address { address } => Some(address as usize),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Has tables read into arrays: of as many registers as there are, for few rows are remembered at a time.
+struct OnStack;
+
+impl UnwindContextStorage<usize> for OnStack {
+    type Rules = [(Register, RegisterRule<usize>); COUNT];
+    type Stack = [UnwindTableRow<usize, Self>; 4];
+}
+
+impl<R: Reader> EvaluationStorage<R> for OnStack {
+    type Stack = [Value; 16];
+    type ExpressionStack = [(R, R); 1];
+    type Result = [gimli::Piece<R>; 1];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stack;
+
+    #[inline(never)]
+    fn outer(depth: usize) -> Stack {
+        match depth {
+            0 => core::hint::black_box(Stack::here()),
+            _ => core::hint::black_box(outer(depth - 1)),
+        }
+    }
+
+    #[test]
+    fn each_caller_is_found() {
+        let stack = outer(10);
+        let places: Vec<_> = stack.places().collect();
+        let own = outer as *const () as usize;
+        let own = own..own + 1000;
+        assert!(places.len() > 11, "{places:x?}");
+        assert!(places[..11].iter().all(|place| own.contains(place)), "{places:x?}, {own:x?}");
+        assert!(places[1..10].windows(2).all(|pair| pair[0] == pair[1]), "{places:x?}");
+    }
+}

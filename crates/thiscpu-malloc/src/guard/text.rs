@@ -1,0 +1,50 @@
+//! Writing to standard error from anywhere: no lock, no allocation.
+
+use core::fmt::{self, Write as _};
+
+/// Gathers text, so that a line is one write and others' lines do not come in between.
+struct Output {
+    bytes: [u8; 512],
+    used: usize,
+}
+
+impl Output {
+    fn flush(&mut self) {
+        let mut rest = &self.bytes[..self.used];
+        while !rest.is_empty() {
+            // SAFETY: the bytes are there.
+            let written =
+                unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
+            match usize::try_from(written) {
+                Ok(written) => rest = &rest[written..],
+                // SAFETY: the address of this thread's errno.
+                Err(_) if unsafe { *libc::__errno_location() } == libc::EINTR => {}
+                // Nobody can be told.
+                Err(_) => break,
+            }
+        }
+        self.used = 0;
+    }
+}
+
+impl fmt::Write for Output {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.used == self.bytes.len() {
+                self.flush();
+            }
+            self.bytes[self.used] = byte;
+            self.used += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line. Changes `errno`.
+pub(super) fn line(text: fmt::Arguments<'_>) {
+    let mut output = Output { bytes: [0; 512], used: 0 };
+    // Neither fails.
+    let _ = output.write_fmt(text);
+    let _ = output.write_char('\n');
+    output.flush();
+}

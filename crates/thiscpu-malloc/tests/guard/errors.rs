@@ -1,0 +1,276 @@
+//! Each kind of error, and what is said of it.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe};
+
+use crate::helper::{Helper, Step};
+use crate::process::{Test, object};
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "use_after_free_by_read",
+        child: || use_after_free(true, read),
+        signal: libc::SIGSEGV,
+        says: &[
+            "thiscpu-malloc: use after free: ..0x..byte 5 of the freed block of 24 bytes at 0x",
+            "by thread",
+            "libguard_helper.so+0x.. helper_errs+",
+            "allocated by thread",
+            "libguard_helper.so+0x.. helper_allocates+",
+            "freed by thread",
+            "libguard_helper.so+0x.. helper_frees+",
+            "addr2line",
+        ],
+    },
+    Test {
+        name: "use_after_free_by_write",
+        child: || use_after_free(true, write),
+        signal: libc::SIGSEGV,
+        says: &["use after free: ..byte 5 of the freed block of 24 bytes"],
+    },
+    Test {
+        name: "stacks_of_code_without_tables",
+        child: || use_after_free(false, read),
+        signal: libc::SIGSEGV,
+        says: &[
+            "use after free",
+            "libguard_helper_without_tables.so+0x.. helper_errs+",
+            // And on from there, by tables again.
+            "__libc_start",
+            "allocated by thread",
+            "libguard_helper_without_tables.so+0x.. helper_allocates+",
+            "freed by thread",
+            "libguard_helper_without_tables.so+0x.. helper_frees+",
+        ],
+    },
+    Test {
+        name: "stacks_through_a_signal_handler",
+        child: || use_after_free(true, read_in_handler),
+        signal: libc::SIGSEGV,
+        says: &[
+            "use after free",
+            "by thread",
+            "helper_errs",
+            "__libc_start",
+            "allocated by thread",
+        ],
+    },
+    Test {
+        name: "overflow_by_read",
+        child: || overflow(read),
+        signal: libc::SIGSEGV,
+        says: &["overflow: ..0x..1 byte behind the end of the block of 32 bytes", "!freed by"],
+    },
+    Test {
+        name: "overflow_by_write",
+        child: || overflow(write),
+        signal: libc::SIGSEGV,
+        says: &["overflow: ..1 byte behind the end of the block of 32 bytes", "helper_errs"],
+    },
+    Test {
+        name: "underflow",
+        child: underflow,
+        signal: libc::SIGSEGV,
+        says: &["underflow: ..3 bytes before the start of the block of 40 bytes", "helper_errs"],
+    },
+    Test {
+        name: "double_free",
+        child: double_free,
+        signal: libc::SIGABRT,
+        says: &[
+            "thiscpu-malloc: double free of byte 0 of the freed block of 100 bytes at 0x",
+            "by thread",
+            "helper_errs",
+            "allocated by thread",
+            "helper_allocates",
+            "freed by thread",
+            "helper_frees",
+        ],
+    },
+    Test {
+        name: "double_free_on_another_thread",
+        child: || thread::spawn(double_free).join().unwrap(),
+        signal: libc::SIGABRT,
+        says: &["double free", "helper_errs", "helper_allocates", "helper_frees"],
+    },
+    Test {
+        name: "free_of_the_inside",
+        child: free_of_the_inside,
+        signal: libc::SIGABRT,
+        says: &["wrong free of 0x.., byte 16 of the block of 64 bytes", "helper_errs", "!freed by"],
+    },
+    Test {
+        name: "free_of_what_was_no_block",
+        child: free_of_no_block,
+        signal: libc::SIGABRT,
+        says: &["wrong free of 0x..: no block was there", "helper_errs", "!allocated by"],
+    },
+    Test {
+        name: "overflow_within_the_alignment",
+        child: || damage(true, 11),
+        signal: libc::SIGABRT,
+        says: &["overflow, seen at the free: ..1 byte behind the end of the block of 11 bytes"],
+    },
+    Test {
+        name: "underflow_within_the_page",
+        child: || damage(false, 16),
+        signal: libc::SIGABRT,
+        says: &["underflow, seen at the free: ..1 byte before the start of the block of 16 bytes"],
+    },
+    Test {
+        name: "errors_in_children_of_fork",
+        child: in_child,
+        signal: 0,
+        says: &["use after free", "helper_errs", "helper_allocates", "helper_frees"],
+    },
+];
+
+/// A block that is guarded.
+pub(crate) fn guarded(size: usize, align: usize) -> NonNull<u8> {
+    let block = allocate_aligned(size, align).unwrap();
+    assert!(probe::is_guarded(block.as_ptr() as usize));
+    block
+}
+
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// From now on every block is, as long as there is room.
+pub(crate) fn guard_every_block() {
+    assert!(harden());
+    probe::sample_every_call();
+}
+
+/// A guarded block that touches the end of its page, or else the start; frees the others.
+fn placed(at_end: bool, size: usize) -> usize {
+    loop {
+        let block = guarded(size, 16);
+        let start = block.as_ptr() as usize;
+        if start.is_multiple_of(page_bytes()) != at_end {
+            return start;
+        }
+        // SAFETY: nobody uses it.
+        unsafe { free(block) };
+    }
+}
+
+extern "C" fn allocate_block(size: usize) -> usize {
+    allocate(size).unwrap().as_ptr() as usize
+}
+
+extern "C" fn place_at_end(size: usize) -> usize {
+    placed(true, size)
+}
+
+extern "C" fn place_at_start(size: usize) -> usize {
+    placed(false, size)
+}
+
+extern "C" fn free_block(address: usize) -> usize {
+    let block = NonNull::new(address as *mut u8).unwrap();
+    // SAFETY: not even the allocator relies on it being one here: that is what is tested.
+    unsafe { free(block) };
+    0
+}
+
+extern "C" fn read(address: usize) -> usize {
+    // SAFETY: it is not: that is what is tested.
+    unsafe { usize::from(ptr::read_volatile(address as *const u8)) }
+}
+
+extern "C" fn read_in_handler(address: usize) -> usize {
+    static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn handler(_: i32) {
+        read(ADDRESS.load(Relaxed));
+    }
+    ADDRESS.store(address, Relaxed);
+    // SAFETY: the handler does nothing that is not allowed in one, but for the error.
+    unsafe {
+        libc::signal(libc::SIGUSR1, handler as extern "C" fn(i32) as usize);
+        libc::raise(libc::SIGUSR1);
+    }
+    0
+}
+
+extern "C" fn write(address: usize) -> usize {
+    // SAFETY: as above.
+    unsafe { ptr::write_volatile(address as *mut u8, 0) };
+    0
+}
+
+fn helper() -> Helper {
+    guard_every_block();
+    Helper::load(&object(true))
+}
+
+fn use_after_free(has_tables: bool, access: Step) {
+    guard_every_block();
+    let helper = Helper::load(&object(has_tables));
+    let block = helper.allocates(allocate_block, 24);
+    helper.frees(free_block, block);
+    helper.errs(access, block + 5);
+}
+
+fn overflow(access: Step) {
+    let helper = helper();
+    let block = helper.allocates(place_at_end, 32);
+    helper.errs(access, block + 32);
+}
+
+fn underflow() {
+    let helper = helper();
+    let block = helper.allocates(place_at_start, 40);
+    helper.errs(write, block - 3);
+}
+
+fn double_free() {
+    let helper = helper();
+    let block = helper.allocates(allocate_block, 100);
+    helper.frees(free_block, block);
+    helper.errs(free_block, block);
+}
+
+fn free_of_the_inside() {
+    let helper = helper();
+    let block = helper.allocates(allocate_block, 64);
+    helper.errs(free_block, block + 16);
+}
+
+fn free_of_no_block() {
+    let helper = helper();
+    let block = helper.allocates(allocate_block, 64);
+    // Two pages on is the next slot, or another that was not used yet.
+    let step = 2 * page_bytes();
+    let behind = block + step;
+    helper.errs(free_block, if probe::is_guarded(behind) { behind } else { block - step });
+}
+
+fn damage(behind: bool, size: usize) {
+    let helper = helper();
+    let block = helper.allocates(place_at_end, size);
+    helper.errs(write, if behind { block + size } else { block - 1 });
+    helper.frees(free_block, block);
+}
+
+fn in_child() {
+    let helper = helper();
+    let block = helper.allocates(allocate_block, 24);
+    // SAFETY: this process has one thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        helper.frees(free_block, block);
+        helper.errs(read, block);
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+    // The parent's block is still there.
+    helper.errs(write, block);
+    helper.frees(free_block, block);
+}

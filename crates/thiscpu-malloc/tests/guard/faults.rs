@@ -1,0 +1,177 @@
+//! Faults that are none of ours, and handlers that are not.
+
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::ptr;
+
+use thiscpu_malloc::{free, harden, probe};
+
+use crate::errors::{guard_every_block, guarded};
+use crate::process::Test;
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "fault_elsewhere_by_default",
+        child: fault_by_default,
+        signal: libc::SIGSEGV,
+        says: &["!thiscpu-malloc"],
+    },
+    Test {
+        name: "fault_elsewhere_with_handler",
+        child: || fault_with(with_info as WithInfo as usize, libc::SA_SIGINFO),
+        signal: 0,
+        says: &["handled with address", "!thiscpu-malloc"],
+    },
+    Test {
+        name: "fault_elsewhere_with_plain_handler",
+        child: || fault_with(plain as extern "C" fn(c_int) as usize, 0),
+        signal: 0,
+        says: &["handled", "!thiscpu-malloc"],
+    },
+    Test {
+        name: "signal_that_was_sent_by_default",
+        child: || sent(libc::SIG_DFL),
+        signal: libc::SIGBUS,
+        says: &["!thiscpu-malloc", "!ignored"],
+    },
+    Test {
+        name: "signal_that_was_sent_and_is_ignored",
+        child: || sent(libc::SIG_IGN),
+        signal: 0,
+        says: &["ignored", "!thiscpu-malloc"],
+    },
+    Test {
+        name: "handler_of_the_program_comes_later",
+        child: handler_comes_later,
+        signal: libc::SIGABRT,
+        says: &["double free of byte 0 of the freed block of 8 bytes"],
+    },
+    Test {
+        name: "small_stack_for_signals",
+        child: small_stack,
+        signal: libc::SIGSEGV,
+        says: &["use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line"],
+    },
+    Test {
+        name: "two_threads_at_once",
+        child: two_at_once,
+        signal: libc::SIGSEGV,
+        says: &["use after free", "by thread", "allocated", "freed", "addr2line"],
+    },
+];
+
+type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Nothing is ever there.
+const NOWHERE: usize = 8;
+
+fn install(signal: c_int, handler: usize, flags: c_int) {
+    // SAFETY: plain data, for which zeros are good; the handlers do nothing that is not allowed in one.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(signal, &raw const action, ptr::null_mut()), 0);
+    }
+}
+
+fn touch(address: usize) {
+    // SAFETY: it is not: that is what is tested.
+    unsafe { ptr::read_volatile(address as *const u8) };
+}
+
+fn say(text: &str) {
+    // SAFETY: the bytes are there.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+fn leave() {
+    // SAFETY: ends this process without running anything.
+    unsafe { libc::_exit(0) };
+}
+
+extern "C" fn with_info(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel's.
+    if unsafe { (*info).si_addr() } as usize == NOWHERE {
+        say("handled with address\n");
+        leave();
+    }
+}
+
+extern "C" fn plain(signal: c_int) {
+    assert_eq!(signal, libc::SIGSEGV);
+    say("handled\n");
+    leave();
+}
+
+fn fault_by_default() {
+    install(libc::SIGSEGV, libc::SIG_DFL, 0);
+    guard_every_block();
+    touch(NOWHERE);
+}
+
+fn fault_with(handler: usize, flags: c_int) {
+    install(libc::SIGSEGV, handler, flags);
+    guard_every_block();
+    // Enabling it twice does not make the handler one before itself.
+    assert!(harden());
+    touch(NOWHERE);
+}
+
+fn sent(action: usize) {
+    install(libc::SIGBUS, action, 0);
+    guard_every_block();
+    // SAFETY: sends a signal to this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGBUS) };
+    say("ignored\n");
+}
+
+fn handler_comes_later() {
+    guard_every_block();
+    install(libc::SIGSEGV, libc::SIG_DFL, 0);
+    let block = guarded(8, 8);
+    // SAFETY: the second is an error: that is what is tested.
+    unsafe {
+        free(block);
+        free(block);
+    }
+}
+
+fn small_stack() {
+    const BYTES: usize = 8 << 10;
+    guard_every_block();
+    // A page that is not accessible lies before the stack.
+    // SAFETY: a fresh mapping, which becomes this thread's stack for signals.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let start = libc::mmap(ptr::null_mut(), 65536 + BYTES, libc::PROT_NONE, flags, -1, 0);
+        let stack = start.byte_add(65536);
+        assert_eq!(libc::mprotect(stack, BYTES, libc::PROT_READ | libc::PROT_WRITE), 0);
+        let stack = libc::stack_t { ss_sp: stack, ss_flags: 0, ss_size: BYTES };
+        assert_eq!(libc::sigaltstack(&raw const stack, ptr::null_mut()), 0);
+    }
+    let block = guarded(8, 8);
+    // SAFETY: nobody uses it properly.
+    unsafe { free(block) };
+    touch(block.as_ptr() as usize);
+}
+
+fn two_at_once() {
+    guard_every_block();
+    let blocks = [guarded(8, 8), guarded(8, 8)].map(|block| {
+        // SAFETY: nobody uses it properly.
+        unsafe { free(block) };
+        block.as_ptr() as usize
+    });
+    assert!(blocks.iter().all(|&block| probe::is_guarded(block)));
+    let together = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for block in blocks {
+            let together = &together;
+            scope.spawn(move || {
+                together.wait();
+                touch(block);
+            });
+        }
+    });
+}

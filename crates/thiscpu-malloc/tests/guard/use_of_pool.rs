@@ -1,0 +1,251 @@
+//! What programs without errors see of it: blocks that are as they should be, used again late, by threads and in forks.
+
+use std::collections::{HashSet, VecDeque};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe, resize, usable_size};
+
+use crate::errors::{guard_every_block, guarded, page_bytes};
+use crate::process::Test;
+
+pub(crate) const TESTS: &[Test] = &[
+    well("blocks_are_what_was_asked_for", blocks_are_what_was_asked_for),
+    well("both_ends_are_guarded", both_ends_are_guarded),
+    well("resizing_keeps_what_was_there", resizing_keeps_what_was_there),
+    well("a_full_pool_refuses", a_full_pool_refuses),
+    well("what_was_freed_last_is_used_last", what_was_freed_last_is_used_last),
+    well("errno_is_kept", errno_is_kept),
+    well("one_call_in_two_thousand", one_call_in_two_thousand),
+    well("no_part_of_a_period_is_spared", no_part_of_a_period_is_spared),
+    well("most_of_the_time_is_without_guarding", most_of_the_time_is_without_guarding),
+    well("nothing_is_guarded_before", nothing_is_guarded_before),
+    well("threads_share_it", threads_share_it),
+    well("forks_while_threads_use_it", forks_while_threads_use_it),
+];
+
+const fn well(name: &'static str, child: fn()) -> Test {
+    Test { name, child, signal: 0, says: &["!thiscpu-malloc"] }
+}
+
+/// How many blocks can be guarded at once.
+const SLOTS: usize = 512;
+
+fn end(block: NonNull<u8>) {
+    // SAFETY: each caller's own block, used no more.
+    unsafe { free(block) };
+}
+
+fn bytes(block: NonNull<u8>, size: usize) -> &'static mut [u8] {
+    // SAFETY: each caller's own block, which it ends after its last use of this.
+    unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) }
+}
+
+fn blocks_are_what_was_asked_for() {
+    guard_every_block();
+    // More often than there are slots, so that pages are used again.
+    for round in 0..3 {
+        for size in (0..300_usize).chain([1000, 2048, 4079, 4080, page_bytes()]) {
+            for align in [16, 64, 512] {
+                if size.next_multiple_of(align) > page_bytes() {
+                    continue;
+                }
+                let block = guarded(size, align);
+                // SAFETY: a block.
+                assert_eq!(unsafe { usable_size(block) }, size);
+                assert_eq!(block.as_ptr() as usize % align, 0);
+                let bytes = bytes(block, size);
+                assert!(bytes.iter().all(|&byte| byte == 0), "round {round}");
+                bytes.fill(0xff);
+                end(block);
+            }
+        }
+    }
+    for (size, align) in [(page_bytes() + 1, 16), (1, 2 * page_bytes()), (usize::MAX / 2, 16)] {
+        let block = allocate_aligned(size, align);
+        assert!(block.is_none_or(|block| !probe::is_guarded(block.as_ptr() as usize)));
+    }
+}
+
+fn both_ends_are_guarded() {
+    guard_every_block();
+    let at_start = (0..100)
+        .filter(|_| {
+            let block = guarded(48, 16);
+            let offset = block.as_ptr() as usize % page_bytes();
+            end(block);
+            assert!(offset == 0 || offset == page_bytes() - 48, "{offset}");
+            offset == 0
+        })
+        .count();
+    // That a fair coin shows a side less than 10 times in 100 happens once in 10^17.
+    assert!((10..=90).contains(&at_start), "{at_start}");
+}
+
+fn resizing_keeps_what_was_there() {
+    guard_every_block();
+    let mut block = guarded(1, 16);
+    bytes(block, 1)[0] = 7;
+    for size in 2..200 {
+        // SAFETY: this function's block.
+        block = unsafe { resize(block, size) }.unwrap();
+        bytes(block, size)[size - 1] = size as u8;
+    }
+    assert_eq!(bytes(block, 3), [7, 2, 3]);
+    end(block);
+}
+
+fn a_full_pool_refuses() {
+    guard_every_block();
+    let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
+    assert_eq!(blocks.iter().collect::<HashSet<_>>().len(), SLOTS);
+    let other = allocate(16).unwrap();
+    assert!(!probe::is_guarded(other.as_ptr() as usize));
+    end(blocks[17]);
+    let again = guarded(16, 16).as_ptr() as usize;
+    assert_eq!(again / page_bytes(), blocks[17].as_ptr() as usize / page_bytes());
+}
+
+fn what_was_freed_last_is_used_last() {
+    guard_every_block();
+    let page = |block: NonNull<u8>| block.as_ptr() as usize / page_bytes();
+    let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
+    let mut freed: VecDeque<_> = blocks.iter().map(|&block| page(block)).collect();
+    blocks.into_iter().for_each(end);
+    for _ in 0..4 * SLOTS {
+        let block = guarded(16, 16);
+        let age = freed.iter().position(|&freed| freed == page(block)).unwrap();
+        assert!(age < SLOTS / 2, "{age} of those that are free were freed before");
+        freed.remove(age);
+        freed.push_back(page(block));
+        end(block);
+    }
+}
+
+fn errno_is_kept() {
+    guard_every_block();
+    // SAFETY: the address of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *errno = 12_345 };
+    for _ in 0..600 {
+        end(guarded(16, 16));
+    }
+    // SAFETY: as above.
+    assert_eq!(unsafe { *errno }, 12_345);
+}
+
+fn one_call_in_two_thousand() {
+    assert!(harden());
+    let sampled = (0..400_000).filter(|_| probe::sample()).count();
+    // About 200, give or take 8.
+    assert!((100..=300).contains(&sampled), "{sampled}");
+}
+
+fn no_part_of_a_period_is_spared() {
+    assert!(harden());
+    let period = 2_000;
+    let seen: HashSet<_> =
+        (0..400_000).filter(|_| probe::sample()).map(|call| call % period).collect();
+    assert!(seen.len() > 50, "{}", seen.len());
+}
+
+fn most_of_the_time_is_without_guarding() {
+    assert!(harden());
+    let guarded = (0..10_000).filter_map(|_| probe::guard(16, 16)).map(end).count();
+    // If each of them was guarded, then each would have come long after the one before.
+    assert!((1..10_000).contains(&guarded), "{guarded}");
+}
+
+fn nothing_is_guarded_before() {
+    probe::sample_every_call();
+    let block = allocate(16).unwrap();
+    assert!(!probe::is_guarded(block.as_ptr() as usize));
+    guard_every_block();
+    let guarded = guarded(16, 16);
+    // SAFETY: this function's blocks.
+    unsafe {
+        free(block);
+        assert_eq!(usable_size(guarded), 16);
+    }
+}
+
+/// Allocates, writes, looks and frees, so many times, with `kept` blocks at a time.
+fn churn(turns: usize, kept: usize, tag: u8) {
+    let mut blocks = VecDeque::new();
+    for turn in 0..turns {
+        let size = 1 + turn % 200;
+        let block = allocate(size).unwrap();
+        bytes(block, size).fill(tag);
+        blocks.push_back((block, size));
+        if blocks.len() > kept {
+            let (block, size) = blocks.pop_front().unwrap();
+            assert!(bytes(block, size).iter().all(|&byte| byte == tag));
+            end(block);
+        }
+    }
+    blocks.into_iter().for_each(|(block, _)| end(block));
+}
+
+fn threads_share_it() {
+    guard_every_block();
+    thread::scope(|scope| {
+        for tag in 1..5 {
+            scope.spawn(move || churn(2_000, 100, tag));
+        }
+    });
+    // All slots have come back.
+    let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
+    blocks.into_iter().for_each(end);
+}
+
+fn forks_while_threads_use_it() {
+    guard_every_block();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for tag in 1..3 {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    churn(50, 5, tag);
+                }
+            });
+        }
+        for fork in 0..20 {
+            // SAFETY: the child calls nothing but the allocator, which may be used there, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let is_well = in_child();
+                // SAFETY: ends the child without running anything.
+                unsafe { libc::_exit(i32::from(!is_well)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "fork {fork}");
+        }
+        is_over.store(true, Relaxed);
+    });
+}
+
+/// Uses all slots that its parent's threads have not left in use; whether they were as they should be, and nearly all.
+fn in_child() -> bool {
+    let mut blocks = [ptr::null_mut::<u8>(); SLOTS];
+    let mut count = 0;
+    while let Some(block) = allocate(32) {
+        if !probe::is_guarded(block.as_ptr() as usize) {
+            break;
+        }
+        let is_new = !blocks[..count].contains(&block.as_ptr());
+        if !is_new || bytes(block, 32).iter().any(|&byte| byte != 0) {
+            return false;
+        }
+        bytes(block, 32).fill(0xff);
+        blocks[count] = block.as_ptr();
+        count += 1;
+    }
+    blocks[..count].iter().for_each(|&block| end(NonNull::new(block).unwrap()));
+    // Each of two threads has at most 6 blocks and another in the making.
+    count >= SLOTS - 2 * 7
+}

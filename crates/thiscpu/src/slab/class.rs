@@ -1,0 +1,213 @@
+//! Classes of objects, and groups of classes: what calls find what they need with.
+//!
+//! The classes of a group share a gate, a key and an item in the lanes, in which each has its part. So what a call has to load does
+//! not depend on the class, which may have to be found out first: a call that frees a block, and begins with the
+//! address, waits for one load less.
+
+use core::ptr::{self, NonNull};
+
+use super::barn::Kind;
+use super::depot::Depot;
+use super::entry::Key;
+use super::objects::{self, Shape};
+use super::{fault, lane};
+use crate::lanes::region;
+use crate::quiesce::{Gate, ITEM_ALIGN};
+use crate::section::{Outcome, Processor, SlabSections as _};
+use crate::sys::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::sys::lock::Lock;
+use crate::sys::tier::{self, Tier};
+
+/// What classes share.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Group {
+    /// First, so that sections need no register of their own for it.
+    pub(super) gate: Gate,
+    /// The key that entries are made with; odd once it is used.
+    key: AtomicUsize,
+    /// Held by whoever opens or closes the gate.
+    pub(super) lock: Lock,
+    /// How many classes it has.
+    classes: u32,
+}
+
+/// What a class has of its own.
+#[derive(Debug)]
+pub struct Class {
+    /// The address of its [`Depot`], once it is used.
+    depot: AtomicUsize,
+    pub(super) shape: Shape,
+    tag: u8,
+}
+
+/// A class of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Handle<'a> {
+    pub(super) group: &'a Group,
+    pub(super) class: &'a Class,
+    /// Where its part of the item begins.
+    pub(super) cell: usize,
+}
+
+/// The largest object of a class, in bytes.
+const SIZE_MAX: usize = 1024 * 1024;
+
+impl Class {
+    /// Objects of so many bytes at multiples of `align`; `tag` is what is said of their addresses.
+    pub const fn new(size: usize, align: usize, tag: u8) -> Class {
+        assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
+        assert!(align <= 64 * 1024, "objects of a cache are aligned to at most 65,536 bytes");
+        // One without bytes has an address of its own too, at a multiple of its alignment.
+        let size = if size > objects::OBJECT_LEAST { size } else { objects::OBJECT_LEAST };
+        let align = if align > objects::OBJECT_LEAST { align } else { objects::OBJECT_LEAST };
+        let shape = Shape::of(size.next_multiple_of(align));
+        Class { depot: AtomicUsize::new(0), shape, tag }
+    }
+
+    /// What is behind the lanes, if the class was ever used.
+    pub(super) fn depot_if_used(&self) -> Option<&'static Depot> {
+        // Acquire: pairs with the Release in `begin`.
+        let depot = self.depot.load(Acquire) as *const Depot;
+        // SAFETY: a depot lives for ever, and is this class's until its cache is closed.
+        unsafe { depot.as_ref() }
+    }
+
+    /// Of a class that is closed.
+    pub(super) fn give_up(&self, depot: &'static Depot) {
+        self.depot.store(0, Relaxed);
+        depot.give_up();
+    }
+}
+
+impl Group {
+    /// A group of so many classes.
+    pub const fn new(classes: usize) -> Group {
+        Group {
+            gate: Gate::new(),
+            key: AtomicUsize::new(0),
+            lock: Lock::new(),
+            classes: classes as u32,
+        }
+    }
+
+    /// Class `index` of the group.
+    #[inline(always)]
+    pub const fn handle<'a>(&'a self, class: &'a Class, index: usize) -> Handle<'a> {
+        Handle { group: self, class, cell: index * lane::BYTES }
+    }
+
+    /// Relaxed: who has an object, or an entry, got it after the key was stored.
+    #[inline(always)]
+    pub(super) fn key(&self) -> Key {
+        Key(self.key.load(Relaxed))
+    }
+
+    fn item_bytes(&self) -> usize {
+        self.classes as usize * lane::BYTES
+    }
+
+    /// Its first use. Under the lock.
+    fn begin(&self) -> Key {
+        let tier = tier::expect();
+        if self.key.load(Relaxed) != 0 {
+            return self.key();
+        }
+        let key = Key::random();
+        // Before anything can be in a lane.
+        self.key.store(key.0, Relaxed);
+        // Where there is no memory for lanes each call goes to the slabs.
+        if let Ok(item) = region::lock().allocate(self.item_bytes(), ITEM_ALIGN) {
+            let open = self.gate.look().opened(item);
+            // Where there are no sections it stays closed, and says where the lanes are all the same.
+            self.gate.turn(if tier == Tier::Atomic { open.closed() } else { open });
+        }
+        key
+    }
+
+    /// Of a cache that is closed.
+    pub(super) fn give_up(&self) {
+        if let Some(item) = self.gate.look().item() {
+            self.gate.close_for_good();
+            region::lock().free(item, self.item_bytes());
+        }
+        self.key.store(0, Relaxed);
+    }
+}
+
+impl Handle<'_> {
+    /// An object, from the lane or by `slowly`, which must come to [`alloc_slowly`](Handle::alloc_slowly).
+    #[inline(always)]
+    pub fn alloc_or(self, slowly: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
+        // SAFETY: the gate and the cell are a class's.
+        match unsafe { Processor::take(self.group.gate.word(), self.cell) } {
+            0 => slowly(),
+            entry => self.hand_out(entry),
+        }
+    }
+
+    /// The object of an entry that was just taken.
+    #[inline(always)]
+    pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
+        let key = self.group.key();
+        let object = key.object(entry);
+        if !key.unmark(entry) {
+            return fault::written_to(object, self.class.shape.size);
+        }
+        NonNull::new(ptr::with_exposed_provenance_mut(object))
+    }
+
+    /// Frees an object, to the lane or by `slowly`, which must come to [`free_slowly`](Handle::free_slowly) with the entry
+    /// that it gets.
+    ///
+    /// # Safety
+    ///
+    /// The object is one of this class, and nobody uses it any more.
+    #[inline(always)]
+    pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce(usize)) {
+        let key = self.group.key();
+        let object = object.as_ptr().expose_provenance();
+        let entry = key.entry(object);
+        if key.is_marked(entry) {
+            return fault::freed_twice(object, self.class.shape.size);
+        }
+        let gate = self.group.gate.word();
+        // SAFETY: the gate and the cell are a class's; the object is the caller's, who gives it up, and has at least 8 bytes.
+        if unsafe { Processor::give(gate, self.cell, object, entry) } != Outcome::Done {
+            slowly(entry);
+        }
+    }
+
+    pub(super) fn depot(self) -> Option<&'static Depot> {
+        self.class.depot_if_used().or_else(|| self.begin())
+    }
+
+    /// The first use. `None` if there is no memory.
+    #[cold]
+    fn begin(self) -> Option<&'static Depot> {
+        let _ = tier::expect();
+        let _guard = self.group.lock.lock();
+        if let Some(depot) = self.class.depot_if_used() {
+            return Some(depot);
+        }
+        // Numbers are not used again, so that what an address belonged to before is never taken for what it belongs to.
+        static OWNERS: AtomicU32 = AtomicU32::new(0);
+        let owner = OWNERS.fetch_add(1, Relaxed) + 1;
+        let key = self.group.begin();
+        let kind = Kind { owner, shape: self.class.shape, tag: self.class.tag, key };
+        let depot = Depot::make(kind)?;
+        // Release: pairs with the Acquire in `depot_if_used`.
+        self.class.depot.store(core::ptr::from_ref(depot) as usize, Release);
+        Some(depot)
+    }
+
+    /// Whether an object of this class begins at an address.
+    pub fn is_object(self, address: usize) -> bool {
+        let Some(depot) = self.class.depot_if_used() else { return false };
+        let slab = objects::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
+        slab.is_some_and(|slab| slab.place(address).is_some())
+    }
+}

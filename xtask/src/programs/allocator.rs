@@ -1,0 +1,108 @@
+//! The allocators that programs run on, and how a program comes to run on each.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use object::{Object as _, ObjectSymbol as _, ReadCache};
+use xshell::{Shell, cmd};
+
+use crate::tools;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Choice {
+    /// Nothing is preloaded
+    System,
+    /// Debian's libmimalloc2.0
+    Mimalloc,
+    /// Debian's libjemalloc2
+    Jemalloc,
+    /// This project's
+    Thiscpu,
+    /// The same with THISCPU_MALLOC=harden
+    ThiscpuHardened,
+}
+
+/// One that is here.
+pub(super) struct Allocator {
+    pub(super) choice: Choice,
+    /// What is preloaded.
+    pub(super) library: Option<PathBuf>,
+}
+
+impl Allocator {
+    /// The one that all results are held against.
+    pub(super) const SYSTEM: Allocator = Allocator { choice: Choice::System, library: None };
+
+    /// Finds it, or builds it; none if it is missing, which is said.
+    pub(super) fn find(sh: &Shell, choice: Choice) -> Result<Option<Allocator>> {
+        let library = match choice {
+            Choice::System => return Ok(Some(Allocator::SYSTEM)),
+            Choice::Mimalloc => of_package(sh, choice, "libmimalloc2.0", "/libmimalloc.so")?,
+            Choice::Jemalloc => of_package(sh, choice, "libjemalloc2", "/libjemalloc.so")?,
+            Choice::Thiscpu | Choice::ThiscpuHardened => Some(build(sh)?),
+        };
+        let Some(library) = library else { return Ok(None) };
+        ensure!(
+            !library.to_string_lossy().contains([' ', ':']),
+            "{} cannot be preloaded, because LD_PRELOAD takes spaces and colons for ends of names",
+            library.display()
+        );
+        if !has_malloc(&library)? {
+            eprintln!(
+                "{choice}: {} has no malloc; programs run on the system's",
+                library.display()
+            );
+        }
+        Ok(Some(Allocator { choice, library: Some(library) }))
+    }
+
+    /// The variables of a process that is to run on it.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let harden = (self.choice == Choice::ThiscpuHardened)
+            .then_some(("THISCPU_MALLOC", Path::new("harden")));
+        let preload = self.library.as_deref().map(|library| ("LD_PRELOAD", library));
+        preload.into_iter().chain(harden)
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Choice::System => "system",
+            Choice::Mimalloc => "mimalloc",
+            Choice::Jemalloc => "jemalloc",
+            Choice::Thiscpu => "thiscpu",
+            Choice::ThiscpuHardened => "thiscpu-hardened",
+        })
+    }
+}
+
+/// The library of a Debian package whose path contains `part`.
+fn of_package(sh: &Shell, what: Choice, package: &str, part: &str) -> Result<Option<PathBuf>> {
+    let files = cmd!(sh, "dpkg -L {package}").quiet().ignore_stderr().ignore_status().read();
+    let files = files.unwrap_or_default();
+    let library = files.lines().find(|file| file.contains(part)).map(PathBuf::from);
+    if library.is_none() {
+        tools::say_missing(&format!("programs: {what}"), part.trim_start_matches('/'), package)?;
+    }
+    Ok(library)
+}
+
+fn build(sh: &Shell) -> Result<PathBuf> {
+    cmd!(sh, "cargo build --release --quiet --package thiscpu-malloc-preload").quiet().run()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    let library = sh.current_dir().join(target).join("release/libthiscpu_malloc.so");
+    library.canonicalize().with_context(|| format!("cargo has built no {}", library.display()))
+}
+
+/// Whether preloading it changes what `malloc` a program gets.
+fn has_malloc(library: &Path) -> Result<bool> {
+    let name = || library.display().to_string();
+    // Read in parts: see `results` about why this process has to stay small.
+    let data = ReadCache::new(File::open(library).with_context(name)?);
+    let file = object::File::parse(&data).with_context(name)?;
+    Ok(file.dynamic_symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok("malloc")))
+}

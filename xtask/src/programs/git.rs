@@ -1,0 +1,90 @@
+//! git: commits versions of some thousand files, shows what changed, packs all, and reads it again.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::measure::Cost;
+use super::program::Scale;
+use super::random::Random;
+use super::run::Run;
+use crate::tools::Tool;
+
+const GIT: &str = "/usr/bin/git";
+
+pub(super) const TOOLS: [Tool; 1] = [Tool { program: GIT, package: "git" }];
+
+const VERSIONS: u32 = 3;
+
+/// A directory for each version; in each some lines of each file are others than before.
+pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
+    for version in 0..VERSIONS {
+        let tree = inputs.join(version.to_string());
+        for number in 0..scale.of(60, 800) {
+            let directory = tree.join(format!("part{}", number % 40));
+            fs::create_dir_all(&directory)?;
+            let file = File::create(directory.join(format!("file{number}.txt")))?;
+            text(BufWriter::new(file), number, version)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file's text: the same lines in each version, but for one in some. The first file is a long one.
+fn text(mut file: impl Write, number: u32, version: u32) -> Result<()> {
+    let mut random = Random(u64::from(number));
+    let long = if number == 0 { 60_000 } else { 0 };
+    for line in 0..long + 20 + random.below(60) {
+        write!(file, "{line}:")?;
+        for _ in 0..2 + random.below(8) {
+            write!(file, " {}", random.word())?;
+        }
+        if random.below(12) < u64::from(version) {
+            write!(file, " as of version {version}")?;
+        }
+        writeln!(file)?;
+    }
+    Ok(file.flush()?)
+}
+
+/// The objects are results, and not the packs: which of them is stored as a difference to which is up to how
+/// two threads share the work.
+pub(super) fn run(run: &Run) -> Result<Cost> {
+    let mut cost = run.measure(git(run)?.args(["init", "--quiet", "--bare"]))?;
+    for version in 0..VERSIONS {
+        let tree = run.inputs.join(version.to_string());
+        let message = format!("Version {version}");
+        for step in [&["add", "--all"][..], &["commit", "--quiet", "--message", &message]] {
+            cost = cost + run.measure(git(run)?.env("GIT_WORK_TREE", &tree).args(step))?;
+        }
+    }
+    let steps: [&[&str]; 5] = [
+        &["log", "--patch", "--stat", "--find-renames"],
+        &["repack", "-a", "-d", "-f", "-q"],
+        &["gc", "--quiet", "--prune=now"],
+        &["cat-file", "--batch-all-objects", "--batch"],
+        &["fsck", "--strict", "--no-progress"],
+    ];
+    for step in steps {
+        cost = cost + run.measure(git(run)?.args(step))?;
+    }
+    Ok(cost)
+}
+
+/// git in this run's repository, with nobody's settings, an identity, and a date that stands still.
+fn git(run: &Run) -> Result<Command> {
+    let mut git = run.command(GIT)?;
+    git.env("GIT_DIR", run.directory.join("repository"));
+    git.envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
+    for who in ["AUTHOR", "COMMITTER"] {
+        git.env(format!("GIT_{who}_NAME"), "Nobody");
+        git.env(format!("GIT_{who}_EMAIL"), "nobody@example.org");
+        git.env(format!("GIT_{who}_DATE"), "1700000000 +0000");
+    }
+    // The disk stays out of it, and nothing goes on in the background.
+    git.args(["-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "pack.threads=2"]);
+    Ok(git)
+}

@@ -1,0 +1,180 @@
+//! What it takes to run a command with all that it starts, as the kernel accounts for it.
+
+use std::io;
+use std::ops::Add;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// How long a command may take before it counts as hanging. They take seconds.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Cost {
+    /// From its start to its end.
+    pub(super) time: Duration,
+    /// Of the program and of all it started and waited for, in user mode and in the kernel.
+    pub(super) cpu: Duration,
+    /// Resident memory of the largest of these processes, when it was largest.
+    pub(super) peak_bytes: u64,
+}
+
+impl Add for Cost {
+    type Output = Cost;
+
+    /// What both took, one after the other.
+    fn add(self, other: Cost) -> Cost {
+        Cost {
+            time: self.time + other.time,
+            cpu: self.cpu + other.cpu,
+            peak_bytes: self.peak_bytes.max(other.peak_bytes),
+        }
+    }
+}
+
+/// Runs `command` to its end. One that hangs is killed, with all that it started.
+pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
+    run_within(PATIENCE, command)
+}
+
+fn run_within(patience: Duration, command: &mut Command) -> Result<(ExitStatus, Cost)> {
+    let started = Instant::now();
+    let child = command.process_group(0).spawn();
+    let child = child.with_context(|| format!("{:?} cannot be started", command.get_program()))?;
+    let group = -pid(&child);
+    let (status, mut cost) = end(child, group, patience)?;
+    cost.time = started.elapsed();
+    Ok((status, cost))
+}
+
+/// Waits for `child`, which should be about to end, and says what it took but for its time, which is 0 here.
+pub(super) fn finish(child: Child) -> Result<(ExitStatus, Cost)> {
+    let process = pid(&child);
+    end(child, process, PATIENCE)
+}
+
+/// Waits for `child`, and kills `victim`, a process or a negative group, if that takes too long.
+fn end(child: Child, victim: libc::pid_t, patience: Duration) -> Result<(ExitStatus, Cost)> {
+    let in_time = has_ended_within(patience, &child)?;
+    if !in_time {
+        // SAFETY: a system call with two numbers. They still mean the child, which keeps its number until it is
+        // waited for.
+        unsafe { libc::kill(victim, libc::SIGKILL) };
+    }
+    let ended = wait(child)?;
+    ensure!(in_time, "no end after {patience:?}");
+    Ok(ended)
+}
+
+fn wait(child: Child) -> Result<(ExitStatus, Cost)> {
+    let mut status = 0;
+    // SAFETY: a structure of plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both may be written to. The child has not been waited for before, because that is
+        // done here only, by whoever owned it.
+        let waited = unsafe { libc::wait4(pid(&child), &mut status, 0, &mut usage) };
+        if waited >= 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        ensure!(error.kind() == io::ErrorKind::Interrupted, "wait4: {error}");
+    }
+    let cost = Cost {
+        time: Duration::ZERO,
+        cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
+        // Linux counts it in KiB, for the child and for those whom it has waited for, whichever is larger.
+        peak_bytes: u64::try_from(usage.ru_maxrss)? << 10,
+    };
+    Ok((ExitStatus::from_raw(status), cost))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+}
+
+fn pid(child: &Child) -> libc::pid_t {
+    child.id() as libc::pid_t
+}
+
+/// Waits until `child` has ended, without a thread or a clock that would take time from it.
+fn has_ended_within(patience: Duration, child: &Child) -> Result<bool> {
+    // SAFETY: a system call with two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid(child), 0) };
+    ensure!(fd >= 0, "pidfd_open: {}", io::Error::last_os_error());
+    // SAFETY: it was opened just now, and nobody else knows of it.
+    let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
+    let mut wanted = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    loop {
+        // SAFETY: one structure, which may be written to.
+        let ready = unsafe { libc::poll(&mut wanted, 1, patience.as_millis() as i32) };
+        if ready >= 0 {
+            return Ok(ready > 0);
+        }
+        let error = io::Error::last_os_error();
+        ensure!(error.kind() == io::ErrorKind::Interrupted, "poll: {error}");
+    }
+}
+
+/// The most memory that the process with this number has had so far.
+pub(super) fn peak_bytes(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib: u64 = kib.with_context(|| format!("{path}: no VmHWM in kB"))?.parse()?;
+    Ok(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn one_after_the_other() {
+        let cost = |time, cpu, peak_bytes| Cost {
+            time: Duration::from_millis(time),
+            cpu: Duration::from_millis(cpu),
+            peak_bytes,
+        };
+        assert_eq!(cost(3, 1, 700) + cost(4, 9, 300), cost(7, 10, 700));
+    }
+
+    #[test]
+    fn grandchildren_count() {
+        // The shell itself is small; what it starts has a buffer of 48 MiB.
+        let script = "dd if=/dev/zero of=/dev/null bs=48M count=4 2> /dev/null; exit 3";
+        let (status, cost) = run(Command::new("sh").args(["-c", script])).unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(cost.peak_bytes >= 48 << 20, "{cost:?}");
+        assert!(cost.peak_bytes < 80 << 20, "{cost:?}");
+        assert!(cost.cpu > Duration::ZERO, "{cost:?}");
+    }
+
+    #[test]
+    fn who_hangs_is_killed_with_all_it_started() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "(sleep 20; echo survived) & wait"]).stdout(writer);
+        let why = run_within(Duration::from_millis(200), &mut command).unwrap_err();
+        assert_eq!(why.to_string(), "no end after 200ms");
+        // This has the last end of the pipe to write to, but for those of processes that are left.
+        drop(command);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "");
+    }
+
+    #[test]
+    fn a_process_has_a_peak() {
+        let own = peak_bytes(std::process::id()).unwrap();
+        assert!(own > 100 << 10, "{own}");
+        assert!(peak_bytes(0).is_err());
+    }
+}

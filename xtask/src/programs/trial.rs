@@ -1,0 +1,188 @@
+//! All runs of one call: each program in its directory, each run's results held against the expected ones.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::allocator::Allocator;
+use super::measure::{self, Cost};
+use super::program::{Program, Scale};
+use super::report::Series;
+use super::results;
+use super::run::{self, Run};
+
+pub(super) struct Trial {
+    /// Has a directory for each program: with its inputs, the run that is the pattern, and those that failed.
+    directory: PathBuf,
+    scale: Scale,
+    /// Which programs failed, and in words where.
+    failed: Vec<(Program, String)>,
+}
+
+impl Trial {
+    pub(super) fn new(directory: PathBuf, scale: Scale) -> Trial {
+        Trial { directory, scale, failed: Vec::new() }
+    }
+
+    /// Makes what each program reads, and what is expected of it.
+    pub(super) fn prepare(&mut self, programs: &[Program]) {
+        for &program in programs {
+            eprintln!("{program}: inputs, and expected results");
+            if let Err(why) = self.prepare_one(program) {
+                self.fail(program, "what is expected".to_owned(), &why);
+            }
+        }
+    }
+
+    fn prepare_one(&self, program: Program) -> Result<()> {
+        let directory = self.of(program);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)?;
+        }
+        let inputs = self.inputs(program);
+        fs::create_dir_all(&inputs).with_context(|| inputs.display().to_string())?;
+        program.prepare(&inputs, self.scale)?;
+        let run = Run::new(directory.join(EXPECTED), inputs, self.scale, &Allocator::SYSTEM)?;
+        program.run(&run)?;
+        Ok(())
+    }
+
+    /// Runs each of `programs` on each of `allocators` so many times. One that fails has no further rounds.
+    pub(super) fn rounds(
+        &mut self,
+        programs: &[Program],
+        allocators: &[Allocator],
+        rounds: u32,
+    ) -> Vec<Series> {
+        let ready: Vec<_> = programs.iter().filter(|program| !self.has_failed(**program)).collect();
+        let mut order: Vec<_> = allocators.iter().collect();
+        let pairs =
+            ready.iter().flat_map(|&&program| allocators.iter().map(move |on| (program, on)));
+        let mut series: Vec<_> = pairs
+            .map(|(program, on)| Series { program, allocator: on.choice, costs: Vec::new() })
+            .collect();
+        for round in 0..rounds as usize {
+            for &&program in &ready {
+                eprintln!("round {} of {rounds}: {program}", round + 1);
+                for allocator in &order {
+                    let is_it = |one: &&mut Series| one.is_of(program, allocator.choice);
+                    // One that failed has fewer runs than there were rounds.
+                    let due = series.iter_mut().find(is_it).filter(|one| one.costs.len() == round);
+                    if let Some(one) = due {
+                        one.costs.extend(self.run(program, allocator));
+                    }
+                }
+            }
+            order.rotate_left(1);
+        }
+        series
+    }
+
+    /// One run, whose results are as expected; otherwise none, and what failed is noted.
+    fn run(&mut self, program: Program, allocator: &Allocator) -> Option<Cost> {
+        match self.try_run(program, allocator) {
+            Ok(cost) => Some(cost),
+            Err(why) => {
+                self.fail(program, allocator.choice.to_string(), &why);
+                None
+            }
+        }
+    }
+
+    fn try_run(&self, program: Program, allocator: &Allocator) -> Result<Cost> {
+        let directory = self.of(program).join(allocator.choice.to_string());
+        let run = Run::new(directory, self.inputs(program), self.scale, allocator)?;
+        let cost = program.run(&run)?;
+        let expected = self.of(program).join(EXPECTED).join(run::RESULTS);
+        if let Some(difference) = results::difference(&expected, &run.results())? {
+            let (found, expected) = (run.results(), expected);
+            bail!(
+                "{difference}: its results are in {}, the system's in {}",
+                found.display(),
+                expected.display()
+            );
+        }
+        fs::remove_dir_all(&run.directory)?;
+        self.is_its_own(cost)?;
+        Ok(cost)
+    }
+
+    /// A process begins with the peak of who started it, so a smaller one is not seen.
+    fn is_its_own(&self, cost: Cost) -> Result<()> {
+        let (peak, own) = (cost.peak_bytes, measure::peak_bytes(std::process::id())?);
+        ensure!(
+            self.scale == Scale::Quick || peak > own,
+            "its peak of {} KiB is not above this command's own of {} KiB: give it more to do",
+            peak >> 10,
+            own >> 10
+        );
+        Ok(())
+    }
+
+    fn fail(&mut self, program: Program, on: String, why: &anyhow::Error) {
+        eprintln!("{program}, {on}: {why:#}");
+        self.failed.push((program, on));
+    }
+
+    fn has_failed(&self, program: Program) -> bool {
+        self.failed.iter().any(|failed| failed.0 == program)
+    }
+
+    /// Whether all went well. Keeps what is needed to see what did not.
+    pub(super) fn verdict(&self, programs: &[Program]) -> Result<()> {
+        for &program in programs.iter().filter(|program| !self.has_failed(**program)) {
+            fs::remove_dir_all(self.of(program))?;
+        }
+        let failed: Vec<_> =
+            self.failed.iter().map(|(program, on)| format!("{program}, {on}")).collect();
+        ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+        Ok(())
+    }
+
+    fn of(&self, program: Program) -> PathBuf {
+        self.directory.join(program.to_string())
+    }
+
+    fn inputs(&self, program: Program) -> PathBuf {
+        self.of(program).join("inputs")
+    }
+}
+
+/// The directory of the run whose results are expected.
+const EXPECTED: &str = "expected";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::allocator::Choice;
+    use crate::tools;
+
+    #[test]
+    fn other_results_are_a_failure_and_are_kept() {
+        let sh = xshell::Shell::new().unwrap();
+        if !tools::are_here(&sh, "a test of programs", Program::Perl.tools()).unwrap() {
+            return;
+        }
+        let directory = sh.create_temp_dir().unwrap();
+        let mut trial = Trial::new(directory.path().to_owned(), Scale::Quick);
+        let perl = &[Program::Perl];
+        trial.prepare(perl);
+        // The loader complains of it on standard error, which is a result.
+        let library = Some("/nowhere/malloc.so".into());
+        let bad = Allocator { choice: Choice::Jemalloc, library };
+        let why = trial.try_run(Program::Perl, &bad).unwrap_err().to_string();
+        assert!(why.starts_with("stderr differs from byte 0 on: "), "{why}");
+        for kept in ["perl/jemalloc/results", "perl/expected/results"] {
+            let kept = directory.path().join(kept);
+            assert!(kept.join("stdout").exists());
+            assert!(why.contains(&kept.display().to_string()), "{why}");
+        }
+        let series = trial.rounds(perl, &[Allocator::SYSTEM, bad], 2);
+        // Who has failed once is left alone; the others go on.
+        assert_eq!(series.iter().map(|one| one.costs.len()).collect::<Vec<_>>(), [2, 0]);
+        let verdict = trial.verdict(perl).unwrap_err().to_string();
+        assert_eq!(verdict, "failed: perl, jemalloc");
+        assert!(!directory.path().join("perl/system").exists());
+    }
+}
