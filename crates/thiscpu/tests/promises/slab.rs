@@ -13,7 +13,7 @@ use thiscpu::{Cache, RawCache, probe};
 use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::objects_are_whole", &ALL, objects_are_whole),
@@ -339,7 +339,7 @@ fn reserves() {
     assert_eq!(cache.close().map_err(|error| (error.objects, drop(reserve))), Err((40, ())));
 }
 
-/// Not even a call that takes memory, or gives it back, changes it.
+/// Not even a call that takes memory, finds none, or gives it back, changes it.
 fn keeps_errno() {
     const ERRNO: i32 = 4095;
     // SAFETY: the calling thread's errno; the pointer is not kept.
@@ -349,8 +349,11 @@ fn keeps_errno() {
     for size in [8, 3_000, MIB] {
         let cache = cache_of(size, 8);
         let objects = [(); 60].map(|()| cache.alloc().expect("there is memory"));
+        let limit = limits::limit_data(0);
+        while cache.alloc().is_some() {}
         // SAFETY: as above.
         assert_eq!(unsafe { errno().read() }, ERRNO);
+        drop(limit);
         for object in objects {
             // SAFETY: it is from there, and not used any more; as above.
             unsafe {
