@@ -9,8 +9,8 @@ use crate::{FAILED, REFUSED};
 /// What `--help` says below the options.
 const DETAILS: &str = "\
 Workers add, sum, set, take, compare, push, pop and exchange at random, on counters of several
-kinds, per-CPU words, pairs and stacks, budgets and ledgers, while signals interrupt them with
-handlers that do the same (with ledgers nothing), threads are moved from CPU to CPU, children are
+kinds, per-CPU words, pairs and stacks, budgets, ledgers and slab caches, while signals interrupt them with
+handlers that do the same (with ledgers and slab caches nothing), threads are moved from CPU to CPU, children are
 forked that check everything on their own, threads and objects come and go, and some threads have
 no lane. Each keeps books; every answer must fit them, and in the end everything must come to
 exactly what they say.

@@ -48,6 +48,8 @@ pub mod essays {
     pub mod proof {}
     #[doc = include_str!("../docs/sections.md")]
     pub mod sections {}
+    #[doc = include_str!("../docs/slab.md")]
+    pub mod slab {}
 }
 
 mod budget;

@@ -13,6 +13,7 @@ mod ledgers;
 mod pairs;
 mod setting;
 mod several;
+mod slabs;
 mod stacks;
 mod tide;
 mod token;
@@ -107,6 +108,7 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(budgets::Queue::of_few(slots)),
         Box::new(ledgers::Accounts::new(slots)),
         Box::new(ledgers::Moves::new(slots)),
+        Box::new(slabs::Slabs::new(slots)),
     ]
 }
 

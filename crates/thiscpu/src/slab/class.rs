@@ -105,7 +105,7 @@ impl Group {
 
     /// Relaxed: who has an object, or an entry, got it after the key was stored.
     #[inline(always)]
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         Key(self.key.load(Relaxed))
     }
 

@@ -154,6 +154,10 @@ impl Depot {
         }
         let here = self.here();
         let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
+        if sheaf.count() == 0 {
+            // All of them were of other nodes.
+            return self.put_empty(sheaf, lane);
+        }
         let stock = &self.nodes()[here].stocks[lane % STOCKS];
         if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size) {
             let sheaf = self.to_slabs(sheaf);
@@ -218,7 +222,8 @@ impl Depot {
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
     pub(super) fn objects_out(&self) -> usize {
-        barn::all_of(self.kind).map(|slab| slab.objects() - slab.free()).sum()
+        // A slab may be given back, and be another's, while it is looked at.
+        barn::all_of(self.kind).map(|slab| slab.objects().saturating_sub(slab.free())).sum()
     }
 }
 

@@ -105,7 +105,8 @@ impl Slab {
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
         slab.owner.store(owner, Relaxed);
-        for unit in first..first + tagged(shape.units, tag) {
+        // The first of them comes last: a child that is forked in between finds a whole slab, or none.
+        for unit in (first..first + tagged(shape.units, tag)).rev() {
             SPACE.slab(unit).head.store(first as u32, Relaxed);
             // Release: pairs with the Acquire in `holding`, and whoever finds the tag finds what is above.
             SPACE.tag(unit).store(tag, Release);

@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 
 use super::class::Handle;
 use super::depot::Depot;
+use super::fault::Fault;
 use super::lane::{Lane, Seen};
 use super::sheaf::Sheaf;
 use crate::lanes::here;
@@ -50,7 +51,10 @@ impl Handle<'_> {
     /// Frees the object of an entry, where the lane has no room.
     pub fn free_slowly(self, entry: usize) {
         let _errno = errno::save();
-        let Some(depot) = self.depot() else { return };
+        let Some(depot) = self.class.depot_if_used() else {
+            // Nothing was ever handed out, and the entry may have been made with no key.
+            Fault::Foreign.report(self.group.key().object(entry), self.class.shape.size)
+        };
         let object = depot.kind.key.object(entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.

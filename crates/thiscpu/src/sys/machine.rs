@@ -96,6 +96,8 @@ pub(crate) use linux::Linux as Here;
 
 #[cfg(not(thiscpu_model))]
 mod linux {
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     use super::{AtomicU32, Duration, Machine, Refused, Tier};
     use crate::sys::{fork, futex, mapping, membarrier, rseq, tier, topology};
 
@@ -126,7 +128,16 @@ mod linux {
         }
 
         fn nodes() -> usize {
-            topology::nodes().iter().last().unwrap_or(0) + 1
+            static NODES: AtomicUsize = AtomicUsize::new(0);
+            // Relaxed: whoever finds it out stores the same.
+            match NODES.load(Relaxed) {
+                0 => {
+                    let nodes = topology::nodes().iter().last().unwrap_or(0) + 1;
+                    NODES.store(nodes, Relaxed);
+                    nodes
+                }
+                nodes => nodes,
+            }
         }
 
         unsafe fn forget(address: usize, bytes: usize) -> bool {

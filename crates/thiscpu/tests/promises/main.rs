@@ -23,6 +23,10 @@ mod properties;
 mod sandbox;
 mod signals;
 mod slab;
+mod slab_faults;
+mod slab_forks;
+mod slab_memory;
+mod slab_sandbox;
 mod stacks;
 mod steps;
 mod tiers;
@@ -51,6 +55,10 @@ fn main() -> ExitCode {
         sandbox::SCENARIOS,
         signals::SCENARIOS,
         slab::SCENARIOS,
+        slab_faults::SCENARIOS,
+        slab_forks::SCENARIOS,
+        slab_memory::SCENARIOS,
+        slab_sandbox::SCENARIOS,
         stacks::SCENARIOS,
         steps::SCENARIOS,
         tiers::SCENARIOS,

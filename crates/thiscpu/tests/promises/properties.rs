@@ -3,8 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair};
+use std::alloc::Layout;
 
+use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache, probe};
+
+use crate::common::objects::{Object, close, free_all, some};
 use crate::common::{ALL, Scenario, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -12,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("properties::counters", &ALL, counters),
     Scenario::new("properties::word", &ALL, word),
     Scenario::new("properties::pair", &ALL, pair),
+    Scenario::new("properties::slab", &ALL, slab),
 ];
 
 /// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
@@ -183,4 +187,79 @@ fn exchange<W: HalfWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)
         tries += 1;
     }
     assert!(tries > 0, "a pair was exchanged that was not what was expected");
+}
+
+/// What is done with a slab cache.
+#[derive(Clone, Debug)]
+enum Use {
+    Alloc(u64),
+    /// Frees so many, each the one at that place among those there are.
+    Free(usize, prop::sample::Index),
+    Shrink,
+    /// Sets so many aside, uses half of them, and gives the others back.
+    Reserve(usize),
+    Move(usize),
+}
+
+fn uses() -> impl Strategy<Value = Vec<(Use, bool)>> {
+    let one = prop_oneof![
+        6 => (1..30u64).prop_map(Use::Alloc),
+        5 => (1..40usize, any::<prop::sample::Index>()).prop_map(|(n, at)| Use::Free(n, at)),
+        1 => Just(Use::Shrink),
+        1 => (0..60usize).prop_map(Use::Reserve),
+        2 => (0..4usize).prop_map(Use::Move),
+    ];
+    // One in eight by a thread that has left its lane.
+    vec((one, prop::bool::weighted(0.125)), 0..60)
+}
+
+/// There are always exactly the objects that were allocated and not freed, and each is what it was.
+fn slab() {
+    let sizes = prop_oneof![Just(8), Just(24), Just(136), Just(3_000), Just(40_000), 1..9_000usize];
+    check((sizes, uses()), |(size, uses)| {
+        let cache = RawCache::new(Layout::from_size_align(size, 8).expect("a layout"));
+        let (mut objects, mut number) = (Vec::new(), 0);
+        for (one, is_aside) in uses {
+            let mut step = || use_slab(&cache, &mut objects, &mut number, &one);
+            match is_aside {
+                false => step(),
+                true => std::thread::scope(|threads| {
+                    let aside = || {
+                        probe::leave_lanes();
+                        step();
+                    };
+                    threads.spawn(aside).join().expect("the thread's own panic");
+                }),
+            }
+            assert!(objects.iter_mut().all(Object::is_whole), "after {one:?}");
+        }
+        cache.shrink();
+        assert_eq!(cache.stats().objects_out, objects.len());
+        free_all(&cache, objects);
+        close(cache);
+    });
+}
+
+fn use_slab(cache: &RawCache, objects: &mut Vec<Object>, number: &mut u64, one: &Use) {
+    match *one {
+        Use::Alloc(count) => {
+            objects.extend(some(cache, *number, count));
+            *number += count;
+        }
+        Use::Free(count, at) => {
+            for _ in 0..count.min(objects.len()) {
+                objects.swap_remove(at.index(objects.len())).free(cache);
+            }
+        }
+        Use::Shrink => _ = cache.shrink(),
+        Use::Reserve(count) => {
+            let mut reserve = cache.reserve(count).expect("there is memory");
+            for _ in 0..count / 2 {
+                objects.push(Object::fill(cache, reserve.alloc().expect("it has more"), *number));
+                *number += 1;
+            }
+            assert_eq!(reserve.len(), count - count / 2);
+        }
+        Use::Move(cpu) => pin::pin(cpu),
+    }
 }

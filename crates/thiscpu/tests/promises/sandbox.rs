@@ -205,7 +205,7 @@ fn refusal(ask: impl FnOnce() + std::panic::UnwindSafe) -> String {
 }
 
 /// From now on there are none.
-fn deny_fences() {
+pub(super) fn deny_fences() {
     seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
     seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a filter");
     // Each of these panics is looked at; any other is to be seen.

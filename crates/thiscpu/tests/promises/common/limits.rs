@@ -24,20 +24,37 @@ fn limit(what: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit>
     Err(io::Error::last_os_error())
 }
 
-/// Lifts the limit on address space when dropped.
-pub(crate) struct Limited(u64);
+/// Lifts a limit when dropped.
+pub(crate) struct Limited {
+    what: libc::__rlimit_resource_t,
+    before: u64,
+}
 
-/// Leaves hardly any address space beyond what the process has now.
-pub(crate) fn limit_address_space() -> Limited {
-    let room = 300 * 1024;
-    let before = limit(libc::RLIMIT_AS, memory("VmSize") as u64 + room).expect("a limit");
-    Limited(before.rlim_cur)
+impl Limited {
+    fn new(what: libc::__rlimit_resource_t, bytes: u64) -> Limited {
+        Limited { what, before: limit(what, bytes).expect("a limit").rlim_cur }
+    }
 }
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        limit(libc::RLIMIT_AS, self.0).expect("the limit from before");
+        limit(self.what, self.before).expect("the limit from before");
     }
+}
+
+/// Leaves hardly any address space beyond what the process has now.
+pub(crate) fn limit_address_space() -> Limited {
+    limit_address_space_to(300 * 1024)
+}
+
+/// Leaves so much address space beyond what the process has now.
+pub(crate) fn limit_address_space_to(room: u64) -> Limited {
+    Limited::new(libc::RLIMIT_AS, memory("VmSize") as u64 + room)
+}
+
+/// Leaves so much memory that can be written to beyond what the process has now, whatever is reserved.
+pub(crate) fn limit_data(room: u64) -> Limited {
+    Limited::new(libc::RLIMIT_DATA, memory("VmData") as u64 + room)
 }
 
 /// For scenarios that lock all memory; tried in a process of its own.

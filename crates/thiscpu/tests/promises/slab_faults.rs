@@ -1,0 +1,179 @@
+//! Slab caches: what a program does wrong with objects ends it, with a line that names the address.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use thiscpu::RawCache;
+
+use crate::common::{ALL, Scenario, fork};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::freed_twice", &ALL, freed_twice),
+    Scenario::new("slab::freed_twice_and_gone", &ALL, freed_twice_and_gone),
+    Scenario::new("slab::freed_twice_unmarked", &ALL, freed_twice_unmarked),
+    Scenario::new("slab::freed_by_another_cache", &ALL, freed_by_another_cache),
+    Scenario::new("slab::freed_from_inside", &ALL, freed_from_inside),
+    Scenario::new("slab::written_to_while_free", &ALL, written_to_while_free),
+];
+
+const TWICE: &str = "freed twice";
+const NOT_HERE: &str = "freed, but nothing of that size was ever handed out there";
+const INSIDE: &str = "freed, but it is inside of an object and not where one begins";
+const WRITTEN: &str = "written to after it was freed";
+
+/// The smallest, some that share a slab with many, with few, and with none.
+const SIZES: [usize; 5] = [8, 64, 1_000, 40_000, ALONE];
+/// Of these a slab has one.
+const ALONE: usize = 1 << 20;
+
+fn cache_of(size: usize) -> RawCache {
+    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
+}
+
+/// `body` ends the process that it runs in, with a line that says `what` of an address.
+fn assert_ends(what: &str, address: NonNull<u8>, size: usize, body: impl FnOnce()) {
+    let (status, words) = fork::overhear(body);
+    let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
+    assert!(is_aborted, "{size} bytes, {what:?}: ended with {status:#x}: {words}");
+    let address = address.addr();
+    assert_eq!(words, format!("thiscpu: {address:#x} ({size} bytes): {what}\n"));
+}
+
+fn alloc(cache: &RawCache) -> NonNull<u8> {
+    cache.alloc().expect("there is memory")
+}
+
+/// Frees whatever that is.
+fn free(cache: &RawCache, object: NonNull<u8>) {
+    // SAFETY: what is tested is that this is noticed where it must not be done; the address is readable and
+    // writable for 8 bytes.
+    unsafe { cache.free(object) };
+}
+
+/// Noticed by the second call, wherever the object is by then.
+fn freed_twice() {
+    for size in SIZES {
+        let cache = &cache_of(size);
+        let objects = [(); 20].map(|()| alloc(cache));
+        let [first, .., last] = objects;
+        for object in [first, last] {
+            assert_ends(TWICE, object, size, || {
+                free(cache, object);
+                free(cache, object);
+            });
+            // Others come in between, on another thread.
+            assert_ends(TWICE, object, size, || {
+                objects.iter().for_each(|&object| free(cache, object));
+                alloc(cache);
+                std::thread::scope(|threads| _ = threads.spawn(|| alloc(cache).addr()).join());
+                free(cache, object);
+                free(cache, object);
+            });
+        }
+        // After it went back to its slab. Where it was alone there, see the next test.
+        if size < ALONE {
+            assert_ends(TWICE, first, size, || {
+                free(cache, first);
+                cache.shrink();
+                free(cache, first);
+            });
+        }
+        objects.iter().for_each(|&object| free(cache, object));
+    }
+}
+
+/// Its slab has been given back, and with it what said that the object is free: noticed when the sheaf comes to the slabs.
+fn freed_twice_and_gone() {
+    for size in SIZES {
+        let cache = &cache_of(size);
+        let object = alloc(cache);
+        assert_ends(NOT_HERE, object, size, || {
+            free(cache, object);
+            cache.shrink();
+            free(cache, object);
+            cache.shrink();
+        });
+        free(cache, object);
+    }
+}
+
+/// Written to in between, so that nothing in the object says that it is free.
+fn freed_twice_unmarked() {
+    for size in SIZES {
+        let cache = &cache_of(size);
+        let (object, _other) = (alloc(cache), alloc(cache));
+        let free_twice = || {
+            free(cache, object);
+            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            unsafe { object.cast::<u64>().write(77) };
+            free(cache, object);
+        };
+        // With its slab goes what knows the object as free.
+        let what = if size < ALONE { TWICE } else { NOT_HERE };
+        assert_ends(what, object, size, || {
+            free_twice();
+            cache.shrink();
+        });
+        // Or whoever gets it second.
+        assert_ends(WRITTEN, object, size, || {
+            free_twice();
+            assert_eq!(alloc(cache), object);
+            alloc(cache);
+        });
+    }
+}
+
+/// Noticed at the latest when the sheaf comes to the slabs; by a cache that was never used at once.
+fn freed_by_another_cache() {
+    #[repr(align(8))]
+    struct Aligned([u8; 8]);
+    let (other, on_stack) = (&cache_of(64), Aligned([1; 8]));
+    let foreign = [
+        alloc(other),
+        alloc(&cache_of(1 << 20)),
+        NonNull::from(&on_stack.0).cast(),
+        NonNull::from(Box::leak(Box::new(5_u64))).cast(),
+    ];
+    for object in foreign {
+        for size in SIZES {
+            let cache = &cache_of(size);
+            assert_ends(NOT_HERE, object, size, || free(cache, object));
+            let own = alloc(cache);
+            assert_ends(NOT_HERE, object, size, || {
+                free(cache, object);
+                cache.shrink();
+            });
+            free(cache, own);
+        }
+    }
+}
+
+fn freed_from_inside() {
+    for size in &SIZES[1..] {
+        let cache = &cache_of(*size);
+        let object = alloc(cache);
+        for offset in [8, (size / 2) & !7, size - 8] {
+            // SAFETY: in bounds of the object.
+            let inside = unsafe { object.add(offset) };
+            assert_ends(INSIDE, inside, *size, || {
+                free(cache, inside);
+                cache.shrink();
+            });
+        }
+    }
+}
+
+/// Noticed when it is handed out again.
+fn written_to_while_free() {
+    for size in SIZES {
+        let cache = &cache_of(size);
+        let objects = [(); 30].map(|()| alloc(cache));
+        let object = objects[7];
+        assert_ends(WRITTEN, object, size, || {
+            objects.iter().for_each(|&object| free(cache, object));
+            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            unsafe { object.write(!object.read()) };
+            (0..1_000).for_each(|_| _ = alloc(cache));
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! Slab caches: none to be had, set aside, given back, all of it locked.
+
+use std::alloc::Layout;
+
+use thiscpu::{Cache, Error, RawCache};
+
+use crate::common::objects::{Object, close, free_all, some};
+use crate::common::random::Random;
+use crate::common::threads::together;
+use crate::common::{ALL, Scenario, limits, pin, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
+    Scenario::new("slab::little_address_space", &ALL, little_address_space),
+    Scenario::new("slab::no_memory_later", &ALL, no_memory_later),
+    Scenario::new("slab::reserved_are_there", &ALL, reserved_are_there),
+    Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
+    Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
+    Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("slab::many_caches", &ALL, many_caches),
+];
+
+const MIB: i64 = 1 << 20;
+
+fn cache_of(size: usize) -> RawCache {
+    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
+}
+
+/// Objects until there are no more.
+fn exhaust(cache: &RawCache, objects: &mut Vec<Object>) {
+    while let Some(object) = Object::alloc(cache, objects.len() as u64) {
+        assert!(objects.len() < objects.capacity(), "there is no limit");
+        objects.push(object);
+    }
+}
+
+/// Frees each of them, and gets others.
+fn use_it(cache: &RawCache) {
+    together(3, |thread| free_all(cache, some(cache, (thread as u64) << 32, 900)), || ());
+}
+
+/// No call that finds none does harm; with room again all is as if nothing had been.
+fn no_memory_at_first() {
+    let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
+    let limit = limits::limit_address_space();
+    for n in 1..4 {
+        assert_eq!(cache.alloc(), None);
+        let expected = Error::NoMemory { objects: n, bytes: 640 };
+        let error = cache.reserve(n).map(drop).expect_err("no room");
+        assert_eq!(error, expected);
+        assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
+        assert_eq!(typed.reserve(n).map(drop), Err(expected));
+    }
+    drop(limit);
+    use_it(&cache);
+    let values: Vec<_> = (0..500).map(|n| typed.alloc([n; 80])).collect();
+    assert!((0..).zip(&values).all(|(n, value)| **value == [n; 80]));
+    drop(values);
+    typed.close().expect("nothing is out");
+    close(cache);
+}
+
+/// A process that may have little gives a part of it to slabs, and has the rest for others.
+fn little_address_space() {
+    let cache = cache_of(3_000);
+    let mut objects = Vec::with_capacity(200_000);
+    let limit = limits::limit_address_space_to(256 * MIB as u64);
+    exhaust(&cache, &mut objects);
+    let bytes = objects.len() as i64 * 3_000;
+    assert!((8 * MIB..200 * MIB).contains(&bytes), "{bytes} bytes");
+    drop(vec![1_u8; 40 * MIB as usize]);
+    free_all(&cache, std::mem::take(&mut objects));
+    drop(limit);
+    use_it(&cache);
+    close(cache);
+}
+
+/// Where memory ends, each object is still one user's, and what is freed can be had again.
+fn no_memory_later() {
+    pin::pin(0);
+    let (cache, mut random) = (cache_of(5_000), Random::new(1));
+    let mut objects = Vec::with_capacity(100_000);
+    objects.extend(Object::alloc(&cache, 0));
+    let limit = limits::limit_data(20 * MIB as u64);
+    exhaust(&cache, &mut objects);
+    let most = objects.len();
+    assert!((12 * MIB..24 * MIB).contains(&(most as i64 * 5_000)), "{most} objects");
+    for _ in 0..5 {
+        assert_eq!(cache.alloc(), None);
+        for _ in 0..random.below(most as u64) {
+            let last = random.below(objects.len() as u64) as usize;
+            objects.swap_remove(last).free(&cache);
+        }
+        exhaust(&cache, &mut objects);
+        assert_eq!(objects.len(), most);
+        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+    }
+    drop(limit);
+    objects.extend(some(&cache, 1 << 32, 3_000));
+    free_all(&cache, objects);
+    use_it(&cache);
+    close(cache);
+}
+
+/// What was set aside is there where nothing else is.
+fn reserved_are_there() {
+    let (cache, typed) = (cache_of(5_000), Cache::<[u64; 700]>::new());
+    let mut reserve = cache.reserve(2_000).expect("there is memory");
+    let mut values = typed.reserve(300).expect("there is memory");
+    let mut objects = Vec::with_capacity(100_000);
+    let mut kept = Vec::with_capacity(300);
+    let limits = (limits::limit_data(0), limits::limit_address_space());
+    exhaust(&cache, &mut objects);
+    for number in 0..2_000 {
+        let object = reserve.alloc().expect("it was set aside");
+        objects.push(Object::fill(&cache, object, 1 << 32 | number));
+    }
+    while let Ok(value) = values.alloc([kept.len() as u64; 700]) {
+        kept.push(value);
+    }
+    assert!((0..).zip(&kept).all(|(n, value)| **value == [n; 700]) && kept.len() == 300);
+    assert_eq!(cache.alloc(), None);
+    drop(limits);
+    drop((reserve, values, kept));
+    free_all(&cache, objects);
+    typed.close().expect("nothing is out");
+    close(cache);
+}
+
+/// So many objects, all on the first CPU or on all in turn, of which every page is touched.
+fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: bool) {
+    for number in 0..count {
+        if number % 5_000 == 0 {
+            pin::pin(if is_spread { number as usize / 5_000 } else { 0 });
+        }
+        objects.extend(Object::alloc(cache, number));
+    }
+    assert_eq!(objects.len() as u64, count);
+}
+
+fn resident() -> i64 {
+    limits::memory("VmRSS")
+}
+
+/// All but what is in use, and what is in use stays.
+fn shrink_gives_memory_back() {
+    const COUNT: u64 = 64 << 10;
+    let cache = cache_of(1_000);
+    let mut objects = Vec::with_capacity(COUNT as usize);
+    free_all(&cache, some(&cache, 0, 10));
+    cache.shrink();
+    let before = resident();
+    for kept in [0, 100, 3_000] {
+        touched(&cache, &mut objects, COUNT, true);
+        let growth = resident() - before;
+        assert!(growth > 60 * MIB, "grew by {growth} bytes");
+        for object in objects.drain(kept..).rev() {
+            object.free(&cache);
+        }
+        // Some of it has gone back by then.
+        let given = cache.shrink() as i64;
+        let (after, needed) = (resident() - before, kept as i64 * 1_000);
+        assert!(given > 0, "gave {given} bytes back");
+        assert!(after < needed + 5 * MIB, "still {after} bytes, for {needed}");
+        free_all(&cache, std::mem::take(&mut objects));
+    }
+    cache.shrink();
+    assert_eq!(cache.stats().slab_bytes, 0);
+    close(cache);
+}
+
+/// Without a call for it: what stays is what a stock and lanes have, and 20 MiB of free pages.
+fn much_freed_goes_back() {
+    for size in [256, 4_096, 65_536] {
+        let cache = cache_of(size);
+        let count = 200 * MIB as u64 / size as u64;
+        let mut objects = Vec::with_capacity(count as usize);
+        // What is left of the cache before.
+        cache.shrink();
+        let before = resident();
+        touched(&cache, &mut objects, count, false);
+        let growth = resident() - before;
+        assert!(growth > 180 * MIB, "{size} bytes: grew by {growth} bytes");
+        // In order, as they lie in slabs.
+        objects.drain(..).for_each(|object| object.free(&cache));
+        // The list of the objects, whose pages were counted, and 16 MiB in a stock.
+        let (after, list) = (resident() - before, 24 * count as i64);
+        assert!(after < list + 40 * MIB, "{size} bytes: still {after}");
+        close(cache);
+    }
+}
+
+/// Locking all memory, present and future, fills nothing that is only reserved, and shrinking works.
+fn all_locked() {
+    limits::lock_all().expect("what was tried before");
+    let before = resident();
+    let cache = cache_of(10_000);
+    let objects = some(&cache, 0, 10);
+    let growth = resident() - before;
+    assert!(growth < 4 * MIB, "grew by {growth} bytes");
+    let more = some(&cache, 10, 2_000);
+    free_all(&cache, more);
+    cache.shrink();
+    let growth = resident() - before;
+    assert!(growth < 4 * MIB, "still {growth} bytes");
+    free_all(&cache, objects);
+    close(cache);
+}
+
+/// Each leaves its memory to the next.
+fn many_caches() {
+    let make = |n: u64| {
+        let cache = cache_of(8 << (n % 12));
+        free_all(&cache, some(&cache, n, 70));
+        close(cache);
+        let cache: Cache<u64> = Cache::new();
+        assert_eq!(*cache.alloc(n), n);
+        cache.close().expect("nothing is out");
+    };
+    let rounds = slow::rounds(1_000);
+    together(2, |_| (0..rounds / 4).for_each(make), || ());
+    let before = [limits::memory("VmRSS"), limits::memory("VmSize")];
+    (0..rounds).for_each(make);
+    let growth = [limits::memory("VmRSS") - before[0], limits::memory("VmSize") - before[1]];
+    assert!(growth.iter().all(|&bytes| bytes < MIB), "grew by {growth:?} bytes");
+    assert!(limits::anonymous_mappings() < 60, "{} mappings", limits::anonymous_mappings());
+}

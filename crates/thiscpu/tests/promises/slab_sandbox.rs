@@ -1,0 +1,103 @@
+//! Slab caches in a sandbox that is closed under way.
+
+use std::alloc::Layout;
+
+use thiscpu::{RawCache, probe};
+
+use super::sandbox::deny_fences;
+use crate::common::objects::{Object, close, free_all, some};
+use crate::common::random::Random;
+use crate::common::seccomp::{self, Call};
+use crate::common::threads::together;
+use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::membarrier_denied_late", &ALL, membarrier_denied_late)
+        .needs(seccomp::possible),
+    Scenario::new("slab::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
+    Scenario::new("slab::rseq_denied_late", &OWN_ALONE, rseq_denied_late).needs(seccomp::possible),
+];
+
+static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
+
+/// Several threads that take and give, one of them without a lane, and change CPUs if they may; what they have left.
+fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Object> {
+    let work = |thread: usize| {
+        if thread == 2 {
+            probe::leave_lanes();
+        }
+        let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
+        for number in 0..slow::rounds(20_000) {
+            if may_move && number % 500 == 0 {
+                pin::pin(number as usize / 500);
+            }
+            match random.below(2 + held.len() as u64 / 100) {
+                0 => held.extend(Object::alloc(cache, (thread as u64) << 32 | number)),
+                _ if held.is_empty() => {}
+                n => held.swap_remove(n as usize * 77 % held.len()).free(cache),
+            }
+        }
+        held
+    };
+    together(3, work, meanwhile).into_iter().flatten().collect()
+}
+
+/// The fence runs on every CPU instead: shrinking empties lanes as ever.
+fn membarrier_denied_late() {
+    let cache = RawCache::new(Layout::new::<[u64; 12]>());
+    let before = churn(&cache, true, || ());
+    let after = churn(&cache, true, || {
+        seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+        (0..slow::rounds(50)).for_each(|_| _ = cache.shrink());
+    });
+    let out = before.len() + after.len();
+    cache.shrink();
+    assert_eq!(cache.stats().objects_out, out);
+    free_all(&cache, before);
+    free_all(&cache, after);
+    close(cache);
+}
+
+/// Lanes keep what they have, which can be used; nobody panics, and nothing is lost.
+fn no_fence_at_all() {
+    pin::pin(0);
+    let kept = some(&CACHE, 0, 500);
+    let last = some(&CACHE, 500, 10);
+    let addresses: Vec<usize> = last.iter().map(Object::address).collect();
+    free_all(&CACHE, last);
+    deny_fences();
+    CACHE.shrink();
+    let lanes = CACHE.stats().objects_out - 500;
+    assert!(lanes >= 10, "{lanes} objects in lanes");
+    let again = some(&CACHE, 0, 10);
+    assert!(again.iter().rev().map(Object::address).eq(addresses), "others than were kept");
+    free_all(&CACHE, again);
+    assert_eq!(CACHE.stats().objects_out, 500 + lanes);
+    let left = churn(&CACHE, false, || (0..slow::rounds(50)).for_each(|_| _ = CACHE.shrink()));
+    free_all(&CACHE, left);
+    free_all(&CACHE, kept);
+    CACHE.shrink();
+    // Two sheaves of each lane, which are still small.
+    let (stats, cpus) = (CACHE.stats(), pin::cpus().len());
+    assert!(stats.objects_out <= 2 * 252 * cpus, "{stats:?}");
+    let mut all = some(&CACHE, 0, stats.objects_out as u64);
+    all.iter_mut().for_each(|object| assert!(object.is_whole()));
+    free_all(&CACHE, all);
+}
+
+/// New threads have no lane, and lose nothing; those that have one keep it, also in a child.
+fn rseq_denied_late() {
+    let left = churn(&CACHE, true, || seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter"));
+    free_all(&CACHE, left);
+    let left = churn(&CACHE, true, || free_all(&CACHE, some(&CACHE, 1 << 40, 5_000)));
+    let out = left.len();
+    CACHE.shrink();
+    assert_eq!(CACHE.stats().objects_out, out);
+    fork::run(|| {
+        free_all(&CACHE, churn(&CACHE, true, || ()));
+        CACHE.shrink();
+        assert_eq!(CACHE.stats().objects_out, out);
+    })
+    .expect("a child that lost nothing");
+    free_all(&CACHE, left);
+}
