@@ -149,11 +149,11 @@ impl Depot {
 
     /// Takes a sheaf from a lane, whatever is in it.
     pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
+        let here = self.here();
+        let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
         if sheaf.count() == 0 {
             return self.put_empty(sheaf, lane);
         }
-        let here = self.here();
-        let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
         let stock = &self.nodes()[here].stocks[lane % STOCKS];
         if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size) {
             let sheaf = self.to_slabs(sheaf);
