@@ -218,7 +218,13 @@ impl Depot {
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
     pub(super) fn objects_out(&self) -> usize {
-        barn::all_of(self.kind).map(|slab| slab.objects() - slab.free()).sum()
+        barn::all_of(self.kind).map(|slab| slab.out()).sum()
+    }
+
+    /// The same, when everybody who gave one back before has done with this.
+    pub(super) fn objects_out_for_good(&'static self) -> usize {
+        let nodes = self.nodes().iter().enumerate();
+        nodes.map(|(number, node)| node.barn.objects_out(number, self.kind)).sum()
     }
 }
 
