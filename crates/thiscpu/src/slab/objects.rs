@@ -154,6 +154,11 @@ impl Slab {
         self.free.load(Relaxed) as usize
     }
 
+    /// How many are not free in it; about, where others change it.
+    pub(super) fn out(&self) -> usize {
+        self.objects().saturating_sub(self.free())
+    }
+
     /// How many are free, from the bits.
     pub(super) fn count_anew(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
