@@ -48,6 +48,11 @@ impl Barn {
         guard
     }
 
+    /// Waits for who has the lock, if somebody has.
+    pub(super) fn settle(&self, node: usize, kind: Kind) {
+        drop(self.lock(node, kind));
+    }
+
     fn list_anew(&self, node: usize, kind: Kind) {
         self.first.store(0, Relaxed);
         let mut slabs = 0;

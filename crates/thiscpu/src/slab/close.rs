@@ -75,6 +75,7 @@ impl RawCache {
         self.handle().shrink();
         match depot.objects_out_for_good() {
             0 => {
+                depot.settle();
                 self.group.give_up();
                 self.class.give_up(depot);
                 Ok(())

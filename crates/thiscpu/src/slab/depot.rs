@@ -70,6 +70,13 @@ impl Depot {
         }
     }
 
+    /// Waits for those who have given the last objects back and still have a barn's lock.
+    pub(super) fn settle(&'static self) {
+        for (node, Node { barn, .. }) in self.nodes().iter().enumerate() {
+            barn.settle(node, self.kind);
+        }
+    }
+
     /// Gives the memory of an empty depot to other caches.
     pub(super) fn give_up(&'static self) {
         let _guard = LOCK.lock();

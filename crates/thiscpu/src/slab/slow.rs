@@ -191,14 +191,18 @@ impl Handle<'_> {
     }
 
     fn give_locked(self, depot: &'static Depot, entry: usize) {
-        let Some((lane, _guard)) = self.locked_lane() else { return depot.put_entry(entry) };
+        let Some((lane, guard)) = self.locked_lane() else { return depot.put_entry(entry) };
         if !lane.main().look().has_room() {
             let other = lane.spare().swap(None);
             let main = lane.main().swap(other);
             lane.spare().swap(main);
         }
         if !lane.main().look().has_room() {
-            let Some(empty) = depot.empty(lane.number()) else { return depot.put_entry(entry) };
+            let Some(empty) = depot.empty(lane.number()) else {
+                // First, because once the object is in its slab the cache may be closed, and its lanes be others'.
+                drop(guard);
+                return depot.put_entry(entry);
+            };
             if let Some(full) = lane.main().swap(Some(empty)) {
                 depot.put(full, lane.number());
             }

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 
-use thiscpu::{Cache, Error, RawCache};
+use thiscpu::{Cache, Error, RawCache, probe};
 
 use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
@@ -18,6 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
     Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
     Scenario::new("slab::many_caches", &ALL, many_caches),
+    Scenario::new("slab::closed_while_others_free", &ALL, closed_while_others_free),
 ];
 
 const MIB: i64 = 1 << 20;
@@ -224,4 +225,27 @@ fn many_caches() {
     let growth = [limits::memory("VmRSS") - before[0], limits::memory("VmSize") - before[1]];
     assert!(growth.iter().all(|&bytes| bytes < MIB), "grew by {growth:?} bytes");
     assert!(limits::anonymous_mappings() < 60, "{} mappings", limits::anonymous_mappings());
+}
+
+/// Whoever frees the last object may still be in that call when the cache is closed, and its memory another's.
+fn closed_while_others_free() {
+    for round in 0..slow::rounds(400) {
+        let mut cache: Cache<[u64; 8]> = Cache::new();
+        let objects: Vec<_> = (0..40).map(|n| cache.alloc([n; 8])).collect();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                if round % 2 == 0 {
+                    probe::leave_lanes();
+                }
+                drop(objects);
+            });
+            while let Err(error) = cache.close() {
+                assert_ne!(error.objects, 0);
+                cache = error.cache;
+            }
+            let cache = cache_of(64);
+            free_all(&cache, some(&cache, round, 100));
+            close(cache);
+        });
+    }
 }
