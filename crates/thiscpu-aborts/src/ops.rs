@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use thiscpu::{
     Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
-    PerCpuStack, Word,
+    PerCpuStack, RawCache, Word,
 };
 
 #[inline(never)]
@@ -84,4 +84,18 @@ pub(crate) fn release(budget: &Budget, n: u64) {
 #[inline(never)]
 pub(crate) fn charge(account: &Account<2>, n: i64) {
     account.charge(1, n);
+}
+
+#[inline(never)]
+pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
+    cache.alloc()
+}
+
+/// # Safety
+///
+/// As for `RawCache::free`.
+#[inline(never)]
+pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { cache.free(object) }
 }

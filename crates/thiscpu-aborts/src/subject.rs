@@ -11,7 +11,7 @@ pub(crate) enum Conflict {
     Leave,
     /// A sum: the gate points to the other bank.
     Flip,
-    /// A comparison that needs the exact value: the gate is closed.
+    /// A comparison that needs the exact value, or a cache that shrinks: the gate is closed.
     Close,
     /// The value is taken: the gate is closed and opened again.
     Take,

@@ -3,12 +3,12 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::inside::{self, Fault, large};
+use thiscpu::inside::{self, CELL_BYTES, Fault, large};
 use thiscpu::probe::tier_or_best;
 
-use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, class_looked_up, class_of, size_of_class};
+use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, class_of, size_of_class};
 use crate::guard;
-use crate::heap::{class_at, class_at_first, objects};
+use crate::heap::{cell_at, class_at, objects, objects_at};
 use crate::statistics;
 
 /// What else is to be done in each call, a bit each; none as a rule.
@@ -55,8 +55,8 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     if size > SHORT_MAX.load(Relaxed) {
         return allocate_otherwise(size);
     }
-    let class = class_looked_up(size);
-    objects(class).alloc_or(|| allocate_slowly(class))
+    let cell = cell_looked_up(size);
+    objects_at(cell).alloc_or(|| allocate_slowly(cell))
 }
 
 /// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
@@ -64,17 +64,17 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
 #[inline(always)]
 pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
     let is_short = size <= SHORT_MAX.load(Relaxed);
-    is_short.then(|| objects(class_looked_up(size)).alloc_or(|| None)).flatten()
+    is_short.then(|| objects_at(cell_looked_up(size)).alloc_or(|| None)).flatten()
 }
 
 // The long ways cannot unwind, so that the short ones end with a jump to them.
 
 #[cold]
 #[inline(never)]
-extern "C" fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
+extern "C" fn allocate_slowly(cell: usize) -> Option<NonNull<u8>> {
     // Before the first use of anything else; a load from then on.
     tier_or_best();
-    objects(class).alloc_slowly()
+    objects_at(cell).alloc_slowly()
 }
 
 #[inline(never)]
@@ -87,12 +87,12 @@ extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     }
     let class = class_of(size);
     if !has_extra(COUNTED) {
-        return objects(class).alloc_or(|| allocate_slowly(class));
+        return objects(class).alloc_or(|| allocate_slowly(class * CELL_BYTES));
     }
     let mut is_hit = true;
     let block = objects(class).alloc_or(|| {
         is_hit = false;
-        allocate_slowly(class)
+        allocate_slowly(class * CELL_BYTES)
     })?;
     statistics::count_allocation(class, is_hit);
     Some(block)
@@ -167,18 +167,48 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 /// The block is one of this crate's, and nobody uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
-    match class_at_first(block.as_ptr().addr()) {
+    match cell_at(block.as_ptr().addr()) {
         // SAFETY: the caller's promise; it is of that class.
-        Some(class) => unsafe { objects(class).free_or(block, |entry| free_slowly(class, entry)) },
+        Some(cell) => unsafe { objects_at(cell).free_or(block, |entry| free_slowly(cell, entry)) },
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise(block) },
     }
 }
 
+/// The same for what may be null, which is nothing.
+///
+/// # Safety
+///
+/// As for [`free`].
+#[inline(always)]
+pub unsafe fn free_or_null(block: *mut u8) {
+    match cell_at(block.addr()) {
+        Some(cell) => {
+            // SAFETY: there is nothing of any class at address 0.
+            let block = unsafe { NonNull::new_unchecked(block) };
+            // SAFETY: the caller's promise; it is of that class.
+            unsafe { objects_at(cell).free_or(block, |entry| free_slowly(cell, entry)) }
+        }
+        // SAFETY: the caller's promise.
+        None => unsafe { free_otherwise_or_null(block) },
+    }
+}
+
+/// # Safety
+///
+/// As for `free_or_null`.
+#[inline(never)]
+unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
+    if let Some(block) = NonNull::new(block) {
+        // SAFETY: the caller's promise.
+        unsafe { free_otherwise(block) };
+    }
+}
+
 #[cold]
 #[inline(never)]
-extern "C" fn free_slowly(class: usize, entry: usize) {
-    objects(class).free_slowly(entry);
+extern "C" fn free_slowly(cell: usize, entry: usize) {
+    objects_at(cell).free_slowly(entry);
 }
 
 /// # Safety
@@ -194,7 +224,7 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     let mut is_hit = true;
     let slowly = |entry| {
         is_hit = false;
-        free_slowly(class, entry);
+        free_slowly(class * CELL_BYTES, entry);
     };
     // SAFETY: the caller's promise; it is of that class.
     unsafe { objects(class).free_or(block, slowly) };

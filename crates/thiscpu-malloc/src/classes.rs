@@ -2,6 +2,8 @@
 //!
 //! A block of a class above 128 bytes has at most 12.5 % that was not asked for; below that, what alignment to 16 bytes takes.
 
+use thiscpu::inside::CELL_BYTES;
+
 /// The largest class.
 pub(crate) const SIZE_MAX: usize = 32 * 1024;
 /// How many there are.
@@ -13,16 +15,16 @@ const CLASS_256: usize = 16;
 
 /// The class of so many bytes, which are at most [`SIZE_MAX`].
 pub(crate) fn class_of(size: usize) -> usize {
-    if size <= LOOKED_UP { class_looked_up(size) } else { class_of_larger(size) }
+    if size <= LOOKED_UP { cell_looked_up(size) / CELL_BYTES } else { class_of_larger(size) }
 }
 
-/// The class of at most [`LOOKED_UP`] bytes.
+/// The cell of the class of at most [`LOOKED_UP`] bytes: where its part of the lanes' item begins.
 #[inline(always)]
-pub(crate) fn class_looked_up(size: usize) -> usize {
+pub(crate) fn cell_looked_up(size: usize) -> usize {
     debug_assert!(size <= LOOKED_UP);
     // By a shift, not by `div_ceil`, which takes three instructions more.
     // SAFETY: there is one for each multiple of 8 up to that.
-    usize::from(unsafe { *CLASSES.get_unchecked((size + 7) >> 3) })
+    usize::from(unsafe { *CELLS.get_unchecked((size + 7) >> 3) })
 }
 
 /// The class of more than 256 bytes. Two bits below the highest, and one, say which of the eight.
@@ -36,17 +38,17 @@ const fn class_of_smaller(size: usize) -> usize {
     if size <= 8 { 0 } else { size.div_ceil(16) }
 }
 
-/// The class of each multiple of 8 bytes.
-static CLASSES: [u8; LOOKED_UP / 8 + 1] = {
-    let mut classes = [0; LOOKED_UP / 8 + 1];
+/// The cell of the class of each multiple of 8 bytes.
+static CELLS: [u16; LOOKED_UP / 8 + 1] = {
+    let mut cells = [0; LOOKED_UP / 8 + 1];
     let mut index = 0;
-    while index < classes.len() {
+    while index < cells.len() {
         let size = index * 8;
         let class = if size <= 256 { class_of_smaller(size) } else { class_of_larger(size) };
-        classes[index] = class as u8;
+        cells[index] = (class * CELL_BYTES) as u16;
         index += 1;
     }
-    classes
+    cells
 };
 
 /// The bytes of a class's blocks.

@@ -1,6 +1,6 @@
 //! The heap: a class of objects for each size class.
 
-use thiscpu::inside::{self, Class, Group, Handle};
+use thiscpu::inside::{self, CELL_BYTES, Class, Group, Handle};
 
 use crate::classes::{COUNT, size_of_class};
 
@@ -25,11 +25,16 @@ const fn tag_of_class(class: usize) -> u8 {
 }
 
 /// The objects of a class.
-#[inline(always)]
 pub(crate) fn objects(class: usize) -> Handle<'static> {
-    debug_assert!(class < COUNT);
+    objects_at(class * CELL_BYTES)
+}
+
+/// The objects of the class of a cell.
+#[inline(always)]
+pub(crate) fn objects_at(cell: usize) -> Handle<'static> {
+    debug_assert!(cell < COUNT * CELL_BYTES);
     // SAFETY: there are so many.
-    GROUP.handle(unsafe { CLASSES.get_unchecked(class) }, class)
+    GROUP.handle(unsafe { CLASSES.get_unchecked(cell / CELL_BYTES) }, cell)
 }
 
 /// What a class has and has done.
@@ -39,18 +44,18 @@ pub(crate) fn stats(class: usize) -> thiscpu::SlabStats {
 
 /// The class of the block at an address, if it is of one.
 pub(crate) fn class_at(address: usize) -> Option<usize> {
-    class_of_tag(inside::tag_of(address))
+    cell_of_tag(inside::tag_of(address)).map(|cell| cell / CELL_BYTES)
 }
 
-/// The same, and none while there are extras.
+/// The cell of its class, and none while there are extras.
 #[inline(always)]
-pub(crate) fn class_at_first(address: usize) -> Option<usize> {
-    class_of_tag(inside::tag_of_block(address))
+pub(crate) fn cell_at(address: usize) -> Option<usize> {
+    cell_of_tag(inside::tag_of_block(address))
 }
 
 #[inline(always)]
-fn class_of_tag(tag: u8) -> Option<usize> {
+fn cell_of_tag(tag: u8) -> Option<usize> {
     // No number, 0, becomes the highest.
     let class = usize::from(tag).wrapping_sub(1);
-    (class < COUNT).then_some(class)
+    (class < COUNT).then_some(class * CELL_BYTES)
 }

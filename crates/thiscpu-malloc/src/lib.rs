@@ -26,7 +26,8 @@ mod resize;
 mod statistics;
 
 pub use blocks::{
-    allocate, allocate_aligned, allocate_at_hand, allocate_zeroed, free, harden, trim, usable_size,
+    allocate, allocate_aligned, allocate_at_hand, allocate_zeroed, free, free_or_null, harden,
+    trim, usable_size,
 };
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};

@@ -131,7 +131,7 @@ fn kind(opcode: Opcode) -> Option<Kind> {
     use Opcode::*;
     Some(match opcode {
         ADD | ADDS | SUB | SUBS | AND | ANDS | ORR | EOR | LSRV | LSLV | UBFM | MOVZ | MOVN
-        | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH => Kind::Computes(1),
+        | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH | LDUR => Kind::Computes(1),
         LDP => Kind::Computes(2),
         // Shown as `stadd` where nobody wants what was there.
         STR | STRB | STRH | STP | LDADD(_) => Kind::Stores,

@@ -5,6 +5,7 @@ mod count;
 mod ledger;
 mod linger;
 mod pair;
+mod slab;
 mod stack;
 mod word;
 
@@ -18,6 +19,7 @@ pub(crate) fn all() -> Vec<Case> {
         ledger::cases(),
         linger::cases(),
         pair::cases(),
+        slab::cases(),
         stack::cases(),
         word::cases(),
     ]

@@ -35,10 +35,8 @@ pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
 /// It is null, or a block of this family that nobody uses.
 #[inline(always)]
 pub(crate) unsafe fn give_back(pointer: *mut c_void) {
-    if let Some(block) = block(pointer) {
-        // SAFETY: the caller's promise.
-        unsafe { thiscpu_malloc::free(block) };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { thiscpu_malloc::free_or_null(pointer.cast()) };
 }
 
 #[unsafe(no_mangle)]

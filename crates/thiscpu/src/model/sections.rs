@@ -3,7 +3,10 @@
 use super::machine::{Execution, now};
 use crate::lanes::table::{BIAS, TABLE};
 use crate::section::{BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, WordSections};
-use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 use crate::sys::tier::Tier;
 
 /// A modelled processor.
@@ -203,7 +206,9 @@ impl Section {
     /// The same for a section of a slab cache: the address of its item in this lane.
     fn enter_gate(gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        let lane = gate.load(Relaxed).wrapping_add(section.entry);
+        // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
+        // loads before, but the checker knows nothing of that.
+        let lane = gate.load(Acquire).wrapping_add(section.entry);
         if lane & 7 != 0 {
             return Err(section.refuse(Outcome::Shut));
         }

@@ -8,7 +8,10 @@ use super::fault::Fault;
 use super::objects::{Place, Shape, Slab};
 use super::sheaf::Sheaf;
 use super::space::SPACE;
-use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 use crate::sys::lock::{Guard, Lock};
 
 /// What a barn has to know of its cache.
@@ -145,6 +148,13 @@ impl Barn {
         self.take_back_one(slab, index, kind);
     }
 
+    /// How many objects of this node are in no slab. Under the lock: whoever gave the last one back has done with the
+    /// barn then.
+    pub(super) fn objects_out(&self, node: usize, kind: Kind) -> usize {
+        let _guard = self.lock(node, kind);
+        all_of(kind).filter(|slab| slab.node() == node).map(Slab::out).sum()
+    }
+
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
         if !slab.give(index) {
             Fault::FreedTwice.report(slab.object(index), kind.shape.size);
@@ -163,7 +173,8 @@ impl Barn {
 
 /// The slabs of a cache, on any node.
 pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
-    let is_its = move |unit: &usize| SPACE.tag(*unit).load(Relaxed) == kind.tag;
+    // Acquire: pairs with the Release in `Slab::begin`, so that what is known of a slab is not from one before.
+    let is_its = move |unit: &usize| SPACE.tag(*unit).load(Acquire) == kind.tag;
     let slabs = (0..SPACE.high()).filter(is_its).map(|unit| (unit, SPACE.slab(unit)));
     let firsts = slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab);
     firsts.filter(move |slab| slab.owner() == kind.owner)

@@ -13,6 +13,15 @@ impl Bits<'_> {
         self.0[at / 64].load(Relaxed) >> (at % 64) & 1 != 0
     }
 
+    /// Sets a bit; false if it was set.
+    pub(super) fn set(self, at: usize) -> bool {
+        let word = &self.0[at / 64];
+        let before = word.load(Relaxed);
+        let after = before | 1 << (at % 64);
+        word.store(after, Relaxed);
+        before != after
+    }
+
     /// Sets `count` bits from `at`, or clears them. How many that changed.
     pub(super) fn put(self, at: usize, count: usize, value: bool) -> usize {
         let mut changed = 0;

@@ -53,6 +53,9 @@ pub struct Handle<'a> {
     pub(super) cell: usize,
 }
 
+/// The bytes of a class's part of the item.
+pub const CELL_BYTES: usize = lane::BYTES;
+
 /// The largest object of a class, in bytes.
 const SIZE_MAX: usize = 1024 * 1024;
 
@@ -94,10 +97,10 @@ impl Group {
         }
     }
 
-    /// Class `index` of the group.
+    /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`].
     #[inline(always)]
-    pub const fn handle<'a>(&'a self, class: &'a Class, index: usize) -> Handle<'a> {
-        Handle { group: self, class, cell: index * lane::BYTES }
+    pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a> {
+        Handle { group: self, class, cell }
     }
 
     /// Relaxed: who has an object, or an entry, got it after the key was stored.

@@ -73,7 +73,7 @@ impl RawCache {
     pub(super) fn release(&self) -> Result<(), usize> {
         let Some(depot) = self.class.depot_if_used() else { return Ok(()) };
         self.handle().shrink();
-        match depot.objects_out() {
+        match depot.objects_out_for_good() {
             0 => {
                 depot.settle();
                 self.group.give_up();

@@ -156,13 +156,9 @@ impl Depot {
 
     /// Takes a sheaf from a lane, whatever is in it.
     pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
-        if sheaf.count() == 0 {
-            return self.put_empty(sheaf, lane);
-        }
         let here = self.here();
         let sheaf = if self.nodes > 1 { self.send_home(sheaf, here) } else { sheaf };
         if sheaf.count() == 0 {
-            // All of them were of other nodes.
             return self.put_empty(sheaf, lane);
         }
         let stock = &self.nodes()[here].stocks[lane % STOCKS];
@@ -229,8 +225,13 @@ impl Depot {
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
     pub(super) fn objects_out(&self) -> usize {
-        // A slab may be given back, and be another's, while it is looked at.
-        barn::all_of(self.kind).map(|slab| slab.objects().saturating_sub(slab.free())).sum()
+        barn::all_of(self.kind).map(|slab| slab.out()).sum()
+    }
+
+    /// The same, when everybody who gave one back before has done with this.
+    pub(super) fn objects_out_for_good(&'static self) -> usize {
+        let nodes = self.nodes().iter().enumerate();
+        nodes.map(|(number, node)| node.barn.objects_out(number, self.kind)).sum()
     }
 }
 

@@ -154,6 +154,11 @@ impl Slab {
         self.free.load(Relaxed) as usize
     }
 
+    /// How many are not free in it; about, where others change it.
+    pub(super) fn out(&self) -> usize {
+        self.objects().saturating_sub(self.free())
+    }
+
     /// How many are free, from the bits.
     pub(super) fn count_anew(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
@@ -162,11 +167,12 @@ impl Slab {
         self.first_word.store(0, Relaxed);
     }
 
-    /// The object at an address, if one begins there.
+    /// The object at an address of this slab, if one begins there.
     pub(super) fn place(&'static self, address: usize) -> Option<Place> {
-        let offset = address - SPACE.address(self.unit());
-        let size = self.size.load(Relaxed);
-        let index = offset / size;
+        // A slab has less than 4 GiB, and division is faster with fewer bits.
+        let offset = (address - SPACE.address(self.unit())) as u32;
+        let size = self.size.load(Relaxed) as u32;
+        let index = (offset / size) as usize;
         (offset.is_multiple_of(size) && index < self.objects())
             .then_some(Place { slab: self, index })
     }
@@ -201,7 +207,7 @@ impl Slab {
 
     /// Takes an object back; false if it is free.
     pub(super) fn give(&self, index: usize) -> bool {
-        if index >= self.fresh.load(Relaxed) as usize || self.bits().put(index, 1, true) == 0 {
+        if index >= self.fresh.load(Relaxed) as usize || !self.bits().set(index) {
             return false;
         }
         let word = self.first_word.load(Relaxed).min(index as u32 / 64);

@@ -47,6 +47,8 @@ pub(super) struct Space {
     unwatched: AtomicUsize,
     /// The address of the tags.
     tags: AtomicUsize,
+    /// The address of the first unit's slab.
+    slabs: AtomicUsize,
     /// How many units are accessible.
     open: AtomicUsize,
     /// No unit at or above was ever used.
@@ -67,6 +69,7 @@ pub(super) static SPACE: Space = Space {
     most: AtomicUsize::new(0),
     unwatched: AtomicUsize::new(0),
     tags: AtomicUsize::new(0),
+    slabs: AtomicUsize::new(0),
     open: AtomicUsize::new(0),
     high: AtomicUsize::new(0),
     first_free: AtomicUsize::new(0),
@@ -171,8 +174,7 @@ impl Space {
     /// What is known of the slab, or large block, that begins with a unit which was ever used.
     pub(super) fn slab(&self, unit: usize) -> &'static Slab {
         assert!(unit < self.high.load(Acquire));
-        let most = self.most.load(Relaxed);
-        let slabs = self.tags.load(Relaxed) + layout(most).slabs;
+        let slabs = self.slabs.load(Relaxed);
         // SAFETY: there is one for each unit, accessible for ever for those that were ever used; zero is one.
         unsafe { &*((slabs + unit * size_of::<Slab>()) as *const Slab) }
     }
@@ -328,6 +330,7 @@ impl Space {
         let start = base - layout(units).end;
         Here::open(start, layout(units).used).ok()?;
         self.tags.store(start, Relaxed);
+        self.slabs.store(start + layout(units).slabs, Relaxed);
         self.base.store(base, Relaxed);
         // Release: what an address is, is asked of a unit below this.
         self.most.store(units, Release);

@@ -18,6 +18,10 @@ mod ledger_orders;
 mod recall;
 #[cfg(thiscpu_model)]
 mod record;
+#[cfg(thiscpu_model)]
+mod slab;
+#[cfg(thiscpu_model)]
+mod slab_orders;
 
 /// How often each random test is run; `THISCPU_MODEL_RUNS` multiplies it.
 #[cfg(thiscpu_model)]

@@ -1,0 +1,200 @@
+//! Slab caches: an object taken from a lane, one put back, and the trades of whole sheaves.
+//!
+//! Which object comes is the cache's business. So the books say which objects are out, and what each holds: no call may
+//! hand out one of those, and in the end as many must be out as the books know of.
+
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use thiscpu::RawCache;
+
+use crate::drive::Case;
+use crate::ops;
+use crate::subject::{Conflict, Subject, Wrong, expect};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::of::<Call<Take>>("RawCache", "alloc"),
+        Case::of::<Call<Give>>("RawCache", "free"),
+        Case::of::<Call<TakeOfNone>>("RawCache", "alloc in a lane with an empty sheaf"),
+        Case::of::<Call<TakeOfSpare>>("RawCache", "alloc in a lane whose other sheaf is full"),
+        Case::of::<Call<TakeOfEmpty>>("RawCache", "alloc in a lane with two empty sheaves"),
+        Case::of::<Call<GiveToNone>>("RawCache", "free in a lane without sheaves"),
+        Case::of::<Call<GiveToSpare>>("RawCache", "free in a lane whose other sheaf is empty"),
+        Case::of::<Call<GiveToFull>>("RawCache", "free in a lane with two full sheaves"),
+    ]
+}
+
+const CONFLICTS: &[Conflict] =
+    &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Close, Conflict::Always];
+
+/// Large enough that a sheaf has the fewest entries there are.
+const OBJECT: Layout = Layout::new::<[usize; WORDS]>();
+const WORDS: usize = 128;
+/// The entries of such a sheaf.
+const SHEAF: usize = 4;
+/// More than lanes and stocks hold here.
+const MANY: usize = 12 * SHEAF;
+
+/// A cache, and its objects that are out.
+struct Store {
+    cache: RawCache,
+    /// Each with the number that all of its words hold.
+    out: RefCell<Vec<(NonNull<u8>, usize)>>,
+    last: Cell<usize>,
+}
+
+fn words(object: NonNull<u8>) -> *mut [usize; WORDS] {
+    object.cast().as_ptr()
+}
+
+impl Store {
+    fn new() -> Store {
+        Store { cache: RawCache::new(OBJECT), out: RefCell::default(), last: Cell::new(0) }
+    }
+
+    fn alloc(&self) -> Result<(), Wrong> {
+        let object = ops::alloc(&self.cache).ok_or("there is no memory")?;
+        let mut out = self.out.borrow_mut();
+        if out.iter().any(|&(other, _)| other == object) {
+            return Err(format!("{object:?} is handed out, and is out already"));
+        }
+        // SAFETY: it is of this layout, and in nobody else's hands.
+        expect("the first word of a new object", &unsafe { (*words(object))[0] }, &0)?;
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        // SAFETY: as above.
+        unsafe { words(object).write([number; WORDS]) };
+        out.push((object, number));
+        Ok(())
+    }
+
+    /// Frees the object that is out for the longest time.
+    fn free(&self) -> Result<(), Wrong> {
+        let (object, number) = self.out.borrow_mut().remove(0);
+        // SAFETY: it is out, and was written to when it was handed out.
+        let held = unsafe { words(object).read() };
+        expect("the words of an object", &held, &[number; WORDS])?;
+        // SAFETY: it is out, and the books know it no more.
+        unsafe { ops::free(&self.cache, object) };
+        Ok(())
+    }
+
+    /// So many calls of each, alternately.
+    fn calls(&self, counts: &[usize]) {
+        let calls: [fn(&Store) -> Result<(), Wrong>; 2] = [Store::alloc, Store::free];
+        for (&count, call) in counts.iter().zip(calls.iter().cycle()) {
+            (0..count).for_each(|_| call(self).expect("nothing conflicts yet"));
+        }
+    }
+
+    fn shrink(&self) -> Result<(), Wrong> {
+        self.cache.shrink();
+        let there = self.cache.stats().objects_out;
+        expect("the objects that are out", &there, &self.out.borrow().len())
+    }
+
+    /// Gets all that is free anywhere, gives all back, and closes the cache.
+    fn check(&mut self) -> Result<(), Wrong> {
+        (0..MANY).try_for_each(|_| self.alloc())?;
+        self.shrink()?;
+        while !self.out.borrow().is_empty() {
+            self.free()?;
+        }
+        self.shrink()?;
+        let cache = std::mem::replace(&mut self.cache, RawCache::new(OBJECT));
+        cache.close().map_err(|error| error.to_string())
+    }
+}
+
+/// A call, in a lane that is as it is wanted.
+trait Op {
+    const SECTION: &'static str;
+    /// What the lane is made so by: so many allocations, then so many frees, and so on.
+    const BEFORE: &'static [usize];
+    /// Whether the lane's sheaves are taken away then.
+    const SHRINKS: bool = false;
+    const RUN: fn(&Store) -> Result<(), Wrong>;
+}
+
+macro_rules! ops {
+    ($($name:ident: $run:ident, $section:literal, $before:expr $(, $shrinks:literal)?;)*) => {$(
+        enum $name {}
+
+        impl Op for $name {
+            const SECTION: &'static str = $section;
+            const BEFORE: &'static [usize] = $before;
+            $(const SHRINKS: bool = $shrinks;)?
+            const RUN: fn(&Store) -> Result<(), Wrong> = Store::$run;
+        }
+    )*};
+}
+
+ops! {
+    Take: alloc, "take", &[1];
+    Give: free, "give", &[2];
+    // The first sheaf is used up.
+    TakeOfNone: alloc, "replace", &[SHEAF];
+    // The second one is filled and becomes the other one; the first, which comes back, is used up.
+    TakeOfSpare: alloc, "replace", &[SHEAF + 1, 2, 1];
+    TakeOfEmpty: alloc, "replace", &[2 * SHEAF];
+    GiveToNone: free, "replace", &[2], true;
+    // The second sheaf is filled up again; the first is empty.
+    GiveToSpare: free, "replace", &[SHEAF + 1, 1];
+    // The third sheaf is filled up again, and the first.
+    GiveToFull: free, "replace", &[2 * SHEAF + 1, 1 + SHEAF];
+}
+
+struct Call<O: Op> {
+    store: Store,
+    op: PhantomData<O>,
+}
+
+impl<O: Op> Subject for Call<O> {
+    type Answer = Result<(), Wrong>;
+
+    const CONFLICTS: &'static [Conflict] = CONFLICTS;
+
+    fn drives(section: &str) -> bool {
+        section == O::SECTION
+    }
+
+    fn new() -> Self {
+        let store = Store::new();
+        store.calls(O::BEFORE);
+        if O::SHRINKS {
+            store.shrink().expect("nothing conflicts yet");
+        }
+        Call { store, op: PhantomData }
+    }
+
+    fn op(&self) -> Self::Answer {
+        (O::RUN)(&self.store)
+    }
+
+    fn book(&self, _: usize, _: bool) -> Self::Answer {
+        Ok(())
+    }
+
+    /// Takes two objects and puts one on the lane that came out before: what a call must notice though the
+    /// uppermost entry may be the one it saw.
+    fn meddle(&self) -> Result<(), Wrong> {
+        self.store.alloc()?;
+        let newest = self.store.out.borrow_mut().pop();
+        self.store.alloc()?;
+        self.store.out.borrow_mut().splice(0..0, newest);
+        self.store.free()
+    }
+
+    fn turn_gate(&self, _: Conflict) -> Result<(), Wrong> {
+        // An object that the op has in hand is out, and not in the books.
+        self.store.cache.shrink();
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Wrong> {
+        self.store.check()
+    }
+}
