@@ -38,6 +38,9 @@ const SHEAF: usize = 4;
 /// More than lanes and stocks hold here.
 const MANY: usize = 12 * SHEAF;
 
+/// A call on a cache.
+type Run = fn(&Store) -> Result<(), Wrong>;
+
 /// A cache, and its objects that are out.
 struct Store {
     cache: RawCache,
@@ -84,7 +87,7 @@ impl Store {
 
     /// So many calls of each, alternately.
     fn calls(&self, counts: &[usize]) {
-        let calls: [fn(&Store) -> Result<(), Wrong>; 2] = [Store::alloc, Store::free];
+        let calls: [Run; 2] = [Store::alloc, Store::free];
         for (&count, call) in counts.iter().zip(calls.iter().cycle()) {
             (0..count).for_each(|_| call(self).expect("nothing conflicts yet"));
         }
@@ -116,7 +119,7 @@ trait Op {
     const BEFORE: &'static [usize];
     /// Whether the lane's sheaves are taken away then.
     const SHRINKS: bool = false;
-    const RUN: fn(&Store) -> Result<(), Wrong>;
+    const RUN: Run;
 }
 
 macro_rules! ops {
@@ -127,7 +130,7 @@ macro_rules! ops {
             const SECTION: &'static str = $section;
             const BEFORE: &'static [usize] = $before;
             $(const SHRINKS: bool = $shrinks;)?
-            const RUN: fn(&Store) -> Result<(), Wrong> = Store::$run;
+            const RUN: Run = Store::$run;
         }
     )*};
 }

@@ -195,6 +195,29 @@ fn caches_that_shrink() {
     });
 }
 
+/// There is no memory any more, and two take what another node has in stock.
+#[test]
+fn what_another_node_has_in_stock() {
+    let machine = Machine { nodes: 2, disturbed: 0, ..THREE };
+    for order in [Order::Uniform, Order::FewChanges(3)] {
+        random(machine, order, executions(4_000) / 2, || {
+            let store = Store::new(LARGE);
+            model::run_on(1);
+            while store.alloc() {}
+            // Two sheaves stay in the lane, and one goes to the stock.
+            (0..6).for_each(|_| store.free());
+            assert_eq!(store.cache.stats().objects_in_stocks, 2);
+            let threads = [0, 2].map(|cpu| {
+                let store = store.clone();
+                model::spawn(cpu, move || store.alloc())
+            });
+            let got = threads.map(model::Thread::join);
+            assert_eq!(got.into_iter().filter(|&got| got).count(), 1);
+            store.check_end();
+        });
+    }
+}
+
 /// Two caches take each other's units and sheaves, and leave nothing behind.
 #[test]
 fn caches_side_by_side() {
