@@ -1,10 +1,11 @@
 //! The ops that are driven, each compiled once, so that what conflicts goes the same way.
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use thiscpu::{
     Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
-    PerCpuStack, RawCache, Word,
+    PerCpuStack, RawCache, Word, probe,
 };
 
 #[inline(never)]
@@ -98,4 +99,9 @@ pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
 pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
     // SAFETY: the caller's promise.
     unsafe { cache.free(object) }
+}
+
+#[inline(never)]
+pub(crate) fn linger(turns: u64) -> Option<bool> {
+    probe::linger(turns, &AtomicU64::new(0)).unwrap_or(None)
 }

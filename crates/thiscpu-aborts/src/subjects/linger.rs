@@ -1,10 +1,9 @@
 //! The section that doctor looks at: it changes nothing, and says whether it was aborted.
 
-use std::sync::atomic::AtomicU64;
-
 use thiscpu::probe;
 
 use crate::drive::Case;
+use crate::ops;
 use crate::subject::{Conflict, Subject, Wrong};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -25,7 +24,7 @@ impl Subject for Linger {
     }
 
     fn op(&self) -> Option<bool> {
-        probe::linger(2, &AtomicU64::new(0)).unwrap_or(None)
+        ops::linger(2)
     }
 
     fn book(&self, _: usize, aborted: bool) -> Option<bool> {
