@@ -57,5 +57,5 @@ pub(crate) fn cell_at(address: usize) -> Option<usize> {
 fn cell_of_tag(tag: u8) -> Option<usize> {
     // No number, 0, becomes the highest.
     let class = usize::from(tag).wrapping_sub(1);
-    (class < COUNT).then_some(class * CELL_BYTES)
+    (class < COUNT).then(|| class * CELL_BYTES)
 }
