@@ -316,7 +316,9 @@ impl Space {
         Here::open(start + layout.used, to_page(end.div_ceil(8)))?;
         Here::open(start + layout.dirty, to_page(end.div_ceil(8)))?;
         Here::open(start + layout.slabs, to_page(end * size_of::<Slab>()))?;
-        Here::open(self.base.load(Relaxed), end * UNIT)?;
+        // Not what is open: a program may have protected pages of its own there.
+        let open = self.open.load(Relaxed);
+        Here::open(self.address(open), (end - open) * UNIT)?;
         self.open.store(end, Relaxed);
         Ok(())
     }

@@ -17,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
     Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
     Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("slab::protected_pages_stay_protected", &ALL, protected_pages_stay_protected),
     Scenario::new("slab::many_caches", &ALL, many_caches),
     Scenario::new("slab::closed_while_others_free", &ALL, closed_while_others_free),
 ];
@@ -206,6 +207,42 @@ fn all_locked() {
     assert!(growth < 4 * MIB, "still {growth} bytes");
     free_all(&cache, objects);
     close(cache);
+}
+
+/// More of the space becomes accessible without what is being touched.
+fn protected_pages_stay_protected() {
+    const PAGE: usize = 4096;
+    let layout = Layout::from_size_align(4 * PAGE, PAGE).expect("a layout");
+    let cache = RawCache::new(layout);
+    let object = cache.alloc().expect("no memory");
+    let page = object.as_ptr().addr() + PAGE;
+    let protect = |access| {
+        // SAFETY: a page of an object that is this function's own.
+        assert_eq!(unsafe { libc::mprotect(page as *mut _, PAGE, access) }, 0);
+    };
+    protect(libc::PROT_READ);
+    // So many that more of the address space has to become accessible, several times.
+    let others: Vec<_> = (0..2_000).map(|_| cache.alloc().expect("no memory")).collect();
+    assert_eq!(access_to(page), "r--p");
+    protect(libc::PROT_READ | libc::PROT_WRITE);
+    for object in others.into_iter().chain([object]) {
+        // SAFETY: each is from there, and not used any more.
+        unsafe { cache.free(object) };
+    }
+    close(cache);
+}
+
+/// What the system says of a page.
+fn access_to(page: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list of mappings");
+    let holds = |line: &&str| {
+        let (range, _) = line.split_once(' ').expect("a range and more");
+        let (from, to) = range.split_once('-').expect("two addresses");
+        let address = |text| usize::from_str_radix(text, 16).expect("an address");
+        (address(from)..address(to)).contains(&page)
+    };
+    let line = maps.lines().find(holds).expect("it is mapped");
+    line.split(' ').nth(1).expect("what may be done there").to_owned()
 }
 
 /// Each leaves its memory to the next.

@@ -106,12 +106,14 @@ impl Allocator for SlubTid {
             if before.head.is_null() {
                 return self.refill(freelist);
             }
+            // The two words may be of two moments, at one of which there was nothing.
+            let Some(count) = before.count().checked_sub(1) else { continue };
             // SAFETY: objects' memory stays as long as the allocator. This one may be somebody's by now, who
             // writes to it; to the language that is a race, to the processor a load of some word, which is used
             // only if the exchange shows that the object was free all the time. Relaxed: then whoever wrote
             // it did so before the exchange that made the id what it was, which `State::of` acquires.
             let next = unsafe { link(before.head).load(Relaxed) };
-            if before.becomes(before.next(next, before.count() - 1), freelist) {
+            if before.becomes(before.next(next, count), freelist) {
                 return before.head;
             }
         }
