@@ -18,6 +18,7 @@ pub use crate::sys::{
 /// # Errors
 ///
 /// As [`crate::tier`].
+#[inline(never)]
 pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error> {
     if tier()? == Tier::Atomic || !(rseq::is_registered() || rseq::register_if_ours()) {
         return Ok(None);

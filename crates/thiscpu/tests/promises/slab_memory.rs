@@ -159,10 +159,9 @@ fn shrink_gives_memory_back() {
         for object in objects.drain(kept..).rev() {
             object.free(&cache);
         }
-        // Some of it has gone back by then.
-        let given = cache.shrink() as i64;
+        // Some of it has gone back by then, or all.
+        cache.shrink();
         let (after, needed) = (resident() - before, kept as i64 * 1_000);
-        assert!(given > 0, "gave {given} bytes back");
         assert!(after < needed + 5 * MIB, "still {after} bytes, for {needed}");
         free_all(&cache, std::mem::take(&mut objects));
     }
