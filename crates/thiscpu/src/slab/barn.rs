@@ -56,7 +56,7 @@ impl Barn {
     fn list_anew(&self, node: usize, kind: Kind) {
         self.first.store(0, Relaxed);
         let mut slabs = 0;
-        for slab in all_of(kind).filter(|slab| slab.node() == node) {
+        for slab in all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)) {
             slab.count_anew();
             slabs += 1;
             if slab.free() > 0 {
@@ -152,7 +152,7 @@ impl Barn {
     /// barn then.
     pub(super) fn objects_out(&self, node: usize, kind: Kind) -> usize {
         let _guard = self.lock(node, kind);
-        all_of(kind).filter(|slab| slab.node() == node).map(Slab::out).sum()
+        all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)).map(Slab::out).sum()
     }
 
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
@@ -173,11 +173,15 @@ impl Barn {
 
 /// The slabs of a cache, on any node.
 pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
+    all_firsts(kind).filter(move |slab| slab.owner() == kind.owner)
+}
+
+/// The slabs that have the tag of a cache.
+fn all_firsts(kind: Kind) -> impl Iterator<Item = &'static Slab> {
     // Acquire: pairs with the Release in `Slab::begin`, so that what is known of a slab is not from one before.
     let is_its = move |unit: &usize| SPACE.tag(*unit).load(Acquire) == kind.tag;
     let slabs = (0..SPACE.high()).filter(is_its).map(|unit| (unit, SPACE.slab(unit)));
-    let firsts = slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab);
-    firsts.filter(move |slab| slab.owner() == kind.owner)
+    slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab)
 }
 
 /// Where an object of the cache is. Ends the process if it is none.

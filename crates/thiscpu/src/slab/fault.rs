@@ -1,8 +1,10 @@
 //! What a program does wrong with objects: said on standard error, and then the process is ended, because nothing that it
 //! does from then on can be trusted.
 
-use core::fmt::{self, Write as _};
+use core::hint::black_box;
 use core::ptr::NonNull;
+
+use crate::sys::say::say;
 
 /// What was noticed.
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +31,13 @@ impl Fault {
             Fault::Foreign => "freed, but nothing of that size was ever handed out there",
             Fault::Inside => "freed, but it is inside of an object and not where one begins",
         };
-        let mut line = Line { text: [0; 256], length: 0 };
-        let _ = writeln!(line, "thiscpu: {address:#x} ({size} bytes): {what}");
         if cfg!(thiscpu_model) {
-            panic!("{}", String::from_utf8_lossy(&line.text[..line.length]));
+            panic!("{address:#x} ({size} bytes): {what}");
         }
-        // SAFETY: the text is that long.
-        unsafe {
-            libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length);
-            libc::abort()
-        }
+        let text = format_args!("thiscpu: {address:#x} ({size} bytes): {what}");
+        say(libc::STDERR_FILENO, text);
+        // SAFETY: it ends the process, which must be ended.
+        unsafe { libc::abort() }
     }
 }
 
@@ -49,7 +48,7 @@ impl Fault {
 #[inline(never)]
 pub(super) extern "C" fn freed_twice(object: usize, size: usize) {
     // The compiler is not to know that this never returns.
-    if core::hint::black_box(true) {
+    if black_box(true) {
         Fault::FreedTwice.report(object, size)
     }
 }
@@ -58,24 +57,8 @@ pub(super) extern "C" fn freed_twice(object: usize, size: usize) {
 #[cold]
 #[inline(never)]
 pub(super) extern "C" fn written_to(object: usize, size: usize) -> Option<NonNull<u8>> {
-    if core::hint::black_box(true) {
+    if black_box(true) {
         Fault::WrittenTo.report(object, size)
     }
     None
-}
-
-/// A line of text on the stack; what does not fit is left out.
-struct Line {
-    text: [u8; 256],
-    length: usize,
-}
-
-impl fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = &mut self.text[self.length..];
-        let length = text.len().min(room.len());
-        room[..length].copy_from_slice(&text.as_bytes()[..length]);
-        self.length += length;
-        Ok(())
-    }
 }

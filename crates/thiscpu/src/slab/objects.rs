@@ -18,9 +18,9 @@ const WORDS: usize = UNIT / OBJECT_LEAST / 64;
 /// What is known of the slab, or of the large block, that begins with a unit.
 #[repr(C)]
 pub(super) struct Slab {
-    /// The cache it belongs to; 0 for a large block.
-    owner: AtomicU32,
-    node: AtomicU32,
+    /// The cache that it belongs to, 0 for a large block, and the node: one word, because who looks without the barn's lock
+    /// must not take one slab's cache and the next one's node for a slab of its own.
+    home: AtomicU64,
     /// The unit it begins with: this unit is one of its units.
     head: AtomicU32,
     pub(super) units: AtomicU32,
@@ -76,6 +76,10 @@ fn tagged(units: usize, tag: u8) -> usize {
     if tag == super::space::LARGE { 1 } else { units }
 }
 
+const fn home(owner: u32, node: usize) -> u64 {
+    (owner as u64) << 32 | node as u64
+}
+
 impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
     pub(super) fn holding(address: usize) -> Option<&'static Slab> {
@@ -99,12 +103,11 @@ impl Slab {
         slab.units.store(shape.units as u32, Relaxed);
         slab.size.store(shape.size, Relaxed);
         slab.objects.store(shape.objects() as u32, Relaxed);
-        slab.node.store(node as u32, Relaxed);
         slab.clear_bits();
         slab.fresh.store(0, Relaxed);
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
-        slab.owner.store(owner, Relaxed);
+        slab.home.store(home(owner, node), Relaxed);
         // The first of them comes last: a child that is forked in between finds a whole slab, or none.
         for unit in (first..first + tagged(shape.units, tag)).rev() {
             SPACE.slab(unit).head.store(first as u32, Relaxed);
@@ -135,11 +138,17 @@ impl Slab {
     }
 
     pub(super) fn owner(&self) -> u32 {
-        self.owner.load(Relaxed)
+        (self.home.load(Relaxed) >> 32) as u32
+    }
+
+    /// Whether it is that cache's and on that node. Who has the lock of the barn in question may rest on it: there it begins
+    /// and ends under that lock only.
+    pub(super) fn is_of(&self, owner: u32, node: usize) -> bool {
+        self.home.load(Relaxed) == home(owner, node)
     }
 
     pub(super) fn node(&self) -> usize {
-        self.node.load(Relaxed) as usize
+        self.home.load(Relaxed) as u32 as usize
     }
 
     fn bits(&self) -> Bits<'_> {
