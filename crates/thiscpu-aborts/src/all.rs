@@ -1,6 +1,6 @@
 //! Every copy of every section, at every point, under everything that conflicts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 
@@ -23,23 +23,29 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
         "no section is called `{filter}`; --list has their names"
     );
     let mut report = Report::default();
-    let mut driven = BTreeSet::new();
+    let mut driven = Driven::new();
     for case in subjects::all() {
         let path = (case.explore)(&world);
         let wanted = |copy: usize| wanted(copy) && (case.drives)(&world.copies[copy].name);
         for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
-            drive(&world, &case, &path, at, &mut report);
-            driven.insert(copy);
+            let reached = drive(&world, &case, &path, at, &mut report);
+            driven.entry(copy).or_default().extend(reached);
         }
     }
     for (at, copy) in world.copies.iter().enumerate().filter(|&(at, _)| wanted(at)) {
         report.copy(copy);
-        if !driven.contains(&at) {
-            let address = copy.abort;
+        let address = copy.abort;
+        let missed = match driven.get(&at) {
+            None => Some("nothing drives the copy".to_owned()),
+            Some(reached) => (0..copy.points.len())
+                .find(|point| !reached.contains(point))
+                .map(|point| format!("nothing comes to point {point} of the copy")),
+        };
+        if let Some(missed) = missed {
             report.wrong(
                 &copy.name,
                 format!(
-                    "nothing drives the copy whose abort handler is at {address:#x}: \
+                    "{missed} whose abort handler is at {address:#x}: \
                      add a subject whose op comes through it"
                 ),
             );
@@ -48,10 +54,24 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// All points of one copy, with all that can conflict.
-fn drive(world: &World, case: &Case, path: &[usize], at: usize, report: &mut Report) {
+/// Which points of which copies some op was stopped at.
+type Driven = BTreeMap<usize, BTreeSet<usize>>;
+
+/// All points of one copy that the op comes to, with all that can conflict. Which points those are.
+fn drive(
+    world: &World,
+    case: &Case,
+    path: &[usize],
+    at: usize,
+    report: &mut Report,
+) -> BTreeSet<usize> {
     let inlined = &world.copies[path[at]];
+    let mut reached = BTreeSet::new();
     for (number, &point) in inlined.points.iter().enumerate() {
+        if !(case.comes_to)(world, Target { path, at, point }) {
+            continue;
+        }
+        reached.insert(number);
         for &conflict in case.conflicts.iter().filter(|&&c| case.applies(point, c)) {
             report.ran(&inlined.name);
             let target = Target { path, at, point };
@@ -74,4 +94,5 @@ fn drive(world: &World, case: &Case, path: &[usize], at: usize, report: &mut Rep
             }
         }
     }
+    reached
 }

@@ -30,6 +30,8 @@ pub(crate) struct Case {
     pub(crate) drives: fn(&str) -> bool,
     /// Which copies it passes when each is aborted once.
     pub(crate) explore: fn(&World) -> Vec<usize>,
+    /// Whether it comes to a point: those of the other branch it passes by.
+    pub(crate) comes_to: fn(&World, Target<'_>) -> bool,
     run: fn(&World, Target<'_>, Conflict) -> Run,
 }
 
@@ -60,6 +62,7 @@ impl Case {
             conflicts: S::CONFLICTS,
             drives: S::drives,
             explore: |world| explore::<S>(world),
+            comes_to: comes_to::<S>,
             run: run::<S>,
         }
     }
@@ -91,6 +94,15 @@ fn explore<S: Subject>(world: &World) -> Vec<usize> {
     let trap = Trap::new(&world.memory, &world.copies, Plan::Explore, &|| ());
     trap.around(|| subject.op());
     trap.passed.into_inner()
+}
+
+fn comes_to<S: Subject>(world: &World, target: Target<'_>) -> bool {
+    (0..TRIES).any(|_| {
+        let subject = S::new();
+        let trap = Trap::new(&world.memory, &world.copies, Plan::Once(target), &|| ());
+        trap.around(|| subject.op());
+        trap.hit.get()
+    })
 }
 
 fn run<S: Subject>(world: &World, target: Target<'_>, conflict: Conflict) -> Run {

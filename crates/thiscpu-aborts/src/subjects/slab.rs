@@ -17,7 +17,9 @@ use crate::subject::{Conflict, Subject, Wrong, expect};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::of::<Call<Take>>("RawCache", "alloc"),
-        Case::of::<Call<Give>>("RawCache", "free"),
+        Case::of::<Call<TakeHot>>("RawCache", "alloc in a lane with a hot object"),
+        Case::of::<Call<Give>>("RawCache", "free in a lane with a hot object"),
+        Case::of::<Call<GiveHot>>("RawCache", "free"),
         Case::of::<Call<TakeOfNone>>("RawCache", "alloc in a lane with an empty sheaf"),
         Case::of::<Call<TakeOfSpare>>("RawCache", "alloc in a lane whose other sheaf is full"),
         Case::of::<Call<TakeOfEmpty>>("RawCache", "alloc in a lane with two empty sheaves"),
@@ -112,12 +114,22 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: they are out, and nobody knows them any more.
+        self.out
+            .get_mut()
+            .drain(..)
+            .for_each(|(object, _)| unsafe { ops::free(&self.cache, object) });
+    }
+}
+
 /// A call, in a lane that is as it is wanted.
 trait Op {
     const SECTION: &'static str;
     /// What the lane is made so by: so many allocations, then so many frees, and so on.
     const BEFORE: &'static [usize];
-    /// Whether the lane's sheaves are taken away then.
+    /// Whether all is taken out of the lane then, and one more object is freed to it.
     const SHRINKS: bool = false;
     const RUN: Run;
 }
@@ -135,19 +147,22 @@ macro_rules! ops {
     )*};
 }
 
+// The first of some frees only makes an object hot, and the first allocation after those takes it.
 ops! {
     Take: alloc, "take", &[1];
-    Give: free, "give", &[2];
+    TakeHot: alloc, "take", &[1, 1];
+    Give: free, "give", &[3, 1];
+    GiveHot: free, "give", &[2];
     // The first sheaf is used up.
     TakeOfNone: alloc, "replace", &[SHEAF];
     // The second one is filled and becomes the other one; the first, which comes back, is used up.
-    TakeOfSpare: alloc, "replace", &[SHEAF + 1, 2, 1];
+    TakeOfSpare: alloc, "replace", &[SHEAF + 1, 3, 2];
     TakeOfEmpty: alloc, "replace", &[2 * SHEAF];
-    GiveToNone: free, "replace", &[2], true;
+    GiveToNone: free, "replace", &[3], true;
     // The second sheaf is filled up again; the first is empty.
-    GiveToSpare: free, "replace", &[SHEAF + 1, 1];
+    GiveToSpare: free, "replace", &[SHEAF + 1, 2];
     // The third sheaf is filled up again, and the first.
-    GiveToFull: free, "replace", &[2 * SHEAF + 1, 1 + SHEAF];
+    GiveToFull: free, "replace", &[2 * SHEAF + 1, 2 + SHEAF];
 }
 
 struct Call<O: Op> {
@@ -169,6 +184,7 @@ impl<O: Op> Subject for Call<O> {
         store.calls(O::BEFORE);
         if O::SHRINKS {
             store.shrink().expect("nothing conflicts yet");
+            store.calls(&[0, 1]);
         }
         Call { store, op: PhantomData }
     }

@@ -220,6 +220,13 @@ impl SlabSections for Processor {
     unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let Ok((section, lane)) = Section::enter_gate(gate) else { return 0 };
         let lane = lane + cell;
+        let hot = section.load(lane);
+        if hot != 0 {
+            return match section.commit(lane, 0) {
+                Outcome::Done => hot as usize,
+                _ => 0,
+            };
+        }
         let top = section.load(lane + TOP);
         let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
         if entry == 0 {
@@ -238,16 +245,20 @@ impl SlabSections for Processor {
             Err(outcome) => return outcome,
         };
         let lane = lane + cell;
+        if section.load(lane) == 0 {
+            word(mark).store(entry as u64, Relaxed);
+            return section.commit(lane, entry as u64);
+        }
         let top = section.load(lane + TOP);
         let slot = lane.wrapping_add(top as usize) + TOP;
         if section.load(slot) == 0 {
             return section.refuse(Outcome::Differs);
         }
-        word(mark).store(entry as u64, Relaxed);
         // A section that was aborted before this stores nothing any more.
         if !section.store(slot, entry as u64) {
             return section.refuse(Outcome::Aborted);
         }
+        word(mark).store(entry as u64, Relaxed);
         section.commit(lane + TOP, top.wrapping_add(8))
     }
 

@@ -27,14 +27,16 @@
 //!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
 //!           way[cell] = count                   commit
 //!
-//! Of a slab cache, whose part of the item begins at `cell`; `lane.top` and what it leads to as in `slab::lane`:
+//! Of a slab cache, whose part of the item begins at `cell`; `lane.hot`, `lane.top` and what it leads to as in `slab::lane`:
 //!           lane = *gate + entry                as for add_windowed
 //!           if lane & 7 != 0                    refuse(Shut)
 //!           lane += cell
-//! take(cell):         v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
+//! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v
+//!                     v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
 //!                     lane.top -= 8             commit, v
-//! give(cell, mark, v):  if lane[lane.top + 16] == 0                  refuse(Differs)     the end
-//!                     *mark = v; lane[lane.top + 16] = v           the caller's object; above the top
+//! give(cell, mark, v):  if lane.hot == 0: *mark = v; lane.hot = v      commit
+//!                     if lane[lane.top + 16] == 0                  refuse(Differs)     the end
+//!                     lane[lane.top + 16] = v; *mark = v           above the top; the caller's object
 //!                     lane.top += 8             commit
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
 //!                     if *lane != old           refuse(Differs)
@@ -190,13 +192,13 @@ pub(crate) trait LedgerSections {
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
 
-/// From a lane's item to the word that says where the top of its sheaf is.
+/// From a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is.
 pub(crate) const TOP: usize = 16;
 
 /// What runs a slab cache's sections.
 pub(crate) trait SlabSections {
-    /// Takes the uppermost entry of this lane's sheaf; 0 if it was refused or aborted, whatever for. Inlined
-    /// into the caller.
+    /// Takes this lane's hot entry, or the uppermost of its sheaf; 0 if it was refused or aborted, whatever for.
+    /// Inlined into the caller.
     ///
     /// # Safety
     ///
@@ -204,8 +206,8 @@ pub(crate) trait SlabSections {
     /// sheaf.
     unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize;
 
-    /// Puts `entry` on this lane's sheaf, and at `mark`, where the caller says whose that is. Inlined into the
-    /// caller. When it is aborted the mark may have been written.
+    /// Makes `entry` this lane's hot one, or puts it on its sheaf, and at `mark`, where the caller says whose that is.
+    /// Inlined into the caller. When it is aborted the mark may have been written.
     ///
     /// # Safety
     ///

@@ -4,6 +4,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 
 use super::class::Handle;
+use super::depot::Depot;
 use super::lane::Lane;
 use super::sheaf::List;
 use super::{RawCache, purge};
@@ -16,12 +17,12 @@ impl Handle<'_> {
         let Some(depot) = self.class.depot_if_used() else { return };
         let _guard = self.group.lock.lock();
         let sheaves = List::new();
-        self.empty_lanes(&sheaves);
+        self.empty_lanes(depot, &sheaves);
         depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
     }
 
-    /// Takes the sheaves out of all lanes. Under the lock.
-    fn empty_lanes(self, sheaves: &List) {
+    /// Takes the sheaves out of all lanes; hot entries go to their slabs. Under the lock.
+    fn empty_lanes(self, depot: &'static Depot, sheaves: &List) {
         let gate = &self.group.gate;
         let seen = gate.look();
         let Some(item) = seen.item() else { return };
@@ -35,6 +36,7 @@ impl Handle<'_> {
             if is_locked || is_fenced {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
+                lane.take_hot().into_iter().for_each(|entry| depot.put_entry(entry));
             }
         }
         if has_sections {

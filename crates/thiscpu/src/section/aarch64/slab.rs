@@ -13,7 +13,7 @@ impl SlabSections for Processor {
     unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the cache's part of it. Its top
-        // leads to a sheaf, or to itself, with a word below it in either case; tops are changed by sections on
+        // leads to a sheaf, or to itself, with a word below it in either case; its words are changed by sections on
         // their CPU only, which restart each other, and by others after a closed gate and a fence.
         unsafe {
             section!(
@@ -26,18 +26,22 @@ impl SlabSections for Processor {
                     "tst {a}, #7",
                     "b.ne 33f",
                     "add {a}, {a}, {cell}",
-                    "ldr {top}, [{a}, #{TOP}]!",
-                    "add {s}, {a}, {top}",
+                    "mov {new}, #0",
+                    "ldr {entry}, [{a}]",
+                    "cbnz {entry}, 35f",
+                    "ldr {new}, [{a}, #{TOP}]!",
+                    "add {s}, {a}, {new}",
                     "ldr {entry}, [{s}, #-8]",
                     "cbz {entry}, 33f",
-                    "sub {top}, {top}, #8",
-                    "str {top}, [{a}]",
+                    "sub {new}, {new}, #8",
+                    "35:",
+                    "str {new}, [{a}]",
                 ]
                 unready: "mov {entry:w}, #0\n cbz {area}, 33f",
                 aborted: "mov {entry:w}, #0\n b 33f",
                 gate = in(reg) gate.as_ptr(),
                 cell = in(reg) cell,
-                top = out(reg) _,
+                new = out(reg) _,
                 entry = out(reg) entry,
                 TOP = const TOP,
             );
@@ -61,13 +65,17 @@ impl SlabSections for Processor {
                     "tst {a}, #7",
                     "b.ne {shut}",
                     "add {a}, {a}, {cell}",
-                    "ldr {top}, [{a}, #{TOP}]!",
-                    "ldr {s}, [{a}, {top}]",
+                    "mov {new}, {entry}",
+                    "ldr {s}, [{a}]",
+                    "cbz {s}, 35f",
+                    "ldr {new}, [{a}, #{TOP}]!",
+                    "ldr {s}, [{a}, {new}]",
                     "cbz {s}, {differs}",
+                    "str {entry}, [{a}, {new}]",
+                    "add {new}, {new}, #8",
+                    "35:",
                     "str {entry}, [{mark}]",
-                    "str {entry}, [{a}, {top}]",
-                    "add {top}, {top}, #8",
-                    "str {top}, [{a}]",
+                    "str {new}, [{a}]",
                 ]
                 unready: "cbz {area}, {no_lane}",
                 aborted: "b {aborted}",
@@ -75,7 +83,7 @@ impl SlabSections for Processor {
                 cell = in(reg) cell,
                 mark = in(reg) mark,
                 entry = in(reg) entry,
-                top = out(reg) _,
+                new = out(reg) _,
                 TOP = const TOP,
                 no_lane = label { return Outcome::NoLane; },
                 shut = label { return Outcome::Shut; },

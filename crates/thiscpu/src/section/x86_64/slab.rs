@@ -13,7 +13,7 @@ impl SlabSections for Processor {
     unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the cache's part of it. Its top
-        // leads to a sheaf, or to itself, with a word below it in either case; tops are changed by sections on
+        // leads to a sheaf, or to itself, with a word below it in either case; its words are changed by sections on
         // their CPU only, which restart each other, and by others after a closed gate and a fence.
         unsafe {
             section!(
@@ -25,18 +25,24 @@ impl SlabSections for Processor {
                     "test {a:l}, 7",
                     "jnz 33f",
                     "add {a}, {cell}",
-                    "mov {top}, qword ptr [{a} + {TOP}]",
-                    "mov {entry}, qword ptr [{a} + {top} + {TOP} - 8]",
+                    "xor {new:e}, {new:e}",
+                    "mov {entry}, qword ptr [{a}]",
+                    "test {entry}, {entry}",
+                    "jnz 35f",
+                    "mov {new}, qword ptr [{a} + {TOP}]",
+                    "mov {entry}, qword ptr [{a} + {new} + {TOP} - 8]",
                     "test {entry}, {entry}",
                     "jz 33f",
-                    "sub {top}, 8",
-                    "mov qword ptr [{a} + {TOP}], {top}",
+                    "sub {new}, 8",
+                    "add {a}, {TOP}",
+                    "35:",
+                    "mov qword ptr [{a}], {new}",
                 ]
                 unready: "mov {entry:e}, 0\n jz 33f",
                 aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
                 gate = in(reg) gate.as_ptr(),
                 cell = in(reg) cell,
-                top = out(reg) _,
+                new = out(reg) _,
                 entry = out(reg) entry,
                 TOP = const TOP,
             );
@@ -58,13 +64,18 @@ impl SlabSections for Processor {
                     "test {a:l}, 7",
                     "jnz {shut}",
                     "add {a}, {cell}",
-                    "mov {top}, qword ptr [{a} + {TOP}]",
-                    "cmp qword ptr [{a} + {top} + {TOP}], 0",
+                    "mov {new}, {entry}",
+                    "cmp qword ptr [{a}], 0",
+                    "je 35f",
+                    "mov {new}, qword ptr [{a} + {TOP}]",
+                    "cmp qword ptr [{a} + {new} + {TOP}], 0",
                     "je {differs}",
+                    "mov qword ptr [{a} + {new} + {TOP}], {entry}",
+                    "add {new}, 8",
+                    "add {a}, {TOP}",
+                    "35:",
                     "mov qword ptr [{mark}], {entry}",
-                    "mov qword ptr [{a} + {top} + {TOP}], {entry}",
-                    "add {top}, 8",
-                    "mov qword ptr [{a} + {TOP}], {top}",
+                    "mov qword ptr [{a}], {new}",
                 ]
                 unready: "jz {no_lane}",
                 aborted: "jmp {aborted}",
@@ -72,7 +83,7 @@ impl SlabSections for Processor {
                 cell = in(reg) cell,
                 mark = in(reg) mark,
                 entry = in(reg) entry,
-                top = out(reg) _,
+                new = out(reg) _,
                 TOP = const TOP,
                 no_lane = label { return Outcome::NoLane; },
                 shut = label { return Outcome::Shut; },
