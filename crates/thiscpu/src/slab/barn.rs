@@ -1,7 +1,8 @@
 //! A barn: the slabs of a cache on one NUMA node.
 //!
 //! Slabs in which an object is free are in a list, those that are all in use are in none, and one whose objects are all
-//! free is given back. The list and the counts are made anew by a forked child, from the slabs' bits.
+//! free is given back. The list and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
+//! them.
 
 use super::entry::Key;
 use super::fault::Fault;
@@ -42,7 +43,7 @@ impl Barn {
 
     fn lock(&self, node: usize, kind: Kind) -> Guard<'_> {
         let guard = self.lock.lock();
-        if guard.first_in_generation {
+        if guard.left_behind {
             self.list_anew(node, kind);
         }
         guard
@@ -55,15 +56,19 @@ impl Barn {
 
     fn list_anew(&self, node: usize, kind: Kind) {
         self.first.store(0, Relaxed);
-        let mut slabs = 0;
+        self.slabs.store(0, Relaxed);
         for slab in all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)) {
             slab.count_anew();
-            slabs += 1;
+            if slab.free() == slab.objects() {
+                // Its last object was coming back, or its first was to be taken.
+                slab.end();
+                continue;
+            }
+            self.slabs.store(self.slabs() + 1, Relaxed);
             if slab.free() > 0 {
                 self.link(slab);
             }
         }
-        self.slabs.store(slabs, Relaxed);
     }
 
     fn link(&self, slab: &Slab) {

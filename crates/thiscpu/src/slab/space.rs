@@ -201,7 +201,7 @@ impl Space {
 
     pub(super) fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
-        if guard.first_in_generation && self.most.load(Relaxed) != 0 {
+        if guard.left_behind && self.most.load(Relaxed) != 0 {
             self.count_anew();
         }
         guard

@@ -39,7 +39,7 @@ impl Stock {
 
     fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
-        if guard.first_in_generation {
+        if guard.left_behind {
             self.count_anew();
         }
         guard
@@ -85,7 +85,7 @@ impl Stock {
             return None;
         }
         let guard = self.lock.try_lock()?;
-        if guard.first_in_generation {
+        if guard.left_behind {
             self.count_anew();
         }
         self.pop_locked()

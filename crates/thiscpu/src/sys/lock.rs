@@ -28,6 +28,9 @@ pub struct Guard<'a> {
     lock: &'a Lock,
     /// Whether this is the first holder since the process was forked (or since it began).
     pub first_in_generation: bool,
+    /// Whether somebody had the lock when this process was forked, who is not in it: what the lock guards may be half
+    /// changed.
+    pub left_behind: bool,
 }
 
 fn word(generation: u32, state: u32) -> u32 {
@@ -81,7 +84,8 @@ impl Lock {
         }
         // Acquire: pairs with the Release in `drop` of the guard before.
         self.0.compare_exchange(current, word(generation, state), Acquire, Relaxed).ok()?;
-        Some(Guard { lock: self, first_in_generation: !same })
+        let left_behind = !same && current & STATE != FREE;
+        Some(Guard { lock: self, first_in_generation: !same, left_behind })
     }
 }
 
