@@ -15,7 +15,7 @@ use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
 use crate::section::{Outcome, Processor, SlabSections as _};
 use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
@@ -196,12 +196,9 @@ impl Handle<'_> {
         if let Some(depot) = self.class.depot_if_used() {
             return Some(depot);
         }
-        // Numbers are not used again, so that what an address belonged to before is never taken for what it belongs to.
-        static OWNERS: AtomicU32 = AtomicU32::new(0);
-        let owner = OWNERS.fetch_add(1, Relaxed) + 1;
         let key = self.group.begin();
-        let kind = Kind { owner, shape: self.class.shape, tag: self.class.tag, key };
-        let depot = Depot::make(kind)?;
+        let Class { shape, tag, .. } = *self.class;
+        let depot = Depot::make(|owner| Kind { owner, shape, tag, key })?;
         // Release: pairs with the Acquire in `depot_if_used`.
         self.class.depot.store(core::ptr::from_ref(depot) as usize, Release);
         Some(depot)

@@ -35,6 +35,8 @@ const SHEAF_BYTES_MAX: usize = 64 * 1024;
 static LOCK: Lock = Lock::new();
 /// Depots that no cache uses any more.
 static UNUSED: AtomicUsize = AtomicUsize::new(0);
+/// How many depots have a number.
+static NUMBERED: AtomicU32 = AtomicU32::new(0);
 /// Memory for depots that was never used, and where it ends.
 static FRESH: AtomicUsize = AtomicUsize::new(0);
 static FRESH_END: AtomicUsize = AtomicUsize::new(0);
@@ -45,9 +47,12 @@ fn capacity_for(size: usize, bytes: usize) -> usize {
 }
 
 impl Depot {
-    /// A depot of a new cache. `None` if there is no memory.
-    pub(super) fn make(kind: Kind) -> Option<&'static Depot> {
+    /// A depot of a new cache, about which `kind` says the rest. `None` if there is no memory.
+    pub(super) fn make(kind: impl FnOnce(u32) -> Kind) -> Option<&'static Depot> {
         let nodes = Here::nodes();
+        let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
+        let (at, owner) = memory(bytes)?;
+        let kind = kind(owner);
         let size = kind.shape.size;
         let depot = Depot {
             kind,
@@ -56,8 +61,6 @@ impl Depot {
             capacity_most: capacity_for(size, SHEAF_BYTES_MAX) as u32,
             next: AtomicUsize::new(0),
         };
-        let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
-        let at = memory(bytes)?;
         // SAFETY: so many bytes, aligned to 64, are this function's alone.
         unsafe {
             for node in 0..nodes {
@@ -235,16 +238,19 @@ impl Depot {
     }
 }
 
-/// Memory for a depot.
-fn memory(bytes: usize) -> Option<usize> {
+/// Memory for a depot, and the number that says which slabs are its own. No two depots have the same; one that is used again
+/// keeps its number, because it has no slab any more.
+fn memory(bytes: usize) -> Option<(usize, u32)> {
     let bytes = bytes.next_multiple_of(64);
     let _guard = LOCK.lock();
     let unused = UNUSED.load(Relaxed);
     // SAFETY: the list holds depots that nobody uses, all of one size.
     if let Some(depot) = unsafe { (unused as *const Depot).as_ref() } {
         UNUSED.store(depot.next.load(Relaxed), Relaxed);
-        return Some(unused);
+        return Some((unused, depot.kind.owner));
     }
+    // 0 is nobody's.
+    let owner = NUMBERED.load(Relaxed).checked_add(1)?;
     if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
         let chunk = bytes.next_power_of_two().max(64 * 1024);
         let memory = Here::map(chunk).ok()?;
@@ -255,5 +261,6 @@ fn memory(bytes: usize) -> Option<usize> {
     }
     let at = FRESH.load(Relaxed);
     FRESH.store(at + bytes, Relaxed);
-    Some(at)
+    NUMBERED.store(owner, Relaxed);
+    Some((at, owner))
 }
