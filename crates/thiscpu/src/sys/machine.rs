@@ -129,12 +129,14 @@ mod linux {
 
         fn nodes() -> usize {
             static NODES: AtomicUsize = AtomicUsize::new(0);
-            // Relaxed: whoever finds it out stores the same.
+            // Relaxed: a number, and nothing that it leads to. Two who ask the system at the same time may be told different
+            // things, of which one is kept: caches rest on it.
             match NODES.load(Relaxed) {
                 0 => {
                     let nodes = topology::nodes().iter().last().unwrap_or(0) + 1;
-                    NODES.store(nodes, Relaxed);
-                    nodes
+                    NODES
+                        .compare_exchange(0, nodes, Relaxed, Relaxed)
+                        .map_or_else(|first| first, |_| nodes)
                 }
                 nodes => nodes,
             }
