@@ -10,6 +10,8 @@
 //!
 //! The memory of sheaves is never given back: sections and slow paths may still look at one.
 
+use core::sync::atomic::compiler_fence;
+
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -143,6 +145,8 @@ impl List {
 
     pub(super) fn push(&self, sheaf: Sheaf) {
         sheaf.header().next.store(self.0.load(Relaxed), Relaxed);
+        // A child that is forked in between has the list without the sheaf, and not one that ends in nowhere.
+        compiler_fence(Release);
         self.0.store(sheaf.0, Relaxed);
     }
 
