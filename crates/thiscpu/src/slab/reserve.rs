@@ -1,5 +1,6 @@
 //! Objects that are set aside, for where an allocation must not fail.
 
+use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -90,8 +91,8 @@ impl Drop for RawReserved<'_> {
 /// assert_eq!((node[3], nodes.len()), (4, 1));
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Reserved<T> {
+    /// Nothing once no object is left: then nothing keeps the cache from being closed.
     raw: Option<RawReserved<'static>>,
     holds: PhantomData<fn(T) -> T>,
 }
@@ -128,9 +129,18 @@ impl<T> Reserved<T> {
     pub fn alloc(&mut self, value: T) -> Result<Owned<T>, T> {
         let slot =
             self.raw.as_mut().and_then(|raw| Some(Slot { object: raw.alloc()?, cache: raw.cache }));
+        if self.is_empty() {
+            self.raw = None;
+        }
         match slot {
             Some(slot) => Ok(slot.fill(|| value)),
             None => Err(value),
         }
+    }
+}
+
+impl<T> fmt::Debug for Reserved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserved").field("len", &self.len()).finish_non_exhaustive()
     }
 }

@@ -334,7 +334,11 @@ fn reserves() {
     let objects = [1, 2, 3].map(|n| reserve.alloc([n; 9]).expect("it has more"));
     assert_eq!(reserve.alloc([4; 9]).map(drop), Err([4; 9]));
     assert_eq!(objects.map(|object| object[8]), [1, 2, 3]);
+    // What has no objects does not keep the cache.
+    cache.close().expect("nothing is out");
+    assert_eq!((reserve.len(), format!("{reserve:?}")), (0, "Reserved { len: 0, .. }".to_owned()));
     drop(reserve);
+    let cache: Cache<[u64; 9]> = Cache::new();
     let reserve = cache.reserve(40).expect("there is memory");
     assert_eq!(cache.close().map_err(|error| (error.objects, drop(reserve))), Err((40, ())));
 }
