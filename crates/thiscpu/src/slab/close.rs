@@ -15,13 +15,16 @@ impl Handle<'_> {
     /// Empties lanes and stocks.
     pub fn shrink(self) {
         let Some(depot) = self.class.depot_if_used() else { return };
-        let _guard = self.group.lock.lock();
         let sheaves = List::new();
-        self.empty_lanes(depot, &sheaves);
+        {
+            let _guard = self.group.lock.lock();
+            self.empty_lanes(depot, &sheaves);
+        }
+        // Others may shrink, or begin to use another class, meanwhile.
         depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
     }
 
-    /// Takes the sheaves out of all lanes; hot entries go to their slabs. Under the lock.
+    /// Takes the sheaves out of all lanes, and what is hot. Under the lock.
     fn empty_lanes(self, depot: &'static Depot, sheaves: &List) {
         let gate = &self.group.gate;
         let seen = gate.look();
@@ -36,12 +39,32 @@ impl Handle<'_> {
             if is_locked || is_fenced {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
-                lane.take_hot().into_iter().for_each(|entry| depot.put_entry(entry));
+                if let Some(entry) = lane.take_hot() {
+                    add(depot, lane, entry, sheaves);
+                }
             }
         }
         if has_sections {
             gate.turn(seen.opened(item));
         }
+    }
+}
+
+/// Adds an entry to a list of sheaves; to its slab if there is no memory for another sheaf.
+fn add(depot: &'static Depot, lane: Lane, entry: usize, sheaves: &List) {
+    let sheaf = match sheaves.pop() {
+        Some(first) if !first.is_full() => Some(first),
+        full => {
+            full.into_iter().for_each(|sheaf| sheaves.push(sheaf));
+            depot.empty(lane.number())
+        }
+    };
+    match sheaf {
+        Some(mut sheaf) => {
+            sheaf.push(entry);
+            sheaves.push(sheaf);
+        }
+        None => depot.put_entry(entry),
     }
 }
 
