@@ -19,9 +19,19 @@ impl Handle<'_> {
         {
             let _guard = self.group.lock.lock();
             self.empty_lanes(depot, &sheaves);
+            self.empty_shared_lane(&sheaves);
         }
         // Others may shrink, or begin to use another class, meanwhile.
         depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
+    }
+
+    /// Takes what came into lane 0 while the gate was closed, and where those who have a lane would not find it. Under the lock.
+    fn empty_shared_lane(self, sheaves: &List) {
+        let Some(item) = self.group.gate.look().item() else { return };
+        let lane = Lane::at_entry(item, self.cell, 0);
+        let _guard = lane.lock().lock();
+        let both = [lane.main().swap(None), lane.spare().swap(None)];
+        both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
     }
 
     /// Takes the sheaves out of all lanes, and what is hot. Under the lock.
