@@ -6,7 +6,7 @@
 
 use super::entry::Key;
 use super::fault::Fault;
-use super::objects::{Place, Shape, Slab};
+use super::objects::{Place, Shape, Slab, Taken};
 use super::sheaf::Sheaf;
 use super::space::SPACE;
 use crate::sys::atomic::{
@@ -22,6 +22,24 @@ pub(super) struct Kind {
     pub(super) shape: Shape,
     pub(super) tag: u8,
     pub(super) key: Key,
+}
+
+impl Kind {
+    /// The entry of an object that was just taken from its slab; even, as no other is, if it was never handed out.
+    fn entry_of(self, taken: Taken) -> usize {
+        self.key.entry(taken.object) & !usize::from(taken.is_fresh)
+    }
+
+    /// The entry with which it leaves the slab: one that was never handed out gets its mark, any other must have it still.
+    fn leave_slab(self, entry: usize) -> usize {
+        let odd = entry | 1;
+        if entry != odd {
+            self.key.mark(odd);
+        } else if !self.key.is_marked(odd) {
+            Fault::WrittenTo.report(self.key.object(odd), self.shape.size);
+        }
+        odd
+    }
 }
 
 #[repr(align(64))]
@@ -105,7 +123,7 @@ impl Barn {
                 let is_needed = 2 * (sheaf.count() - before) < most;
                 let Some(slab) = self.a_slab(node, kind, is_needed) else { break };
                 let count = sheaf.count();
-                slab.take(left, |object| sheaf.push(kind.key.entry(object)));
+                slab.take(left, |taken| sheaf.push(kind.entry_of(taken)));
                 left -= sheaf.count() - count;
                 if slab.free() == 0 {
                     self.unlink(slab);
@@ -113,7 +131,7 @@ impl Barn {
             }
         }
         // Not under the lock: here memory is touched for the first time.
-        sheaf.entries().skip(before).for_each(|entry| kind.key.mark(entry));
+        sheaf.change(before, |entry| kind.leave_slab(entry));
         sheaf.count() > before
     }
 

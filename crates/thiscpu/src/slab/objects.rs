@@ -71,6 +71,14 @@ pub(super) struct Place {
     pub(super) index: usize,
 }
 
+/// An object that was free in its slab.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) object: usize,
+    /// Whether it was never handed out since the slab began.
+    pub(super) is_fresh: bool,
+}
+
 /// How many units say what they are: of a large block only the first, which may be one of many thousands.
 fn tagged(units: usize, tag: u8) -> usize {
     if tag == super::space::LARGE { 1 } else { units }
@@ -190,9 +198,10 @@ impl Slab {
         SPACE.address(self.unit()) + index * self.size.load(Relaxed)
     }
 
-    /// Takes up to `most` free objects; `each` is called with the address of each. Bits go first, so that a fork loses
+    /// Takes up to `most` free objects; `each` is called with each. Bits go first, so that a fork loses
     /// objects and doubles none.
-    pub(super) fn take(&self, most: usize, mut each: impl FnMut(usize)) {
+    pub(super) fn take(&self, most: usize, mut each: impl FnMut(Taken)) {
+        let mut each = |index, is_fresh| each(Taken { object: self.object(index), is_fresh });
         let wanted = most.min(self.free());
         let mut left = wanted;
         let fresh = self.fresh.load(Relaxed) as usize;
@@ -201,7 +210,7 @@ impl Slab {
             let mut taken = self.bits().take(word, left);
             left -= taken.count_ones() as usize;
             while taken != 0 {
-                each(self.object(word * 64 + taken.trailing_zeros() as usize));
+                each(word * 64 + taken.trailing_zeros() as usize, false);
                 taken &= taken - 1;
             }
             if left > 0 {
@@ -210,7 +219,7 @@ impl Slab {
         }
         self.first_word.store(word as u32, Relaxed);
         self.fresh.store((fresh + left) as u32, Relaxed);
-        (fresh..fresh + left).for_each(|index| each(self.object(index)));
+        (fresh..fresh + left).for_each(|index| each(index, true));
         self.free.store((self.free() - wanted) as u32, Relaxed);
     }
 

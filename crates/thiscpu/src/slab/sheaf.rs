@@ -122,6 +122,14 @@ impl Sheaf {
         self
     }
 
+    /// Changes its entries from number `from` on.
+    pub(super) fn change(&mut self, from: usize, to: impl Fn(usize) -> usize) {
+        for index in from..self.count() {
+            let slot = word(self.slots() + 8 * index);
+            slot.store(to(slot.load(Relaxed)), Relaxed);
+        }
+    }
+
     /// Its entries, from the first.
     pub(super) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots();

@@ -14,6 +14,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::freed_by_another_cache", &ALL, freed_by_another_cache),
     Scenario::new("slab::freed_from_inside", &ALL, freed_from_inside),
     Scenario::new("slab::written_to_while_free", &ALL, written_to_while_free),
+    Scenario::new("slab::written_to_in_its_slab", &ALL, written_to_in_its_slab),
 ];
 
 const TWICE: &str = "freed twice";
@@ -175,5 +176,22 @@ fn written_to_while_free() {
             unsafe { object.write(!object.read()) };
             (0..1_000).for_each(|_| _ = alloc(cache));
         });
+    }
+}
+
+/// The same after it went back to its slab, which is kept by another.
+fn written_to_in_its_slab() {
+    for size in SIZES.into_iter().filter(|&size| size < ALONE) {
+        let cache = &cache_of(size);
+        let (object, kept) = (alloc(cache), alloc(cache));
+        assert_ends(WRITTEN, object, size, || {
+            free(cache, object);
+            cache.shrink();
+            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            unsafe { object.write(!object.read()) };
+            (0..1_000).for_each(|_| _ = alloc(cache));
+        });
+        free(cache, object);
+        free(cache, kept);
     }
 }
