@@ -15,7 +15,7 @@ use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
 use crate::section::{Outcome, Processor, SlabSections as _};
 use crate::sys::atomic::{
-    AtomicUsize,
+    AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
@@ -33,6 +33,8 @@ pub struct Group {
     pub(super) lock: Lock,
     /// How many classes it has.
     classes: u32,
+    /// How many calls there were that found no lanes.
+    refused: AtomicU32,
 }
 
 /// What a class has of its own.
@@ -55,6 +57,9 @@ pub struct Handle<'a> {
 
 /// The bytes of a class's part of the item.
 pub const CELL_BYTES: usize = lane::BYTES;
+
+/// After so many calls without lanes memory for them is asked for again.
+const CALLS_TO_RETRY: u32 = 64;
 
 /// The largest object of a class, in bytes.
 const SIZE_MAX: usize = 1024 * 1024;
@@ -94,6 +99,7 @@ impl Group {
             key: AtomicUsize::new(0),
             lock: Lock::new(),
             classes: classes as u32,
+            refused: AtomicU32::new(0),
         }
     }
 
@@ -115,20 +121,35 @@ impl Group {
 
     /// Its first use. Under the lock.
     fn begin(&self) -> Key {
-        let tier = tier::expect();
         if self.key.load(Relaxed) != 0 {
             return self.key();
         }
         let key = Key::random();
         // Before anything can be in a lane.
         self.key.store(key.0, Relaxed);
-        // Where there is no memory for lanes each call goes to the slabs.
-        if let Ok(item) = region::lock().allocate(self.item_bytes(), ITEM_ALIGN) {
-            let open = self.gate.look().opened(item);
-            // Where there are no sections it stays closed, and says where the lanes are all the same.
-            self.gate.turn(if tier == Tier::Atomic { open.closed() } else { open });
-        }
+        self.begin_lanes();
         key
+    }
+
+    /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
+    fn begin_lanes(&self) -> Option<usize> {
+        let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
+        let open = self.gate.look().opened(item);
+        // Where there are no sections it stays closed, and says where the lanes are all the same.
+        let is_closed = tier::expect() == Tier::Atomic;
+        self.gate.turn(if is_closed { open.closed() } else { open });
+        Some(item)
+    }
+
+    /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
+    pub(super) fn item(&self) -> Option<usize> {
+        self.gate.look().item().or_else(|| {
+            if !self.refused.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
+                return None;
+            }
+            let _guard = self.lock.try_lock()?;
+            self.gate.look().item().or_else(|| self.begin_lanes())
+        })
     }
 
     /// Of a cache that is closed.

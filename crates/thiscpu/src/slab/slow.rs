@@ -162,7 +162,7 @@ impl Handle<'_> {
     /// A lane that is changed under its lock, if nobody has that: where there are no sections, the one that this thread seems
     /// to be on; else lane 0.
     fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
-        let item = self.group.gate.look().item()?;
+        let item = self.group.item()?;
         let entry = match tier::expect() {
             Tier::Atomic if here::entry() != 0 || here::join() => here::entry(),
             _ => 0,
