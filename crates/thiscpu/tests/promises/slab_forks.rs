@@ -18,6 +18,8 @@ use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, slow};
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::children_of_busy_threads", &ALL, children_of_busy_threads),
     Scenario::new("slab::children_of_shrinking_threads", &ALL, children_of_shrinking_threads),
+    Scenario::new("slab::children_use_their_lanes", &BOTH_WAYS, children_use_their_lanes)
+        .needs(single_steps),
     Scenario::new("slab::fork_amid_an_alloc", &ALL, fork_amid_an_alloc).needs(single_steps),
     Scenario::new("slab::fork_amid_a_free", &BOTH_WAYS, fork_amid_a_free).needs(single_steps),
     Scenario::new("slab::fork_amid_a_shrink", &BOTH_WAYS, fork_amid_a_shrink).needs(single_steps),
@@ -41,8 +43,10 @@ fn assert_right_in_child(cache: &RawCache, mine: &mut Vec<Object>, lost: usize) 
 
 fn assert_lost(cache: &RawCache, most: usize) {
     cache.shrink();
-    let out = cache.stats().objects_out;
+    let stats = cache.stats();
+    let out = stats.objects_out;
     assert!(out <= most, "{out} objects are out, and not {most} at most");
+    assert!(stats.slabs <= out, "{} slabs for {out} objects", stats.slabs);
 }
 
 /// What a busy thread has at most.
@@ -108,6 +112,32 @@ fn children_of_shrinking_threads() {
     });
     close(cache);
     typed.close().expect("nothing is out");
+}
+
+/// Also if a thread that is not in the child has closed the gate: what is freed goes to a lane, and not to the shared one,
+/// where a thread without a lane finds it.
+fn children_use_their_lanes() {
+    let cache = &cache_of(200);
+    pin::pin(0);
+    let wrong = AtomicU64::new(0);
+    let uses_its_lane = || {
+        free_all(cache, some(cache, 0, 1));
+        let object = Object::alloc(cache, 1).expect("there is memory");
+        let address = object.address();
+        object.free(cache);
+        let elsewhere = || {
+            probe::leave_lanes();
+            Object::alloc(cache, 2).map(|object| object.address())
+        };
+        let other =
+            std::thread::scope(|threads| threads.spawn(elsewhere).join().expect("no panic"));
+        assert_ne!(other, Some(address), "it was in the shared lane");
+    };
+    let conflict = |_| {
+        wrong.fetch_add(u64::from(fork::run(uses_its_lane).is_err()), SeqCst);
+    };
+    let check = |steps, _, _| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+    at_each_step(|| free_all(cache, some(cache, 0, 1)), || cache.shrink(), conflict, check);
 }
 
 /// So large that sheaves have 4 of them, and slabs of 5 units 8.
