@@ -21,7 +21,7 @@ mod random;
 mod sections;
 
 pub use exhaustive::exhaustive;
-pub use machine::{Machine, Thread, choose, leave_lanes, run_on, spawn, tick};
+pub use machine::{Machine, Thread, choose, leave_lanes, let_a_second_pass, run_on, spawn, tick};
 pub(crate) use machine::{Model, local};
 pub use random::{Order, random};
 pub(crate) use sections::Processor;

@@ -135,6 +135,20 @@ impl Barn {
         sheaf.count() > before
     }
 
+    /// The same for one entry, where there is no memory for a sheaf.
+    pub(super) fn take_one(&self, node: usize, kind: Kind) -> Option<usize> {
+        let mut entry = None;
+        {
+            let _guard = self.lock(node, kind);
+            let slab = self.a_slab(node, kind, true)?;
+            slab.take(1, |taken| entry = Some(kind.entry_of(taken)));
+            if slab.free() == 0 {
+                self.unlink(slab);
+            }
+        }
+        entry.map(|entry| kind.leave_slab(entry))
+    }
+
     /// A slab in which an object is free; a new one if need be.
     fn a_slab(&self, node: usize, kind: Kind, may_be_new: bool) -> Option<&'static Slab> {
         match self.first.load(Relaxed) {

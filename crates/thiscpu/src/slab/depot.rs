@@ -29,6 +29,9 @@ pub(super) struct Depot {
 
 /// A new sheaf has the next capacity after so many trades of one stock.
 const TRADES_TO_GROW: u64 = 32;
+/// One trade in so many looks for what is idle, and gives so many sheaves of it back at most.
+const TRADES_TO_TIDY: u64 = if cfg!(thiscpu_model) { 2 } else { 16 };
+const TIDIED_AT_ONCE: usize = 4;
 /// No sheaf holds more than these.
 const SHEAF_BYTES_MAX: usize = 64 * 1024;
 
@@ -98,11 +101,13 @@ impl Depot {
         if self.nodes == 1 { 0 } else { Here::node().min(self.nodes - 1) }
     }
 
-    /// A sheaf with entries for a lane. `None` if there is no memory.
+    /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a
+    /// [`last_entry`](Depot::last_entry).
     pub(super) fn with_entries(&'static self, lane: usize) -> Option<Sheaf> {
         let here = self.here();
         let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
         self.adapt(trades);
+        self.tidy(here, lane, trades);
         let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
         found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))
     }
@@ -111,19 +116,40 @@ impl Depot {
     fn filled_from_slabs(&'static self, here: usize, lane: usize) -> Option<Sheaf> {
         let mut sheaf = self.empty(lane)?;
         let most = sheaf.capacity();
-        let elsewhere = (0..self.nodes).filter(|&node| node != here);
-        for node in core::iter::once(here).chain(elsewhere) {
+        for node in self.nodes_from(here) {
             if self.nodes()[node].barn.fill(&mut sheaf, most, node, self.kind) {
                 return Some(sheaf);
             }
         }
         self.put_empty(sheaf, lane);
-        self.nodes().iter().flat_map(|node| &node.stocks).find_map(Stock::steal)
+        None
+    }
+
+    /// All nodes, that one first.
+    fn nodes_from(&self, here: usize) -> impl Iterator<Item = usize> + use<> {
+        core::iter::once(here).chain((0..self.nodes).filter(move |&node| node != here))
+    }
+
+    /// One entry from wherever there is one, when there is no sheaf for a lane: because there is no memory for sheaves, or
+    /// none for objects while others had the locks of what has some.
+    pub(super) fn last_entry(&'static self, lane: usize) -> Option<usize> {
+        let mut nodes = self.nodes_from(self.here());
+        let one = |node: usize| self.nodes()[node].barn.take_one(node, self.kind);
+        nodes.find_map(one).or_else(|| {
+            let mut sheaf = self.stocks().find_map(|stock| stock.pop().0)?;
+            let entry = sheaf.pop();
+            self.put(sheaf, lane);
+            entry
+        })
+    }
+
+    fn stocks(&'static self) -> impl Iterator<Item = &'static Stock> {
+        self.nodes().iter().flat_map(|node| &node.stocks)
     }
 
     /// One entry, for whom a sheaf is too much.
     pub(super) fn one_entry(&'static self, lane: usize) -> Option<usize> {
-        let mut sheaf = self.with_entries(lane)?;
+        let Some(mut sheaf) = self.with_entries(lane) else { return self.last_entry(lane) };
         let entry = sheaf.pop();
         self.put(sheaf, lane);
         entry
@@ -137,17 +163,18 @@ impl Depot {
         self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
     }
 
-    /// A sheaf without entries. `None` if there is no memory.
+    /// A sheaf without entries; a smaller one than is wanted if there is no other. `None` if there is no memory.
     pub(super) fn empty(&'static self, lane: usize) -> Option<Sheaf> {
         let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
-        let wanted = CAPACITIES[self.capacity.load(Relaxed) as usize];
+        let kind = self.capacity.load(Relaxed) as usize;
+        let wanted = CAPACITIES[kind];
         while let Some(sheaf) = stock.pop_empty() {
             if sheaf.capacity() >= wanted {
                 return Some(sheaf);
             }
             sheaf::give_up(sheaf);
         }
-        sheaf::make(self.capacity.load(Relaxed) as usize)
+        (0..=kind).rev().find_map(sheaf::make)
     }
 
     pub(super) fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
@@ -169,7 +196,26 @@ impl Depot {
             let sheaf = self.to_slabs(sheaf);
             self.put_empty(sheaf, lane);
         }
-        self.adapt(stock.trades());
+        let trades = stock.trades();
+        self.adapt(trades);
+        self.tidy(here, lane, trades);
+    }
+
+    /// Now and then gives what a stock has, and nobody has needed for a while, back to the slabs: that of the lane and, in
+    /// turn, those that may have been left by all who used them.
+    fn tidy(&'static self, here: usize, lane: usize, trades: u64) {
+        if !trades.is_multiple_of(TRADES_TO_TIDY) {
+            return;
+        }
+        let now = Here::coarse_time();
+        let in_turn = (trades / TRADES_TO_TIDY) as usize;
+        for number in [lane, in_turn] {
+            let stock = &self.nodes()[here].stocks[number % STOCKS];
+            for sheaf in core::iter::from_fn(|| stock.pop_idle(now)).take(TIDIED_AT_ONCE) {
+                let sheaf = self.to_slabs(sheaf);
+                self.put_empty(sheaf, lane);
+            }
+        }
     }
 
     /// Gives the objects of other nodes back to those; what is left in the sheaf belongs here.
@@ -201,8 +247,14 @@ impl Depot {
 
     /// Gives all that stocks hold, and these sheaves, back to the slabs, and begins with small sheaves again.
     pub(super) fn empty_stocks(&'static self, sheaves: impl Iterator<Item = Sheaf>) {
-        let stocks = || self.nodes().iter().flat_map(|node| &node.stocks);
-        let all = stocks().flat_map(|stock| core::iter::from_fn(|| stock.drain()));
+        // As many as there are now, while others hand more in.
+        let all = self.stocks().flat_map(|stock| {
+            let mut left = stock.sheaves();
+            core::iter::from_fn(move || {
+                left = left.checked_sub(1)?;
+                stock.drain()
+            })
+        });
         for sheaf in sheaves.chain(all) {
             sheaf::give_up(self.to_slabs(sheaf));
         }
@@ -211,11 +263,11 @@ impl Depot {
     }
 
     pub(super) fn trades(&'static self) -> u64 {
-        self.nodes().iter().flat_map(|node| &node.stocks).map(Stock::trades).sum()
+        self.stocks().map(Stock::trades).sum()
     }
 
     pub(super) fn objects_in_stocks(&'static self) -> usize {
-        self.nodes().iter().flat_map(|node| &node.stocks).map(Stock::objects).sum()
+        self.stocks().map(Stock::objects).sum()
     }
 
     pub(super) fn slabs(&'static self) -> usize {

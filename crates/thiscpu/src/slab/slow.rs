@@ -102,7 +102,9 @@ impl Handle<'_> {
             self.turn_round(depot, lane, main, spare);
             return Next::Again;
         }
-        let Some(mut sheaf) = depot.with_entries(lane.number()) else { return Next::Done(None) };
+        let Some(mut sheaf) = depot.with_entries(lane.number()) else {
+            return Next::Done(depot.last_entry(lane.number()));
+        };
         let entry = sheaf.pop();
         self.install(depot, lane, main, sheaf);
         Next::Done(entry)
@@ -179,7 +181,9 @@ impl Handle<'_> {
             lane.spare().swap(main);
         }
         if !lane.main().look().has_entries() {
-            let sheaf = depot.with_entries(lane.number())?;
+            let Some(sheaf) = depot.with_entries(lane.number()) else {
+                return depot.last_entry(lane.number());
+            };
             if let Some(empty) = lane.main().swap(Some(sheaf)) {
                 depot.put(empty, lane.number());
             }

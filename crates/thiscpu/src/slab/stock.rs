@@ -1,7 +1,8 @@
 //! A stock: sheaves with entries, and empty ones, for some lanes of a node.
 //!
 //! A node has several, so that many CPUs that trade at once do not all wait for one lock; a lane always asks the same one
-//! first. What a stock keeps is bounded by objects and by bytes; what is more goes to the slabs.
+//! first. What a stock keeps is bounded by objects and by bytes; what is more goes to the slabs. So does, a few sheaves at a time, what was in it for a while
+//! and nobody asked for: the fewest objects that there were meanwhile, the working set of Bonwick and Adams' depot.
 
 use super::sheaf::{List, Sheaf};
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,6 +13,8 @@ pub(super) const STOCKS: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 16_384 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: usize = 128;
+/// What nobody has needed for so long is not needed.
+const IDLE_NS: u64 = 100_000_000;
 
 #[repr(align(64))]
 pub(super) struct Stock {
@@ -23,6 +26,9 @@ pub(super) struct Stock {
     empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
     trades: AtomicU64,
+    /// Since some time there were no fewer objects in it than these, and nobody needs them.
+    idle: AtomicUsize,
+    since: AtomicU64,
 }
 
 impl Stock {
@@ -34,11 +40,21 @@ impl Stock {
             empty: List::new(),
             empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
+            idle: AtomicUsize::new(0),
+            since: AtomicU64::new(0),
         }
     }
 
     fn lock(&self) -> Guard<'_> {
-        let guard = self.lock.lock();
+        self.right(self.lock.lock())
+    }
+
+    fn try_lock(&self) -> Option<Guard<'_>> {
+        self.lock.try_lock().map(|guard| self.right(guard))
+    }
+
+    /// After a fork amid a change, counts that are right again.
+    fn right<'a>(&self, guard: Guard<'a>) -> Guard<'a> {
         if guard.left_behind {
             self.count_anew();
         }
@@ -48,6 +64,7 @@ impl Stock {
     fn count_anew(&self) {
         self.objects.store(self.with_entries.totals().1, Relaxed);
         self.empty_count.store(self.empty.totals().0, Relaxed);
+        self.idle.store(0, Relaxed);
     }
 
     pub(super) fn trades(&self) -> u64 {
@@ -57,6 +74,12 @@ impl Stock {
     /// How many objects are in it, about.
     pub(super) fn objects(&self) -> usize {
         self.objects.load(Relaxed)
+    }
+
+    /// How many sheaves are in it.
+    pub(super) fn sheaves(&self) -> usize {
+        let _guard = self.lock();
+        self.with_entries.totals().0 + self.empty.totals().0
     }
 
     /// Counts a trade; the number of them so far.
@@ -75,8 +98,30 @@ impl Stock {
 
     fn pop_locked(&self) -> Option<Sheaf> {
         let sheaf = self.with_entries.pop()?;
-        self.objects.store(self.objects.load(Relaxed).saturating_sub(sheaf.count()), Relaxed);
+        let left = self.objects().saturating_sub(sheaf.count());
+        self.objects.store(left, Relaxed);
+        self.idle.store(self.idle.load(Relaxed).min(left), Relaxed);
         Some(sheaf)
+    }
+
+    /// A sheaf of those that nobody has needed for a while, if nobody has the lock.
+    pub(super) fn pop_idle(&self, now: u64) -> Option<Sheaf> {
+        let _guard = self.try_lock()?;
+        if now.saturating_sub(self.since.load(Relaxed)) < IDLE_NS {
+            return None;
+        }
+        match self.idle.load(Relaxed) {
+            0 => {
+                self.since.store(now, Relaxed);
+                self.idle.store(self.objects(), Relaxed);
+                None
+            }
+            idle => {
+                let sheaf = self.pop_locked()?;
+                self.idle.store(idle.saturating_sub(sheaf.count()), Relaxed);
+                Some(sheaf)
+            }
+        }
     }
 
     /// The same for others than its lanes, if there is one and nobody has the lock.
@@ -84,10 +129,7 @@ impl Stock {
         if self.with_entries.is_empty() {
             return None;
         }
-        let guard = self.lock.try_lock()?;
-        if guard.left_behind {
-            self.count_anew();
-        }
+        let _guard = self.try_lock()?;
         self.pop_locked()
     }
 

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 
-use thiscpu::{Cache, Error, RawCache, probe};
+use thiscpu::{Cache, Error, PerCpu, RawCache, probe};
 
 use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
@@ -13,9 +13,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
     Scenario::new("slab::little_address_space", &ALL, little_address_space),
     Scenario::new("slab::no_memory_later", &ALL, no_memory_later),
+    Scenario::new("slab::no_memory_for_sheaves", &ALL, no_memory_for_sheaves),
+    Scenario::new("slab::lanes_once_there_is_memory", &ALL, lanes_once_there_is_memory),
     Scenario::new("slab::reserved_are_there", &ALL, reserved_are_there),
     Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
     Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
+    Scenario::new("slab::what_is_idle_goes_back", &ALL, what_is_idle_goes_back),
     Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
     Scenario::new("slab::protected_pages_stay_protected", &ALL, protected_pages_stay_protected),
     Scenario::new("slab::many_caches", &ALL, many_caches),
@@ -104,6 +107,57 @@ fn no_memory_later() {
     close(cache);
 }
 
+/// Objects that are free in their slabs can be had where there is no memory for an array of them.
+fn no_memory_for_sheaves() {
+    pin::pin(0);
+    // More than are made at once of the largest sheaves, which small objects have from the start.
+    const COUNT: u64 = 100 * 252;
+    let (cache, other) = (cache_of(8), cache_of(8));
+    let mut objects = Vec::with_capacity(COUNT as usize);
+    objects.extend(some(&cache, 0, COUNT));
+    let others = some(&other, 0, COUNT);
+    let limit = limits::limit_data(0);
+    // They keep all sheaves that there are.
+    free_all(&other, others);
+    for round in 1..4 {
+        objects.drain(..).for_each(|object| object.free(&cache));
+        objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, round << 32 | number)));
+        assert_eq!(objects.len() as u64, COUNT, "objects are free, and cannot be had");
+        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+    }
+    drop(limit);
+    free_all(&cache, objects);
+    close(cache);
+    close(other);
+}
+
+/// A cache that was first used when there was no memory for lanes has them later.
+fn lanes_once_there_is_memory() {
+    // They leave what a cache has behind the lanes.
+    let many: Vec<RawCache> = [64; 100].map(cache_of).into();
+    many.iter().for_each(|cache| free_all(cache, some(cache, 0, 10)));
+    many.into_iter().for_each(close);
+    let cache = cache_of(64);
+    let trades = || {
+        let before = cache.stats().trades;
+        (0..500).for_each(|number| free_all(&cache, some(&cache, number, 1)));
+        cache.stats().trades - before
+    };
+    let mut items = Vec::with_capacity(1 << 20);
+    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    while let Ok(item) = PerCpu::<u64>::try_new() {
+        assert!(items.len() < items.capacity(), "there is no limit");
+        items.push(item);
+    }
+    let without = trades();
+    drop((limits, items));
+    assert!(without >= 500, "only {without} trades without lanes");
+    trades();
+    let with = trades();
+    assert!(with < 50, "{with} trades with lanes");
+    close(cache);
+}
+
 /// What was set aside is there where nothing else is.
 fn reserved_are_there() {
     let (cache, typed) = (cache_of(5_000), Cache::<[u64; 700]>::new());
@@ -189,6 +243,23 @@ fn much_freed_goes_back() {
         assert!(after < list + 40 * MIB, "{size} bytes: still {after}");
         close(cache);
     }
+}
+
+/// Nobody calls for it: what a stock has, and nobody needs, goes back while others trade.
+fn what_is_idle_goes_back() {
+    let cache = cache_of(1_000);
+    let count = 16 * MIB as u64 / 1_000;
+    pin::pin(0);
+    let objects = some(&cache, 0, count);
+    free_all(&cache, objects);
+    let in_stocks = || cache.stats().objects_in_stocks as u64;
+    assert!(in_stocks() > count / 2, "only {} of {count} are in stock", in_stocks());
+    // On another CPU if there is one, and fewer than that, so that most of it stays idle.
+    pin::pin(1);
+    while in_stocks() > count / 8 {
+        free_all(&cache, some(&cache, 0, count / 16));
+    }
+    close(cache);
 }
 
 /// Locking all memory, present and future, fills nothing that is only reserved, and shrinking works.
