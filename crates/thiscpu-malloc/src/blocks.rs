@@ -1,32 +1,45 @@
 //! Blocks: allocated and freed, small ones from their class, others from runs of units.
+//!
+//! Each call has a short way, which is the lane's, and goes a longer one where that does not do. What is rare, guarding, is looked
+//! for on the longer ones only.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::inside::{self, CELL_BYTES, Fault, large};
-use thiscpu::probe::tier_or_best;
+use thiscpu::Tier;
+use thiscpu::inside::{self, CELL_BYTES, Fault, Handle, large};
+use thiscpu::probe::{save_errno, tier_or_best};
 
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, class_of, size_of_class};
 use crate::guard;
 use crate::heap::{cell_at, class_at, objects, objects_at};
 use crate::statistics;
 
-/// What else is to be done in each call, a bit each; none as a rule.
+/// What else is to be done, a bit each; none as a rule.
 static EXTRAS: AtomicU8 = AtomicU8::new(0);
 /// Calls are counted.
 pub(crate) const COUNTED: u8 = 1;
-/// Some blocks are guarded.
+/// Some blocks are guarded, of those that a lane does not have at hand.
 const HARDENED: u8 = 2;
+/// All blocks are, for tests.
+const ALL_GUARDED: u8 = 4;
 
-/// The largest size that is looked up, or nothing while there are extras: both take the long way.
+/// The largest size that is looked up, or nothing while every call has something else to do: both take the long way.
 static SHORT_MAX: AtomicUsize = AtomicUsize::new(LOOKED_UP);
 
-/// Has extras done from now on.
-pub(crate) fn add_extras(extras: u8) {
+/// Has extras done from now on that concern every call.
+fn add_extras(extras: u8) {
     // Relaxed, all of it: a few calls may come before it.
     EXTRAS.fetch_or(extras, Relaxed);
     SHORT_MAX.store(0, Relaxed);
     inside::watch();
+}
+
+/// Has every call counted from now on.
+pub(crate) fn count_calls() {
+    // Whatever the tier is, before the first use of anything.
+    tier_or_best();
+    add_extras(COUNTED);
 }
 
 /// Whether that is to be done.
@@ -35,18 +48,28 @@ pub(crate) fn has_extra(extra: u8) -> bool {
 }
 
 /// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
-/// that can be done.
+/// that can be done. Calls that find what they want in their CPU's lane do what they did before, and take as long.
 pub fn harden() -> bool {
+    tier_or_best();
     let is_ready = guard::enable();
     if is_ready {
-        add_extras(HARDENED);
+        // Relaxed: a few calls may come before it.
+        EXTRAS.fetch_or(HARDENED, Relaxed);
     }
     is_ready
 }
 
-/// A guarded block, for one call in many while blocks are guarded.
-fn guarded(size: usize, align: usize) -> Option<NonNull<u8>> {
-    (has_extra(HARDENED) && guard::sample()).then(|| guard::allocate(size, align)).flatten()
+/// Has one in `interval` blocks guarded whatever time that takes, as soon as any are; with 1, those that lanes have at hand too.
+pub fn sample_every(interval: u32) {
+    guard::sample_every(interval);
+    if interval == 1 {
+        add_extras(ALL_GUARDED);
+    }
+}
+
+/// The alignment of blocks for which none is asked for.
+fn usual_align(size: usize) -> usize {
+    if size > 8 { 16 } else { 8 }
 }
 
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
@@ -55,8 +78,7 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     if size > SHORT_MAX.load(Relaxed) {
         return allocate_otherwise(size);
     }
-    let cell = cell_looked_up(size);
-    objects_at(cell).alloc_or(|| allocate_slowly(cell))
+    objects_at(cell_looked_up(size)).alloc_or(|| allocate_slowly(size))
 }
 
 /// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
@@ -71,10 +93,8 @@ pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
 
 #[cold]
 #[inline(never)]
-extern "C" fn allocate_slowly(cell: usize) -> Option<NonNull<u8>> {
-    // Before the first use of anything else; a load from then on.
-    tier_or_best();
-    objects_at(cell).alloc_slowly()
+extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
+    allocate_from_behind(class_of(size), size, usual_align(size))
 }
 
 #[inline(never)]
@@ -82,27 +102,73 @@ extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(size, 1).map(|large| large.0);
     }
-    if let Some(block) = guarded(size, 16) {
-        return Some(block);
+    allocate_of(class_of(size), size, usual_align(size))
+}
+
+/// A block of a class, which has room for that.
+fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+    if !has_extra(COUNTED | ALL_GUARDED) {
+        return objects(class).alloc_or(|| allocate_from_behind(class, size, align));
     }
-    let class = class_of(size);
-    if !has_extra(COUNTED) {
-        return objects(class).alloc_or(|| allocate_slowly(class * CELL_BYTES));
+    if has_extra(ALL_GUARDED)
+        && let Some(block) = guard::allocate(size, align)
+    {
+        return Some(block);
     }
     let mut is_hit = true;
     let block = objects(class).alloc_or(|| {
         is_hit = false;
-        allocate_slowly(class * CELL_BYTES)
+        allocate_from_behind(class, size, align)
     })?;
-    statistics::count_allocation(class, is_hit);
+    if has_extra(COUNTED) && !guard::owns(block.as_ptr().addr()) {
+        statistics::count_allocation(class, is_hit);
+    }
     Some(block)
+}
+
+/// A block of a class whose lane has none. One of many slow calls gets a guarded block.
+#[cold]
+#[inline(never)]
+fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+    let _errno = save_errno();
+    // Before the first use of anything else; a load from then on.
+    let tier = tier_or_best();
+    let objects = objects(class);
+    // Where there are no sections every call comes here.
+    let calls = || if tier == Tier::Atomic { 1 } else { objects.sheaf_capacity() };
+    if has_extra(HARDENED)
+        && guard::wants(size, align, calls())
+        && let Some(block) = guard::allocate(size, align)
+    {
+        guard::pay_for(|| move_on(objects));
+        return Some(block);
+    }
+    objects.alloc_slowly()
+}
+
+/// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
+/// again and again would come here with the same call each time, and no other would ever be guarded.
+fn move_on(objects: Handle<'_>) {
+    for _ in 0..guard::below(objects.sheaf_capacity()) {
+        let Some(object) = objects.alloc_or(|| objects.alloc_slowly()) else { break };
+        // SAFETY: it was just allocated, and nobody else knows it.
+        unsafe { objects.free_to_slab(object) };
+    }
 }
 
 /// A large block, and whether it is all zero.
 fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
+    let _errno = save_errno();
     // As C has it: the difference of two pointers into a block must fit.
     let size = (size <= isize::MAX as usize).then_some(size)?;
     tier_or_best();
+    // With pages of 64 KiB some of these fit into one.
+    if has_extra(HARDENED)
+        && guard::wants(size, align, 1)
+        && let Some(block) = guard::allocate(size, align)
+    {
+        return Some((block, true));
+    }
     let block = large::allocate(size, align)?;
     statistics::note_large(large::size(block.address).unwrap_or(0) as i64, 1);
     Some((at(block.address)?, block.is_zero))
@@ -143,18 +209,15 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 
 #[cold]
 fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
-    if let Some(block) = guarded(size, align) {
-        return Some(block);
-    }
-    let size = size.max(1).checked_next_multiple_of(align)?;
-    if size <= SIZE_MAX {
+    let span = size.max(1).checked_next_multiple_of(align)?;
+    if span <= SIZE_MAX {
         // A slab begins at a multiple of 64 KiB, and blocks follow each other.
         let fits = |class: &usize| size_of_class(*class).is_multiple_of(align);
-        if let Some(class) = (class_of(size)..COUNT).find(fits) {
-            return allocate(size_of_class(class));
+        if let Some(class) = (class_of(span)..COUNT).find(fits) {
+            return allocate_of(class, size, align);
         }
     }
-    allocate_large(size, align).map(|large| large.0)
+    allocate_large(span, align).map(|large| large.0)
 }
 
 /// Frees a block.
@@ -237,6 +300,7 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
 ///
 /// As for `free`.
 unsafe fn free_of_no_class(block: NonNull<u8>) {
+    let _errno = save_errno();
     let address = block.as_ptr().addr();
     if guard::owns(address) {
         // SAFETY: the caller's promise; it is in the pool.
@@ -267,6 +331,7 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
 
 /// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
 pub fn trim(_keep: usize) -> bool {
+    let _errno = save_errno();
     (0..COUNT).for_each(|class| objects(class).shrink());
     inside::purge() > 0
 }

@@ -35,7 +35,8 @@ pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]
 pub mod probe {
-    pub use crate::guard::{allocate as guard, owns as is_guarded, sample, sample_every_call};
+    pub use crate::blocks::sample_every;
+    pub use crate::guard::{allocate as guard, owns as is_guarded, sample};
 }
 
 use core::alloc::{GlobalAlloc, Layout};

@@ -3,6 +3,7 @@
 use core::ptr::{self, NonNull};
 
 use thiscpu::inside::large;
+use thiscpu::probe::save_errno;
 
 use crate::blocks::{allocate_aligned, free, usable_size};
 use crate::classes::SIZE_MAX;
@@ -50,6 +51,7 @@ pub(crate) unsafe fn resize_aligned(
 }
 
 fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
+    let _errno = save_errno();
     let address = block.as_ptr().addr();
     let is_done = size <= isize::MAX as usize && large::resize(address, size);
     if is_done {

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::{Counters, inside};
 
-use crate::blocks::{COUNTED, add_extras, has_extra};
+use crate::blocks::{COUNTED, count_calls, has_extra};
 use crate::classes::{COUNT, size_of_class};
 use crate::heap;
 
@@ -22,7 +22,7 @@ static SYSTEM_MAX: AtomicUsize = AtomicUsize::new(0);
 
 /// Has calls counted from now on, which makes each some nanoseconds slower.
 pub fn count() {
-    add_extras(COUNTED);
+    count_calls();
 }
 
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {

@@ -3,7 +3,7 @@
 //! Behind the page (or before it) is one that nobody may touch, so an access past the block's end (or before its start) faults. When the
 //! block is freed its page becomes inaccessible too and is not used again for long, so an access to a freed block faults. The
 //! report has the stacks of the access, of the allocation and of the free. The allocator's fast path does not know of it: its slow
-//! path asks [`sample`] now and then, and whoever frees what is in no slab asks [`owns`].
+//! path asks whether it [`wants`] a block, and whoever frees what is in no slab asks [`owns`].
 //!
 //! - [`pages`]: where they are; [`pool`]: allocating and freeing them; [`quarantine`]: which is used next; [`slot`]: what is known of each;
 //! - [`sampler`], [`pace`], [`random`]: which blocks;
@@ -32,7 +32,9 @@ use thiscpu::probe::{Lock, save_errno};
 use pace::Pace;
 use stack::Stack;
 
-pub use sampler::{sample, sample_every_call};
+pub(crate) use random::below;
+pub use sampler::sample;
+pub(crate) use sampler::sample_every;
 
 static ENABLING: Lock = Lock::new();
 static PACE: Pace = Pace::new();
@@ -47,16 +49,22 @@ pub(crate) fn enable() -> bool {
     sampler::init() && pool::init() && signal::init()
 }
 
+/// Whether a block is to be a guarded one that an allocation asks for which stands for `calls`.
+pub(crate) fn wants(size: usize, align: usize, calls: usize) -> bool {
+    span(size, align).is_some_and(pages::fits) && sample(calls)
+}
+
+/// The bytes that a block takes with what its alignment adds: what ends with the page must not be where the next one begins.
+fn span(size: usize, align: usize) -> Option<usize> {
+    size.max(1).checked_next_multiple_of(align)
+}
+
 /// A block of exactly `size` bytes, all zero, at a multiple of `align`, a power of two; none if it would take more than a page, if
 /// guarding has taken its share of the time, or if all slots hold blocks in use.
 ///
 /// Every other block ends where its page does, as far as the alignment allows; the others begin where it begins.
 pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
-    // What ends with the page must not be where the next one begins.
-    let span = size.max(1).checked_next_multiple_of(align)?;
-    if !pages::fits(span) {
-        return None;
-    }
+    let span = span(size, align).filter(|&span| pages::fits(span))?;
     paced(|| pool::allocate(size, span, &Stack::here()))
         .and_then(|start| NonNull::new(start as *mut u8))
 }
@@ -93,11 +101,18 @@ pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
 /// Does the work of guarding a block if there is time for it. Keeps `errno`.
 fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     let start_ns = pace::now_ns();
-    if !PACE.allows(start_ns) && !sampler::is_every_call() {
+    if !PACE.allows(start_ns) && !sampler::is_unpaced() {
         return None;
     }
     let _errno = save_errno();
     let done = work();
     PACE.charge(start_ns, pace::now_ns());
     done
+}
+
+/// Does more of it, which has to be done now.
+pub(crate) fn pay_for(work: impl FnOnce()) {
+    let start_ns = pace::now_ns();
+    work();
+    PACE.charge(start_ns, pace::now_ns());
 }

@@ -1,7 +1,7 @@
 //! How much of the time guarding may take: one part in [`SHARE`], whatever the program does.
 //!
 //! A sampled block costs system calls and two walks of the stack, some 10,000 times what a block costs otherwise. One call in
-//! 2,000 is little for most programs, and would be half of the time of one that does nothing but allocate. So each piece of work is
+//! 1,000 is little for most programs, and would be most of the time of one that does nothing but allocate. So each piece of work is
 //! paid for by time in which no block is guarded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

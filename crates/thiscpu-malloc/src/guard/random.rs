@@ -23,7 +23,7 @@ pub(super) fn next() -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// One of `0..count`.
-pub(super) fn below(count: usize) -> usize {
+/// One of `0..count`, which is not 0.
+pub(crate) fn below(count: usize) -> usize {
     (next() % count as u64) as usize
 }

@@ -1,17 +1,21 @@
 //! Which calls are sampled: about one in [`INTERVAL`], each CPU counting down on its own.
 //!
-//! How far down is drawn anew each time, between 1 and twice the interval, so that a program which allocates the same
+//! Only those are asked about that did not find what they wanted in their lane; each stands for as many as a sheaf holds. How far
+//! down is drawn anew each time, between 1 and twice the interval, so that a program which allocates the same
 //! things in turn has all of them sampled.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use thiscpu::PerCpu;
 
 use super::random;
 
-/// One in how many calls is sampled. With 1 it is every call, for tests.
-static INTERVAL: AtomicU32 = AtomicU32::new(2_000);
+/// One in how many calls is sampled.
+static INTERVAL: AtomicU32 = AtomicU32::new(1_000);
+
+/// Whether that is so whatever time guarding takes, for tests.
+static IS_UNPACED: AtomicBool = AtomicBool::new(false);
 
 /// How many calls are left on each CPU.
 static LEFT: OnceLock<PerCpu<u32>> = OnceLock::new();
@@ -22,34 +26,35 @@ pub(super) fn init() -> bool {
         || PerCpu::try_new().is_ok_and(|left| LEFT.set(left).is_ok() || LEFT.get().is_some())
 }
 
-/// Has every call sampled from now on.
-pub fn sample_every_call() {
-    INTERVAL.store(1, Relaxed);
+/// Has one in so many calls sampled from now on, whatever time that takes.
+pub(crate) fn sample_every(interval: u32) {
+    INTERVAL.store(interval, Relaxed);
+    IS_UNPACED.store(true, Relaxed);
 }
 
-/// Whether every call is.
-pub(super) fn is_every_call() -> bool {
-    INTERVAL.load(Relaxed) == 1
+/// Whether time does not matter.
+pub(super) fn is_unpaced() -> bool {
+    IS_UNPACED.load(Relaxed)
 }
 
-/// Whether this call is to be sampled; never before `init`. One section, wait-free; may be called from anywhere.
+/// Whether this call, which stands for `calls`, is to be sampled; never before `init`. One section, wait-free; may be called from
+/// anywhere.
 #[inline]
-pub fn sample() -> bool {
-    match LEFT.get() {
-        None => false,
-        // A word holds a signed number.
-        Some(left) => match left.add_return(u32::MAX) as i32 {
-            1.. => is_every_call(),
-            reached => begin_again(left, reached),
-        },
-    }
+pub fn sample(calls: usize) -> bool {
+    let Some(left) = LEFT.get() else { return false };
+    let calls = calls as u32;
+    // A word holds a signed number.
+    let reached = left.add_return(calls.wrapping_neg()) as i32;
+    reached <= 0 && begin_again(left, reached, calls)
 }
 
-/// Draws the next countdown. Several threads may come here at once, and then one of them has reached 0; so has none on a CPU
-/// whose countdown has not begun.
+/// Draws the next countdown. Several threads may come here at once, and then one of them has found something left; so has none on
+/// a CPU whose countdown has not begun.
 #[cold]
-fn begin_again(left: &PerCpu<u32>, reached: i32) -> bool {
-    let interval = INTERVAL.load(Relaxed);
-    left.add(1 + random::below(2 * interval as usize - 1) as u32);
-    reached == 0 || interval == 1
+fn begin_again(left: &PerCpu<u32>, reached: i32, calls: u32) -> bool {
+    let interval = INTERVAL.load(Relaxed) as usize;
+    let drawn = 1 + random::below(2 * interval - 1) as i32;
+    // Where one call stands for more than the interval it is the next one.
+    left.add(drawn.max(1 - reached) as u32);
+    reached + calls as i32 > 0
 }

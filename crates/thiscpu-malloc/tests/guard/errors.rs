@@ -143,7 +143,7 @@ pub(crate) fn page_bytes() -> usize {
 /// From now on every block is, as long as there is room.
 pub(crate) fn guard_every_block() {
     assert!(harden());
-    probe::sample_every_call();
+    probe::sample_every(1);
 }
 
 /// A guarded block that touches the end of its page, or else the start; frees the others.

@@ -225,6 +225,22 @@ impl Handle<'_> {
         Some(depot)
     }
 
+    /// How many objects a sheaf holds that is made now: after so many calls, about, one finds its lane empty.
+    pub fn sheaf_capacity(self) -> usize {
+        self.class.depot_if_used().map_or(1, Depot::capacity)
+    }
+
+    /// Frees an object into its slab, past the lane and what is behind that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_or`](Handle::free_or).
+    pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
+        if let Some(depot) = self.class.depot_if_used() {
+            depot.put_entry(depot.kind.key.entry(object.as_ptr().expose_provenance()));
+        }
+    }
+
     /// Whether an object of this class begins at an address.
     pub fn is_object(self, address: usize) -> bool {
         let Some(depot) = self.class.depot_if_used() else { return false };
