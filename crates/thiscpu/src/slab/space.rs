@@ -128,6 +128,8 @@ pub fn tag_of_block(address: usize) -> u8 {
 
 /// Has [`tag_of_block`] say nothing from now on, so that whoever asks goes another way.
 pub fn watch() {
+    // Against the first use, which looks whether somebody watches and then says what is not watched.
+    let _guard = SPACE.lock();
     IS_WATCHED.store(true, Relaxed);
     SPACE.unwatched.store(0, Relaxed);
 }

@@ -24,13 +24,17 @@ fn blocks_are_to_be_had_from_the_first_instruction_to_the_last() {
 #[test]
 fn a_wrong_tier_is_one_warning() {
     let Some(program) = compile("life.cpp", &["-std=c++17"]) else { return };
-    let output = run(&program, &[], &[("THISCPU_TIER", "fast")]);
-    assert!(output.status.success());
-    assert_eq!(text(&output.stdout), LIFE);
-    let said = text(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for part in ["warning", "THISCPU_TIER=fast names no tier", "rseq-cid", "rseq-cpu", "atomic"] {
-        assert!(said.contains(part), "{said}");
+    // What is asked for besides begins before the first block.
+    for words in ["", "harden"] {
+        let output = run(&program, &[], &[("THISCPU_TIER", "fast"), ("THISCPU_MALLOC", words)]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{words}: {said}");
+        assert_eq!(text(&output.stdout), LIFE);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        for part in ["warning", "THISCPU_TIER=fast names no tier", "rseq-cid", "rseq-cpu", "atomic"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
     }
 }
 
