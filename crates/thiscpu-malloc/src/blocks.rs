@@ -100,7 +100,7 @@ extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
 #[inline(never)]
 extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
-        return allocate_large(size, 1).map(|large| large.0);
+        return allocate_large(large::allocate, size, 1);
     }
     allocate_of(class_of(size), size, usual_align(size))
 }
@@ -156,8 +156,12 @@ fn move_on(objects: Handle<'_>) {
     }
 }
 
-/// A large block, and whether it is all zero.
-fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
+/// A large block, from one of the two functions for it.
+fn allocate_large(
+    allocate: fn(usize, usize) -> Option<usize>,
+    size: usize,
+    align: usize,
+) -> Option<NonNull<u8>> {
     let _errno = save_errno();
     // As C has it: the difference of two pointers into a block must fit.
     let size = (size <= isize::MAX as usize).then_some(size)?;
@@ -167,11 +171,11 @@ fn allocate_large(size: usize, align: usize) -> Option<(NonNull<u8>, bool)> {
         && guard::wants(size, align, 1)
         && let Some(block) = guard::allocate(size, align)
     {
-        return Some((block, true));
+        return Some(block);
     }
-    let block = large::allocate(size, align)?;
-    statistics::note_large(large::size(block.address).unwrap_or(0) as i64, 1);
-    Some((at(block.address)?, block.is_zero))
+    let address = allocate(size, align)?;
+    statistics::note_large(large::size(address).unwrap_or(0) as i64, 1);
+    at(address)
 }
 
 fn at(address: usize) -> Option<NonNull<u8>> {
@@ -182,15 +186,13 @@ fn at(address: usize) -> Option<NonNull<u8>> {
 #[inline]
 pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
-        let (block, is_zero) = allocate_large(size, 1)?;
-        if !is_zero {
-            // SAFETY: it is that large.
-            unsafe { block.write_bytes(0, size) };
-        }
-        return Some(block);
+        return allocate_large(large::allocate_zeroed, size, 1);
     }
-    let block = allocate(size)?;
-    // SAFETY: it is that large.
+    cleared(allocate(size)?, size)
+}
+
+fn cleared(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
+    // SAFETY: it is that large, and the caller's.
     unsafe { block.write_bytes(0, size) };
     Some(block)
 }
@@ -207,6 +209,15 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     }
 }
 
+/// As [`allocate_aligned`], all zero. Pages that were never used are not touched.
+#[inline]
+pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
+    if size > SIZE_MAX || align > SIZE_MAX {
+        return allocate_large(large::allocate_zeroed, size, align);
+    }
+    cleared(allocate_aligned(size, align)?, size)
+}
+
 #[cold]
 fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     let span = size.max(1).checked_next_multiple_of(align)?;
@@ -217,7 +228,7 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
             return allocate_of(class, size, align);
         }
     }
-    allocate_large(span, align).map(|large| large.0)
+    allocate_large(large::allocate, size, align)
 }
 
 /// Frees a block.

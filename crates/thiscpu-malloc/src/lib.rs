@@ -26,8 +26,8 @@ mod resize;
 mod statistics;
 
 pub use blocks::{
-    allocate, allocate_aligned, allocate_at_hand, allocate_zeroed, free, free_or_null, harden,
-    trim, usable_size,
+    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_zeroed, free,
+    free_or_null, harden, trim, usable_size,
 };
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
@@ -80,17 +80,10 @@ unsafe impl GlobalAlloc for ThisCpu {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match layout.align() {
-            ..=8 => pointer(allocate_zeroed(layout.size())),
-            align => {
-                let block = pointer(allocate_aligned(layout.size(), align));
-                if !block.is_null() {
-                    // SAFETY: it is that large.
-                    unsafe { block.write_bytes(0, layout.size()) };
-                }
-                block
-            }
-        }
+        pointer(match layout.align() {
+            ..=8 => allocate_zeroed(layout.size()),
+            align => allocate_aligned_zeroed(layout.size(), align),
+        })
     }
 
     #[inline]

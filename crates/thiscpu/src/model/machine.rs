@@ -337,5 +337,13 @@ impl machine::Machine for Model {
         Ok(now().arena.map(bytes))
     }
 
+    fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
+        Ok(now().arena.reserve(0, bytes, align))
+    }
+
+    fn map_at(_: usize, _: usize) -> Result<(), i32> {
+        Ok(())
+    }
+
     unsafe fn unmap(_: usize, _: usize) {}
 }

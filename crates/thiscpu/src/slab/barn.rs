@@ -7,6 +7,7 @@
 use super::entry::Key;
 use super::fault::Fault;
 use super::objects::{Place, Shape, Slab, Taken};
+use super::purge;
 use super::sheaf::Sheaf;
 use super::space::SPACE;
 use crate::sys::atomic::{
@@ -153,8 +154,8 @@ impl Barn {
     fn a_slab(&self, node: usize, kind: Kind, may_be_new: bool) -> Option<&'static Slab> {
         match self.first.load(Relaxed) {
             0 if may_be_new => {
-                let run = SPACE.take(kind.shape.units)?;
-                let slab = Slab::begin(run.first, kind.owner, node, kind.shape, kind.tag);
+                let first = SPACE.take(kind.shape.units, 1)?;
+                let slab = Slab::begin(first, kind.owner, node, kind.shape, kind.tag);
                 self.slabs.store(self.slabs() + 1, Relaxed);
                 self.link(slab);
                 Some(slab)
@@ -167,22 +168,28 @@ impl Barn {
     /// Takes back the objects of a sheaf that belong to this node. The sheaf with the others: those that were taken back
     /// are nobody's any more, nor may there be a slab where they are.
     pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
-        let _guard = self.lock(node, kind);
-        sheaf.keep(|entry| {
-            let Place { slab, index } = find(kind.key.object(entry), kind);
-            let is_here = slab.node() == node;
-            if is_here {
-                self.take_back_one(slab, index, kind);
-            }
-            !is_here
-        })
+        let others = {
+            let _guard = self.lock(node, kind);
+            sheaf.keep(|entry| {
+                let Place { slab, index } = find(kind.key.object(entry), kind);
+                let is_here = slab.node() == node;
+                if is_here {
+                    self.take_back_one(slab, index, kind);
+                }
+                !is_here
+            })
+        };
+        purge::if_many();
+        others
     }
 
     /// Takes one object back, which belongs to this node.
     pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
-        let _guard = self.lock(node, kind);
+        let guard = self.lock(node, kind);
         let Place { slab, index } = find(kind.key.object(entry), kind);
         self.take_back_one(slab, index, kind);
+        drop(guard);
+        purge::if_many();
     }
 
     /// How many objects of this node are in no slab. Under the lock: whoever gave the last one back has done with the

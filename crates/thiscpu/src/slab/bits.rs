@@ -36,23 +36,51 @@ impl Bits<'_> {
 
     /// The first bit of that value from `at` on and below `end`; else `end`.
     pub(super) fn find(self, value: bool, at: usize, end: usize) -> usize {
-        let mut at = at;
-        while at < end {
-            let word = self.0[at / 64].load(Relaxed);
-            let wanted = if value { word } else { !word } >> (at % 64);
-            if wanted != 0 {
-                return (at + wanted.trailing_zeros() as usize).min(end);
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        end
+        find_by(at, end, |word| {
+            let word = self.0[word].load(Relaxed);
+            if value { word } else { !word }
+        })
     }
 
-    /// How many of the first `end` are set.
-    pub(super) fn count(self, end: usize) -> usize {
-        masks(0, end)
+    /// The same for a bit that is set here and not set there, or not so.
+    pub(super) fn find_without(
+        self,
+        others: Bits<'_>,
+        value: bool,
+        at: usize,
+        end: usize,
+    ) -> usize {
+        find_by(at, end, |word| {
+            let word = self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
+            if value { word } else { !word }
+        })
+    }
+
+    /// What comes after the last bit that is set below `end`.
+    pub(super) fn after_last(self, end: usize) -> usize {
+        let mut end = end;
+        while end > 0 {
+            let word = (end - 1) / 64;
+            let below = self.0[word].load(Relaxed) << (63 - (end - 1) % 64);
+            if below != 0 {
+                return end - below.leading_zeros() as usize;
+            }
+            end = word * 64;
+        }
+        0
+    }
+
+    /// How many of `count` from `at` on are set.
+    pub(super) fn count(self, at: usize, count: usize) -> usize {
+        masks(at, count)
             .map(|(word, mask)| (self.0[word].load(Relaxed) & mask).count_ones())
             .sum::<u32>() as usize
+    }
+
+    /// How many below `end` are set here and not set there.
+    pub(super) fn count_without(self, others: Bits<'_>, end: usize) -> usize {
+        let of = |word: usize| self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
+        masks(0, end).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
     }
 
     /// Takes up to `most` set bits from word `word` away. They are returned as a mask.
@@ -66,6 +94,19 @@ impl Bits<'_> {
         self.0[word].store(there & !taken, Relaxed);
         taken
     }
+}
+
+/// The first bit that is set in such words from `at` on and below `end`; else `end`.
+fn find_by(at: usize, end: usize, word: impl Fn(usize) -> u64) -> usize {
+    let mut at = at;
+    while at < end {
+        let wanted = word(at / 64) >> (at % 64);
+        if wanted != 0 {
+            return (at + wanted.trailing_zeros() as usize).min(end);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    end
 }
 
 /// The words that a range of bits covers, each with the bits it covers.
@@ -93,12 +134,29 @@ mod tests {
         for (at, count) in [(0, 1), (63, 2), (64, 64), (10, 200), (255, 1), (7, 0)] {
             assert_eq!(bits.put(at, count, true), count);
             assert_eq!(bits.put(at, count, true), 0);
-            assert_eq!(bits.count(256), count);
+            assert_eq!(bits.count(0, 256), count);
             assert_eq!(bits.find(true, 0, 256), if count == 0 { 256 } else { at });
             assert_eq!(bits.find(false, at, 256), at + count);
+            assert_eq!(bits.after_last(256), if count == 0 { 0 } else { at + count });
+            assert_eq!(bits.after_last(at), 0);
+            assert_eq!(bits.after_last(at + 1), if count == 0 { 0 } else { at + 1 });
             assert_eq!(bits.put(0, 256, false), count);
         }
         assert_eq!(bits.find(true, 3, 100), 100);
+    }
+
+    #[test]
+    fn bits_without_others_are_found() {
+        let (bits, others) = (some(3), some(3));
+        bits.put(10, 100, true);
+        others.put(0, 70, true);
+        others.put(90, 5, true);
+        assert_eq!(bits.find_without(others, true, 0, 192), 70);
+        assert_eq!(bits.find_without(others, false, 70, 192), 90);
+        assert_eq!(bits.find_without(others, true, 90, 192), 95);
+        assert_eq!(bits.find_without(others, false, 95, 192), 110);
+        assert_eq!(bits.count_without(others, 100), 25);
+        assert_eq!(bits.count(65, 20), 20);
     }
 
     #[test]
@@ -106,8 +164,8 @@ mod tests {
         let bits = some(1);
         bits.put(0, 64, true);
         assert_eq!(bits.take(0, 3), 0b111);
-        assert_eq!(bits.count(64), 61);
+        assert_eq!(bits.count(0, 64), 61);
         assert_eq!(bits.take(0, 64), !0b111);
-        assert_eq!(bits.count(64), 0);
+        assert_eq!(bits.count(0, 64), 0);
     }
 }

@@ -63,7 +63,8 @@ impl Key {
     }
 }
 
-fn random_bits() -> u64 {
+/// The same in each call, and not to be shown to anybody.
+pub(super) fn random_bits() -> u64 {
     if cfg!(thiscpu_model) {
         return 0;
     }

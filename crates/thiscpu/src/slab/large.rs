@@ -1,33 +1,47 @@
 //! Blocks that are too large for slabs: runs of units, each with one block.
 
 use super::objects::{Shape, Slab};
+use super::purge;
 use super::space::{LARGE, SPACE, UNIT, tag_of};
 use crate::sys::atomic::Ordering::Relaxed;
+use crate::sys::errno;
 
-/// A large block.
-#[derive(Clone, Copy, Debug)]
-pub struct Large {
-    /// Where it begins.
-    pub address: usize,
-    /// Whether all of it is zero.
-    pub is_zero: bool,
+/// The address of a block of so many bytes, aligned to 64 KiB at least. `None` if there is no memory.
+pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
+    let _errno = errno::save();
+    let (first, units) = take(bytes, align)?;
+    begin(first, units);
+    Some(SPACE.address(first))
 }
 
-/// A block of so many bytes, aligned to 64 KiB at least. `None` if there is no memory.
-pub fn allocate(bytes: usize, align: usize) -> Option<Large> {
-    let count = bytes.max(1).checked_next_multiple_of(UNIT)? / UNIT;
-    let more = align.div_ceil(UNIT).max(1) - 1;
-    let run = SPACE.take(count.checked_add(more)?)?;
-    let start = SPACE.address(run.first);
-    let before = (start.next_multiple_of(align.max(UNIT)) - start) / UNIT;
-    if before > 0 {
-        SPACE.give(run.first, before);
+/// The same, all zero. Pages that were not used before are not touched.
+pub fn allocate_zeroed(bytes: usize, align: usize) -> Option<usize> {
+    let _errno = errno::save();
+    let (first, units) = take(bytes, align)?;
+    clear(first, units);
+    begin(first, units);
+    Some(SPACE.address(first))
+}
+
+fn take(bytes: usize, align: usize) -> Option<(usize, usize)> {
+    let units = units_of(bytes)?;
+    Some((SPACE.take(units, align.div_ceil(UNIT).max(1))?, units))
+}
+
+fn units_of(bytes: usize) -> Option<usize> {
+    Some(bytes.max(1).checked_next_multiple_of(UNIT)? / UNIT)
+}
+
+/// Clears what may hold anything of units that were just taken.
+fn clear(first: usize, units: usize) {
+    let (dirty, end) = (SPACE.dirty_bits(), first + units);
+    let mut at = dirty.find(true, first, end);
+    while at < end {
+        let stop = dirty.find(false, at, end);
+        // SAFETY: the units are nobody else's, accessible, and free of objects.
+        unsafe { core::ptr::write_bytes(SPACE.address(at) as *mut u8, 0, (stop - at) * UNIT) };
+        at = dirty.find(true, stop, end);
     }
-    if more > before {
-        SPACE.give(run.first + before + count, more - before);
-    }
-    begin(run.first + before, count);
-    Some(Large { address: start + before * UNIT, is_zero: run.is_clean })
 }
 
 fn begin(first: usize, units: usize) {
@@ -47,16 +61,17 @@ pub fn size(address: usize) -> Option<usize> {
 
 /// Ends a large block.
 pub fn free(address: usize) -> bool {
-    find(address).map(Slab::end).is_some()
+    let _errno = errno::save();
+    let is_large = find(address).map(Slab::end).is_some();
+    purge::if_many();
+    is_large
 }
 
 /// Makes a large block so large where it is, if that can be done. New memory in it may hold anything.
 pub fn resize(address: usize, bytes: usize) -> bool {
-    let Some(slab) = find(address) else { return false };
+    let _errno = errno::save();
+    let Some((slab, wanted)) = find(address).zip(units_of(bytes)) else { return false };
     let units = slab.units.load(Relaxed) as usize;
-    let Some(wanted) = bytes.max(1).checked_next_multiple_of(UNIT).map(|bytes| bytes / UNIT) else {
-        return false;
-    };
     let end = slab.unit() + units;
     if wanted > units && SPACE.extend(end, wanted - units).is_none() {
         return false;
@@ -65,6 +80,7 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     begin(slab.unit(), wanted);
     if wanted < units {
         SPACE.give(slab.unit() + wanted, units - wanted);
+        purge::if_many();
     }
     true
 }

@@ -179,7 +179,7 @@ impl Slab {
     /// How many are free, from the bits.
     pub(super) fn count_anew(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
-        let free = self.bits().count(fresh) + self.objects() - fresh;
+        let free = self.bits().count(0, fresh) + self.objects() - fresh;
         self.free.store(free as u32, Relaxed);
         self.first_word.store(0, Relaxed);
     }

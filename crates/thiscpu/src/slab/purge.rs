@@ -1,71 +1,141 @@
 //! Which free units keep their pages.
 //!
 //! Free units keep their pages for a while, because to drop a page and get another costs a quarter of a
-//! microsecond. More of them than a sixteenth of what is in use, and a mebibyte, are kept for ten milliseconds at most, and
-//! more than a quarter of it, and 16 MiB, not at all. There is no thread for this: whoever gives units back does it, so that
-//! what was given back last may stay.
+//! microsecond. More of them than a mebibyte and a sixteenth of what is in use, and that is 65 MiB at most, are kept for ten
+//! milliseconds at most, and more than 16 MiB and a quarter of it, 144 MiB at most, not at all. There is no thread for this:
+//! whoever trades with slabs does it, so that what was given back last may stay.
+//!
+//! Pages are dropped a piece at a time and without the lock: the units of the piece are used meanwhile. A
+//! child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
 
 use super::space::{SPACE, Space, UNIT};
-use crate::sys::atomic::Ordering::Relaxed;
+use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::errno;
+use crate::sys::lock::Lock;
 use crate::sys::machine::{Here, Machine as _};
 
 const MEBIBYTE: usize = (1024 * 1024) / UNIT;
 const PATIENCE_NS: u64 = 10_000_000;
+const REFUSED_NS: u64 = 1_000_000_000;
+/// The units whose pages are dropped at once.
+const PIECE: usize = 16 * MEBIBYTE;
+
+pub(super) struct Purging {
+    /// Whose it is to drop pages.
+    turn: Lock,
+    /// The units that are used for that: their number, and in the upper half the first.
+    piece: AtomicU64,
+    /// Since when free units with pages are more than are wanted; 0 while they are not.
+    since: AtomicU64,
+    /// When pages stayed.
+    refused: AtomicU64,
+}
+
+impl Purging {
+    pub(super) const fn new() -> Purging {
+        Purging {
+            turn: Lock::new(),
+            piece: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+}
 
 impl Space {
-    /// Free units are as many as are wanted. Under the lock.
-    pub(super) fn calm(&self) {
-        if self.dirty.load(Relaxed) <= self.dirty_wanted() {
-            self.dirty_since.store(0, Relaxed);
-        }
-    }
-
-    fn dirty_wanted(&self) -> usize {
-        self.used.load(Relaxed) / 16 + MEBIBYTE
-    }
-
-    /// Drops the pages of free units if there have been too many for some time. Under the lock.
-    pub(super) fn purge_if_many(&self) {
-        let dirty = self.dirty.load(Relaxed);
-        if dirty <= self.dirty_wanted() {
-            return;
-        }
-        let since = self.dirty_since.load(Relaxed);
-        let is_far_too_many = dirty > self.used.load(Relaxed) / 4 + 16 * MEBIBYTE;
-        let now = Here::coarse_time().max(1);
-        if is_far_too_many || (since != 0 && now - since > PATIENCE_NS) {
-            self.purge();
-        } else if since == 0 {
-            self.dirty_since.store(now, Relaxed);
-        }
-    }
-
-    /// Drops the pages of all free units. How many that were. Under the lock.
-    fn purge(&self) -> usize {
-        let high = self.high();
-        if high == 0 {
-            // Nothing was ever used, and there may be no bits yet.
-            return 0;
-        }
-        let bits = self.dirty_bits();
-        let before = self.dirty.load(Relaxed);
-        let mut at = bits.find(true, 0, high);
-        while at < high {
-            let end = bits.find(false, at, high);
-            // SAFETY: the units are free, and nobody can take them meanwhile.
-            if unsafe { Here::forget(self.address(at), (end - at) * UNIT) } {
-                bits.put(at, end - at, false);
+    /// Whether free units have had too many pages for some time.
+    fn has_many(&self) -> bool {
+        // Relaxed, all of it: estimates, and who finds another's moment looks again soon.
+        let (dirty, used) = (self.dirty.load(Relaxed), self.used.load(Relaxed));
+        let since = self.purging.since.load(Relaxed);
+        if dirty <= (used / 16).min(64 * MEBIBYTE) + MEBIBYTE {
+            if since != 0 {
+                self.purging.since.store(0, Relaxed);
             }
-            at = bits.find(true, end, high);
+            return false;
         }
-        self.dirty.store(bits.count(high), Relaxed);
-        self.dirty_since.store(0, Relaxed);
-        before.saturating_sub(self.dirty.load(Relaxed))
+        let now = Here::coarse_time().max(1);
+        if since == 0 {
+            self.purging.since.store(now, Relaxed);
+        }
+        let refused = self.purging.refused.load(Relaxed);
+        if refused != 0 && now.saturating_sub(refused) < REFUSED_NS {
+            return false;
+        }
+        let is_far_too_many = dirty > (used / 4).min(128 * MEBIBYTE) + 16 * MEBIBYTE;
+        is_far_too_many || (since != 0 && now.saturating_sub(since) > PATIENCE_NS)
+    }
+
+    /// Drops the pages of all units that are free now. How many that were. In turn.
+    fn purge(&self) -> usize {
+        let (mut at, mut dropped, mut is_refused) = (0, 0, false);
+        while let Some((first, count)) = self.take_piece(at) {
+            // SAFETY: the units are this function's own, and were free.
+            let is_done = unsafe { Here::forget(self.address(first), count * UNIT) };
+            self.give_piece(first, count, !is_done);
+            is_refused |= !is_done;
+            dropped += if is_done { count } else { 0 };
+            at = first + count;
+        }
+        let refused = if is_refused { Here::coarse_time().max(1) } else { 0 };
+        self.purging.refused.store(refused, Relaxed);
+        self.purging.since.store(0, Relaxed);
+        dropped
+    }
+
+    /// Takes the next free units that have pages: the first, and how many.
+    fn take_piece(&self, at: usize) -> Option<(usize, usize)> {
+        let _guard = self.lock();
+        let high = self.high();
+        if at >= high {
+            // Or nothing was ever used, and there are no bits yet.
+            return None;
+        }
+        let (used, dirty) = (self.used_bits(), self.dirty_bits());
+        let first = dirty.find_without(used, true, at, high);
+        let count = dirty.find_without(used, false, first, high.min(first + PIECE)) - first;
+        if count == 0 {
+            return None;
+        }
+        // First: a child that is forked from here on takes them back.
+        self.purging.piece.store((first as u64) << 32 | count as u64, Relaxed);
+        self.raise_behind(first + count);
+        used.put(first, count, true);
+        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(count), Relaxed);
+        Some((first, count))
+    }
+
+    fn give_piece(&self, first: usize, count: usize, is_dirty: bool) {
+        let _guard = self.lock();
+        self.give_at(first, count, is_dirty);
+        self.purging.piece.store(0, Relaxed);
+    }
+
+    /// The piece whose pages the parent was dropping, if it was: then counts are to be made anew. Under the lock.
+    pub(super) fn take_back_what_was_purged(&self) -> bool {
+        let piece = self.purging.piece.load(Relaxed);
+        if piece != 0 {
+            self.give_at((piece >> 32) as usize, piece as u32 as usize, true);
+            self.purging.piece.store(0, Relaxed);
+        }
+        piece != 0
+    }
+}
+
+/// Drops the pages of free units if they have had too many for some time, unless somebody else is just doing that.
+/// For who holds no lock.
+#[inline]
+pub(super) fn if_many() {
+    if SPACE.has_many()
+        && let Some(_turn) = SPACE.purging.turn.try_lock()
+    {
+        SPACE.purge();
     }
 }
 
 /// Gives the pages of all free units back to the system. How many bytes that were.
 pub fn purge() -> usize {
-    let _guard = SPACE.lock();
+    let _errno = errno::save();
+    let _turn = SPACE.purging.turn.lock();
     SPACE.purge() * UNIT
 }

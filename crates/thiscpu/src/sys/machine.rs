@@ -45,7 +45,7 @@ pub(crate) trait Machine {
     ///
     /// # Safety
     ///
-    /// It was made accessible by `open`, and nobody needs what it holds.
+    /// It was made accessible by `open` or `map_at`, and nobody needs what it holds.
     unsafe fn forget(address: usize, bytes: usize) -> bool;
 
     /// Nanoseconds since some time, to a few milliseconds.
@@ -81,11 +81,17 @@ pub(crate) trait Machine {
     /// Memory that is zero and takes pages as it is touched: `bytes`, aligned to as much.
     fn map(bytes: usize) -> Result<usize, i32>;
 
+    /// Where so much address space is that nothing is mapped in, at a multiple of `align`. It is not kept.
+    fn gap(bytes: usize, align: usize) -> Result<usize, i32>;
+
+    /// Such memory at an address, a multiple of a page; `EEXIST` if something is mapped there.
+    fn map_at(address: usize, bytes: usize) -> Result<(), i32>;
+
     /// Gives it back.
     ///
     /// # Safety
     ///
-    /// It is from `map`, and nobody uses it.
+    /// It is from `map` or `map_at`, and nobody uses it.
     unsafe fn unmap(address: usize, bytes: usize);
 }
 
@@ -194,6 +200,14 @@ mod linux {
                 unsafe { mapping::unmap(address, bytes) };
             })?;
             Ok(address)
+        }
+
+        fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
+            mapping::gap(bytes, align)
+        }
+
+        fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
+            mapping::map_at(address, bytes)
         }
 
         unsafe fn unmap(address: usize, bytes: usize) {

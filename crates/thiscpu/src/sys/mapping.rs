@@ -1,4 +1,4 @@
-//! Address space that is reserved first and made accessible piece by piece.
+//! Address space: reserved first and made accessible piece by piece, or mapped at chosen places.
 
 use core::ptr;
 
@@ -46,11 +46,46 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
+/// Maps memory at an address, if nothing is mapped there; `EEXIST` if something is. It never becomes huge pages.
+/// A program that has locked its future memory gets this locked too.
+pub(crate) fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
+    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping that replaces nothing; where the kernel puts it elsewhere it is unmapped again.
+    unsafe {
+        let start = libc::mmap(
+            address as *mut _,
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            FLAGS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        );
+        if start == libc::MAP_FAILED {
+            return Err(errno::last());
+        }
+        if start as usize != address {
+            // Kernels before 4.17 take the address as a wish.
+            libc::munmap(start, bytes);
+            return Err(libc::EEXIST);
+        }
+        libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
+        Ok(())
+    }
+}
+
+/// Where so much address space is that nothing is mapped in, at a multiple of `align`; for the moment, because it is not kept.
+pub(crate) fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
+    let start = reserve(0, bytes, align)?;
+    // SAFETY: just reserved, and nobody's.
+    unsafe { unmap(start, bytes) };
+    Ok(start)
+}
+
 /// Drops what accessible memory holds, which is zero from then on; whether that worked: locked pages stay.
 ///
 /// # Safety
 ///
-/// The range is part of a reservation made above, and nobody needs what it holds.
+/// The range is the caller's, from above, and nobody needs what it holds.
 pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller's promise; the addresses stay accessible.
     unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) == 0 }
@@ -60,7 +95,7 @@ pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
 ///
 /// # Safety
 ///
-/// The range is part of a reservation made above, and nobody uses it.
+/// The range is the caller's, from above, and nobody uses it.
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(address as *mut _, bytes) };

@@ -11,7 +11,9 @@ use crate::common::{ALL, Scenario, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
+    Scenario::new("slab::nothing_is_reserved", &ALL, nothing_is_reserved),
     Scenario::new("slab::little_address_space", &ALL, little_address_space),
+    Scenario::new("slab::others_in_the_way", &ALL, others_in_the_way),
     Scenario::new("slab::no_memory_later", &ALL, no_memory_later),
     Scenario::new("slab::no_memory_for_sheaves", &ALL, no_memory_for_sheaves),
     Scenario::new("slab::lanes_once_there_is_memory", &ALL, lanes_once_there_is_memory),
@@ -48,6 +50,7 @@ fn use_it(cache: &RawCache) {
 fn no_memory_at_first() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
     let limit = limits::limit_address_space();
+    let mut sizes = Vec::with_capacity(3);
     for n in 1..4 {
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
@@ -55,7 +58,9 @@ fn no_memory_at_first() {
         assert_eq!(error, expected);
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
         assert_eq!(typed.reserve(n).map(drop), Err(expected));
+        sizes.push(limits::memory("VmSize"));
     }
+    assert_eq!(sizes[1], sizes[2], "what was of no use stays");
     drop(limit);
     use_it(&cache);
     let values: Vec<_> = (0..500).map(|n| typed.alloc([n; 80])).collect();
@@ -65,19 +70,79 @@ fn no_memory_at_first() {
     close(cache);
 }
 
-/// A process that may have little gives a part of it to slabs, and has the rest for others.
+/// Address space is taken as it is needed, and a little beyond.
+fn nothing_is_reserved() {
+    // What belongs to lanes.
+    let other = cache_of(8);
+    free_all(&other, some(&other, 0, 1));
+    let cache = cache_of(10_000);
+    let before = limits::memory("VmSize");
+    let mut objects = Vec::with_capacity(30_000);
+    for (count, most) in [(100, 8), (10_000, 120), (20_000, 230)] {
+        let there = objects.len() as u64;
+        objects.extend(some(&cache, there, count - there));
+        let growth = limits::memory("VmSize") - before;
+        assert!(growth < most * MIB, "{count} objects: grew by {growth} bytes");
+    }
+    free_all(&cache, objects);
+    close(cache);
+}
+
+/// A process that may have little can use nearly all of it, again and again.
 fn little_address_space() {
     let cache = cache_of(3_000);
     let mut objects = Vec::with_capacity(200_000);
-    let limit = limits::limit_address_space_to(256 * MIB as u64);
-    exhaust(&cache, &mut objects);
-    let bytes = objects.len() as i64 * 3_000;
-    assert!((8 * MIB..200 * MIB).contains(&bytes), "{bytes} bytes");
-    drop(vec![1_u8; 40 * MIB as usize]);
-    free_all(&cache, std::mem::take(&mut objects));
+    objects.extend(Object::alloc(&cache, 0));
+    let limit = limits::limit_address_space_to(64 * MIB as u64);
+    for _ in 0..3 {
+        exhaust(&cache, &mut objects);
+        let bytes = objects.len() as i64 * 3_000;
+        assert!((56 * MIB..64 * MIB).contains(&bytes), "{bytes} bytes");
+        assert_eq!(cache.alloc(), None);
+        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+        objects.drain(..).for_each(|object| object.free(&cache));
+    }
     drop(limit);
     use_it(&cache);
     close(cache);
+}
+
+/// Where something else is mapped the space goes on behind it, and leaves it alone.
+fn others_in_the_way() {
+    const PAGE: usize = 65_536;
+    let cache = cache_of(10_000);
+    let mut objects = some(&cache, 0, 10);
+    let base = objects[0].address() & !(PAGE - 1);
+    let others: Vec<usize> = [3, 5, 9, 40, 41, 90]
+        .map(|mib| base + (mib << 20))
+        .into_iter()
+        .filter(|&address| map_at(address, PAGE))
+        .collect();
+    assert!(others.len() > 3, "{} mappings", others.len());
+    objects.extend(some(&cache, 10, 12_000));
+    let last = objects.iter().map(Object::address).max();
+    assert!(last > others.last().copied(), "it did not get that far");
+    for object in &objects {
+        let address = object.address();
+        assert!(others.iter().all(|&other| address + 10_000 <= other || other + PAGE <= address));
+    }
+    for &other in &others {
+        // SAFETY: mapped above, and this function's own.
+        let page = unsafe { std::slice::from_raw_parts(other as *const u8, PAGE) };
+        assert!(page.iter().all(|&byte| byte == 0));
+    }
+    free_all(&cache, objects);
+    use_it(&cache);
+    cache.shrink();
+    close(cache);
+}
+
+/// Maps pages at an address, unless something is there.
+fn map_at(address: usize, bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: it replaces nothing, and stays.
+    unsafe { libc::mmap(address as *mut _, bytes, access, flags, -1, 0) as usize == address }
 }
 
 /// Where memory ends, each object is still one user's, and what is freed can be had again.
@@ -262,19 +327,23 @@ fn what_is_idle_goes_back() {
     close(cache);
 }
 
-/// Locking all memory, present and future, fills nothing that is only reserved, and shrinking works.
+/// Where all memory is locked, present and future, that of objects is too, and stays; it is used again, and to give it back does
+/// no harm.
 fn all_locked() {
     limits::lock_all().expect("what was tried before");
-    let before = resident();
+    let before = [resident(), limits::memory("VmLck")];
     let cache = cache_of(10_000);
     let objects = some(&cache, 0, 10);
-    let growth = resident() - before;
-    assert!(growth < 4 * MIB, "grew by {growth} bytes");
-    let more = some(&cache, 10, 2_000);
-    free_all(&cache, more);
-    cache.shrink();
-    let growth = resident() - before;
-    assert!(growth < 4 * MIB, "still {growth} bytes");
+    let growth = resident() - before[0];
+    assert!(growth < 8 * MIB, "grew by {growth} bytes");
+    for round in 0..5 {
+        free_all(&cache, some(&cache, 10 * round, 2_000));
+        cache.shrink();
+    }
+    let growth = resident() - before[0];
+    assert!(growth < 40 * MIB, "grew by {growth} bytes");
+    let locked = limits::memory("VmLck") - before[1];
+    assert!(locked > 20 * MIB, "{locked} bytes are locked");
     free_all(&cache, objects);
     close(cache);
 }
