@@ -1,7 +1,7 @@
 //! What of the space is mapped: nothing is reserved, so a limit on address space can be used nearly whole.
 //!
 //! ```text
-//! | longest runs | used | dirty | tag of each unit | slab of each unit | unit 0 | unit 1 | ... |
+//! | longest runs | used | dirty | tag of each unit | slab of each unit | its objects' bits | unit 0 | unit 1 | ... |
 //! ```
 //!
 //! Each part has its place from the first use on, in a region that is picked at random where hardly a program has anything, and is mapped from
@@ -12,9 +12,12 @@
 //! by; they were never touched.
 
 use super::entry::random_bits;
-use super::objects::Slab;
+use super::objects::{OBJECT_BITS, Slab};
 use super::space::{CHUNK, Space, UNIT, is_watched};
-use crate::sys::atomic::Ordering::{Relaxed, Release};
+use crate::sys::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 use crate::sys::machine::{Here, Machine as _};
 
 const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
@@ -40,6 +43,7 @@ pub(super) struct Layout {
     pub(super) dirty: usize,
     tags: usize,
     slabs: usize,
+    object_bits: usize,
     units: usize,
 }
 
@@ -48,12 +52,14 @@ pub(super) const fn layout(units: usize) -> Layout {
     let used = to_page(units.div_ceil(CHUNK) * size_of::<u32>());
     let tags = used + 2 * bits;
     let slabs = tags + to_page(units);
+    let object_bits = slabs + to_page(units * size_of::<Slab>());
     Layout {
         used,
         dirty: used + bits,
         tags,
         slabs,
-        units: slabs + to_page(units * size_of::<Slab>()),
+        object_bits,
+        units: object_bits + to_page(units * OBJECT_BITS),
     }
 }
 
@@ -123,6 +129,7 @@ impl Space {
         self.start.store(start, Relaxed);
         self.tags.store(start + layout.tags, Relaxed);
         self.slabs.store(start + layout.slabs, Relaxed);
+        self.object_bits.store(start + layout.object_bits, Relaxed);
         self.base.store(start + layout.units, Relaxed);
         self.limit.store(units, Relaxed);
         self.tell(first);
@@ -192,14 +199,18 @@ impl Space {
     fn open_exactly(&self, end: usize) -> Result<(), i32> {
         let open = self.open.load(Relaxed);
         let layout = layout(self.limit.load(Relaxed));
-        let slabs = |unit: usize| layout.slabs + unit * size_of::<Slab>();
-        // The page of the first slab is that of the last one before, or that was passed by.
-        let known = self.slabs_open.load(Relaxed).max(slabs(open) / PAGE_MAX * PAGE_MAX);
-        let wanted = to_page(slabs(end)).max(known);
+        // The page of the first is that of the last one before, or that was passed by.
+        let part = |is_open: &AtomicUsize, place: usize, bytes: usize| {
+            let from = is_open.load(Relaxed).max((place + open * bytes) / PAGE_MAX * PAGE_MAX);
+            (from, to_page(place + end * bytes).max(from))
+        };
+        let slabs = part(&self.slabs_open, layout.slabs, size_of::<Slab>());
+        let object_bits = part(&self.object_bits_open, layout.object_bits, OBJECT_BITS);
         // Only what is new: a program may have protected pages of its own before it.
         let units = (layout.units + open * UNIT, layout.units + end * UNIT);
-        map_all(self.start.load(Relaxed), &[(known, wanted), units])?;
-        self.slabs_open.store(wanted, Relaxed);
+        map_all(self.start.load(Relaxed), &[slabs, object_bits, units])?;
+        self.slabs_open.store(slabs.1, Relaxed);
+        self.object_bits_open.store(object_bits.1, Relaxed);
         self.open.store(end, Relaxed);
         Ok(())
     }

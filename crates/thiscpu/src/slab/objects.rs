@@ -13,7 +13,9 @@ use crate::sys::atomic::{
 
 /// The smallest object.
 pub(super) const OBJECT_LEAST: usize = 8;
-const WORDS: usize = UNIT / OBJECT_LEAST / 64;
+/// The bytes of the bits of a slab's objects. They are apart from what else is known of a slab, for large blocks have none, and would
+/// have a page for each few of them.
+pub(super) const OBJECT_BITS: usize = UNIT / OBJECT_LEAST / 8;
 
 /// What is known of the slab, or of the large block, that begins with a unit.
 #[repr(C)]
@@ -34,7 +36,6 @@ pub(super) struct Slab {
     /// In the barn's list, as unit numbers plus one.
     pub(super) next: AtomicU32,
     pub(super) previous: AtomicU32,
-    bits: [AtomicU64; WORDS],
 }
 
 /// The shape of a cache's slabs.
@@ -111,7 +112,7 @@ impl Slab {
         slab.units.store(shape.units as u32, Relaxed);
         slab.size.store(shape.size, Relaxed);
         slab.objects.store(shape.objects() as u32, Relaxed);
-        slab.clear_bits();
+        slab.clear_bits(first);
         slab.fresh.store(0, Relaxed);
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
@@ -126,9 +127,9 @@ impl Slab {
     }
 
     /// Clears what its objects before have left.
-    fn clear_bits(&self) {
+    fn clear_bits(&self, unit: usize) {
         let used = self.fresh.load(Relaxed) as usize;
-        self.bits().put(0, used, false);
+        SPACE.object_bits(unit).put(0, used, false);
     }
 
     /// Gives the units back.
@@ -159,8 +160,8 @@ impl Slab {
         self.home.load(Relaxed) as u32 as usize
     }
 
-    fn bits(&self) -> Bits<'_> {
-        Bits(&self.bits)
+    fn bits(&self) -> Bits<'static> {
+        SPACE.object_bits(self.unit())
     }
 
     pub(super) fn objects(&self) -> usize {

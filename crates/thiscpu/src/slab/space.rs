@@ -9,7 +9,7 @@
 
 use super::bits::Bits;
 use super::ground::layout;
-use super::objects::Slab;
+use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
     AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
@@ -41,13 +41,16 @@ pub(super) struct Space {
     pub(super) tags: AtomicUsize,
     /// The address of the first unit's slab.
     pub(super) slabs: AtomicUsize,
+    /// The address of the bits of its objects.
+    pub(super) object_bits: AtomicUsize,
     /// Where the region begins, and how many units it has room for.
     pub(super) start: AtomicUsize,
     pub(super) limit: AtomicUsize,
     /// How many units are accessible, or passed by.
     pub(super) open: AtomicUsize,
-    /// How far slabs are accessible, from where the region begins.
+    /// How far slabs, and their objects' bits, are accessible, from where the region begins.
     pub(super) slabs_open: AtomicUsize,
+    pub(super) object_bits_open: AtomicUsize,
     /// No unit at or above was ever used.
     pub(super) high: AtomicUsize,
     pub(super) used: AtomicUsize,
@@ -66,10 +69,12 @@ pub(super) static SPACE: Space = Space {
     unwatched: AtomicUsize::new(0),
     tags: AtomicUsize::new(0),
     slabs: AtomicUsize::new(0),
+    object_bits: AtomicUsize::new(0),
     start: AtomicUsize::new(0),
     limit: AtomicUsize::new(0),
     open: AtomicUsize::new(0),
     slabs_open: AtomicUsize::new(0),
+    object_bits_open: AtomicUsize::new(0),
     high: AtomicUsize::new(0),
     used: AtomicUsize::new(0),
     used_max: AtomicUsize::new(0),
@@ -157,6 +162,14 @@ impl Space {
         let slabs = self.slabs.load(Relaxed);
         // SAFETY: there is one for each unit, accessible for ever for those that were ever used; zero is one.
         unsafe { &*((slabs + unit * size_of::<Slab>()) as *const Slab) }
+    }
+
+    /// A bit for each object of the slab that begins with a unit which was ever used.
+    pub(super) fn object_bits(&self, unit: usize) -> Bits<'static> {
+        assert!(unit < self.high.load(Acquire));
+        let words = (self.object_bits.load(Relaxed) + unit * OBJECT_BITS) as *const AtomicU64;
+        // SAFETY: as above.
+        Bits(unsafe { core::slice::from_raw_parts(words, OBJECT_BITS / 8) })
     }
 
     /// How many units were ever used.
