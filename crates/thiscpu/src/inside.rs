@@ -1,6 +1,7 @@
 //! What the allocator that is built on this library needs of it: not part of the API, and free to change.
 
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
+pub use crate::slab::construct::Life;
 pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
 pub use crate::slab::purge::purge;

@@ -74,7 +74,10 @@ pub use counter::{Bounds, Compared, Counter, Counters};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};
-pub use slab::{Cache, Owned, RawCache, RawReserved, Reserved, SlabStats, StillOut};
+pub use slab::{
+    Cache, Constructed, ConstructedCache, Owned, RawCache, RawReserved, Reserved, SlabStats,
+    StillOut,
+};
 pub use sys::report::{Report, report};
 pub use sys::rseq::Registrar;
 pub use sys::tier::{Tier, tier};

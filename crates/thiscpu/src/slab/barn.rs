@@ -4,7 +4,7 @@
 //! free is given back. The list and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
 //! them.
 
-use super::entry::Key;
+use super::entry::{self, Key};
 use super::fault::Fault;
 use super::objects::{Place, Shape, Slab, Taken};
 use super::purge;
@@ -35,11 +35,26 @@ impl Kind {
     fn leave_slab(self, entry: usize) -> usize {
         let odd = entry | 1;
         if entry != odd {
-            self.key.mark(odd);
-        } else if !self.key.is_marked(odd) {
+            self.mark_fresh(odd);
+        } else if !self.is_marked(odd) {
             Fault::WrittenTo.report(self.key.object(odd), self.shape.size);
         }
         odd
+    }
+
+    /// Where the mark of an entry's object is.
+    pub(super) fn mark_of(self, entry: usize) -> usize {
+        self.key.object(entry) + self.shape.mark
+    }
+
+    fn mark_fresh(self, entry: usize) {
+        let is_unmade = self.shape.mark != 0;
+        entry::mark(self.mark_of(entry), if is_unmade { entry::unmade(entry) } else { entry });
+    }
+
+    fn is_marked(self, entry: usize) -> bool {
+        let mark = entry::look(self.mark_of(entry));
+        mark == entry || (self.shape.mark != 0 && mark == entry::unmade(entry))
     }
 }
 
@@ -48,12 +63,20 @@ pub(super) struct Barn {
     lock: Lock,
     /// The first slab in which an object is free, as its unit plus one.
     first: AtomicU32,
+    /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
+    /// that nobody believes the cache to be empty.
+    retired: AtomicU32,
     slabs: AtomicUsize,
 }
 
 impl Barn {
     pub(super) const fn new() -> Barn {
-        Barn { lock: Lock::new(), first: AtomicU32::new(0), slabs: AtomicUsize::new(0) }
+        Barn {
+            lock: Lock::new(),
+            first: AtomicU32::new(0),
+            retired: AtomicU32::new(0),
+            slabs: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn slabs(&self) -> usize {
@@ -75,6 +98,7 @@ impl Barn {
 
     fn list_anew(&self, node: usize, kind: Kind) {
         self.first.store(0, Relaxed);
+        self.retired.store(0, Relaxed);
         self.slabs.store(0, Relaxed);
         for slab in all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)) {
             slab.count_anew();
@@ -88,6 +112,39 @@ impl Barn {
                 self.link(slab);
             }
         }
+    }
+
+    fn push_retired(&self, slab: &Slab) {
+        slab.next.store(self.retired.load(Relaxed), Relaxed);
+        self.retired.store(slab.unit() as u32 + 1, Relaxed);
+    }
+
+    /// Whether a slab waits for its objects to be destroyed; about.
+    pub(super) fn has_retired(&self) -> bool {
+        self.retired.load(Relaxed) != 0
+    }
+
+    /// A slab whose objects are to be destroyed, which the caller has for itself.
+    pub(super) fn pop_retired(&self, node: usize, kind: Kind) -> Option<&'static Slab> {
+        let _guard = self.lock(node, kind);
+        let slab = SPACE.slab((self.retired.load(Relaxed) as usize).checked_sub(1)?);
+        self.retired.store(slab.next.load(Relaxed), Relaxed);
+        Some(slab)
+    }
+
+    /// Ends a slab that was taken from there; or puts it back if not all of its objects are destroyed.
+    pub(super) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
+        let _guard = self.lock(node, kind);
+        if is_done {
+            self.end(slab);
+        } else {
+            self.push_retired(slab);
+        }
+    }
+
+    fn end(&self, slab: &'static Slab) {
+        self.slabs.store(self.slabs().saturating_sub(1), Relaxed);
+        slab.end();
     }
 
     fn link(&self, slab: &Slab) {
@@ -200,6 +257,13 @@ impl Barn {
     }
 
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
+        let is_last = slab.free() + 1 == slab.objects();
+        if is_last && kind.shape.mark != 0 && slab.is_out(index) {
+            if slab.free() > 0 {
+                self.unlink(slab);
+            }
+            return self.push_retired(slab);
+        }
         if !slab.give(index) {
             Fault::FreedTwice.report(slab.object(index), kind.shape.size);
         }
@@ -209,8 +273,7 @@ impl Barn {
         }
         if free == slab.objects() {
             self.unlink(slab);
-            self.slabs.store(self.slabs().saturating_sub(1), Relaxed);
-            slab.end();
+            self.end(slab);
         }
     }
 }

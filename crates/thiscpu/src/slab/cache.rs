@@ -35,13 +35,63 @@ use crate::sys::atomic::{
 /// borrow the cache. If it is dropped while some are out, those stay valid, and are dropped by their owners, but their memory is
 /// used no more (debug builds say so); [`close`](Cache::close) tells.
 pub struct Cache<T> {
-    /// Made at the first use, because objects must find it wherever this is moved to.
-    raw: AtomicPtr<RawCache>,
+    raw: Later,
     holds: PhantomData<fn(T) -> T>,
 }
 
+/// A raw cache that is made at the first use, because objects must find it wherever what has this is moved to.
+pub(super) struct Later(AtomicPtr<RawCache>);
+
 /// Where those are.
 static RAW_CACHES: RawCache = RawCache::new(Layout::new::<RawCache>());
+
+impl Later {
+    pub(super) const fn new() -> Later {
+        Later(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The cache. `None` if there is no memory.
+    #[inline(always)]
+    pub(super) fn get(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
+        self.if_used().or_else(|| self.begin(make))
+    }
+
+    #[inline(always)]
+    pub(super) fn if_used(&self) -> Option<&'static RawCache> {
+        // Acquire: pairs with the AcqRel in `begin`; the cache is whole.
+        // SAFETY: it stays until it was found that no object is out, by `release`, which nobody else outlives.
+        unsafe { self.0.load(Acquire).as_ref() }
+    }
+
+    #[cold]
+    fn begin(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
+        let new = RAW_CACHES.alloc()?.cast::<RawCache>();
+        // SAFETY: it is of that layout, and nobody else's.
+        unsafe { new.write(make()) };
+        // AcqRel: pairs with the Acquire in `if_used`.
+        match self.0.compare_exchange(ptr::null_mut(), new.as_ptr(), AcqRel, Acquire) {
+            // SAFETY: as in `if_used`.
+            Ok(_) => Some(unsafe { new.as_ref() }),
+            Err(first) => {
+                // SAFETY: nobody has seen this one; as in `if_used`.
+                unsafe {
+                    RAW_CACHES.free(new.cast());
+                    first.as_ref()
+                }
+            }
+        }
+    }
+
+    /// Gives all memory back if no object is out; else says how many are. Nobody else uses it but to free objects.
+    pub(super) fn release(&self) -> Result<(), usize> {
+        let Some(raw) = self.if_used() else { return Ok(()) };
+        raw.release()?;
+        self.0.store(ptr::null_mut(), Relaxed);
+        // SAFETY: it is from there, no object leads to it any more, and neither does this.
+        unsafe { RAW_CACHES.free(NonNull::from(raw).cast()) };
+        Ok(())
+    }
+}
 
 impl<T> Cache<T> {
     /// An empty cache.
@@ -52,34 +102,13 @@ impl<T> Cache<T> {
     #[must_use]
     pub const fn new() -> Cache<T> {
         const { drop_nothing(RawCache::new(Layout::new::<T>())) };
-        Cache { raw: AtomicPtr::new(ptr::null_mut()), holds: PhantomData }
+        Cache { raw: Later::new(), holds: PhantomData }
     }
 
     /// The raw cache, made at the first use. `None` if there is no memory.
     #[inline(always)]
     pub(super) fn raw(&self) -> Option<&'static RawCache> {
-        // Acquire: pairs with the AcqRel in `begin`; the cache is whole.
-        // SAFETY: it stays until it was found that no object is out, by `close` or drop, which nobody else outlives.
-        unsafe { self.raw.load(Acquire).as_ref() }.or_else(|| self.begin())
-    }
-
-    #[cold]
-    fn begin(&self) -> Option<&'static RawCache> {
-        let new = RAW_CACHES.alloc()?.cast::<RawCache>();
-        // SAFETY: it is of that layout, and nobody else's.
-        unsafe { new.write(RawCache::new(Layout::new::<T>())) };
-        // AcqRel: pairs with the Acquire in `raw`.
-        match self.raw.compare_exchange(ptr::null_mut(), new.as_ptr(), AcqRel, Acquire) {
-            // SAFETY: as in `raw`.
-            Ok(_) => Some(unsafe { new.as_ref() }),
-            Err(first) => {
-                // SAFETY: nobody has seen this one; as in `raw`.
-                unsafe {
-                    RAW_CACHES.free(new.cast());
-                    first.as_ref()
-                }
-            }
-        }
+        self.raw.get(|| RawCache::new(Layout::new::<T>()))
     }
 
     /// Puts a value into an object.
@@ -118,18 +147,13 @@ impl<T> Cache<T> {
 
     /// As [`RawCache::shrink`].
     pub fn shrink(&self) -> usize {
-        self.if_used().map_or(0, RawCache::shrink)
+        self.raw.if_used().map_or(0, RawCache::shrink)
     }
 
     /// As [`RawCache::stats`].
     #[must_use]
     pub fn stats(&self) -> SlabStats {
-        self.if_used().map_or_else(SlabStats::default, RawCache::stats)
-    }
-
-    fn if_used(&self) -> Option<&'static RawCache> {
-        // SAFETY: as in `raw`.
-        unsafe { self.raw.load(Acquire).as_ref() }
+        self.raw.if_used().map_or_else(SlabStats::default, RawCache::stats)
     }
 
     /// Ends the cache: all of its memory is free for others.
@@ -138,7 +162,7 @@ impl<T> Cache<T> {
     ///
     /// If objects are still out; the error says how many, and has the cache, unharmed.
     pub fn close(self) -> Result<(), StillOut<Cache<T>>> {
-        match self.release() {
+        match self.raw.release() {
             Ok(()) => {
                 let _ = ManuallyDrop::new(self);
                 Ok(())
@@ -146,25 +170,16 @@ impl<T> Cache<T> {
             Err(objects) => Err(StillOut { cache: self, objects }),
         }
     }
-
-    fn release(&self) -> Result<(), usize> {
-        let Some(raw) = self.if_used() else { return Ok(()) };
-        raw.release()?;
-        self.raw.store(ptr::null_mut(), Relaxed);
-        // SAFETY: it is from there, no object leads to it any more, and neither does this cache.
-        unsafe { RAW_CACHES.free(NonNull::from(raw).cast()) };
-        Ok(())
-    }
 }
 
 /// Looks at a cache that is only made to be looked at.
-const fn drop_nothing(cache: RawCache) {
+pub(super) const fn drop_nothing(cache: RawCache) {
     core::mem::forget(cache);
 }
 
 impl<T> Drop for Cache<T> {
     fn drop(&mut self) {
-        if let Err(objects) = self.release() {
+        if let Err(objects) = self.raw.release() {
             say_leaked(objects, size_of::<T>());
         }
     }

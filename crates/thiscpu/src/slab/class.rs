@@ -7,10 +7,11 @@
 use core::ptr::{self, NonNull};
 
 use super::barn::Kind;
+use super::construct::Life;
 use super::depot::Depot;
 use super::entry::Key;
 use super::objects::{self, Shape};
-use super::{fault, lane};
+use super::{entry, fault, lane};
 use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
 use crate::section::{Outcome, Processor, SlabSections as _};
@@ -44,6 +45,8 @@ pub struct Class {
     depot: AtomicUsize,
     pub(super) shape: Shape,
     tag: u8,
+    /// What begins and ends its objects, if they stay constructed.
+    pub(super) life: Option<Life>,
 }
 
 /// A class of a group.
@@ -73,7 +76,15 @@ impl Class {
         let size = if size > objects::OBJECT_LEAST { size } else { objects::OBJECT_LEAST };
         let align = if align > objects::OBJECT_LEAST { align } else { objects::OBJECT_LEAST };
         let shape = Shape::of(size.next_multiple_of(align));
-        Class { depot: AtomicUsize::new(0), shape, tag }
+        Class { depot: AtomicUsize::new(0), shape, tag, life: None }
+    }
+
+    /// The same for objects that stay constructed while they are free. Each has its mark behind it.
+    pub const fn constructed(size: usize, align: usize, tag: u8, life: Life) -> Class {
+        // Behind an object without bytes too, so that the distance is not 0.
+        let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
+        let class = Class::new(mark + 8, align, tag);
+        Class { shape: Shape { mark, ..class.shape }, life: Some(life), ..class }
     }
 
     /// What is behind the lanes, if the class was ever used.
@@ -178,7 +189,7 @@ impl Handle<'_> {
     pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
         let key = self.group.key();
         let object = key.object(entry);
-        if !key.unmark(entry) {
+        if !entry::unmark(object, entry) {
             return fault::written_to(object, self.class.shape.size);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
@@ -195,7 +206,7 @@ impl Handle<'_> {
         let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
-        if key.is_marked(entry) {
+        if entry::look(object) == entry {
             return fault::freed_twice(object, self.class.shape.size);
         }
         let gate = self.group.gate.word();

@@ -23,6 +23,7 @@ impl Handle<'_> {
         }
         // Others may shrink, or begin to use another class, meanwhile.
         depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
+        self.retire();
     }
 
     /// Takes what came into lane 0 while the gate was closed, and where those who have a lane would not find it. Under the lock.

@@ -4,6 +4,8 @@
 //! the process is forked is lost to the child, with its objects: they stay in use there for ever.
 
 use super::barn::{self, Barn, Kind};
+use super::entry;
+use super::objects::Slab;
 use super::sheaf::{self, CAPACITIES, Sheaf};
 use super::stock::{STOCKS, Stock};
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -25,6 +27,8 @@ pub(super) struct Depot {
     capacity: AtomicU32,
     capacity_most: u32,
     next: AtomicUsize,
+    /// Held by whoever destroys what is in retired slabs.
+    pub(super) retiring: Lock,
 }
 
 /// A new sheaf has the next capacity after so many trades of one stock.
@@ -63,6 +67,7 @@ impl Depot {
             capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_MAX / 16) as u32),
             capacity_most: capacity_for(size, SHEAF_BYTES_MAX) as u32,
             next: AtomicUsize::new(0),
+            retiring: Lock::new(),
         };
         // SAFETY: so many bytes, aligned to 64, are this function's alone.
         unsafe {
@@ -157,7 +162,12 @@ impl Depot {
 
     /// Takes one entry back, straight into its slab.
     pub(super) fn put_entry(&'static self, entry: usize) {
-        self.kind.key.mark(entry);
+        self.put_marked(entry, entry);
+    }
+
+    /// The same with that mark.
+    pub(super) fn put_marked(&'static self, entry: usize, mark: usize) {
+        entry::mark(self.kind.mark_of(entry), mark);
         let slab = barn::find(self.kind.key.object(entry), self.kind).slab;
         let node = slab.node();
         self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
@@ -243,6 +253,19 @@ impl Depot {
             // Relaxed: an estimate of what is good.
             self.capacity.store(capacity + 1, Relaxed);
         }
+    }
+
+    /// Whether there is such a slab as the next; about.
+    pub(super) fn has_retired(&'static self) -> bool {
+        self.nodes().iter().any(|node| node.barn.has_retired())
+    }
+
+    /// A slab whose constructed objects are to be destroyed, which the caller has for itself, with its barn and node.
+    pub(super) fn pop_retired(&'static self) -> Option<(&'static Slab, &'static Barn, usize)> {
+        let mut nodes = self.nodes().iter().enumerate().filter(|(_, node)| node.barn.has_retired());
+        nodes.find_map(|(number, Node { barn, .. })| {
+            Some((barn.pop_retired(number, self.kind)?, barn, number))
+        })
     }
 
     /// Gives all that stocks hold, and these sheaves, back to the slabs, and begins with small sheaves again.

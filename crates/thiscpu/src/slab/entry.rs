@@ -3,7 +3,8 @@
 //! An entry is the cache's key less the object's address. The key is a random odd number, and objects begin at even
 //! addresses, so an entry is never 0; and what a program writes over one, or over the mark in a free object, is no entry but
 //! by chance, one in 2^60. While an object is free its first word, its *mark*, holds its entry: to free it once more is
-//! noticed, and so is a write to it. The kernel encodes its freelists for the same reason
+//! noticed, and so is a write to it. Objects that stay constructed have their mark behind them, and another while they are not: see
+//! [`super::construct`]. The kernel encodes its freelists for the same reason
 //! (`CONFIG_SLAB_FREELIST_HARDENED`).
 
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,8 +14,8 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(super) struct Key(pub(super) usize);
 
 fn word(address: usize) -> &'static AtomicUsize {
-    // SAFETY: an object of a slab, which is at least a word and stays accessible for ever. Nobody else uses
-    // it: it is free, or the caller's.
+    // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses
+    // it: the object is free, or the caller's.
     unsafe { &*(address as *const AtomicUsize) }
 }
 
@@ -39,28 +40,34 @@ impl Key {
     pub(super) fn object(self, entry: usize) -> usize {
         self.0.wrapping_sub(entry)
     }
+}
 
-    /// Marks an object as free.
-    pub(super) fn mark(self, entry: usize) {
-        word(self.object(entry)).store(entry, Relaxed);
-    }
+/// What is at the place of a mark.
+#[inline(always)]
+pub(super) fn look(mark: usize) -> usize {
+    word(mark).load(Relaxed)
+}
 
-    /// Whether an object is marked as free.
-    #[inline(always)]
-    pub(super) fn is_marked(self, entry: usize) -> bool {
-        word(self.object(entry)).load(Relaxed) == entry
-    }
+/// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
+pub(super) fn mark(mark: usize, entry: usize) {
+    word(mark).store(entry, Relaxed);
+}
 
-    /// Takes the mark of an object away that is to be handed out; false if it has none.
-    #[inline(always)]
-    pub(super) fn unmark(self, entry: usize) -> bool {
-        let word = word(self.object(entry));
-        let is_marked = word.load(Relaxed) == entry;
-        if is_marked {
-            word.store(0, Relaxed);
-        }
-        is_marked
+/// Takes the mark of an object away that is to be handed out; false if it has another, or none.
+#[inline(always)]
+pub(super) fn unmark(mark: usize, entry: usize) -> bool {
+    let word = word(mark);
+    let is_marked = word.load(Relaxed) == entry;
+    if is_marked {
+        word.store(0, Relaxed);
     }
+    is_marked
+}
+
+/// The mark of a free object that has to be constructed first.
+#[inline(always)]
+pub(super) fn unmade(entry: usize) -> usize {
+    entry & !1
 }
 
 /// The same in each call, and not to be shown to anybody.

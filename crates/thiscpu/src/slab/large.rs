@@ -45,7 +45,7 @@ fn clear(first: usize, units: usize) {
 }
 
 fn begin(first: usize, units: usize) {
-    Slab::begin(first, 0, 0, Shape { size: units * UNIT, units }, LARGE);
+    Slab::begin(first, 0, 0, Shape { size: units * UNIT, units, mark: 0 }, LARGE);
 }
 
 /// The large block that begins at an address.

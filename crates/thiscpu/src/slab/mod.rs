@@ -7,6 +7,8 @@ mod bits;
 mod cache;
 pub(crate) mod class;
 mod close;
+pub(crate) mod construct;
+mod constructed;
 mod depot;
 mod entry;
 pub(crate) mod fault;
@@ -25,6 +27,7 @@ mod stock;
 
 pub use cache::{Cache, Owned};
 pub use close::StillOut;
+pub use constructed::{Constructed, ConstructedCache};
 pub use reserve::{RawReserved, Reserved};
 pub use stats::SlabStats;
 

@@ -45,6 +45,8 @@ pub(super) struct Shape {
     pub(super) size: usize,
     /// The units of a slab.
     pub(super) units: usize,
+    /// From an object to its mark; not 0 if objects stay constructed.
+    pub(super) mark: usize,
 }
 
 impl Shape {
@@ -54,11 +56,12 @@ impl Shape {
         while units < 16 {
             let bytes = units * UNIT;
             if bytes >= 8 * size && bytes % size <= bytes / 16 {
-                return Shape { size, units };
+                return Shape { size, units, mark: 0 };
             }
             units += 1;
         }
-        Shape { size, units: if 16 * UNIT >= size { 16 } else { size.div_ceil(UNIT) } }
+        let units = if 16 * UNIT >= size { 16 } else { size.div_ceil(UNIT) };
+        Shape { size, units, mark: 0 }
     }
 
     pub(super) const fn objects(self) -> usize {
@@ -172,6 +175,11 @@ impl Slab {
         self.free.load(Relaxed) as usize
     }
 
+    /// Of how many the first were ever handed out.
+    pub(super) fn used(&self) -> usize {
+        self.fresh.load(Relaxed) as usize
+    }
+
     /// How many are not free in it; about, where others change it.
     pub(super) fn out(&self) -> usize {
         self.objects().saturating_sub(self.free())
@@ -222,6 +230,11 @@ impl Slab {
         self.fresh.store((fresh + left) as u32, Relaxed);
         (fresh..fresh + left).for_each(|index| each(index, true));
         self.free.store((self.free() - wanted) as u32, Relaxed);
+    }
+
+    /// Whether an object is not free.
+    pub(super) fn is_out(&self, index: usize) -> bool {
+        index < self.used() && !self.bits().has(index)
     }
 
     /// Takes an object back; false if it is free.

@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 
 use super::class::Handle;
 use super::depot::Depot;
+use super::entry;
 use super::fault::Fault;
 use super::lane::{Lane, Seen};
 use super::sheaf::Sheaf;
@@ -33,7 +34,7 @@ impl Handle<'_> {
         self.find_entry(depot).and_then(|entry| self.hand_out(entry))
     }
 
-    fn find_entry(self, depot: &'static Depot) -> Option<usize> {
+    pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's.
             let entry = unsafe { Processor::take(self.group.gate.word(), self.cell) };
@@ -55,10 +56,10 @@ impl Handle<'_> {
             // Nothing was ever handed out, and the entry may have been made with no key.
             Fault::Foreign.report(self.group.key().object(entry), self.class.shape.size)
         };
-        let object = depot.kind.key.object(entry);
+        let mark = depot.kind.mark_of(entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            if unsafe { Processor::give(self.group.gate.word(), self.cell, object, entry) }
+            if unsafe { Processor::give(self.group.gate.word(), self.cell, mark, entry) }
                 == Outcome::Done
             {
                 return;
@@ -212,7 +213,7 @@ impl Handle<'_> {
             }
         }
         let Some(mut sheaf) = lane.main().swap(None) else { return depot.put_entry(entry) };
-        depot.kind.key.mark(entry);
+        entry::mark(depot.kind.mark_of(entry), entry);
         sheaf.push(entry);
         lane.main().swap(Some(sheaf));
     }

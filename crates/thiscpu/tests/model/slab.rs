@@ -120,7 +120,7 @@ const MACHINES: [Machine; 5] = [
 
 /// On one CPU and several, on one node and two, where there are lanes, with indices that are dense or not, and where
 /// there are none.
-fn on_each_machine(default: usize, test: fn(usize)) {
+pub(crate) fn on_each_machine(default: usize, test: fn(usize)) {
     for machine in MACHINES {
         for order in [Order::Uniform, Order::FewChanges(3)] {
             random(machine, order, executions(default) / 10, move || test(machine.cpus));

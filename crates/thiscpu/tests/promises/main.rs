@@ -23,6 +23,7 @@ mod properties;
 mod sandbox;
 mod signals;
 mod slab;
+mod slab_constructed;
 mod slab_faults;
 mod slab_forks;
 mod slab_memory;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         sandbox::SCENARIOS,
         signals::SCENARIOS,
         slab::SCENARIOS,
+        slab_constructed::SCENARIOS,
         slab_faults::SCENARIOS,
         slab_forks::SCENARIOS,
         slab_memory::SCENARIOS,

@@ -1,0 +1,104 @@
+//! Slab caches whose objects stay constructed: each is constructed before it is handed out, and once, and destroyed before
+//! its memory is used for anything else.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+
+use thiscpu::inside::{Class, Group, Handle, Life};
+use thiscpu::model;
+
+use crate::slab::on_each_machine;
+
+/// Four objects a slab, with their marks.
+const SIZE: usize = 16 * 1024 - 8;
+
+/// The addresses of this execution's objects.
+#[derive(Default)]
+struct Book {
+    constructed: BTreeSet<usize>,
+    out: BTreeSet<usize>,
+}
+
+thread_local! {
+    // All threads of an execution run on one thread of the system.
+    static BOOK: RefCell<Book> = RefCell::default();
+}
+
+fn address(object: NonNull<u8>) -> usize {
+    object.as_ptr() as usize
+}
+
+unsafe fn construct(_: usize, object: NonNull<u8>) {
+    BOOK.with_borrow_mut(|book| {
+        assert!(book.constructed.insert(address(object)), "{object:?} is constructed twice");
+    });
+}
+
+unsafe fn destroy(object: NonNull<u8>) {
+    BOOK.with_borrow_mut(|book| {
+        assert!(!book.out.contains(&address(object)), "{object:?} is destroyed while it is out");
+        assert!(book.constructed.remove(&address(object)), "{object:?} is destroyed twice");
+    });
+}
+
+fn alloc(cache: Handle<'static>) {
+    let object = cache.alloc_constructed_or(|| cache.alloc_constructed_slowly());
+    let Some(object) = object else { return };
+    BOOK.with_borrow_mut(|book| {
+        assert!(book.constructed.contains(&address(object)), "{object:?} is not constructed");
+        assert!(book.out.insert(address(object)), "{object:?} is handed out, and is out already");
+    });
+}
+
+/// Frees any of the objects that are out, whoever has got it.
+fn free(cache: Handle<'static>) {
+    let number = model::choose(BOOK.with_borrow(|book| book.out.len()).max(1));
+    let take = |book: &mut Book| {
+        let object = book.out.iter().copied().nth(number)?;
+        book.out.remove(&object);
+        NonNull::new(std::ptr::with_exposed_provenance_mut(object))
+    };
+    if let Some(object) = BOOK.with_borrow_mut(take) {
+        // SAFETY: it is out, and the book knows it no more.
+        unsafe { cache.free_constructed_or(object, |entry| cache.free_constructed_slowly(entry)) };
+    }
+}
+
+fn anything(cache: Handle<'static>) {
+    for _ in 0..3 + model::choose(8) {
+        match model::choose(20) {
+            0..=8 => alloc(cache),
+            9..=17 => free(cache),
+            _ => cache.shrink(),
+        }
+    }
+}
+
+#[test]
+fn constructed_and_destroyed_once() {
+    on_each_machine(4_000, |cpus| {
+        BOOK.set(Book::default());
+        // SAFETY: they access nothing.
+        let life = unsafe { Life::new(0, construct, destroy) };
+        let group: &Group = Box::leak(Box::new(Group::new(1)));
+        let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, life)));
+        let cache = group.handle(class, 0);
+        let threads = [0, 1, 2, 3].map(|number| {
+            model::spawn(number % cpus, move || {
+                if number == 3 {
+                    model::leave_lanes();
+                }
+                anything(cache);
+            })
+        });
+        threads.into_iter().for_each(model::Thread::join);
+        while BOOK.with_borrow(|book| !book.out.is_empty()) {
+            free(cache);
+        }
+        cache.shrink();
+        BOOK.with_borrow(|book| assert!(book.constructed.is_empty(), "not all are destroyed"));
+        let stats = class.stats();
+        assert_eq!((stats.slabs, stats.objects_out), (0, 0));
+    });
+}
