@@ -143,7 +143,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
         guard::pay_for(|| move_on(objects));
         return Some(block);
     }
-    objects.alloc_slowly()
+    or_after_trim(size, || objects.alloc_slowly())
 }
 
 /// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
@@ -154,6 +154,16 @@ fn move_on(objects: Handle<'_>) {
         // SAFETY: it was just allocated, and nobody else knows it.
         unsafe { objects.free_to_slab(object) };
     }
+}
+
+/// What `allocate` returns; if that is nothing, once more after what lanes and stocks of all classes keep was given back, if that
+/// can have been enough.
+fn or_after_trim<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
+    allocate().or_else(|| {
+        let [_, _, system_bytes] = inside::memory();
+        (size <= system_bytes).then(|| trim(0))?;
+        allocate()
+    })
 }
 
 /// A large block, from one of the two functions for it.
@@ -173,7 +183,7 @@ fn allocate_large(
     {
         return Some(block);
     }
-    let address = allocate(size, align)?;
+    let address = or_after_trim(size, || allocate(size, align))?;
     statistics::note_large(large::size(address).unwrap_or(0) as i64, 1);
     at(address)
 }

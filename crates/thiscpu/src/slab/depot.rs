@@ -177,14 +177,15 @@ impl Depot {
     pub(super) fn empty(&'static self, lane: usize) -> Option<Sheaf> {
         let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
         let kind = self.capacity.load(Relaxed) as usize;
-        let wanted = CAPACITIES[kind];
         while let Some(sheaf) = stock.pop_empty() {
-            if sheaf.capacity() >= wanted {
+            if sheaf.capacity() >= CAPACITIES[kind] {
                 return Some(sheaf);
             }
             sheaf::give_up(sheaf);
         }
-        (0..=kind).rev().find_map(sheaf::make)
+        // Where there is no memory for one a smaller one will do, or any that was given up.
+        let larger = || (kind + 1..CAPACITIES.len()).find_map(sheaf::given_up);
+        (0..=kind).rev().find_map(sheaf::make).or_else(larger)
     }
 
     pub(super) fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {

@@ -214,6 +214,15 @@ pub(super) fn make(kind: usize) -> Option<Sheaf> {
     Some(sheaf)
 }
 
+/// An empty sheaf of that kind that no cache has, if there is one already.
+pub(super) fn given_up(kind: usize) -> Option<Sheaf> {
+    let spare = &SPARES[kind];
+    let _guard = spare.lock.lock();
+    let mut sheaf = spare.list.pop()?;
+    sheaf.set_count(0);
+    Some(sheaf)
+}
+
 /// Gives an empty sheaf up.
 pub(super) fn give_up(sheaf: Sheaf) {
     debug_assert_eq!(sheaf.count(), 0);

@@ -140,6 +140,41 @@ static void the_system_has_no_more(void) {
     free(kept);
 }
 
+/* Up to `most` blocks, in a list. */
+static size_t take(void **first, size_t size, size_t most) {
+    size_t count = 0;
+    for (void **block; count < most && (block = malloc(size)) != NULL; count++) {
+        *block = *first;
+        *first = block;
+    }
+    return count;
+}
+
+static void give(void *first) {
+    for (void *next; first != NULL; first = next) {
+        next = *(void **)first;
+        free(first);
+    }
+}
+
+/* What the allocator keeps for blocks of one size there is for others before the program hears that there is none. */
+static void what_one_size_has_left_another_gets(void) {
+    enum { SIZE = 1000, COUNT = 8000 };
+    struct rlimit before, none;
+    void *blocks = NULL, *others = NULL;
+    CHECK(take(&blocks, SIZE, COUNT) == COUNT);
+    give(blocks);
+    CHECK(getrlimit(RLIMIT_DATA, &before) == 0);
+    none = before;
+    none.rlim_cur = 4096;
+    CHECK(setrlimit(RLIMIT_DATA, &none) == 0);
+    errno = MARK;
+    size_t wanted = COUNT / 4, found = take(&others, 3 * SIZE, wanted);
+    CHECK(setrlimit(RLIMIT_DATA, &before) == 0);
+    CHECK(found == wanted && errno == MARK);
+    give(others);
+}
+
 static void calloc_is_zero(void) {
     static const size_t sizes[] = {1, 24, 100, 1000, 4096, 20000, 200000, 2 << 20};
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
@@ -261,6 +296,8 @@ int main(int count, char **arguments) {
         return 0;
     }
     it_is_ours();
+    // First: later there is address space that blocks of a gibibyte have left.
+    what_one_size_has_left_another_gets();
     blocks_are_large_enough_and_apart();
     no_bytes_have_an_address();
     success_keeps_errno();
