@@ -238,7 +238,7 @@ fn what_nobody_needs() {
                 }
             })
         };
-        [0, 1].map(busy).map(model::Thread::join);
+        [0, 1].map(busy).into_iter().for_each(model::Thread::join);
         store.check_end();
     });
 }
