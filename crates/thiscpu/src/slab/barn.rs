@@ -134,12 +134,14 @@ impl Barn {
 
     /// Ends a slab that was taken from there; or puts it back if not all of its objects are destroyed.
     pub(super) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
-        let _guard = self.lock(node, kind);
-        if is_done {
-            self.end(slab);
-        } else {
-            self.push_retired(slab);
+        {
+            let _guard = self.lock(node, kind);
+            match is_done {
+                true => self.end(slab),
+                false => self.push_retired(slab),
+            }
         }
+        purge::if_many();
     }
 
     fn end(&self, slab: &'static Slab) {

@@ -57,8 +57,10 @@ use super::{RawCache, SlabStats, space};
 /// panics counts as dropped. A child of `fork` has its copies of all values; those of a slab that was going back, or in the hands of
 /// a thread that is not in the child, are not dropped there. Not to be used from signal handlers.
 ///
-/// If the cache is dropped while objects are out, those and all other values stay, undropped, for ever (debug builds say so);
-/// [`close`](Self::close) tells.
+/// A value must not own an object of its own cache: what it keeps out keeps a slab, which may be the one that it is in itself.
+///
+/// If the cache is dropped while objects are out, those stay valid, and other values in their slabs may never be dropped (debug
+/// builds say so); [`close`](Self::close) tells.
 pub struct ConstructedCache<T> {
     raw: Later,
     make: fn() -> T,

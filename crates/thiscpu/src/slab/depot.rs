@@ -33,7 +33,7 @@ pub(super) struct Depot {
 
 /// A new sheaf has the next capacity after so many trades of one stock.
 const TRADES_TO_GROW: u64 = 32;
-/// One trade in so many looks for what is idle, and gives so many sheaves of it back at most.
+/// Two trades in so many look for what is idle if they hand something in, and give so many sheaves of it back at most.
 const TRADES_TO_TIDY: u64 = if cfg!(thiscpu_model) { 2 } else { 16 };
 const TIDIED_AT_ONCE: usize = 4;
 /// No sheaf holds more than these.
@@ -112,7 +112,6 @@ impl Depot {
         let here = self.here();
         let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
         self.adapt(trades);
-        self.tidy(here, lane, trades);
         let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
         found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))
     }
@@ -213,9 +212,10 @@ impl Depot {
     }
 
     /// Now and then gives what a stock has, and nobody has needed for a while, back to the slabs: that of the lane and, in
-    /// turn, those that may have been left by all who used them.
+    /// turn, those that may have been left by all who used them. Not for those who allocate, who do not wait for it.
     fn tidy(&'static self, here: usize, lane: usize, trades: u64) {
-        if !trades.is_multiple_of(TRADES_TO_TIDY) {
+        // Two in a row, one of which is handed in where that and asking take turns.
+        if trades % TRADES_TO_TIDY > 1 {
             return;
         }
         let now = Here::coarse_time();
