@@ -50,12 +50,8 @@ impl Allocator {
             "{} cannot be preloaded, because LD_PRELOAD takes spaces and colons for ends of names",
             library.display()
         );
-        if !has_malloc(&library)? {
-            eprintln!(
-                "{choice}: {} has no malloc; programs run on the system's",
-                library.display()
-            );
-        }
+        // Programs would run on the system's, and be said to run on this.
+        ensure!(has_malloc(&library)?, "{choice}: {} has no malloc to preload", library.display());
         Ok(Some(Allocator { choice, library: Some(library) }))
     }
 
