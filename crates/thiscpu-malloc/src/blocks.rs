@@ -13,6 +13,7 @@ use thiscpu::probe::{save_errno, tier_or_best};
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, class_of, size_of_class};
 use crate::guard;
 use crate::heap::{cell_at, class_at, objects, objects_at};
+use crate::idle;
 use crate::statistics;
 
 /// What else is to be done, a bit each; none as a rule.
@@ -143,6 +144,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
         guard::pay_for(|| move_on(objects));
         return Some(block);
     }
+    idle::look_if_due();
     or_after_trim(size, || objects.alloc_slowly())
 }
 
@@ -183,6 +185,7 @@ fn allocate_large(
     {
         return Some(block);
     }
+    idle::look_if_due();
     let address = or_after_trim(size, || allocate(size, align))?;
     statistics::note_large(large::size(address).unwrap_or(0) as i64, 1);
     at(address)

@@ -22,6 +22,7 @@ mod blocks;
 mod classes;
 mod guard;
 mod heap;
+mod idle;
 mod resize;
 mod statistics;
 

@@ -241,6 +241,16 @@ impl Handle<'_> {
         self.class.depot_if_used().map_or(1, Depot::capacity)
     }
 
+    /// How many sheaves lanes have traded so far.
+    pub fn trades(self) -> u64 {
+        self.class.depot_if_used().map_or(0, Depot::trades)
+    }
+
+    /// How many bytes of objects are kept behind the lanes that nobody has needed since this was last asked.
+    pub fn take_unused(self) -> usize {
+        self.class.depot_if_used().map_or(0, Depot::take_unused) * self.class.shape.size
+    }
+
     /// Frees an object into its slab, past the lane and what is behind that.
     ///
     /// # Safety

@@ -294,6 +294,12 @@ impl Depot {
         self.stocks().map(Stock::objects).sum()
     }
 
+    /// How many objects stocks hold that nobody has needed since this was last asked.
+    pub(super) fn take_unused(&'static self) -> usize {
+        let now = Here::coarse_time();
+        self.stocks().map(|stock| stock.take_unused(now)).sum()
+    }
+
     pub(super) fn slabs(&'static self) -> usize {
         self.nodes().iter().map(|node| node.barn.slabs()).sum()
     }

@@ -22,6 +22,8 @@ pub(super) struct Stock {
     with_entries: List,
     /// How many entries those have.
     objects: AtomicUsize,
+    /// The fewest that were there since [`Stock::take_unused`].
+    fewest: AtomicUsize,
     empty: List,
     empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
@@ -37,6 +39,7 @@ impl Stock {
             lock: Lock::new(),
             with_entries: List::new(),
             objects: AtomicUsize::new(0),
+            fewest: AtomicUsize::new(0),
             empty: List::new(),
             empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
@@ -80,6 +83,14 @@ impl Stock {
     pub(super) fn sheaves(&self) -> usize {
         let _guard = self.lock();
         self.with_entries.totals().0 + self.empty.totals().0
+    }
+
+    /// How many of its objects nobody has needed since this was last asked, or since some other time, about.
+    pub(super) fn take_unused(&self, now: u64) -> usize {
+        let objects = self.objects();
+        // Relaxed: estimates.
+        self.since.store(now, Relaxed);
+        self.idle.swap(objects, Relaxed).min(objects)
     }
 
     /// Counts a trade; the number of them so far.

@@ -20,6 +20,7 @@ mod recall;
 mod record;
 #[cfg(thiscpu_model)]
 mod slab;
+#[cfg(thiscpu_model)]
 mod slab_constructed;
 #[cfg(thiscpu_model)]
 mod slab_orders;
