@@ -22,8 +22,6 @@ pub(super) struct Stock {
     with_entries: List,
     /// How many entries those have.
     objects: AtomicUsize,
-    /// The fewest that were there since [`Stock::take_unused`].
-    fewest: AtomicUsize,
     empty: List,
     empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
@@ -39,7 +37,6 @@ impl Stock {
             lock: Lock::new(),
             with_entries: List::new(),
             objects: AtomicUsize::new(0),
-            fewest: AtomicUsize::new(0),
             empty: List::new(),
             empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
