@@ -15,10 +15,20 @@ const CLASS_256: usize = 16;
 
 /// The class of so many bytes, which are at most [`SIZE_MAX`].
 pub(crate) fn class_of(size: usize) -> usize {
-    if size <= LOOKED_UP { cell_looked_up(size) / CELL_BYTES } else { class_of_larger(size) }
+    if size <= LOOKED_UP { class_of_cell(cell_looked_up(size)) } else { class_of_larger(size) }
 }
 
-/// The cell of the class of at most [`LOOKED_UP`] bytes: where its part of the lanes' item begins.
+/// The cell of a class: where its part of the lanes' item begins. That is above 0, so that it can be the tag of its slabs.
+pub(crate) const fn cell_of_class(class: usize) -> usize {
+    (class + 1) * CELL_BYTES
+}
+
+/// The class that has that cell.
+pub(crate) const fn class_of_cell(cell: usize) -> usize {
+    cell / CELL_BYTES - 1
+}
+
+/// The cell of the class of at most [`LOOKED_UP`] bytes.
 #[inline(always)]
 pub(crate) fn cell_looked_up(size: usize) -> usize {
     debug_assert!(size <= LOOKED_UP);
@@ -45,7 +55,7 @@ static CELLS: [u16; LOOKED_UP / 8 + 1] = {
     while index < cells.len() {
         let size = index * 8;
         let class = if size <= 256 { class_of_smaller(size) } else { class_of_larger(size) };
-        cells[index] = (class * CELL_BYTES) as u16;
+        cells[index] = cell_of_class(class) as u16;
         index += 1;
     }
     cells

@@ -1,10 +1,11 @@
 //! The heap: a class of objects for each size class.
 
-use thiscpu::inside::{self, CELL_BYTES, Class, Group, Handle};
+use thiscpu::inside::{self, Class, Group, Handle, Tag};
 
-use crate::classes::{COUNT, size_of_class};
+use crate::classes::{COUNT, cell_of_class, class_of_cell, size_of_class};
 
-static GROUP: Group = Group::new(COUNT);
+/// With one cell that is no class's.
+static GROUP: Group = Group::new(COUNT + 1);
 
 static CLASSES: [Class; COUNT] = {
     let mut classes = [const { Class::new(8, 8, 1) }; COUNT];
@@ -18,23 +19,24 @@ static CLASSES: [Class; COUNT] = {
     classes
 };
 
-/// What is said of the addresses of a class.
-const fn tag_of_class(class: usize) -> u8 {
-    assert!(class < inside::TAG_MAX as usize);
-    class as u8 + 1
+/// What is said of the addresses of a class: its cell.
+const fn tag_of_class(class: usize) -> Tag {
+    assert!(cell_of_class(class) <= Tag::MAX as usize);
+    cell_of_class(class) as Tag
 }
 
 /// The objects of a class.
 pub(crate) fn objects(class: usize) -> Handle<'static> {
-    objects_at(class * CELL_BYTES)
+    objects_at(cell_of_class(class))
 }
 
 /// The objects of the class of a cell.
 #[inline(always)]
 pub(crate) fn objects_at(cell: usize) -> Handle<'static> {
-    debug_assert!(cell < COUNT * CELL_BYTES);
+    let class = class_of_cell(cell);
+    debug_assert!(class < COUNT);
     // SAFETY: there are so many.
-    GROUP.handle(unsafe { CLASSES.get_unchecked(cell / CELL_BYTES) }, cell)
+    GROUP.handle(unsafe { CLASSES.get_unchecked(class) }, cell)
 }
 
 /// What a class has and has done.
@@ -44,7 +46,7 @@ pub(crate) fn stats(class: usize) -> thiscpu::SlabStats {
 
 /// The class of the block at an address, if it is of one.
 pub(crate) fn class_at(address: usize) -> Option<usize> {
-    cell_of_tag(inside::tag_of(address)).map(|cell| cell / CELL_BYTES)
+    cell_of_tag(inside::tag_of(address)).map(class_of_cell)
 }
 
 /// The cell of its class, and none while there are extras.
@@ -54,8 +56,7 @@ pub(crate) fn cell_at(address: usize) -> Option<usize> {
 }
 
 #[inline(always)]
-fn cell_of_tag(tag: u8) -> Option<usize> {
-    // No number, 0, becomes the highest.
-    let class = usize::from(tag).wrapping_sub(1);
-    (class < COUNT).then(|| class * CELL_BYTES)
+fn cell_of_tag(tag: Tag) -> Option<usize> {
+    // What is no class is not above 0.
+    (tag > 0).then_some(tag as usize)
 }

@@ -5,7 +5,4 @@ pub use crate::slab::construct::Life;
 pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
 pub use crate::slab::purge::purge;
-pub use crate::slab::space::{NOTHING, memory, tag_of, tag_of_block, watch};
-
-/// The highest number that a class can have.
-pub const TAG_MAX: u8 = crate::slab::space::ANY_CACHE - 1;
+pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};

@@ -9,11 +9,8 @@ use super::fault::Fault;
 use super::objects::{Place, Shape, Slab, Taken};
 use super::purge;
 use super::sheaf::Sheaf;
-use super::space::SPACE;
-use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed},
-};
+use super::space::{SPACE, Tag};
+use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
 /// What a barn has to know of its cache.
@@ -21,7 +18,7 @@ use crate::sys::lock::{Guard, Lock};
 pub(super) struct Kind {
     pub(super) owner: u32,
     pub(super) shape: Shape,
-    pub(super) tag: u8,
+    pub(super) tag: Tag,
     pub(super) key: Key,
 }
 
@@ -288,7 +285,7 @@ pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
 /// The slabs that have the tag of a cache.
 fn all_firsts(kind: Kind) -> impl Iterator<Item = &'static Slab> {
     // Acquire: pairs with the Release in `Slab::begin`, so that what is known of a slab is not from one before.
-    let is_its = move |unit: &usize| SPACE.tag(*unit).load(Acquire) == kind.tag;
+    let is_its = move |unit: &usize| SPACE.tag(*unit) == kind.tag;
     let slabs = (0..SPACE.high()).filter(is_its).map(|unit| (unit, SPACE.slab(unit)));
     slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab)
 }

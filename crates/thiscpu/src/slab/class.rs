@@ -11,6 +11,7 @@ use super::construct::Life;
 use super::depot::Depot;
 use super::entry::Key;
 use super::objects::{self, Shape};
+use super::space::Tag;
 use super::{entry, fault, lane};
 use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
@@ -44,7 +45,7 @@ pub struct Class {
     /// The address of its [`Depot`], once it is used.
     depot: AtomicUsize,
     pub(super) shape: Shape,
-    tag: u8,
+    tag: Tag,
     /// What begins and ends its objects, if they stay constructed.
     pub(super) life: Option<Life>,
 }
@@ -69,7 +70,7 @@ const SIZE_MAX: usize = 1024 * 1024;
 
 impl Class {
     /// Objects of so many bytes at multiples of `align`; `tag` is what is said of their addresses.
-    pub const fn new(size: usize, align: usize, tag: u8) -> Class {
+    pub const fn new(size: usize, align: usize, tag: Tag) -> Class {
         assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
         assert!(align <= 64 * 1024, "objects of a cache are aligned to at most 65,536 bytes");
         // One without bytes has an address of its own too, at a multiple of its alignment.
@@ -80,7 +81,7 @@ impl Class {
     }
 
     /// The same for objects that stay constructed while they are free. Each has its mark behind it.
-    pub const fn constructed(size: usize, align: usize, tag: u8, life: Life) -> Class {
+    pub const fn constructed(size: usize, align: usize, tag: Tag, life: Life) -> Class {
         // Behind an object without bytes too, so that the distance is not 0.
         let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
         let class = Class::new(mark + 8, align, tag);

@@ -13,7 +13,7 @@
 
 use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
-use super::space::{CHUNK, Space, UNIT, is_watched};
+use super::space::{CHUNK, Space, Tag, UNIT, is_watched};
 use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, Release},
@@ -51,7 +51,7 @@ pub(super) const fn layout(units: usize) -> Layout {
     let bits = to_page(units / 8);
     let used = to_page(units.div_ceil(CHUNK) * size_of::<u32>());
     let tags = used + 2 * bits;
-    let slabs = tags + to_page(units);
+    let slabs = tags + to_page(units * size_of::<Tag>());
     let object_bits = slabs + to_page(units * size_of::<Slab>());
     Layout {
         used,
@@ -68,11 +68,12 @@ impl Layout {
     const fn known(&self, from: usize, to: usize) -> [(usize, usize); 4] {
         let longest = if from == 0 { (0, self.used) } else { (0, 0) };
         let bits = (to_page(from / 8), to_page(to / 8));
+        let tags = (to_page(from * size_of::<Tag>()), to_page(to * size_of::<Tag>()));
         [
             longest,
             (self.used + bits.0, self.used + bits.1),
             (self.dirty + bits.0, self.dirty + bits.1),
-            (self.tags + to_page(from), self.tags + to_page(to)),
+            (self.tags + tags.0, self.tags + tags.1),
         ]
     }
 }

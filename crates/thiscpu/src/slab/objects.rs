@@ -5,11 +5,8 @@
 //! counts: how many are free, and which slabs are in the barn's list, a forked child makes anew from those.
 
 use super::bits::Bits;
-use super::space::{SPACE, UNIT};
-use crate::sys::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use super::space::{SPACE, Tag, UNIT};
+use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The smallest object.
 pub(super) const OBJECT_LEAST: usize = 8;
@@ -84,7 +81,7 @@ pub(super) struct Taken {
 }
 
 /// How many units say what they are: of a large block only the first, which may be one of many thousands.
-fn tagged(units: usize, tag: u8) -> usize {
+fn tagged(units: usize, tag: Tag) -> usize {
     if tag == super::space::LARGE { 1 } else { units }
 }
 
@@ -96,8 +93,7 @@ impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
     pub(super) fn holding(address: usize) -> Option<&'static Slab> {
         let unit = super::space::unit_of(address).filter(|&unit| unit < SPACE.high())?;
-        // Acquire: pairs with the Release in `begin`.
-        if SPACE.tag(unit).load(Acquire) == super::space::NOTHING {
+        if SPACE.tag(unit) == super::space::NOTHING {
             return None;
         }
         Some(SPACE.slab(SPACE.slab(unit).head.load(Relaxed) as usize))
@@ -109,7 +105,7 @@ impl Slab {
         owner: u32,
         node: usize,
         shape: Shape,
-        tag: u8,
+        tag: Tag,
     ) -> &'static Slab {
         let slab = SPACE.slab(first);
         slab.units.store(shape.units as u32, Relaxed);
@@ -123,8 +119,8 @@ impl Slab {
         // The first of them comes last: a child that is forked in between finds a whole slab, or none.
         for unit in (first..first + tagged(shape.units, tag)).rev() {
             SPACE.slab(unit).head.store(first as u32, Relaxed);
-            // Release: pairs with the Acquire in `holding`, and whoever finds the tag finds what is above.
-            SPACE.tag(unit).store(tag, Release);
+            // Last: whoever finds the tag finds what is above.
+            SPACE.set_tag(unit, tag);
         }
         slab
     }
@@ -138,9 +134,9 @@ impl Slab {
     /// Gives the units back.
     pub(super) fn end(&self) {
         let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
-        let tag = SPACE.tag(first).load(Relaxed);
+        let tag = SPACE.tag(first);
         for unit in first..first + tagged(units, tag) {
-            SPACE.tag(unit).store(super::space::NOTHING, Relaxed);
+            SPACE.set_tag(unit, super::space::NOTHING);
         }
         SPACE.give(first, units);
     }

@@ -12,7 +12,7 @@ use super::ground::layout;
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
-    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU16, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
@@ -22,12 +22,14 @@ pub(crate) const UNIT: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 
 /// The units of which the longest free run is remembered together.
 pub(super) const CHUNK: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 
-/// What a unit is: nobody's.
-pub const NOTHING: u8 = 0;
-/// What a unit is: the beginning of a large block.
-pub(crate) const LARGE: u8 = 255;
-/// What a unit is: a slab of a cache that has no number of its own.
-pub(crate) const ANY_CACHE: u8 = 254;
+/// What a unit is. A slab of a class with a number of its own is that number, above 0.
+pub type Tag = i16;
+/// Nobody's.
+pub const NOTHING: Tag = 0;
+/// The beginning of a large block.
+pub(crate) const LARGE: Tag = -1;
+/// A slab of a cache that has no number of its own.
+pub(crate) const ANY_CACHE: Tag = -2;
 
 pub(super) struct Space {
     lock: Lock,
@@ -94,22 +96,22 @@ pub(crate) fn unit_of(address: usize) -> Option<usize> {
 
 /// What the unit that holds an address is.
 #[inline(always)]
-pub fn tag_of(address: usize) -> u8 {
+pub fn tag_of(address: usize) -> Tag {
     match unit_of(address) {
         // SAFETY: there is a tag for each unit below `most`.
-        Some(unit) => unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed),
+        Some(unit) => unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed) as Tag,
         None => NOTHING,
     }
 }
 
 /// As [`tag_of`], for fast paths: nothing once somebody watches.
 #[inline(always)]
-pub fn tag_of_block(address: usize) -> u8 {
+pub fn tag_of_block(address: usize) -> Tag {
     // Relaxed: as in `unit_of`; and who begins to watch does not mind a few calls.
     let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
     if unit < SPACE.unwatched.load(Relaxed) {
         // SAFETY: there is a tag for each unit below that.
-        return unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed);
+        return unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed) as Tag;
     }
     NOTHING
 }
@@ -141,15 +143,27 @@ impl Space {
     ///
     /// `unit` is below `most`.
     #[inline(always)]
-    unsafe fn tag_unchecked(&self, unit: usize) -> &'static AtomicU8 {
+    unsafe fn tag_unchecked(&self, unit: usize) -> &'static AtomicU16 {
         // SAFETY: the tags begin there, one for each unit, accessible for ever.
-        unsafe { &*((self.tags.load(Relaxed) + unit) as *const AtomicU8) }
+        unsafe { &*((self.tags.load(Relaxed) + unit * size_of::<Tag>()) as *const AtomicU16) }
     }
 
-    pub(super) fn tag(&self, unit: usize) -> &'static AtomicU8 {
+    fn tag_word(&self, unit: usize) -> &'static AtomicU16 {
         assert!(unit < self.most.load(Relaxed));
         // SAFETY: just looked at.
         unsafe { self.tag_unchecked(unit) }
+    }
+
+    /// What a unit is.
+    pub(super) fn tag(&self, unit: usize) -> Tag {
+        // Acquire: pairs with the Release in `set_tag`.
+        self.tag_word(unit).load(Acquire) as Tag
+    }
+
+    /// Says what a unit is, to whoever may look at what is known of it.
+    pub(super) fn set_tag(&self, unit: usize, tag: Tag) {
+        // Release: pairs with the Acquire in `tag`.
+        self.tag_word(unit).store(tag as u16, Release);
     }
 
     pub(super) fn address(&self, unit: usize) -> usize {

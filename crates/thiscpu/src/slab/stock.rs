@@ -10,7 +10,7 @@ use crate::sys::lock::{Guard, Lock};
 
 /// How many stocks a node has.
 pub(super) const STOCKS: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
-const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 16_384 };
+const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: usize = 128;
 /// What nobody has needed for so long is not needed.
