@@ -27,6 +27,8 @@ pub(super) struct Depot {
     capacity: AtomicU32,
     capacity_most: u32,
     next: AtomicUsize,
+    /// Which stock was last looked at for what is idle.
+    turn: AtomicUsize,
     /// Held by whoever destroys what is in retired slabs.
     pub(super) retiring: Lock,
 }
@@ -67,6 +69,7 @@ impl Depot {
             capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_MAX / 16) as u32),
             capacity_most: capacity_for(size, SHEAF_BYTES_MAX) as u32,
             next: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
             retiring: Lock::new(),
         };
         // SAFETY: so many bytes, aligned to 64, are this function's alone.
@@ -219,7 +222,9 @@ impl Depot {
             return;
         }
         let now = Here::coarse_time();
-        let in_turn = (trades / TRADES_TO_TIDY) as usize;
+        // Relaxed: two who have the same turn do no harm.
+        let in_turn = self.turn.load(Relaxed).wrapping_add(1);
+        self.turn.store(in_turn, Relaxed);
         for number in [lane, in_turn] {
             let stock = &self.nodes()[here].stocks[number % STOCKS];
             for sheaf in core::iter::from_fn(|| stock.pop_idle(now)).take(TIDIED_AT_ONCE) {
