@@ -5,6 +5,7 @@
 
 mod alone;
 mod budgets;
+mod constructed;
 mod counts;
 mod fresh;
 mod growing;
@@ -109,6 +110,7 @@ pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
         Box::new(ledgers::Accounts::new(slots)),
         Box::new(ledgers::Moves::new(slots)),
         Box::new(slabs::Slabs::new(slots)),
+        Box::new(constructed::Values::new()),
     ]
 }
 
