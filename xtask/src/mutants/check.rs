@@ -21,6 +21,8 @@ pub(super) struct Check {
 enum Kind {
     /// `cargo xtask aborts`
     Aborts,
+    /// `cargo test -p thiscpu-malloc --test guard`
+    Guard,
     /// `cargo xtask model`
     Model,
     /// `cargo test -p thiscpu-malloc-preload --test preload`
@@ -68,10 +70,13 @@ impl FromStr for Check {
         let (kind, filter) = text.split_once(' ').unwrap_or((text, ""));
         let kind = match kind {
             "aborts" => Kind::Aborts,
+            "guard" => Kind::Guard,
             "model" => Kind::Model,
             "preload" => Kind::Preload,
             "tests" => Kind::Tests,
-            _ => bail!("there is no check `{kind}`; there are aborts, model, preload and tests"),
+            _ => bail!(
+                "there is no check `{kind}`; there are aborts, guard, model, preload and tests"
+            ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
     }
@@ -81,6 +86,7 @@ impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Aborts => "aborts",
+            Kind::Guard => "guard",
             Kind::Model => "model",
             Kind::Preload => "preload",
             Kind::Tests => "tests",
@@ -119,7 +125,7 @@ impl Check {
         let target = match self.kind {
             Kind::Aborts | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
-            Kind::Tests => tree.origin.join("target"),
+            Kind::Guard | Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
         match self.kind {
@@ -128,6 +134,7 @@ impl Check {
                 command.args(["build", "--release", "--package", "thiscpu-aborts"])
             }
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
+            Kind::Guard => command.args(["test", "--package", "thiscpu-malloc", "--test", "guard"]),
             Kind::Model => command
                 .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
                 .env("RUSTFLAGS", model::FLAGS),
