@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, CELL_BYTES, Fault, Handle, large};
+use thiscpu::inside::{self, CELL_BYTES, Handle, large};
 use thiscpu::probe::{save_errno, tier_or_best};
 
 use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, class_of, size_of_class};
@@ -335,8 +335,14 @@ unsafe fn free_of_no_class(block: NonNull<u8>) {
             statistics::note_large(-(size as i64), -1);
             large::free(address);
         }
-        None => Fault::Foreign.report(address, 0),
+        None => end_for(address),
     }
+}
+
+/// Says what is wrong with an address at which no block is, and ends the process.
+fn end_for(address: usize) -> ! {
+    let (fault, size) = large::fault_at(address);
+    fault.report(address, size)
 }
 
 /// How many bytes of a block may be used: as many as were asked for, or more. An address that is no block ends the process.
@@ -349,7 +355,7 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     match class_at(address) {
         Some(class) => size_of_class(class),
         None if guard::owns(address) => guard::usable_size(block),
-        None => large::size(address).unwrap_or_else(|| Fault::Foreign.report(address, 0)),
+        None => large::size(address).unwrap_or_else(|| end_for(address)),
     }
 }
 

@@ -21,21 +21,27 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Says what is wrong with the object at an address, of `size` bytes, and ends the process. Allocates nothing and takes no lock.
+    /// Says what is wrong with the object at an address, of `size` bytes if that is not 0, and ends the process. Allocates nothing and takes no lock.
     #[cold]
     #[inline(never)]
     pub fn report(self, address: usize, size: usize) -> ! {
         let what = match self {
             Fault::FreedTwice => "freed twice",
             Fault::WrittenTo => "written to after it was freed",
+            Fault::Foreign if size == 0 => "freed, but nothing was ever handed out there",
             Fault::Foreign => "freed, but nothing of that size was ever handed out there",
             Fault::Inside => "freed, but it is inside of an object and not where one begins",
         };
         if cfg!(thiscpu_model) {
             panic!("{address:#x} ({size} bytes): {what}");
         }
-        let text = format_args!("thiscpu: {address:#x} ({size} bytes): {what}");
-        say(libc::STDERR_FILENO, text);
+        match size {
+            0 => say(libc::STDERR_FILENO, format_args!("thiscpu: {address:#x}: {what}")),
+            _ => say(
+                libc::STDERR_FILENO,
+                format_args!("thiscpu: {address:#x} ({size} bytes): {what}"),
+            ),
+        }
         // SAFETY: it ends the process, which must be ended.
         unsafe { libc::abort() }
     }

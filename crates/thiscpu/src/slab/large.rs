@@ -1,8 +1,9 @@
 //! Blocks that are too large for slabs: runs of units, each with one block.
 
+use super::fault::Fault;
 use super::objects::{Shape, Slab};
 use super::purge;
-use super::space::{LARGE, SPACE, UNIT, tag_of};
+use super::space::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
 
@@ -57,6 +58,32 @@ fn find(address: usize) -> Option<&'static Slab> {
 /// The bytes of the large block that begins at an address, if one does.
 pub fn size(address: usize) -> Option<usize> {
     find(address).map(|slab| slab.size.load(Relaxed))
+}
+
+/// What is wrong with freeing an address at which no block is, and the bytes of the block that there is, or was, 0 if there was none.
+pub fn fault_at(address: usize) -> (Fault, usize) {
+    let Some(unit) = unit_of(address).filter(|&unit| unit < SPACE.high()) else {
+        return (Fault::Foreign, 0);
+    };
+    let holds = |slab: &Slab| {
+        (slab.unit()..slab.unit() + slab.units.load(Relaxed) as usize).contains(&unit)
+    };
+    // Of a large block only the first unit says what it is.
+    let first = (0..=unit).rev().find(|&unit| SPACE.tag(unit) != NOTHING);
+    let around = first.filter(|&unit| SPACE.tag(unit) == LARGE).map(|unit| SPACE.slab(unit));
+    if let Some(around) = around.filter(|slab| holds(slab)) {
+        return (Fault::Inside, around.size.load(Relaxed));
+    }
+    if SPACE.used_bits().has(unit) {
+        // It was passed by, and nothing is known of it.
+        return (Fault::Foreign, 0);
+    }
+    // What is known of units stays when they are given back.
+    let last = SPACE.slab(SPACE.slab(unit).unit());
+    match holds(last) && last.place(address).is_some() {
+        true => (Fault::FreedTwice, last.size.load(Relaxed)),
+        false => (Fault::Foreign, 0),
+    }
 }
 
 /// Ends a large block.

@@ -1,0 +1,54 @@
+//! What C programs do wrong with blocks, and what is said of it.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use crate::fixture::{ENVIRONMENTS, compile, run, text};
+
+/// What is done, with which words of `THISCPU_MALLOC`, by which signal it ends, and what is said, in this order.
+const ERRORS: [(&str, &str, i32, &[&str]); 9] = [
+    ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "freed twice"]),
+    ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "freed twice"]),
+    ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "nothing", "was ever handed out there"]),
+    ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "inside of"]),
+    ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "inside of"]),
+    // What has no page of its own is noticed as before.
+    ("small twice", "harden", libc::SIGABRT, &["freed"]),
+    (
+        "guarded twice",
+        "harden",
+        libc::SIGABRT,
+        &["double free of byte 0", "freed block of 50 bytes"],
+    ),
+    (
+        "guarded use after free",
+        "harden",
+        libc::SIGSEGV,
+        &["use after free", "byte 3 of the freed block of 50 bytes", "freed by thread"],
+    ),
+    (
+        "guarded overflow",
+        "harden",
+        libc::SIGABRT,
+        &["overflow", "1 byte behind the end of the block of 50 bytes", "allocated by thread"],
+    ),
+];
+
+#[test]
+fn what_is_wrong_with_a_block_is_said_and_ends_the_program() {
+    let Some(program) = compile("errors.c", &[]) else { return };
+    for (error, words, signal, says) in ERRORS {
+        for environment in ENVIRONMENTS {
+            let environment = [environment, &[("THISCPU_MALLOC", words)]].concat();
+            let output = run(&program, &[error], &environment);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.signal(), Some(signal), "{error}, {environment:?}: {said}");
+            let mut rest = said.as_str();
+            for part in says {
+                let found = rest.find(part).unwrap_or_else(|| {
+                    panic!("{error}, {environment:?}: {part:?} is not in its place in {said}")
+                });
+                rest = &rest[found + part.len()..];
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+/* What programs do wrong, one thing a run. It must not come to the end. */
+#include <malloc.h>
+
+#include "check.h"
+
+static void twice(size_t size) {
+    char *block = malloc(size);
+    free(block);
+    free(block);
+}
+
+static void inside(size_t size) {
+    char *block = malloc(size);
+    free(block + 16);
+    /* What is small is looked at when it comes back to its slab. */
+    malloc_trim(0);
+}
+
+/* A block that has a page of its own: no other is just as large as was asked for. */
+static char *guarded(void) {
+    enum { SIZE = 50, MOST = 10 << 20 };
+    for (int count = 0; count < MOST; count++) {
+        char *block = malloc(SIZE);
+        if (malloc_usable_size(block) == SIZE) return block;
+    }
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    const char *error = arguments[1];
+    char local[64];
+    volatile char *block = NULL;
+    if (strcmp(error, "small twice") == 0) twice(100);
+    if (strcmp(error, "large twice") == 0) twice(300000);
+    if (strcmp(error, "stack") == 0) free(local);
+    if (strcmp(error, "inside small") == 0) inside(100);
+    if (strcmp(error, "inside large") == 0) inside(300000);
+    if (strncmp(error, "guarded", 7) == 0) CHECK((block = guarded()) != NULL);
+    if (strcmp(error, "guarded twice") == 0) {
+        free((void *)block);
+        free((void *)block);
+    }
+    if (strcmp(error, "guarded use after free") == 0) {
+        free((void *)block);
+        block[3] = 1;
+    }
+    if (strcmp(error, "guarded overflow") == 0) {
+        block[50] = 1;
+        free((void *)block);
+    }
+    puts("not noticed");
+    return 0;
+}
