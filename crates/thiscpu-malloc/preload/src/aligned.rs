@@ -11,17 +11,11 @@ use crate::basic::or_no_memory;
 use crate::errno::{invalid, kept, out_of_memory};
 
 #[unsafe(no_mangle)]
-extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+pub(crate) extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
         Some(align) => or_no_memory(allocate_aligned(size, align)),
         None => invalid(),
     }
-}
-
-/// memalign, by the name that old C libraries call themselves.
-#[unsafe(no_mangle)]
-extern "C" fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
-    memalign(align, size)
 }
 
 #[unsafe(no_mangle)]
@@ -49,13 +43,13 @@ unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size:
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn valloc(size: usize) -> *mut c_void {
+pub(crate) extern "C" fn valloc(size: usize) -> *mut c_void {
     or_no_memory(allocate_aligned(size, page_bytes()))
 }
 
 /// Whole pages.
 #[unsafe(no_mangle)]
-extern "C" fn pvalloc(size: usize) -> *mut c_void {
+pub(crate) extern "C" fn pvalloc(size: usize) -> *mut c_void {
     let page = page_bytes();
     match size.checked_next_multiple_of(page) {
         Some(size) => or_no_memory(allocate_aligned(size, page)),

@@ -40,7 +40,7 @@ pub(crate) unsafe fn give_back(pointer: *mut c_void) {
 }
 
 #[unsafe(no_mangle)]
-extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
+pub(crate) extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     match thiscpu_malloc::allocate_at_hand(size) {
         Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
@@ -55,18 +55,18 @@ extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn free(pointer: *mut c_void) {
+pub(crate) unsafe extern "C-unwind" fn free(pointer: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { give_back(pointer) };
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+pub(crate) extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     or_no_memory(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     let Some(block) = block(pointer) else {
         return or_no_memory(thiscpu_malloc::allocate(size));
     };

@@ -9,6 +9,7 @@ mod basic;
 mod caught;
 mod deleting;
 mod errno;
+mod glibc;
 mod output;
 mod own;
 mod process;

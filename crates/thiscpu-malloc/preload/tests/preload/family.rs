@@ -39,7 +39,7 @@ fn malloc_stats_prints_the_table() {
 }
 
 /// What a program must find; and nothing else, for that would be used in place of its own.
-const FAMILY: [&str; 39] = [
+const FAMILY: [&str; 46] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -60,9 +60,16 @@ const FAMILY: [&str; 39] = [
     "_ZnwmRKSt9nothrow_t",
     "_ZnwmSt11align_val_t",
     "_ZnwmSt11align_val_tRKSt9nothrow_t",
+    "__libc_calloc",
+    "__libc_free",
+    "__libc_malloc",
     "__libc_memalign",
+    "__libc_pvalloc",
+    "__libc_realloc",
+    "__libc_valloc",
     "aligned_alloc",
     "calloc",
+    "cfree",
     "free",
     "free_aligned_sized",
     "free_sized",

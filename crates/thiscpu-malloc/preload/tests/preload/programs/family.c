@@ -274,6 +274,25 @@ static void it_can_be_asked(void) {
     CHECK(given_back == 0 || given_back == 1);
 }
 
+/* By whichever of glibc's names a block is had, by any it can be freed. */
+static void glibcs_names_are_ours(void) {
+    typedef void *(*one_size)(size_t);
+    void *(*calloc_)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(RTLD_DEFAULT, "__libc_calloc");
+    void *(*realloc_)(void *, size_t) = (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "__libc_realloc");
+    static const char *allocating[] = {"__libc_malloc", "__libc_valloc", "__libc_pvalloc"};
+    static const char *freeing[] = {"__libc_free", "cfree", "free"};
+    for (int one = 0; one < 3; one++) {
+        one_size allocate = (one_size)dlsym(RTLD_DEFAULT, allocating[one]);
+        void (*give)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, freeing[one]);
+        CHECK(allocate != NULL && give != NULL && calloc_ != NULL && realloc_ != NULL);
+        for (size_t size = 10; size < 1000000; size *= 10) {
+            free(allocate(size));
+            give(malloc(size));
+            give(realloc_(calloc_(1, size), 2 * size));
+        }
+    }
+}
+
 /* Blocks that the C library allocates are freed by us, so they have to be ours. */
 static void the_c_library_uses_it_too(void) {
     char *text = NULL, *line = NULL;
@@ -308,6 +327,7 @@ int main(int count, char **arguments) {
     alignments_are_kept();
     bad_alignments_are_told();
     it_can_be_asked();
+    glibcs_names_are_ours();
     the_c_library_uses_it_too();
     puts("done");
     return 0;
