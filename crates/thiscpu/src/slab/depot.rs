@@ -301,8 +301,7 @@ impl Depot {
 
     /// How many objects stocks hold that nobody has needed since this was last asked.
     pub(super) fn take_unused(&'static self) -> usize {
-        let now = Here::coarse_time();
-        self.stocks().map(|stock| stock.take_unused(now)).sum()
+        self.stocks().map(Stock::take_unused).sum()
     }
 
     pub(super) fn slabs(&'static self) -> usize {

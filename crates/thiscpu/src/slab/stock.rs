@@ -26,6 +26,8 @@ pub(super) struct Stock {
     empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
     trades: AtomicU64,
+    /// The fewest that were there since [`Stock::take_unused`].
+    fewest: AtomicUsize,
     /// Since some time there were no fewer objects in it than these, and nobody needs them.
     idle: AtomicUsize,
     since: AtomicU64,
@@ -40,6 +42,7 @@ impl Stock {
             empty: List::new(),
             empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
+            fewest: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             since: AtomicU64::new(0),
         }
@@ -82,12 +85,12 @@ impl Stock {
         self.with_entries.totals().0 + self.empty.totals().0
     }
 
-    /// How many of its objects nobody has needed since this was last asked, or since some other time, about.
-    pub(super) fn take_unused(&self, now: u64) -> usize {
+    /// How many of its objects nobody has needed since this was last asked, about. Who asks has a pace of their own, and does not
+    /// hold up what is idle for longer.
+    pub(super) fn take_unused(&self) -> usize {
         let objects = self.objects();
-        // Relaxed: estimates.
-        self.since.store(now, Relaxed);
-        self.idle.swap(objects, Relaxed).min(objects)
+        // Relaxed: an estimate.
+        self.fewest.swap(objects, Relaxed).min(objects)
     }
 
     /// Counts a trade; the number of them so far.
@@ -109,6 +112,7 @@ impl Stock {
         let left = self.objects().saturating_sub(sheaf.count());
         self.objects.store(left, Relaxed);
         self.idle.store(self.idle.load(Relaxed).min(left), Relaxed);
+        self.fewest.store(self.fewest.load(Relaxed).min(left), Relaxed);
         Some(sheaf)
     }
 
