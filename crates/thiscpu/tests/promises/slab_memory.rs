@@ -184,13 +184,13 @@ fn no_memory_for_sheaves() {
     let limit = limits::limit_data(0);
     // They keep all sheaves that there are.
     others.drain(..).for_each(|object| object.free(&other));
-    for round in 1..4 {
-        objects.drain(..).for_each(|object| object.free(&cache));
-        objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, round << 32 | number)));
-        assert_eq!(objects.len() as u64, COUNT, "objects are free, and cannot be had");
-        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
-    }
+    objects.drain(..).for_each(|object| object.free(&cache));
+    // From another lane, which has no sheaf. What this one has stays there.
+    probe::leave_lanes();
+    objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, 1 << 32 | number)));
     drop(limit);
+    let in_lane = 1 + 2 * 252;
+    assert!(objects.len() as u64 >= COUNT - in_lane, "only {} can be had", objects.len());
     free_all(&cache, objects);
     close(cache);
     close(other);
