@@ -7,10 +7,12 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, CELL_BYTES, Handle, large};
+use thiscpu::inside::{self, Handle, large};
 use thiscpu::probe::{save_errno, tier_or_best};
 
-use crate::classes::{COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, class_of, size_of_class};
+use crate::classes::{
+    COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, cell_of_class, class_of, size_of_class,
+};
 use crate::guard;
 use crate::heap::{cell_at, class_at, objects, objects_at};
 use crate::idle;
@@ -311,7 +313,7 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
     let mut is_hit = true;
     let slowly = |entry| {
         is_hit = false;
-        free_slowly(class * CELL_BYTES, entry);
+        free_slowly(cell_of_class(class), entry);
     };
     // SAFETY: the caller's promise; it is of that class.
     unsafe { objects(class).free_or(block, slowly) };
