@@ -80,8 +80,10 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
     }
     // What is known of units stays when they are given back.
     let last = SPACE.slab(SPACE.slab(unit).unit());
-    match holds(last) && last.place(address).is_some() {
-        true => (Fault::FreedTwice, last.size.load(Relaxed)),
+    let size = last.size.load(Relaxed);
+    let is_start = |start: usize| size != 0 && (address - start).is_multiple_of(size);
+    match holds(last) && is_start(SPACE.address(last.unit())) {
+        true => (Fault::FreedTwice, size),
         false => (Fault::Foreign, 0),
     }
 }

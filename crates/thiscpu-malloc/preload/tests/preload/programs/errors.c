@@ -32,6 +32,7 @@ int main(int count, char **arguments) {
     volatile char *block = NULL;
     if (strcmp(error, "small twice") == 0) twice(100);
     if (strcmp(error, "large twice") == 0) twice(300000);
+    if (strcmp(error, "huge twice") == 0) twice((size_t)4 << 30);
     if (strcmp(error, "stack") == 0) free(local);
     if (strcmp(error, "inside small") == 0) inside(100);
     if (strcmp(error, "inside large") == 0) inside(300000);
