@@ -187,8 +187,9 @@ impl Retiring {
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
             let entry = kind.key.entry(object);
             let mark = kind.mark_of(entry);
-            // First, so that none is destroyed twice, whatever comes of it.
-            if entry::unmark(mark, entry) {
+            if entry::look(mark) == entry {
+                // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
+                // is forked by another thread finds it free.
                 entry::mark(mark, entry::unmade(entry));
                 if let Some(at) = pointer(object) {
                     // SAFETY: it is constructed, free, and nobody else's.

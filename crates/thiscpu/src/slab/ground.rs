@@ -138,7 +138,7 @@ impl Space {
     }
 
     /// So many units have tags.
-    fn tell(&self, most: usize) {
+    pub(super) fn tell(&self, most: usize) {
         // Release, both: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
         if !is_watched() {

@@ -88,12 +88,12 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
     }
 }
 
-/// Ends a large block.
+/// Ends a large block; false if there is none, or somebody else has just ended it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
-    let is_large = find(address).map(Slab::end).is_some();
+    let is_done = find(address).is_some_and(Slab::end_large);
     purge::if_many();
-    is_large
+    is_done
 }
 
 /// Makes a large block so large where it is, if that can be done. New memory in it may hold anything.

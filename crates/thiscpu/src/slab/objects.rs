@@ -134,11 +134,20 @@ impl Slab {
     /// Gives the units back.
     pub(super) fn end(&self) {
         let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
-        let tag = SPACE.tag(first);
-        for unit in first..first + tagged(units, tag) {
+        for unit in first..first + units {
             SPACE.set_tag(unit, super::space::NOTHING);
         }
         SPACE.give(first, units);
+    }
+
+    /// The same for a large block; false if somebody else has just done it.
+    pub(super) fn end_large(&self) -> bool {
+        let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
+        let is_mine = SPACE.take_tag(first) == super::space::LARGE;
+        if is_mine {
+            SPACE.give(first, units);
+        }
+        is_mine
     }
 
     pub(super) fn unit(&self) -> usize {

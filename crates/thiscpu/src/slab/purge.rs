@@ -135,6 +135,9 @@ pub(super) fn if_many() {
 
 /// Gives the pages of all free units back to the system. How many bytes that were.
 pub fn purge() -> usize {
+    if SPACE.is_unused() {
+        return 0;
+    }
     let _errno = errno::save();
     let _turn = SPACE.purging.turn.lock();
     SPACE.purge() * UNIT

@@ -13,7 +13,7 @@ use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
     AtomicBool, AtomicU16, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
 
@@ -88,10 +88,10 @@ pub(super) static SPACE: Space = Space {
 /// The unit that holds an address, if that is in the space.
 #[inline(always)]
 pub(crate) fn unit_of(address: usize) -> Option<usize> {
-    // Relaxed: who asks has got the address, or another from here, by way of a lock that was taken after these were
-    // stored; who has not is answered `None`.
+    // Acquire: pairs with the Release in `tell`. What the others say was stored before.
+    let most = SPACE.most.load(Acquire);
     let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
-    (unit < SPACE.most.load(Relaxed)).then_some(unit)
+    (unit < most).then_some(unit)
 }
 
 /// What the unit that holds an address is.
@@ -107,9 +107,10 @@ pub fn tag_of(address: usize) -> Tag {
 /// As [`tag_of`], for fast paths: nothing once somebody watches.
 #[inline(always)]
 pub fn tag_of_block(address: usize) -> Tag {
-    // Relaxed: as in `unit_of`; and who begins to watch does not mind a few calls.
+    // Acquire: as in `unit_of`. Who begins to watch does not mind a few calls.
+    let most = SPACE.unwatched.load(Acquire);
     let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
-    if unit < SPACE.unwatched.load(Relaxed) {
+    if unit < most {
         // SAFETY: there is a tag for each unit below that.
         return unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed) as Tag;
     }
@@ -160,6 +161,12 @@ impl Space {
         self.tag_word(unit).load(Acquire) as Tag
     }
 
+    /// What a unit was, which is nothing from now on.
+    pub(super) fn take_tag(&self, unit: usize) -> Tag {
+        // Acquire and Release: as in `tag` and `set_tag`.
+        self.tag_word(unit).swap(NOTHING as u16, AcqRel) as Tag
+    }
+
     /// Says what a unit is, to whoever may look at what is known of it.
     pub(super) fn set_tag(&self, unit: usize, tag: Tag) {
         // Release: pairs with the Acquire in `tag`.
@@ -186,6 +193,11 @@ impl Space {
         Bits(unsafe { core::slice::from_raw_parts(words, OBJECT_BITS / 8) })
     }
 
+    /// Whether nothing was ever in it, nor is.
+    pub(super) fn is_unused(&self) -> bool {
+        self.most.load(Relaxed) == 0
+    }
+
     /// How many units were ever used.
     pub(super) fn high(&self) -> usize {
         self.high.load(Acquire)
@@ -210,6 +222,8 @@ impl Space {
     pub(super) fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
         if guard.first_in_generation && self.most.load(Relaxed) != 0 {
+            // The fork may have come between the two.
+            self.tell(self.most.load(Relaxed));
             let took_back = self.take_back_what_was_purged();
             if guard.left_behind || took_back {
                 self.count_anew();
