@@ -4,11 +4,11 @@
 //! for on the longer ones only.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::Tier;
 use thiscpu::inside::{self, Handle, large};
-use thiscpu::probe::{save_errno, tier_or_best};
+use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
 use crate::classes::{
     COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, cell_of_class, class_of, size_of_class,
@@ -147,7 +147,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
         return Some(block);
     }
     idle::look_if_due();
-    or_after_trim(size, || objects.alloc_slowly())
+    or_after_shrinking(size, || objects.alloc_slowly())
 }
 
 /// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
@@ -160,14 +160,41 @@ fn move_on(objects: Handle<'_>) {
     }
 }
 
-/// What `allocate` returns; if that is nothing, once more after what lanes and stocks of all classes keep was given back, if that
-/// can have been enough.
-fn or_after_trim<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
+/// What `allocate` returns; if that is nothing, once more after what lanes and stocks of all classes keep came back to the slabs, if
+/// that can have been enough. Where it was not it is not tried again for some time: a program that asks for more than
+/// there is may do so often.
+fn or_after_shrinking<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
     allocate().or_else(|| {
         let [_, _, system_bytes] = inside::memory();
-        (size <= system_bytes).then(|| trim(0))?;
-        allocate()
+        if size > system_bytes {
+            return None;
+        }
+        let _one_at_a_time = SHRINKING.lock();
+        // Who was before may have done it.
+        allocate().or_else(|| {
+            let now_ns = idle::coarse_ns();
+            // Relaxed, here and below: the lock orders it.
+            if now_ns < SHRINK_AGAIN_NS.load(Relaxed) {
+                return None;
+            }
+            shrink_all();
+            let found = allocate();
+            if found.is_none() {
+                SHRINK_AGAIN_NS.store(now_ns + PATIENCE_NS, Relaxed);
+            }
+            found
+        })
     })
+}
+
+static SHRINKING: Lock = Lock::new();
+/// When classes may be shrunk for want of memory again, by the coarse clock.
+static SHRINK_AGAIN_NS: AtomicU64 = AtomicU64::new(0);
+const PATIENCE_NS: u64 = 10_000_000;
+
+/// Has lanes and stocks of all classes give what they keep to the slabs.
+fn shrink_all() {
+    (0..COUNT).for_each(|class| objects(class).shrink());
 }
 
 /// A large block, from one of the two functions for it.
@@ -188,7 +215,7 @@ fn allocate_large(
         return Some(block);
     }
     idle::look_if_due();
-    let address = or_after_trim(size, || allocate(size, align))?;
+    let address = or_after_shrinking(size, || allocate(size, align))?;
     statistics::note_large(large::size(address).unwrap_or(0) as i64, 1);
     at(address)
 }
@@ -333,11 +360,8 @@ unsafe fn free_of_no_class(block: NonNull<u8>) {
         return unsafe { guard::free(block) };
     }
     match large::size(address) {
-        Some(size) => {
-            statistics::note_large(-(size as i64), -1);
-            large::free(address);
-        }
-        None => end_for(address),
+        Some(size) if large::free(address) => statistics::note_large(-(size as i64), -1),
+        _ => end_for(address),
     }
 }
 
@@ -364,6 +388,6 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
 /// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
 pub fn trim(_keep: usize) -> bool {
     let _errno = save_errno();
-    (0..COUNT).for_each(|class| objects(class).shrink());
+    shrink_all();
     inside::purge() > 0
 }

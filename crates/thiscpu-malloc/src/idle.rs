@@ -66,7 +66,7 @@ fn look_at(class: usize, may_be_emptied: bool) {
 }
 
 /// The time, to a few milliseconds.
-fn coarse_ns() -> u64 {
+pub(crate) fn coarse_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
