@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use thiscpu::RawCache;
 
-use crate::common::{ALL, Scenario, fork};
+use crate::common::{ALL, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::freed_twice", &ALL, freed_twice),
@@ -100,6 +100,8 @@ fn freed_twice_and_gone() {
 
 /// Written to in between, so that nothing in the object says that it is free.
 fn freed_twice_unmarked() {
+    // On another CPU there are other objects.
+    pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
         let (object, _other) = (alloc(cache), alloc(cache));
