@@ -6,6 +6,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::cache::{Later, drop_nothing};
 use super::class::{Class, Group};
@@ -171,12 +172,28 @@ impl<T> ConstructedCache<T> {
     ///
     /// If the drop of a value does; the cache is dropped then, with the other values.
     pub fn close(self) -> Result<(), StillOut<ConstructedCache<T>>> {
-        match self.raw.release() {
+        match self.release() {
             Ok(()) => {
                 let _ = ManuallyDrop::new(self);
                 Ok(())
             }
             Err(objects) => Err(StillOut { cache: self, objects }),
+        }
+    }
+
+    /// As [`RawCache::release`], to the end whichever drops panic; then the first panic goes on.
+    fn release(&self) -> Result<(), usize> {
+        let mut panic = None;
+        let result = loop {
+            // Of a value whose drop panics nothing is used any more, and the cache is as if that had been no panic.
+            match catch_unwind(AssertUnwindSafe(|| self.raw.release())) {
+                Ok(result) => break result,
+                Err(another) => panic = panic.or(Some(another)),
+            }
+        };
+        match panic {
+            Some(panic) => resume_unwind(panic),
+            None => result,
         }
     }
 }
@@ -197,7 +214,7 @@ fn free_slowly(cache: &RawCache, entry: usize) {
 
 impl<T> Drop for ConstructedCache<T> {
     fn drop(&mut self) {
-        if let Err(objects) = self.raw.release() {
+        if let Err(objects) = self.release() {
             say_leaked(objects, size_of::<T>());
         }
     }

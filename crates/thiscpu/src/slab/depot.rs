@@ -35,7 +35,7 @@ pub(super) struct Depot {
 
 /// A new sheaf has the next capacity after so many trades of one stock.
 const TRADES_TO_GROW: u64 = 32;
-/// Two trades in so many look for what is idle if they hand something in, and give so many sheaves of it back at most.
+/// After so many trades who hands something in looks for what is idle, and gives so many sheaves of it back at most.
 const TRADES_TO_TIDY: u64 = if cfg!(thiscpu_model) { 2 } else { 16 };
 const TIDIED_AT_ONCE: usize = 4;
 /// No sheaf holds more than these.
@@ -217,8 +217,7 @@ impl Depot {
     /// Now and then gives what a stock has, and nobody has needed for a while, back to the slabs: that of the lane and, in
     /// turn, those that may have been left by all who used them. Not for those who allocate, who do not wait for it.
     fn tidy(&'static self, here: usize, lane: usize, trades: u64) {
-        // Two in a row, one of which is handed in where that and asking take turns.
-        if trades % TRADES_TO_TIDY > 1 {
+        if !self.nodes()[here].stocks[lane % STOCKS].is_tidied_at(trades, TRADES_TO_TIDY) {
             return;
         }
         let now = Here::coarse_time();

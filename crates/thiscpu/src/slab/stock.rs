@@ -26,6 +26,8 @@ pub(super) struct Stock {
     empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
     trades: AtomicU64,
+    /// How many those were when it was tidied.
+    tidied: AtomicU64,
     /// The fewest that were there since [`Stock::take_unused`].
     fewest: AtomicUsize,
     /// Since some time there were no fewer objects in it than these, and nobody needs them.
@@ -42,6 +44,7 @@ impl Stock {
             empty: List::new(),
             empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
+            tidied: AtomicU64::new(0),
             fewest: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             since: AtomicU64::new(0),
@@ -72,6 +75,16 @@ impl Stock {
 
     pub(super) fn trades(&self) -> u64 {
         self.trades.load(Relaxed)
+    }
+
+    /// Whether it is to be tidied at this number of trades, `every` so many, which then counts as done.
+    pub(super) fn is_tidied_at(&self, trades: u64, every: u64) -> bool {
+        // Relaxed: two at once do no harm.
+        let is_due = trades.wrapping_sub(self.tidied.load(Relaxed)) >= every;
+        if is_due {
+            self.tidied.store(trades, Relaxed);
+        }
+        is_due
     }
 
     /// How many objects are in it, about.

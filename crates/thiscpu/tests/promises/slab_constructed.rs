@@ -241,6 +241,16 @@ fn destructors_that_panic() {
     let panics = panics.take(2_000).count();
     assert!((300..400).contains(&panics), "{panics} panics");
     assert_eq!((there_are(), cache.stats().slabs), (0, 0));
+    // The end of the cache drops all, and then panics once.
+    let ends: [fn(ConstructedCache<Panics>); 2] = [drop, close];
+    for end in ends {
+        let cache = ConstructedCache::new(|| Panics(Value::new()));
+        drop((0..1_000).map(|_| cache.alloc()).collect::<Vec<_>>());
+        let panic = catch_unwind(AssertUnwindSafe(|| end(cache))).expect_err("many drops panic");
+        assert_eq!(panic.downcast_ref(), Some(&"now and then"));
+        assert_eq!(there_are(), 0);
+    }
+    PANICS.store(false, SeqCst);
     close(cache);
 }
 
