@@ -26,6 +26,7 @@ mod slab;
 mod slab_constructed;
 mod slab_faults;
 mod slab_forks;
+mod slab_limits;
 mod slab_memory;
 mod slab_sandbox;
 mod stacks;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         slab_constructed::SCENARIOS,
         slab_faults::SCENARIOS,
         slab_forks::SCENARIOS,
+        slab_limits::SCENARIOS,
         slab_memory::SCENARIOS,
         slab_sandbox::SCENARIOS,
         stacks::SCENARIOS,
