@@ -172,7 +172,7 @@ fn or_after_shrinking<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Optio
         let _one_at_a_time = SHRINKING.lock();
         // Who was before may have done it.
         allocate().or_else(|| {
-            let now_ns = idle::coarse_ns();
+            let now_ns = inside::coarse_time();
             // Relaxed, here and below: the lock orders it.
             if now_ns < SHRINK_AGAIN_NS.load(Relaxed) {
                 return None;

@@ -33,7 +33,7 @@ const EMPTIED: u64 = 1 << 63;
 /// Looks whether classes are to be emptied, for calls that did not find what they wanted. Reads a clock, as a rule.
 pub(crate) fn look_if_due() {
     // Relaxed, here and below: estimates, on which nothing rests.
-    let now_ns = coarse_ns();
+    let now_ns = inside::coarse_time();
     if now_ns >= DUE_NS.load(Relaxed) {
         look(now_ns);
     }
@@ -63,12 +63,4 @@ fn look_at(class: usize, may_be_emptied: bool) {
         objects(class).shrink();
     }
     TRADED[class].store(now | if is_emptied || is_to_be_emptied { EMPTIED } else { 0 }, Relaxed);
-}
-
-/// The time, to a few milliseconds.
-pub(crate) fn coarse_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

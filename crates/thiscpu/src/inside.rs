@@ -6,3 +6,10 @@ pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
 pub use crate::slab::purge::purge;
 pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
+
+use crate::sys::machine::{Here, Machine as _};
+
+/// Nanoseconds by the coarse clock, which is a few milliseconds behind.
+pub fn coarse_time() -> u64 {
+    Here::coarse_time()
+}

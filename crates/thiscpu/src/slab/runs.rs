@@ -3,7 +3,8 @@
 //! For each chunk of 1,024 units there is a bound: no free run that begins in it is longer. Who searches passes by
 //! chunks whose bound is too low, and lowers that of a chunk where it has looked in vain to what it has seen; who gives units back
 //! raises that of the chunk where the run begins that they are now in, before they are free. So a bound
-//! is never too low, also where a fork has cut that in two; and one that is too high costs one look.
+//! is never too low, but where a fork has cut the taking of a long run in two, until something beside that run is freed; and
+//! one that is too high costs one look.
 
 use super::space::{CHUNK, Space};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
