@@ -1,10 +1,10 @@
 //! Slab caches: what a program does wrong with objects ends it, with a line that names the address.
 
-use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use thiscpu::RawCache;
 
+use crate::common::objects::cache_of;
 use crate::common::{ALL, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -26,10 +26,6 @@ const WRITTEN: &str = "written to after it was freed";
 const SIZES: [usize; 5] = [8, 64, 1_000, 40_000, ALONE];
 /// Of these a slab has one.
 const ALONE: usize = 1 << 20;
-
-fn cache_of(size: usize) -> RawCache {
-    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
-}
 
 /// `body` ends the process that it runs in, with a line that says `what` of an address.
 fn assert_ends(what: &str, address: NonNull<u8>, size: usize, body: impl FnOnce()) {

@@ -1,6 +1,5 @@
 //! Slab caches: a forked child can use them, whatever was under way, and no object is two users'.
 
-use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{Cache, RawCache, probe};
 
-use crate::common::objects::{Object, close, free_all, some};
+use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
@@ -26,10 +25,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::fork_amid_the_first_use", &BOTH_WAYS, fork_amid_the_first_use)
         .needs(single_steps),
 ];
-
-fn cache_of(size: usize) -> RawCache {
-    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
-}
 
 /// In a child, which has `mine` of its parent's objects: it can use and free all that, and is not out of more than
 /// `lost` other objects then.

@@ -1,10 +1,8 @@
 //! Slab caches where there is little memory, or none.
 
-use std::alloc::Layout;
-
 use thiscpu::{Cache, Error, PerCpu, RawCache, probe};
 
-use crate::common::objects::{Object, close, free_all, some};
+use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::{ALL, Scenario, limits, pin};
@@ -21,10 +19,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 const MIB: i64 = 1 << 20;
-
-fn cache_of(size: usize) -> RawCache {
-    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
-}
 
 /// Objects until there are no more.
 fn exhaust(cache: &RawCache, objects: &mut Vec<Object>) {

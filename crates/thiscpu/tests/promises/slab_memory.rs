@@ -4,7 +4,7 @@ use std::alloc::Layout;
 
 use thiscpu::{Cache, RawCache, probe};
 
-use crate::common::objects::{Object, close, free_all, some};
+use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::threads::together;
 use crate::common::{ALL, Scenario, limits, pin, slow};
 
@@ -19,10 +19,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 const MIB: i64 = 1 << 20;
-
-fn cache_of(size: usize) -> RawCache {
-    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
-}
 
 /// So many objects, all on the first CPU or on all in turn, of which every page is touched.
 fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: bool) {

@@ -1,8 +1,14 @@
 //! Objects of slab caches that are full of what only their number says.
 
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use thiscpu::RawCache;
+
+/// A cache of objects of so many bytes.
+pub(crate) fn cache_of(size: usize) -> RawCache {
+    RawCache::new(Layout::from_size_align(size, 8).expect("a layout"))
+}
 
 /// An object that a test has. Each of its bytes is part of its pattern.
 #[derive(Debug)]
