@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use thiscpu::inside::{Handle, Way};
 use thiscpu::{
     Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
     PerCpuStack, RawCache, Word, probe,
@@ -99,6 +100,30 @@ pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
 pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
     // SAFETY: the caller's promise.
     unsafe { cache.free(object) }
+}
+
+/// As malloc does it.
+#[inline(never)]
+pub(crate) fn alloc_of<W: Way>(
+    objects: Handle<'static, W>,
+    slowly: Handle<'static>,
+) -> Option<NonNull<u8>> {
+    objects.alloc_or(|| slowly.alloc_slowly())
+}
+
+/// As malloc does it.
+///
+/// # Safety
+///
+/// As for `Handle::free_or`.
+#[inline(never)]
+pub(crate) unsafe fn free_of<W: Way>(
+    objects: Handle<'static, W>,
+    slowly: Handle<'static>,
+    object: NonNull<u8>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { objects.free_or(object, || slowly.free_slowly(object)) }
 }
 
 #[inline(never)]

@@ -4,92 +4,54 @@
 //! for on the longer ones only.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, Handle, large};
+use thiscpu::inside::{self, Handle, Ready, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
-use crate::classes::{
-    COUNT, LOOKED_UP, SIZE_MAX, cell_looked_up, cell_of_class, class_of, size_of_class,
-};
+use crate::classes::{COUNT, SIZE_MAX, cell_looked_up, class_of, size_of_class};
+use crate::extras::{ALL_GUARDED, COUNTED, HARDENED, has_extra, is_short, open_when_ready};
 use crate::guard;
-use crate::heap::{cell_at, class_at, objects, objects_at};
+use crate::heap::{self, cell_at, class_at, objects, objects_ready_at};
 use crate::idle;
 use crate::statistics;
-
-/// What else is to be done, a bit each; none as a rule.
-static EXTRAS: AtomicU8 = AtomicU8::new(0);
-/// Calls are counted.
-pub(crate) const COUNTED: u8 = 1;
-/// Some blocks are guarded, of those that a lane does not have at hand.
-const HARDENED: u8 = 2;
-/// All blocks are, for tests.
-const ALL_GUARDED: u8 = 4;
-
-/// The largest size that is looked up, or nothing while every call has something else to do: both take the long way.
-static SHORT_MAX: AtomicUsize = AtomicUsize::new(LOOKED_UP);
-
-/// Has extras done from now on that concern every call.
-fn add_extras(extras: u8) {
-    // Relaxed, all of it: a few calls may come before it.
-    EXTRAS.fetch_or(extras, Relaxed);
-    SHORT_MAX.store(0, Relaxed);
-    inside::watch();
-}
-
-/// Has every call counted from now on.
-pub(crate) fn count_calls() {
-    // Whatever the tier is, before the first use of anything.
-    tier_or_best();
-    add_extras(COUNTED);
-}
-
-/// Whether that is to be done.
-pub(crate) fn has_extra(extra: u8) -> bool {
-    EXTRAS.load(Relaxed) & extra != 0
-}
-
-/// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
-/// that can be done. Calls that find what they want in their CPU's lane do what they did before, and take as long.
-pub fn harden() -> bool {
-    tier_or_best();
-    let is_ready = guard::enable();
-    if is_ready {
-        // Relaxed: a few calls may come before it.
-        EXTRAS.fetch_or(HARDENED, Relaxed);
-    }
-    is_ready
-}
-
-/// Has one in `interval` blocks guarded whatever time that takes, as soon as any are; with 1, those that lanes have at hand too.
-pub fn sample_every(interval: u32) {
-    guard::sample_every(interval);
-    if interval == 1 {
-        add_extras(ALL_GUARDED);
-    }
-}
 
 /// The alignment of blocks for which none is asked for.
 fn usual_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
+/// The objects for a size that can be had the short way.
+///
+/// # Safety
+///
+/// `is_short` has said so.
+#[inline(always)]
+unsafe fn objects_looked_up(size: usize) -> Handle<'static, Ready> {
+    // SAFETY: the caller's promise: the short ways are opened when sections are ready.
+    unsafe { objects_ready_at(cell_looked_up(size)) }
+}
+
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    if size > SHORT_MAX.load(Relaxed) {
+    if !is_short(size) {
         return allocate_otherwise(size);
     }
-    objects_at(cell_looked_up(size)).alloc_or(|| allocate_slowly(size))
+    // SAFETY: just looked at.
+    unsafe { objects_looked_up(size) }.alloc_or(|| allocate_slowly(size))
 }
 
 /// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
 /// something to do where there is no memory: so the way to it can be out of their line.
 #[inline(always)]
 pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
-    let is_short = size <= SHORT_MAX.load(Relaxed);
-    is_short.then(|| objects_at(cell_looked_up(size)).alloc_or(|| None)).flatten()
+    if !is_short(size) {
+        return None;
+    }
+    // SAFETY: just looked at.
+    unsafe { objects_looked_up(size) }.alloc_or(|| None)
 }
 
 // The long ways cannot unwind, so that the short ones end with a jump to them.
@@ -136,6 +98,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
     let _errno = save_errno();
     // Before the first use of anything else; a load from then on.
     let tier = tier_or_best();
+    open_when_ready();
     let objects = objects(class);
     // Where there are no sections every call comes here.
     let calls = || if tier == Tier::Atomic { 1 } else { objects.sheaf_capacity() };
@@ -177,7 +140,7 @@ fn or_after_shrinking<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Optio
             if now_ns < SHRINK_AGAIN_NS.load(Relaxed) {
                 return None;
             }
-            shrink_all();
+            heap::shrink();
             let found = allocate();
             if found.is_none() {
                 SHRINK_AGAIN_NS.store(now_ns + PATIENCE_NS, Relaxed);
@@ -191,11 +154,6 @@ static SHRINKING: Lock = Lock::new();
 /// When classes may be shrunk for want of memory again, by the coarse clock.
 static SHRINK_AGAIN_NS: AtomicU64 = AtomicU64::new(0);
 const PATIENCE_NS: u64 = 10_000_000;
-
-/// Has lanes and stocks of all classes give what they keep to the slabs.
-fn shrink_all() {
-    (0..COUNT).for_each(|class| objects(class).shrink());
-}
 
 /// A large block, from one of the two functions for it.
 fn allocate_large(
@@ -284,8 +242,8 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
     match cell_at(block.as_ptr().addr()) {
-        // SAFETY: the caller's promise; it is of that class.
-        Some(cell) => unsafe { objects_at(cell).free_or(block, |entry| free_slowly(cell, entry)) },
+        // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
+        Some(cell) => unsafe { objects_ready_at(cell).free_or(block, || free_slowly(block)) },
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise(block) },
     }
@@ -302,8 +260,8 @@ pub unsafe fn free_or_null(block: *mut u8) {
         Some(cell) => {
             // SAFETY: there is nothing of any class at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
-            // SAFETY: the caller's promise; it is of that class.
-            unsafe { objects_at(cell).free_or(block, |entry| free_slowly(cell, entry)) }
+            // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
+            unsafe { objects_ready_at(cell).free_or(block, || free_slowly(block)) }
         }
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise_or_null(block) },
@@ -323,8 +281,13 @@ unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
 
 #[cold]
 #[inline(never)]
-extern "C" fn free_slowly(cell: usize, entry: usize) {
-    objects_at(cell).free_slowly(entry);
+unsafe extern "C" fn free_slowly(block: NonNull<u8>) {
+    let Some(class) = class_at(block.as_ptr().addr()) else { return };
+    if has_extra(HARDENED) {
+        objects(class).check(block);
+    }
+    // SAFETY: the caller's promise; it is of that class.
+    unsafe { objects(class).free_slowly(block) };
 }
 
 /// # Safety
@@ -338,9 +301,10 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
         return unsafe { free_of_no_class(block) };
     };
     let mut is_hit = true;
-    let slowly = |entry| {
+    let slowly = || {
         is_hit = false;
-        free_slowly(cell_of_class(class), entry);
+        // SAFETY: the caller's promise; it is of that class.
+        unsafe { free_slowly(block) };
     };
     // SAFETY: the caller's promise; it is of that class.
     unsafe { objects(class).free_or(block, slowly) };
@@ -388,6 +352,6 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
 /// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
 pub fn trim(_keep: usize) -> bool {
     let _errno = save_errno();
-    shrink_all();
+    heap::shrink();
     inside::purge() > 0
 }

@@ -32,9 +32,8 @@ pub(crate) const fn class_of_cell(cell: usize) -> usize {
 #[inline(always)]
 pub(crate) fn cell_looked_up(size: usize) -> usize {
     debug_assert!(size <= LOOKED_UP);
-    // By a shift, not by `div_ceil`, which takes three instructions more.
-    // SAFETY: there is one for each multiple of 8 up to that.
-    usize::from(unsafe { *CELLS.get_unchecked((size + 7) >> 3) })
+    // SAFETY: there is one for each size up to that.
+    usize::from(unsafe { *CELLS.get_unchecked(size) })
 }
 
 /// The class of more than 256 bytes. Two bits below the highest, and one, say which of the eight.
@@ -48,15 +47,14 @@ const fn class_of_smaller(size: usize) -> usize {
     if size <= 8 { 0 } else { size.div_ceil(16) }
 }
 
-/// The cell of the class of each multiple of 8 bytes.
-static CELLS: [u16; LOOKED_UP / 8 + 1] = {
-    let mut cells = [0; LOOKED_UP / 8 + 1];
-    let mut index = 0;
-    while index < cells.len() {
-        let size = index * 8;
+/// The cell of the class of each size up to [`LOOKED_UP`]: one load finds it. A program uses few of its cache lines.
+static CELLS: [u16; LOOKED_UP + 1] = {
+    let mut cells = [0; LOOKED_UP + 1];
+    let mut size = 0;
+    while size < cells.len() {
         let class = if size <= 256 { class_of_smaller(size) } else { class_of_larger(size) };
-        cells[index] = cell_of_class(class) as u16;
-        index += 1;
+        cells[size] = cell_of_class(class) as u16;
+        size += 1;
     }
     cells
 };

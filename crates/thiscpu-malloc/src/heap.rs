@@ -1,6 +1,6 @@
 //! The heap: a class of objects for each size class.
 
-use thiscpu::inside::{self, Class, Group, Handle, Tag};
+use thiscpu::inside::{self, Class, Fence, Group, Handle, Ready, Tag};
 
 use crate::classes::{COUNT, cell_of_class, class_of_cell, size_of_class};
 
@@ -33,15 +33,50 @@ pub(crate) fn objects(class: usize) -> Handle<'static> {
 /// The objects of the class of a cell.
 #[inline(always)]
 pub(crate) fn objects_at(cell: usize) -> Handle<'static> {
+    GROUP.handle(class_of(cell), cell)
+}
+
+/// The same, for short ways.
+///
+/// # Safety
+///
+/// Sections are ready.
+#[inline(always)]
+pub(crate) unsafe fn objects_ready_at(cell: usize) -> Handle<'static, Ready> {
+    // SAFETY: the caller's promise.
+    unsafe { GROUP.ready(class_of(cell), cell) }
+}
+
+#[inline(always)]
+fn class_of(cell: usize) -> &'static Class {
     let class = class_of_cell(cell);
     debug_assert!(class < COUNT);
     // SAFETY: there are so many.
-    GROUP.handle(unsafe { CLASSES.get_unchecked(class) }, cell)
+    unsafe { CLASSES.get_unchecked(class) }
 }
 
-/// What a class has and has done.
-pub(crate) fn stats(class: usize) -> thiscpu::SlabStats {
-    CLASSES[class].stats()
+// By membarrier only, or lanes keep what they have: a program in a sandbox expects little more of malloc than that it maps memory.
+
+/// Has lanes and stocks of all classes give what they keep to the slabs.
+pub(crate) fn shrink() {
+    GROUP.shrink::<_, COUNT>(|class| Some(objects(class)), Fence::Membarrier);
+}
+
+/// Has the stocks of some classes take what their lanes keep.
+pub(crate) fn empty_lanes(are_wanted: &[bool; COUNT]) {
+    let wanted = |class: usize| are_wanted[class].then(|| objects(class));
+    GROUP.empty_lanes_to_stocks::<_, COUNT>(wanted, Fence::Membarrier);
+}
+
+/// How many blocks of each class are not free in their slabs. Looks at all slabs, once.
+pub(crate) fn blocks_out() -> [usize; COUNT] {
+    let mut out = [0; COUNT];
+    for (tag, blocks) in inside::out_by_tag() {
+        if let Some(cell) = cell_of_tag(tag) {
+            out[class_of_cell(cell)] += blocks;
+        }
+    }
+    out
 }
 
 /// The class of the block at an address, if it is of one.
@@ -49,7 +84,7 @@ pub(crate) fn class_at(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of(address)).map(class_of_cell)
 }
 
-/// The cell of its class, and none while there are extras.
+/// The cell of its class; none while there are extras, or sections are not ready.
 #[inline(always)]
 pub(crate) fn cell_at(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of_block(address))

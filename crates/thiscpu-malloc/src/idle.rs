@@ -1,38 +1,65 @@
-//! What classes keep that is not used any more: it goes back to the slabs while the program takes more memory from the system.
+//! What classes keep that is not used any more: it goes back to the slabs, which serve other sizes then, or the system.
 //!
 //! A class keeps free blocks in lanes and stocks for whoever allocates next, up to 16 MiB for each CPU. A program that has gone over to blocks of
-//! another size does not ask for them, and where they were freed in random order each of them holds a slab of 64 KiB. So every few
-//! milliseconds, if memory has meanwhile grown beyond what it ever was, those classes are emptied that have traded nothing in that
-//! time, or kept more than was needed. A program whose memory does not grow keeps what it has.
+//! another size does not ask for them, and where they were freed in random order each of them holds a slab of 64 KiB. There is no thread that
+//! could look after them; so every ten milliseconds one of the calls that did not find what they wanted does:
+//!
+//! - while memory grows, classes are emptied that have traded nothing for a tenth of a second, and others give back what they have not needed;
+//! - at any time a class is emptied that has traded nothing for a second, one a look.
+//!
+//! Lanes are emptied with one fence for all classes, and by membarrier only: in a sandbox a call of malloc must do nothing that nobody
+//! expects. What they had goes to the stocks, and from there to the slabs, some sheaves a look, and the system
+//! gets a mebibyte of free pages, so that no call takes long; but what stocks have no room for, or do not take, goes on at once.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::inside;
 use thiscpu::probe::Lock;
 
 use crate::classes::COUNT;
-use crate::heap::objects;
+use crate::heap::{empty_lanes, objects};
 
 /// How often it is looked at what was used since.
 const WINDOW_NS: u64 = 10_000_000;
-/// The least that memory grows before anything is emptied; it is a sixteenth of it where that is more.
+/// What has traded nothing for so long is emptied when memory grows. Long enough that a program whose sizes take turns does not
+/// give back what it needs at its next turn: with a look's interval in place of it such programs took twice as long.
+const SHORT_NS: u64 = 100_000_000;
+/// What has traded nothing for so long is emptied in any case. Its lanes may have been used, which costs it a trade.
+const LONG_NS: u64 = 1_000_000_000;
+/// The least by which memory grows before anything is emptied for it; it is a sixteenth of it where that is more.
 const STEP_BYTES: usize = 1 << 20;
-/// How much a class may keep that it has not needed.
+/// How much a class that is used may keep and not have needed.
 const UNUSED_BYTES: usize = 64 << 10;
+/// So many sheaves go back to the slabs in one look at most, of up to 252 blocks each.
+const SHEAVES_MAX: usize = 64;
 
 static LOOKING: Lock = Lock::new();
 /// When the next look is due, by the coarse clock.
 static DUE_NS: AtomicU64 = AtomicU64::new(0);
-/// With how much memory something is emptied.
+/// With how much memory it counts as grown.
 static DUE_BYTES: AtomicUsize = AtomicUsize::new(STEP_BYTES);
-/// What each class had traded at the last look.
-static TRADED: [AtomicU64; COUNT] = [const { AtomicU64::new(0) }; COUNT];
-/// With [`TRADED`]: it has been emptied since. There are never so many trades.
-const EMPTIED: u64 = 1 << 63;
+
+/// What was seen of a class at the last look.
+struct Seen {
+    trades: AtomicU64,
+    /// Since when it has traded nothing.
+    since_ns: AtomicU64,
+    /// Whether its lanes were emptied since.
+    is_emptied: AtomicBool,
+}
+
+static SEEN: [Seen; COUNT] = [const {
+    Seen {
+        trades: AtomicU64::new(0),
+        since_ns: AtomicU64::new(0),
+        is_emptied: AtomicBool::new(false),
+    }
+}; COUNT];
+
+// Relaxed, all of it: the lock orders what is under it, and the rest are estimates, on which nothing rests.
 
 /// Looks whether classes are to be emptied, for calls that did not find what they wanted. Reads a clock, as a rule.
 pub(crate) fn look_if_due() {
-    // Relaxed, here and below: estimates, on which nothing rests.
     let now_ns = inside::coarse_time();
     if now_ns >= DUE_NS.load(Relaxed) {
         look(now_ns);
@@ -44,23 +71,70 @@ fn look(now_ns: u64) {
     // One at a time is enough.
     let Some(_guard) = LOOKING.try_lock() else { return };
     DUE_NS.store(now_ns + WINDOW_NS, Relaxed);
-    let [_, _, bytes] = inside::memory();
-    let has_grown = bytes >= DUE_BYTES.load(Relaxed);
-    if has_grown {
-        DUE_BYTES.store(bytes + (bytes / 16).max(STEP_BYTES), Relaxed);
-    }
-    (0..COUNT).for_each(|class| look_at(class, has_grown));
+    let has_grown = has_grown();
+    empty_idle(now_ns, has_grown);
+    give_back(has_grown);
+    inside::purge_some_if_many();
 }
 
-/// Begins a new window for a class; empties it first, if it was not used in the last one and may be emptied.
-fn look_at(class: usize, may_be_emptied: bool) {
-    let (before, now) = (TRADED[class].load(Relaxed), objects(class).trades());
-    let is_emptied = before == now | EMPTIED;
-    let is_idle = before == now && now != 0;
-    let keeps_too_much = objects(class).take_unused() > UNUSED_BYTES;
-    let is_to_be_emptied = may_be_emptied && (is_idle || keeps_too_much);
-    if is_to_be_emptied {
-        objects(class).shrink();
+/// Whether memory has grown by a step beyond the least that it was since it last had.
+fn has_grown() -> bool {
+    let [_, _, bytes] = inside::memory();
+    let (due, next) = (DUE_BYTES.load(Relaxed), bytes + (bytes / 16).max(STEP_BYTES));
+    let has_grown = bytes >= due;
+    DUE_BYTES.store(if has_grown { next } else { next.min(due) }, Relaxed);
+    has_grown
+}
+
+/// Empties the lanes of classes that trade nothing.
+fn empty_idle(now_ns: u64, has_grown: bool) {
+    let mut is_first = true;
+    let are_idle: [bool; COUNT] = core::array::from_fn(|class| {
+        let Some(idle_ns) = SEEN[class].look(objects(class).trades(), now_ns) else { return false };
+        let is_long = idle_ns >= LONG_NS && is_first;
+        is_first &= !is_long;
+        (has_grown && idle_ns >= SHORT_NS) || is_long
+    });
+    if are_idle.contains(&true) {
+        empty_lanes(&are_idle);
     }
-    TRADED[class].store(now | if is_emptied || is_to_be_emptied { EMPTIED } else { 0 }, Relaxed);
+    for class in (0..COUNT).filter(|&class| are_idle[class]) {
+        SEEN[class].emptied(objects(class).trades());
+        // What came from its lanes has been needed by nobody either.
+        objects(class).begin_window();
+    }
+}
+
+/// Gives what stocks keep in vain back to the slabs, as far as one look may; what is left of emptied classes is the next one's.
+fn give_back(has_grown: bool) {
+    let mut left = SHEAVES_MAX;
+    for (class, seen) in SEEN.iter().enumerate() {
+        let objects = objects(class);
+        let unused = objects.unused();
+        let is_emptied = seen.is_emptied.load(Relaxed);
+        if unused > 0 && (is_emptied || (has_grown && unused > UNUSED_BYTES)) {
+            left -= objects.give_back_unused(left);
+        }
+        objects.begin_window();
+    }
+}
+
+impl Seen {
+    /// For how long the class has traded nothing, if it has traded something before, and was not emptied since.
+    fn look(&self, trades: u64, now_ns: u64) -> Option<u64> {
+        if self.trades.load(Relaxed) != trades {
+            self.trades.store(trades, Relaxed);
+            self.since_ns.store(now_ns, Relaxed);
+            self.is_emptied.store(false, Relaxed);
+            return None;
+        }
+        let is_to_be_asked = trades != 0 && !self.is_emptied.load(Relaxed);
+        is_to_be_asked.then(|| now_ns.saturating_sub(self.since_ns.load(Relaxed)))
+    }
+
+    /// It was emptied, which has made that many trades of them.
+    fn emptied(&self, trades: u64) {
+        self.trades.store(trades, Relaxed);
+        self.is_emptied.store(true, Relaxed);
+    }
 }

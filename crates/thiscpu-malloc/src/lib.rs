@@ -20,6 +20,7 @@ pub mod essay {}
 
 mod blocks;
 mod classes;
+mod extras;
 mod guard;
 mod heap;
 mod idle;
@@ -28,15 +29,16 @@ mod statistics;
 
 pub use blocks::{
     allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_zeroed, free,
-    free_or_null, harden, trim, usable_size,
+    free_or_null, trim, usable_size,
 };
+pub use extras::harden;
 pub use resize::resize;
 pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
 
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]
 pub mod probe {
-    pub use crate::blocks::sample_every;
+    pub use crate::extras::sample_every;
     pub use crate::guard::{allocate as guard, owns as is_guarded, sample};
 }
 

@@ -7,6 +7,7 @@ use thiscpu::probe::save_errno;
 
 use crate::blocks::{allocate_aligned, free, usable_size};
 use crate::classes::SIZE_MAX;
+use crate::guard;
 use crate::statistics;
 
 /// A block of at least `size` bytes in place of another, with what that began with. `None` if there is no memory; then the other is
@@ -36,6 +37,9 @@ pub(crate) unsafe fn resize_aligned(
     // SAFETY: the caller's promise.
     let before = unsafe { usable_size(block) };
     if size <= before && size >= before / 2 && size <= SIZE_MAX && before <= SIZE_MAX {
+        if size < before && guard::owns(block.as_ptr().addr()) {
+            guard::shrink(block, size);
+        }
         return Some(block);
     }
     if before > SIZE_MAX && size > SIZE_MAX && resize_large(block, before, size) {

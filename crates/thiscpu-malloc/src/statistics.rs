@@ -1,12 +1,12 @@
 //! What calls have come to. Calls for small blocks are only counted where that was asked for.
 
-use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::{Counters, inside};
 
-use crate::blocks::{COUNTED, count_calls, has_extra};
 use crate::classes::{COUNT, size_of_class};
-use crate::heap;
+use crate::extras::{COUNTED, count_calls, has_extra};
+use crate::{guard, heap};
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
@@ -17,6 +17,9 @@ static COUNTS: [Counters<3>; COUNT] = [const { Counters::new() }; COUNT];
 // Relaxed, all of them: statistics, on which nothing rests.
 static LARGE_BLOCKS: AtomicI64 = AtomicI64::new(0);
 static LARGE_BYTES: AtomicI64 = AtomicI64::new(0);
+/// The bytes of each class's blocks in use when they were last looked at, and the sum of those.
+static USED_OF: [AtomicI64; COUNT] = [const { AtomicI64::new(0) }; COUNT];
+static USED: AtomicI64 = AtomicI64::new(0);
 static USED_MAX: AtomicUsize = AtomicUsize::new(0);
 static SYSTEM_MAX: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,7 +34,7 @@ pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     if is_hit {
         counts.add(HITS, 1);
     } else {
-        // The peak can only be passed by a call that takes something from the slabs.
+        note_used(class);
         note_peaks();
     }
 }
@@ -41,6 +44,8 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
     counts.add(FREES, 1);
     if is_hit {
         counts.add(HITS, 1);
+    } else {
+        note_used(class);
     }
 }
 
@@ -53,10 +58,42 @@ pub(crate) fn note_large(bytes: i64, blocks: i64) {
     }
 }
 
+/// Looks anew at a class, for each call that passes its lane by. What is known of it is off by what lanes of counters keep back: up to 1,024 calls times
+/// the lanes in use, in each of them.
+fn note_used(class: usize) {
+    let now = used_about(class);
+    let before = USED_OF[class].swap(now, Relaxed);
+    USED.fetch_add(now - before, Relaxed);
+}
+
+/// Only a call that takes something from the slabs, or a large block, can pass a peak.
 fn note_peaks() {
-    let used = (0..COUNT).map(used_about).sum::<usize>() + large_bytes();
-    USED_MAX.fetch_max(used, Relaxed);
-    SYSTEM_MAX.fetch_max(inside::memory()[2], Relaxed);
+    begin_anew_in_a_child();
+    raise(&USED_MAX, USED.load(Relaxed).max(0) as usize + large_bytes());
+    raise(&SYSTEM_MAX, inside::memory()[2]);
+}
+
+fn raise(peak: &AtomicUsize, to: usize) {
+    if to > peak.load(Relaxed) {
+        peak.fetch_max(to, Relaxed);
+    }
+}
+
+/// The peaks of its parent are not a child's, which begins with what is in use.
+fn begin_anew_in_a_child() {
+    static PEAKS_OF: AtomicU32 = AtomicU32::new(0);
+    let (seen, now) = (PEAKS_OF.load(Relaxed), inside::generation());
+    if seen != now && PEAKS_OF.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
+        // The fork may have come between the two stores of `note_used`.
+        let used = (0..COUNT).map(|class| {
+            let now = used_about(class);
+            USED_OF[class].store(now, Relaxed);
+            now
+        });
+        USED.store(used.sum(), Relaxed);
+        USED_MAX.store(0, Relaxed);
+        SYSTEM_MAX.store(0, Relaxed);
+    }
 }
 
 fn large_bytes() -> usize {
@@ -64,9 +101,9 @@ fn large_bytes() -> usize {
 }
 
 /// The bytes of a class's blocks in use, where calls are counted.
-fn used_about(class: usize) -> usize {
+fn used_about(class: usize) -> i64 {
     let counts = &COUNTS[class];
-    (counts.read(ALLOCATIONS) - counts.read(FREES)).max(0) as usize * size_of_class(class)
+    (counts.read(ALLOCATIONS) - counts.read(FREES)).max(0) * size_of_class(class) as i64
 }
 
 /// What one size class has come to.
@@ -93,37 +130,50 @@ pub struct ClassStatistics {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Bytes of blocks in use now, large ones included. Without counting: with those that lanes keep.
+    /// Bytes of blocks in use now, large ones included and guarded ones not. Without counting: with those that lanes keep.
     pub used_bytes: usize,
-    /// The most there ever were, as far as it was noticed; since [`count`] asked for that.
+    /// The most there ever were in this process, as far as it was noticed; since [`count`] asked for that.
     pub used_bytes_max: usize,
     /// Large blocks now.
     pub large_blocks: usize,
     /// Bytes of large blocks.
     pub large_bytes: usize,
+    /// Guarded blocks now, which are in no size class's numbers.
+    pub guarded_blocks: usize,
+    /// Guarded blocks that there ever were.
+    pub guarded_blocks_ever: usize,
     /// Bytes that the system has given and not got back.
     pub system_bytes: usize,
     /// The most of those, as far as it was noticed.
     pub system_bytes_max: usize,
 }
 
-/// Each size class, smallest first. Looks at all slabs; the numbers do not belong to one instant.
+/// Each size class, smallest first. Looks at all slabs, once, if calls are not counted; the numbers do not belong to one instant. Where a sandbox has taken membarrier away
+/// under way, those of calls are estimates.
 pub fn classes() -> impl Iterator<Item = ClassStatistics> {
-    (0..COUNT).map(|class| {
-        let stats = heap::stats(class);
-        let counted = has_extra(COUNTED);
-        let [allocations, frees, hits] = if counted { COUNTS[class].snapshot() } else { [0; 3] };
+    let counted = has_extra(COUNTED);
+    // Asked for once: after that a sandbox may be closed, but hardly is.
+    let has_sums = counted && inside::has_sums();
+    let out = if counted { [0; COUNT] } else { heap::blocks_out() };
+    (0..COUNT).map(move |class| {
+        let objects = heap::objects(class);
+        let counts = &COUNTS[class];
+        let [allocations, frees, hits] = match counted {
+            true if has_sums => counts.snapshot(),
+            true => [ALLOCATIONS, FREES, HITS].map(|count| counts.read(count).max(0)),
+            false => [0; 3],
+        };
         let used = match counted {
             true => (allocations - frees).max(0) as usize,
-            false => stats.objects_out - stats.objects_in_stocks.min(stats.objects_out),
+            false => out[class].saturating_sub(objects.objects_in_stocks()),
         };
         ClassStatistics {
             size: size_of_class(class),
             allocations: allocations as u64,
             frees: frees as u64,
             hits: hits as u64,
-            trades: stats.trades,
-            slabs: stats.slabs,
+            trades: objects.trades(),
+            slabs: objects.slabs(),
             used_bytes: used * size_of_class(class),
         }
     })
@@ -131,14 +181,20 @@ pub fn classes() -> impl Iterator<Item = ClassStatistics> {
 
 /// The totals, as [`classes`].
 pub fn statistics() -> Statistics {
+    begin_anew_in_a_child();
     let [_, _, system_bytes] = inside::memory();
+    let [guarded_blocks, guarded_blocks_ever] = guard::counts();
     let used_bytes = classes().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
+    raise(&USED_MAX, used_bytes);
+    raise(&SYSTEM_MAX, system_bytes);
     Statistics {
         used_bytes,
-        used_bytes_max: USED_MAX.load(Relaxed).max(used_bytes),
+        used_bytes_max: USED_MAX.load(Relaxed),
         large_blocks: LARGE_BLOCKS.load(Relaxed).max(0) as usize,
         large_bytes: large_bytes(),
+        guarded_blocks,
+        guarded_blocks_ever,
         system_bytes,
-        system_bytes_max: SYSTEM_MAX.load(Relaxed).max(system_bytes),
+        system_bytes_max: SYSTEM_MAX.load(Relaxed),
     }
 }

@@ -128,4 +128,21 @@ fn what_cannot_be_had_leaves_errno_to_others() {
     assert_eq!(allocate(1 << 46), None);
     assert_eq!(allocate_aligned(1 << 20, 1 << 46), None);
     assert_eq!(errno(), 77);
+    // SAFETY: the child uses the allocator, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a plain structure.
+        let is_limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) } == 0;
+        set_errno(77);
+        // The system is asked, and says why not.
+        let is_refused = allocate(1 << 33).is_none() && allocate_zeroed(1 << 33).is_none();
+        let is_well = is_limited && is_refused && errno() == 77;
+        // SAFETY: ends the child without running anything.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
 }

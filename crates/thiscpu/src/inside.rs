@@ -1,13 +1,33 @@
 //! What the allocator that is built on this library needs of it: not part of the API, and free to change.
 
+pub use crate::section::{Ready, Way};
+pub use crate::slab::barn::out_by_tag;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
+pub use crate::slab::close::Fence;
 pub use crate::slab::construct::Life;
 pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
-pub use crate::slab::purge::purge;
+pub use crate::slab::purge::{purge, some_if_many as purge_some_if_many};
 pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
 
+use crate::sys::fence;
 use crate::sys::machine::{Here, Machine as _};
+use crate::sys::tier::Tier;
+
+/// Whether exact sums can be had by what the kernel has for them, or need nothing. Where not, who asks for one runs on every CPU, or panics.
+pub fn has_sums() -> bool {
+    Here::tier() == Some(Tier::Atomic) || fence::by_membarrier()
+}
+
+/// Whether sections can be entered from now on, on any thread; they need not get anywhere. Never where there are none.
+pub fn sections_are_ready() -> bool {
+    crate::sys::rseq::OFFSETS.area() != 0
+}
+
+/// A number that differs between a process and its forked children.
+pub fn generation() -> u32 {
+    Here::generation()
+}
 
 /// Nanoseconds by the coarse clock, which is a few milliseconds behind.
 pub fn coarse_time() -> u64 {

@@ -49,6 +49,11 @@ pub fn fence() {
     fences::fence();
 }
 
+/// How many fences have begun that others could share.
+pub fn fences() -> u64 {
+    fences::begun()
+}
+
 /// How many recalls `budget` has begun.
 pub fn recalls(budget: &Budget) -> u64 {
     budget.recalls()

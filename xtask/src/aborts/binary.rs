@@ -103,8 +103,8 @@ fn is_a_section(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
         "linger" => return Ok(()),
         // Its own node's link, which is nobody else's yet.
         "push" => (stores.last(), 1),
-        // The mark in the caller's object, and the slot above the top, which is its lane's.
-        "give" => (stores.last(), 2),
+        // The slot above the top, which is its lane's.
+        "give" | "give_first" | "give_ready" => (stores.last(), 1),
         _ => (stores.last(), 0),
     };
     ensure!(last == Some(&(code.range.len() - 1)), "its last instruction is not its commit");

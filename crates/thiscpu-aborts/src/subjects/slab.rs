@@ -8,7 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::RawCache;
+use thiscpu::inside::{Class, Group, Handle, Ready};
+use thiscpu::{RawCache, SlabStats};
 
 use crate::drive::Case;
 use crate::ops;
@@ -26,6 +27,20 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Call<GiveToNone>>("RawCache", "free in a lane without sheaves"),
         Case::of::<Call<GiveToSpare>>("RawCache", "free in a lane whose other sheaf is empty"),
         Case::of::<Call<GiveToFull>>("RawCache", "free in a lane with two full sheaves"),
+        Case::of::<Call<TakeOfClass>>("a class", "alloc"),
+        Case::of::<Call<TakeHotOfClass>>("a class", "alloc in a lane with a hot object"),
+        Case::of::<Call<GiveToClass>>("a class", "free in a lane with a hot object"),
+        Case::of::<Call<GiveHotToClass>>("a class", "free"),
+        Case::of::<Call<TakeOfReady>>("a class whose sections are ready", "alloc"),
+        Case::of::<Call<TakeHotOfReady>>(
+            "a class whose sections are ready",
+            "alloc in a lane with a hot object",
+        ),
+        Case::of::<Call<GiveToReady>>(
+            "a class whose sections are ready",
+            "free in a lane with a hot object",
+        ),
+        Case::of::<Call<GiveHotToReady>>("a class whose sections are ready", "free"),
     ]
 }
 
@@ -43,9 +58,69 @@ const MANY: usize = 12 * SHEAF;
 /// A call on a cache.
 type Run = fn(&Store) -> Result<(), Wrong>;
 
-/// A cache, and its objects that are out.
+/// What objects come from.
+enum Source {
+    Cache(RawCache),
+    /// A class, as malloc has them. There is one, which is used again when all has come back.
+    Class,
+    /// The same, with sections that look for less.
+    ReadyClass,
+}
+
+static GROUP: Group = Group::new(1);
+static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), 1);
+
+fn class() -> Handle<'static> {
+    GROUP.handle(&CLASS, 0)
+}
+
+fn ready_class() -> Handle<'static, Ready> {
+    assert!(thiscpu::inside::sections_are_ready(), "there are sections");
+    // SAFETY: just looked at.
+    unsafe { GROUP.ready(&CLASS, 0) }
+}
+
+impl Source {
+    fn alloc(&self) -> Option<NonNull<u8>> {
+        match self {
+            Source::Cache(cache) => ops::alloc(cache),
+            Source::Class => ops::alloc_of(class(), class()),
+            Source::ReadyClass => ops::alloc_of(ready_class(), class()),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The object is from there, and nobody uses it.
+    unsafe fn free(&self, object: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Source::Cache(cache) => ops::free(cache, object),
+                Source::Class => ops::free_of(class(), class(), object),
+                Source::ReadyClass => ops::free_of(ready_class(), class(), object),
+            }
+        }
+    }
+
+    fn shrink(&self) {
+        match self {
+            Source::Cache(cache) => drop(cache.shrink()),
+            _ => class().shrink(),
+        }
+    }
+
+    fn stats(&self) -> SlabStats {
+        match self {
+            Source::Cache(cache) => cache.stats(),
+            _ => CLASS.stats(),
+        }
+    }
+}
+
+/// A source, and its objects that are out.
 struct Store {
-    cache: RawCache,
+    source: Source,
     /// Each with the number that all of its words hold.
     out: RefCell<Vec<(NonNull<u8>, usize)>>,
     last: Cell<usize>,
@@ -56,12 +131,12 @@ fn words(object: NonNull<u8>) -> *mut [usize; WORDS] {
 }
 
 impl Store {
-    fn new() -> Store {
-        Store { cache: RawCache::new(OBJECT), out: RefCell::default(), last: Cell::new(0) }
+    fn new(source: Source) -> Store {
+        Store { source, out: RefCell::default(), last: Cell::new(0) }
     }
 
     fn alloc(&self) -> Result<(), Wrong> {
-        let object = ops::alloc(&self.cache).ok_or("there is no memory")?;
+        let object = self.source.alloc().ok_or("there is no memory")?;
         let mut out = self.out.borrow_mut();
         if out.iter().any(|&(other, _)| other == object) {
             return Err(format!("{object:?} is handed out, and is out already"));
@@ -83,7 +158,7 @@ impl Store {
         let held = unsafe { words(object).read() };
         expect("the words of an object", &held, &[number; WORDS])?;
         // SAFETY: it is out, and the books know it no more.
-        unsafe { ops::free(&self.cache, object) };
+        unsafe { self.source.free(object) };
         Ok(())
     }
 
@@ -96,8 +171,8 @@ impl Store {
     }
 
     fn shrink(&self) -> Result<(), Wrong> {
-        self.cache.shrink();
-        let there = self.cache.stats().objects_out;
+        self.source.shrink();
+        let there = self.source.stats().objects_out;
         expect("the objects that are out", &there, &self.out.borrow().len())
     }
 
@@ -109,18 +184,17 @@ impl Store {
             self.free()?;
         }
         self.shrink()?;
-        let cache = std::mem::replace(&mut self.cache, RawCache::new(OBJECT));
-        cache.close().map_err(|error| error.to_string())
+        match std::mem::replace(&mut self.source, Source::Class) {
+            Source::Cache(cache) => cache.close().map_err(|error| error.to_string()),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         // SAFETY: they are out, and nobody knows them any more.
-        self.out
-            .get_mut()
-            .drain(..)
-            .for_each(|(object, _)| unsafe { ops::free(&self.cache, object) });
+        self.out.get_mut().drain(..).for_each(|(object, _)| unsafe { self.source.free(object) });
     }
 }
 
@@ -131,17 +205,19 @@ trait Op {
     const BEFORE: &'static [usize];
     /// Whether all is taken out of the lane then, and one more object is freed to it.
     const SHRINKS: bool = false;
+    const SOURCE: fn() -> Source;
     const RUN: Run;
 }
 
 macro_rules! ops {
-    ($($name:ident: $run:ident, $section:literal, $before:expr $(, $shrinks:literal)?;)*) => {$(
+    ($source:expr; $($name:ident: $run:ident, $section:literal, $before:expr $(, $shrinks:literal)?;)*) => {$(
         enum $name {}
 
         impl Op for $name {
             const SECTION: &'static str = $section;
             const BEFORE: &'static [usize] = $before;
             $(const SHRINKS: bool = $shrinks;)?
+            const SOURCE: fn() -> Source = || $source;
             const RUN: Run = Store::$run;
         }
     )*};
@@ -149,10 +225,11 @@ macro_rules! ops {
 
 // The first of some frees only makes an object hot, and the first allocation after those takes it.
 ops! {
-    Take: alloc, "take", &[1];
-    TakeHot: alloc, "take", &[1, 1];
-    Give: free, "give", &[3, 1];
-    GiveHot: free, "give", &[2];
+    Source::Cache(RawCache::new(OBJECT));
+    Take: alloc, "take_first", &[1];
+    TakeHot: alloc, "take_first", &[1, 1];
+    Give: free, "give_first", &[3, 1];
+    GiveHot: free, "give_first", &[2];
     // The first sheaf is used up.
     TakeOfNone: alloc, "replace", &[SHEAF];
     // The second one is filled and becomes the other one; the first, which comes back, is used up.
@@ -163,6 +240,22 @@ ops! {
     GiveToSpare: free, "replace", &[SHEAF + 1, 2];
     // The third sheaf is filled up again, and the first.
     GiveToFull: free, "replace", &[2 * SHEAF + 1, 2 + SHEAF];
+}
+
+ops! {
+    Source::Class;
+    TakeOfClass: alloc, "take", &[1];
+    TakeHotOfClass: alloc, "take", &[1, 1];
+    GiveToClass: free, "give", &[3, 1];
+    GiveHotToClass: free, "give", &[2];
+}
+
+ops! {
+    Source::ReadyClass;
+    TakeOfReady: alloc, "take_ready", &[1];
+    TakeHotOfReady: alloc, "take_ready", &[1, 1];
+    GiveToReady: free, "give_ready", &[3, 1];
+    GiveHotToReady: free, "give_ready", &[2];
 }
 
 struct Call<O: Op> {
@@ -180,7 +273,7 @@ impl<O: Op> Subject for Call<O> {
     }
 
     fn new() -> Self {
-        let store = Store::new();
+        let store = Store::new((O::SOURCE)());
         store.calls(O::BEFORE);
         if O::SHRINKS {
             store.shrink().expect("nothing conflicts yet");
@@ -209,7 +302,7 @@ impl<O: Op> Subject for Call<O> {
 
     fn turn_gate(&self, _: Conflict) -> Result<(), Wrong> {
         // An object that the op has in hand is out, and not in the books.
-        self.store.cache.shrink();
+        self.store.source.shrink();
         Ok(())
     }
 

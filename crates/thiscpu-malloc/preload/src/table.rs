@@ -23,6 +23,13 @@ pub(crate) fn print(to: i32) {
         format_args!("thiscpu-malloc, process {process} ({}):", name.to_bytes().escape_ascii()),
     );
     print_classes(to);
+    say(
+        to,
+        format_args!(
+            "(hit rate: of allocations and frees, those for which their CPU's lane was enough; \
+             trades: of whole sheaves of blocks; slabs: 64 KiB or more each)"
+        ),
+    );
     print_totals(to);
 }
 
@@ -53,6 +60,15 @@ fn print_classes(to: i32) {
 fn print_totals(to: i32) {
     let now = statistics();
     say(to, format_args!("large blocks: {}, {} bytes", now.large_blocks, now.large_bytes));
+    if now.guarded_blocks_ever > 0 {
+        say(
+            to,
+            format_args!(
+                "guarded blocks: {} of {} so far, which are in none of these numbers",
+                now.guarded_blocks, now.guarded_blocks_ever
+            ),
+        );
+    }
     let line = |when, used, system| {
         say(to, format_args!("{when}: {used} bytes in use of {system} that the system gave"));
     };

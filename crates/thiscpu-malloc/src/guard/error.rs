@@ -99,7 +99,11 @@ impl fmt::Display for Error {
             }
             Kind::Damage { at } => {
                 let name = if at < block.start { "underflow" } else { "overflow" };
-                write!(f, "{name}, seen at the free: somebody has written {}", Seen(at, block))
+                write!(
+                    f,
+                    "{name}, seen at the free or realloc: somebody has written {}",
+                    Seen(at, block)
+                )
             }
         }
     }

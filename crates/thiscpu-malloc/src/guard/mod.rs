@@ -29,6 +29,7 @@ use core::ptr::NonNull;
 
 use thiscpu::probe::{Lock, save_errno};
 
+use error::Error;
 use pace::Pace;
 use stack::Stack;
 
@@ -60,12 +61,16 @@ fn span(size: usize, align: usize) -> Option<usize> {
 }
 
 /// A block of exactly `size` bytes, all zero, at a multiple of `align`, a power of two; none if it would take more than a page, if
-/// guarding has taken its share of the time, or if all slots hold blocks in use.
+/// guarding has taken its share of the time, or if all slots hold blocks in use; also if fewer than a quarter of them do not, and one of those that do
+/// is from where this one is asked for.
 ///
 /// Every other block ends where its page does, as far as the alignment allows; the others begin where it begins.
 pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
     let span = span(size, align).filter(|&span| pages::fits(span))?;
-    paced(|| pool::allocate(size, span, &Stack::here()))
+    if !pool::has_room() {
+        return None;
+    }
+    paced(|| pool::allocate(size, span, &Stack::here(), sampler::is_unpaced()))
         .and_then(|start| NonNull::new(start as *mut u8))
 }
 
@@ -85,12 +90,29 @@ pub(crate) unsafe fn free(block: NonNull<u8>) {
     let start_ns = pace::now_ns();
     let stack = Stack::here();
     if let Some(error) = pool::free(block.as_ptr() as usize, &stack) {
-        if report::begin() {
-            report::write(&error, &stack);
-        }
-        report::abort();
+        end_for(&error, &stack);
     }
     PACE.charge(start_ns, pace::now_ns());
+}
+
+/// Makes a block end sooner, where it is. If somebody has written beside it, reports that and aborts.
+pub(crate) fn shrink(block: NonNull<u8>, size: usize) {
+    let _errno = save_errno();
+    if let Some(error) = pool::shrink(block.as_ptr() as usize, size) {
+        end_for(&error, &Stack::here());
+    }
+}
+
+fn end_for(error: &Error, stack: &Stack) -> ! {
+    if report::begin() {
+        report::write(error, stack);
+    }
+    report::abort();
+}
+
+/// How many blocks are guarded, and how many ever were.
+pub(crate) fn counts() -> [usize; 2] {
+    pool::counts()
 }
 
 /// How many bytes were asked for.

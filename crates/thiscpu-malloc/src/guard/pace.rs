@@ -6,8 +6,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of so much time, one part is for guarding.
-const SHARE: u64 = 40;
+/// Of so much time, one part is for guarding. With one in 40 bursts of allocations took 2 to 11 % longer: what a program loses from
+/// the caches of its CPU by a block that is guarded is not counted.
+const SHARE: u64 = 100;
 
 /// What a piece of work counts as at most: if it took longer, its thread was waiting or not running.
 const WORK_NS_MAX: u64 = 50_000;
@@ -51,13 +52,13 @@ mod tests {
         let pace = Pace::new();
         assert!(pace.allows(0));
         pace.charge(1_000, 1_100);
-        assert!(!pace.allows(4_999));
-        assert!(pace.allows(5_000));
+        assert!(!pace.allows(999 + 100 * SHARE));
+        assert!(pace.allows(1_000 + 100 * SHARE));
         // Two at once cost twice as much.
-        pace.charge(6_000, 6_100);
-        pace.charge(6_000, 6_100);
-        assert!(!pace.allows(13_999));
-        assert!(pace.allows(14_000));
+        pace.charge(20_000, 20_100);
+        pace.charge(20_000, 20_100);
+        assert!(!pace.allows(19_999 + 200 * SHARE));
+        assert!(pace.allows(20_000 + 200 * SHARE));
     }
 
     #[test]

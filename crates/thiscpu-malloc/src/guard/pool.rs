@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -16,6 +16,10 @@ use super::random;
 use super::slot::{Block, Fringes, Slot, State};
 use super::stack::Stack;
 
+/// When fewer slots than these are free, they are for blocks from where none is in use in the pool. Else the pool would fill with blocks of a few
+/// places that stay for ever, and what is allocated elsewhere would never be guarded.
+const SCARCE: usize = SLOTS / 4;
+
 /// How often a report tries for the lock.
 const TRIES: usize = 1_000;
 
@@ -23,6 +27,9 @@ const TRIES: usize = 1_000;
 struct Pool {
     slots: [Slot; SLOTS],
     quarantine: UnsafeCell<Quarantine>,
+    /// How many slots hold no block, for whoever looks whether there is any; and how many blocks there ever were.
+    free: AtomicUsize,
+    ever: AtomicUsize,
     /// Set while the above is changed: a process that was forked then has something to mend.
     is_changing: AtomicBool,
 }
@@ -40,6 +47,8 @@ pub(super) fn init() -> bool {
     // SAFETY: zeros are an empty pool, and nobody else knows it yet.
     let quarantine = unsafe { &mut *(*pool).quarantine.get() };
     (0..SLOTS).for_each(|slot| quarantine.put(slot));
+    // SAFETY: as above.
+    unsafe { (*pool).free.store(SLOTS, Relaxed) };
     // Release: pairs with the Acquire in `get`.
     POOL.store(pool, Release);
     true
@@ -74,6 +83,8 @@ impl Pool {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
+        let free = self.quarantine().len();
+        self.pool.free.store(free, Relaxed);
         self.pool.is_changing.store(false, Relaxed);
     }
 }
@@ -100,10 +111,25 @@ impl Changing<'_> {
     }
 }
 
-/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits`].
-pub(super) fn allocate(size: usize, span: usize, stack: &Stack) -> Option<usize> {
+/// Whether a slot may be free, for who has not taken the trouble to find out who called.
+pub(super) fn has_room() -> bool {
+    get().is_some_and(|pool| pool.free.load(Relaxed) > 0)
+}
+
+/// How many blocks there are, and how many there ever were.
+pub(super) fn counts() -> [usize; 2] {
+    get().map_or([0; 2], |pool| [SLOTS - pool.free.load(Relaxed), pool.ever.load(Relaxed)])
+}
+
+/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits`]. Of the last slots one only `if_scarce`, or for who calls
+/// from where no block is from.
+pub(super) fn allocate(size: usize, span: usize, stack: &Stack, if_scarce: bool) -> Option<usize> {
     let pool = get()?;
     let mut changing = pool.change();
+    let is_scarce = !if_scarce && changing.quarantine().len() < SCARCE;
+    if is_scarce && pool.slots.iter().any(|slot| slot.is_live_from(stack)) {
+        return None;
+    }
     let index = changing.quarantine().take(random::below)?;
     let slot = &pool.slots[index];
     let before = slot.state();
@@ -119,6 +145,7 @@ pub(super) fn allocate(size: usize, span: usize, stack: &Stack) -> Option<usize>
     unsafe { Fringes::of(start, size, page).fill() };
     slot.allocated(start, size, stack);
     slot.set_state(State::Live);
+    pool.ever.store(pool.ever.load(Relaxed) + 1, Relaxed);
     Some(start)
 }
 
@@ -148,6 +175,27 @@ pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
     slot.freed(stack);
     slot.set_state(State::Freed);
     changing.quarantine().put(index);
+    None
+}
+
+/// Makes the block at `address` end sooner, if one begins there: what is behind its new end nobody may write to. What is wrong, if somebody
+/// has written beside it before, which would not be seen after this.
+pub(super) fn shrink(address: usize, size: usize) -> Option<Error> {
+    let (Some(pool), Spot::Slot(index)) = (get(), spot(address)) else { return None };
+    let _changing = pool.change();
+    let slot = &pool.slots[index];
+    if slot.state() != State::Live || slot.start() != address || size >= slot.size() {
+        return None;
+    }
+    // SAFETY: the page of a block in use.
+    if let Some(at) = unsafe { Fringes::of(address, slot.size(), page(index)).damage() } {
+        let (kind, block) = (Kind::Damage { at }, Some(slot.block()));
+        return Some(Error { address, kind, block, is_torn: false });
+    }
+    // First: a child that is forked in between has the old end, behind which nothing was changed but what it looks at by the new one.
+    // SAFETY: the page of a block in use, of which the caller does not use what is behind the new end.
+    unsafe { Fringes::of(address, size, page(index)).fill_behind() };
+    slot.shrunk(size);
     None
 }
 
@@ -200,7 +248,7 @@ mod tests {
 
     /// Takes all slots that hold no block; whether each of their pages is zero, and how many there were.
     fn take_all() -> (bool, usize) {
-        let starts = || allocate(16, 16, &Stack::default());
+        let starts = || allocate(16, 16, &Stack::default(), true);
         core::iter::from_fn(starts).fold((true, 0), |(is_zero, count), start| {
             // SAFETY: a block of 16 bytes, which begins and ends on its page.
             let word = unsafe { ptr::read_volatile(start as *const u128) };
@@ -212,7 +260,7 @@ mod tests {
     #[test]
     fn a_fork_or_a_fault_while_it_is_changed() {
         assert!(enable());
-        let live = allocate(16, 16, &Stack::default()).unwrap();
+        let live = allocate(16, 16, &Stack::default(), true).unwrap();
         let pool = get().unwrap();
         let mut changing = pool.change();
         // As `allocate` does it, and no further.

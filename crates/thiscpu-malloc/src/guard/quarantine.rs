@@ -10,6 +10,11 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
+    /// How many are in it.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
     /// Takes out one of the older half.
     pub(super) fn take(&mut self, random: impl FnOnce(usize) -> usize) -> Option<usize> {
         if self.count == 0 {

@@ -58,6 +58,16 @@ impl Slot {
         self.size.load(Relaxed)
     }
 
+    /// Whether it holds a block in use that was allocated where a stack is from.
+    pub(super) fn is_live_from(&self, stack: &Stack) -> bool {
+        self.state() == State::Live && self.allocated.is_from_where(stack)
+    }
+
+    /// Its block has less bytes now.
+    pub(super) fn shrunk(&self, size: usize) {
+        self.size.store(size, Relaxed);
+    }
+
     pub(super) fn allocated(&self, start: usize, size: usize, stack: &Stack) {
         self.start.store(start, Relaxed);
         self.size.store(size, Relaxed);
@@ -106,12 +116,20 @@ impl Fringes {
     ///
     /// # Safety
     ///
-    /// The page is accessible, and the block is not in use.
+    /// The page is accessible, and nobody may use what is outside of the block.
     pub(super) unsafe fn fill(&self) {
-        for address in self.addresses() {
-            // SAFETY: on that page; nobody else uses it.
-            unsafe { ptr::write(address as *mut u8, pattern(address)) };
-        }
+        // SAFETY: the caller's promise.
+        self.addresses().for_each(|address| unsafe { fill(address) });
+    }
+
+    /// Fills the one behind the block.
+    ///
+    /// # Safety
+    ///
+    /// As for `fill`, of what is behind.
+    pub(super) unsafe fn fill_behind(&self) {
+        // SAFETY: the caller's promise.
+        self.behind.clone().for_each(|address| unsafe { fill(address) });
     }
 
     /// The nearest byte that was written to.
@@ -125,6 +143,14 @@ impl Fringes {
             ptr::read_volatile(address as *const u8) != pattern(address)
         })
     }
+}
+
+/// # Safety
+///
+/// The byte is accessible, and nobody else's.
+unsafe fn fill(address: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { ptr::write(address as *mut u8, pattern(address)) };
 }
 
 /// What a byte of a fringe holds: never what programs write by mistake most, 0 and 255.

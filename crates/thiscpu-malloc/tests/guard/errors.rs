@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe};
+use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe, resize, usable_size};
 
 use crate::helper::{Helper, Step};
 use crate::process::{Test, object};
@@ -112,13 +112,39 @@ pub(crate) const TESTS: &[Test] = &[
         name: "overflow_within_the_alignment",
         child: || damage(true, 11),
         signal: libc::SIGABRT,
-        says: &["overflow, seen at the free: ..1 byte behind the end of the block of 11 bytes"],
+        says: &[
+            "overflow, seen at the free or realloc: ..1 byte behind the end of the block of 11 bytes",
+        ],
+    },
+    Test {
+        name: "overflow_of_a_block_that_was_shrunk",
+        child: overflow_after_a_shrink,
+        signal: libc::SIGABRT,
+        says: &[
+            "overflow, seen at the free or realloc: ..1 byte behind the end of the block of 60 bytes",
+        ],
+    },
+    Test {
+        name: "underflow_of_a_block_that_is_then_shrunk",
+        child: underflow_before_a_shrink,
+        signal: libc::SIGABRT,
+        says: &[
+            "underflow, seen at the free or realloc: ..1 byte before the start of the block of 16 bytes",
+        ],
     },
     Test {
         name: "underflow_within_the_page",
         child: || damage(false, 16),
         signal: libc::SIGABRT,
-        says: &["underflow, seen at the free: ..1 byte before the start of the block of 16 bytes"],
+        says: &[
+            "underflow, seen at the free or realloc: ..1 byte before the start of the block of 16 bytes",
+        ],
+    },
+    Test {
+        name: "free_of_the_inside_of_a_block_that_is_not_guarded",
+        child: frees_of_insides,
+        signal: libc::SIGABRT,
+        says: &["thiscpu: 0x..(1024 bytes): freed, but it is inside of an object"],
     },
     Test {
         name: "errors_in_children_of_fork",
@@ -254,6 +280,36 @@ fn damage(behind: bool, size: usize) {
     let helper = helper();
     let block = helper.allocates(place_at_end, size);
     helper.errs(write, if behind { block + size } else { block - 1 });
+    helper.frees(free_block, block);
+}
+
+/// Of more than a lane has room for.
+fn frees_of_insides() {
+    assert!(harden());
+    let blocks: Vec<_> = (0..200).map(|_| allocate(1000).unwrap().as_ptr() as usize).collect();
+    for block in blocks.into_iter().filter(|&block| !probe::is_guarded(block)) {
+        free_block(block + 16);
+    }
+    panic!("none was noticed");
+}
+
+fn underflow_before_a_shrink() {
+    let helper = helper();
+    let block = helper.allocates(place_at_end, 16);
+    helper.errs(write, block - 1);
+    // SAFETY: it is a block.
+    unsafe { resize(NonNull::new(block as *mut u8).unwrap(), 10) };
+}
+
+fn overflow_after_a_shrink() {
+    let helper = helper();
+    let block = helper.allocates(place_at_end, 100);
+    // SAFETY: it is a block.
+    let shrunk = unsafe { resize(NonNull::new(block as *mut u8).unwrap(), 60) }.unwrap();
+    assert_eq!(shrunk.as_ptr() as usize, block);
+    // SAFETY: it is a block.
+    assert_eq!(unsafe { usable_size(shrunk) }, 60);
+    helper.errs(write, block + 60);
     helper.frees(free_block, block);
 }
 

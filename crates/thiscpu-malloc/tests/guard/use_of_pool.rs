@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     well("both_ends_are_guarded", both_ends_are_guarded),
     well("resizing_keeps_what_was_there", resizing_keeps_what_was_there),
     well("a_full_pool_refuses", a_full_pool_refuses),
+    well("blocks_that_stay_leave_room_for_others", blocks_that_stay_leave_room_for_others),
     well("what_was_freed_last_is_used_last", what_was_freed_last_is_used_last),
     well("errno_is_kept", errno_is_kept),
     well("one_call_in_a_thousand", one_call_in_a_thousand),
@@ -110,6 +111,35 @@ fn a_full_pool_refuses() {
     end(blocks[17]);
     let again = guarded(16, 16).as_ptr() as usize;
     assert_eq!(again / page_bytes(), blocks[17].as_ptr() as usize / page_bytes());
+}
+
+#[inline(never)]
+fn from_here() -> Option<NonNull<u8>> {
+    std::hint::black_box(probe::guard(16, 16))
+}
+
+#[inline(never)]
+fn from_there() -> Option<NonNull<u8>> {
+    std::hint::black_box(probe::guard(24, 8))
+}
+
+/// Where one place's blocks stay they do not take the last quarter; what is allocated elsewhere has a slot, again and again.
+fn blocks_that_stay_leave_room_for_others() {
+    const MOST: usize = SLOTS - SLOTS / 4 + 1;
+    assert!(harden());
+    let (mut stay, mut others) = (Vec::new(), 0);
+    // Each of the two may be the one for which there is time.
+    while others < 20 {
+        stay.extend(from_here());
+        assert!(stay.len() <= MOST);
+        if stay.len() == MOST
+            && let Some(block) = from_there()
+        {
+            end(block);
+            others += 1;
+        }
+    }
+    stay.into_iter().for_each(end);
 }
 
 fn what_was_freed_last_is_used_last() {

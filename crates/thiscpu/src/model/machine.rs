@@ -304,6 +304,11 @@ impl machine::Machine for Model {
         Ok(())
     }
 
+    fn fence_alone() -> Result<(), i32> {
+        now().fence();
+        Ok(())
+    }
+
     fn generation() -> u32 {
         1
     }
@@ -343,6 +348,10 @@ impl machine::Machine for Model {
 
     fn map_at(_: usize, _: usize) -> Result<(), i32> {
         Ok(())
+    }
+
+    fn is_mapped(_: usize, _: usize) -> bool {
+        true
     }
 
     unsafe fn unmap(_: usize, _: usize) {}

@@ -2,7 +2,9 @@
 
 use super::machine::{Execution, now};
 use crate::lanes::table::{BIAS, TABLE};
-use crate::section::{BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, WordSections};
+use crate::section::{
+    BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, WordSections,
+};
 use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed},
@@ -217,7 +219,7 @@ impl Section {
 }
 
 impl SlabSections for Processor {
-    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
+    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
         let Ok((section, lane)) = Section::enter_gate(gate) else { return 0 };
         let lane = lane + cell;
         let hot = section.load(lane);
@@ -239,14 +241,13 @@ impl SlabSections for Processor {
         }
     }
 
-    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome {
+    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
         let (section, lane) = match Section::enter_gate(gate) {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
         let lane = lane + cell;
         if section.load(lane) == 0 {
-            word(mark).store(entry as u64, Relaxed);
             return section.commit(lane, entry as u64);
         }
         let top = section.load(lane + TOP);
@@ -258,7 +259,6 @@ impl SlabSections for Processor {
         if !section.store(slot, entry as u64) {
             return section.refuse(Outcome::Aborted);
         }
-        word(mark).store(entry as u64, Relaxed);
         section.commit(lane + TOP, top.wrapping_add(8))
     }
 

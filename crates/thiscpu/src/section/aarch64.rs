@@ -22,6 +22,9 @@ pub(crate) struct Processor;
 /// that runs. `unready` leaves while the offsets are not known.
 macro_rules! section {
     ($name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
+        section!($name, enter: $unready, [$($body)*] aborted: $aborted, $($operands)*)
+    };
+    ($name:expr, enter: $enter:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -38,7 +41,7 @@ macro_rules! section {
             ".quad 30b",
             concat!(".asciz \"", $name, "\""),
             ".popsection",
-            $unready,
+            $enter,
             "mrs {s}, tpidr_el0",
             "adrp {a}, 30b",
             "add {a}, {a}, :lo12:30b",

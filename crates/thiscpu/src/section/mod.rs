@@ -34,9 +34,9 @@
 //! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v
 //!                     v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
 //!                     lane.top -= 8             commit, v
-//! give(cell, mark, v):  if lane.hot == 0: *mark = v; lane.hot = v      commit
+//! give(cell, v):      if lane.hot == 0: lane.hot = v               commit
 //!                     if lane[lane.top + 16] == 0                  refuse(Differs)     the end
-//!                     lane[lane.top + 16] = v; *mark = v           above the top; the caller's object
+//!                     lane[lane.top + 16] = v                      above the top
 //!                     lane.top += 8             commit
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
 //!                     if *lane != old           refuse(Differs)
@@ -195,6 +195,42 @@ pub(crate) trait LedgerSections {
 /// From a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is.
 pub(crate) const TOP: usize = 16;
 
+/// What whoever runs a slab cache's section knows before: what is known need not be looked at.
+pub trait Way: Copy + core::fmt::Debug {
+    #[doc(hidden)]
+    const WAY: Ways;
+}
+
+/// The kinds of [`Way`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    Any,
+    First,
+    Ready,
+}
+
+/// Nothing is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Any;
+/// The cell is 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First;
+/// Sections can be entered: the offsets of the rseq area are published.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready;
+
+impl Way for Any {
+    const WAY: Ways = Ways::Any;
+}
+
+impl Way for First {
+    const WAY: Ways = Ways::First;
+}
+
+impl Way for Ready {
+    const WAY: Ways = Ways::Ready;
+}
+
 /// What runs a slab cache's sections.
 pub(crate) trait SlabSections {
     /// Takes this lane's hot entry, or the uppermost of its sheaf; 0 if it was refused or aborted, whatever for.
@@ -203,16 +239,15 @@ pub(crate) trait SlabSections {
     /// # Safety
     ///
     /// `gate` is the gate of slab caches: open, it leads to their item, in which one has its part at `cell`, whose top leads to a
-    /// sheaf.
-    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize;
+    /// sheaf. What the way says is known is so.
+    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize;
 
-    /// Makes `entry` this lane's hot one, or puts it on its sheaf, and at `mark`, where the caller says whose that is.
-    /// Inlined into the caller. When it is aborted the mark may have been written.
+    /// Makes `entry` this lane's hot one, or puts it on its sheaf. Inlined into the caller.
     ///
     /// # Safety
     ///
-    /// As for `take`; `mark` is valid for writes of 8 bytes, and nobody else uses them. `entry` is not 0.
-    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome;
+    /// As for `take`. `entry` is not 0, and nobody else's.
+    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome;
 
     /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
     /// that lane and the word is `old`.

@@ -19,7 +19,10 @@ pub(crate) struct Processor;
 /// (the body's first instruction jumps on its flags), and the abort handler, which lies away from
 /// the code that runs.
 macro_rules! section {
-    ($name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
+    ($name:expr, [$($body:tt)*] unready: $unready:literal, $($rest:tt)*) => {
+        section!($name, enter: concat!("test {area}, {area}\n", $unready), [$($body)*] $($rest)*)
+    };
+    ($name:expr, enter: $enter:expr, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -36,8 +39,7 @@ macro_rules! section {
             ".quad 30b",
             concat!(".asciz \"", $name, "\""),
             ".popsection",
-            "test {area}, {area}",
-            $unready,
+            $enter,
             "lea {a}, [rip + 30b]",
             "mov qword ptr fs:[{area} + 8], {a}",
             "31:",

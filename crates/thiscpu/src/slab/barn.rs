@@ -1,15 +1,15 @@
 //! A barn: the slabs of a cache on one NUMA node.
 //!
-//! Slabs in which an object is free are in a list, those that are all in use are in none, and one whose objects are all
-//! free is given back. The list and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
+//! Slabs in which an object is free are in a list, one of each part, those that are all in use are in none, and one whose objects are all
+//! free is given back. The lists and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
 //! them.
 
 use super::entry::{self, Key};
 use super::fault::Fault;
 use super::objects::{Place, Shape, Slab, Taken};
-use super::purge;
 use super::sheaf::Sheaf;
-use super::space::{SPACE, Tag};
+use super::space::{NOTHING, SPACE, Tag};
+use super::stock::STOCKS;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
@@ -55,11 +55,15 @@ impl Kind {
     }
 }
 
+/// Lanes that have a stock in common have a part of the slabs in common, so that no two of them fill what is side by side, where
+/// what one CPU fetches ahead is the other's.
+const PARTS: usize = STOCKS;
+
 #[repr(align(64))]
 pub(super) struct Barn {
     lock: Lock,
-    /// The first slab in which an object is free, as its unit plus one.
-    first: AtomicU32,
+    /// The first slab of each part in which an object is free, as its unit plus one.
+    firsts: [AtomicU32; PARTS],
     /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
     /// that nobody believes the cache to be empty.
     retired: AtomicU32,
@@ -70,7 +74,7 @@ impl Barn {
     pub(super) const fn new() -> Barn {
         Barn {
             lock: Lock::new(),
-            first: AtomicU32::new(0),
+            firsts: [const { AtomicU32::new(0) }; PARTS],
             retired: AtomicU32::new(0),
             slabs: AtomicUsize::new(0),
         }
@@ -78,6 +82,11 @@ impl Barn {
 
     pub(super) fn slabs(&self) -> usize {
         self.slabs.load(Relaxed)
+    }
+
+    /// Whether somebody has its lock; about.
+    pub(super) fn is_busy(&self) -> bool {
+        self.lock.is_held()
     }
 
     fn lock(&self, node: usize, kind: Kind) -> Guard<'_> {
@@ -94,7 +103,7 @@ impl Barn {
     }
 
     fn list_anew(&self, node: usize, kind: Kind) {
-        self.first.store(0, Relaxed);
+        self.firsts.iter().for_each(|first| first.store(0, Relaxed));
         self.retired.store(0, Relaxed);
         self.slabs.store(0, Relaxed);
         for slab in all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)) {
@@ -105,13 +114,18 @@ impl Barn {
                 continue;
             }
             self.slabs.store(self.slabs() + 1, Relaxed);
-            if slab.free() > 0 {
+            if slab.is_retired() {
+                self.push_retired(slab);
+            } else if slab.free() > 0 && !slab.is_over() {
+                // One that is ending is left to the thread that has it, which may be this very one: the drop of a value can
+                // fork. If that thread is not in this process the slab is lost.
                 self.link(slab);
             }
         }
     }
 
     fn push_retired(&self, slab: &Slab) {
+        slab.retire();
         slab.next.store(self.retired.load(Relaxed), Relaxed);
         self.retired.store(slab.unit() as u32 + 1, Relaxed);
     }
@@ -125,20 +139,18 @@ impl Barn {
     pub(super) fn pop_retired(&self, node: usize, kind: Kind) -> Option<&'static Slab> {
         let _guard = self.lock(node, kind);
         let slab = SPACE.slab((self.retired.load(Relaxed) as usize).checked_sub(1)?);
+        slab.begin_to_end();
         self.retired.store(slab.next.load(Relaxed), Relaxed);
         Some(slab)
     }
 
     /// Ends a slab that was taken from there; or puts it back if not all of its objects are destroyed.
     pub(super) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
-        {
-            let _guard = self.lock(node, kind);
-            match is_done {
-                true => self.end(slab),
-                false => self.push_retired(slab),
-            }
+        let _guard = self.lock(node, kind);
+        match is_done {
+            true => self.end(slab),
+            false => self.push_retired(slab),
         }
-        purge::if_many();
     }
 
     fn end(&self, slab: &'static Slab) {
@@ -147,20 +159,21 @@ impl Barn {
     }
 
     fn link(&self, slab: &Slab) {
-        let first = self.first.load(Relaxed);
+        let head = &self.firsts[slab.part()];
+        let first = head.load(Relaxed);
         let number = slab.unit() as u32 + 1;
         slab.next.store(first, Relaxed);
         slab.previous.store(0, Relaxed);
         if first != 0 {
             SPACE.slab(first as usize - 1).previous.store(number, Relaxed);
         }
-        self.first.store(number, Relaxed);
+        head.store(number, Relaxed);
     }
 
     fn unlink(&self, slab: &Slab) {
         let (next, previous) = (slab.next.load(Relaxed), slab.previous.load(Relaxed));
         match previous {
-            0 => self.first.store(next, Relaxed),
+            0 => self.firsts[slab.part()].store(next, Relaxed),
             _ => SPACE.slab(previous as usize - 1).next.store(next, Relaxed),
         }
         if next != 0 {
@@ -170,7 +183,14 @@ impl Barn {
 
     /// Fills a sheaf with what is free on this node, and with `most` objects at most; those of new slabs are touched
     /// by this. False if there is nothing and no memory for more.
-    pub(super) fn fill(&self, sheaf: &mut Sheaf, most: usize, node: usize, kind: Kind) -> bool {
+    pub(super) fn fill(
+        &self,
+        sheaf: &mut Sheaf,
+        most: usize,
+        part: usize,
+        node: usize,
+        kind: Kind,
+    ) -> bool {
         let before = sheaf.count();
         {
             let _guard = self.lock(node, kind);
@@ -178,7 +198,7 @@ impl Barn {
             while left > 0 {
                 // A new slab only for a sheaf that would stay less than half full.
                 let is_needed = 2 * (sheaf.count() - before) < most;
-                let Some(slab) = self.a_slab(node, kind, is_needed) else { break };
+                let Some(slab) = self.a_slab(part, node, kind, is_needed) else { break };
                 let count = sheaf.count();
                 slab.take(left, |taken| sheaf.push(kind.entry_of(taken)));
                 left -= sheaf.count() - count;
@@ -193,11 +213,11 @@ impl Barn {
     }
 
     /// The same for one entry, where there is no memory for a sheaf.
-    pub(super) fn take_one(&self, node: usize, kind: Kind) -> Option<usize> {
+    pub(super) fn take_one(&self, part: usize, node: usize, kind: Kind) -> Option<usize> {
         let mut entry = None;
         {
             let _guard = self.lock(node, kind);
-            let slab = self.a_slab(node, kind, true)?;
+            let slab = self.any_slab().or_else(|| self.a_slab(part, node, kind, true))?;
             slab.take(1, |taken| entry = Some(kind.entry_of(taken)));
             if slab.free() == 0 {
                 self.unlink(slab);
@@ -206,46 +226,68 @@ impl Barn {
         entry.map(|entry| kind.leave_slab(entry))
     }
 
-    /// A slab in which an object is free; a new one if need be.
-    fn a_slab(&self, node: usize, kind: Kind, may_be_new: bool) -> Option<&'static Slab> {
-        match self.first.load(Relaxed) {
-            0 if may_be_new => {
-                let first = SPACE.take(kind.shape.units, 1)?;
-                let slab = Slab::begin(first, kind.owner, node, kind.shape, kind.tag);
-                self.slabs.store(self.slabs() + 1, Relaxed);
-                self.link(slab);
-                Some(slab)
-            }
-            0 => None,
-            first => Some(SPACE.slab(first as usize - 1)),
+    /// A slab in which an object is free: one of that part, one of those that another part has besides its first, which belongs to this
+    /// one from then on, or a new one. If there is no memory for one, any.
+    fn a_slab(
+        &self,
+        part: usize,
+        node: usize,
+        kind: Kind,
+        may_be_new: bool,
+    ) -> Option<&'static Slab> {
+        let found = listed(&self.firsts[part]);
+        if found.is_some() || !may_be_new {
+            return found;
         }
+        if let Some(slab) = self.one_besides_the_first(part) {
+            return Some(self.adopt(slab, part));
+        }
+        let Some(first) = SPACE.take(kind.shape.units, 1) else {
+            return self.any_slab().map(|slab| self.adopt(slab, part));
+        };
+        let slab = Slab::begin(first, kind.owner, node, part, kind.shape, kind.tag);
+        self.slabs.store(self.slabs() + 1, Relaxed);
+        self.link(slab);
+        Some(slab)
+    }
+
+    fn one_besides_the_first(&self, part: usize) -> Option<&'static Slab> {
+        // Each begins with the next part, so that not all take from the same.
+        let others = (1..PARTS).map(|distance| &self.firsts[(part + distance) % PARTS]);
+        others.filter_map(listed).find_map(|first| listed(&first.next))
+    }
+
+    /// Makes a listed slab one of that part.
+    fn adopt(&self, slab: &'static Slab, part: usize) -> &'static Slab {
+        self.unlink(slab);
+        slab.set_part(part);
+        self.link(slab);
+        slab
+    }
+
+    fn any_slab(&self) -> Option<&'static Slab> {
+        self.firsts.iter().find_map(listed)
     }
 
     /// Takes back the objects of a sheaf that belong to this node. The sheaf with the others: those that were taken back
     /// are nobody's any more, nor may there be a slab where they are.
     pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
-        let others = {
-            let _guard = self.lock(node, kind);
-            sheaf.keep(|entry| {
-                let Place { slab, index } = find(kind.key.object(entry), kind);
-                let is_here = slab.node() == node;
-                if is_here {
-                    self.take_back_one(slab, index, kind);
-                }
-                !is_here
-            })
-        };
-        purge::if_many();
-        others
+        let _guard = self.lock(node, kind);
+        sheaf.keep(|entry| {
+            let Place { slab, index } = find(kind.key.object(entry), kind);
+            let is_here = slab.node() == node;
+            if is_here {
+                self.take_back_one(slab, index, kind);
+            }
+            !is_here
+        })
     }
 
     /// Takes one object back, which belongs to this node.
     pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
-        let guard = self.lock(node, kind);
+        let _guard = self.lock(node, kind);
         let Place { slab, index } = find(kind.key.object(entry), kind);
         self.take_back_one(slab, index, kind);
-        drop(guard);
-        purge::if_many();
     }
 
     /// How many objects of this node are in no slab. Under the lock: whoever gave the last one back has done with the
@@ -256,6 +298,10 @@ impl Barn {
     }
 
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
+        if slab.is_over() {
+            // Its last object is out for whoever counts, and nobody's.
+            Fault::FreedTwice.report(slab.object(index), kind.shape.size);
+        }
         let is_last = slab.free() + 1 == slab.objects();
         if is_last && kind.shape.mark != 0 && slab.is_out(index) {
             if slab.free() > 0 {
@@ -277,6 +323,11 @@ impl Barn {
     }
 }
 
+/// The slab that such a word leads to.
+fn listed(word: &AtomicU32) -> Option<&'static Slab> {
+    (word.load(Relaxed) as usize).checked_sub(1).map(|unit| SPACE.slab(unit))
+}
+
 /// The slabs of a cache, on any node.
 pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
     all_firsts(kind).filter(move |slab| slab.owner() == kind.owner)
@@ -284,10 +335,22 @@ pub(super) fn all_of(kind: Kind) -> impl Iterator<Item = &'static Slab> {
 
 /// The slabs that have the tag of a cache.
 fn all_firsts(kind: Kind) -> impl Iterator<Item = &'static Slab> {
+    firsts(move |tag| tag == kind.tag).map(|(_, slab)| slab)
+}
+
+/// The slabs that have such a tag, and which.
+fn firsts(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &'static Slab)> {
     // Acquire: pairs with the Release in `Slab::begin`, so that what is known of a slab is not from one before.
-    let is_its = move |unit: &usize| SPACE.tag(*unit) == kind.tag;
-    let slabs = (0..SPACE.high()).filter(is_its).map(|unit| (unit, SPACE.slab(unit)));
-    slabs.filter(|(unit, slab)| slab.unit() == *unit).map(|(_, slab)| slab)
+    let tags = (0..SPACE.high()).map(|unit| (unit, SPACE.tag(unit)));
+    let slabs = tags.filter(move |&(_, tag)| is_wanted(tag));
+    slabs
+        .map(|(unit, tag)| (unit, tag, SPACE.slab(unit)))
+        .filter_map(|(unit, tag, slab)| (slab.unit() == unit).then_some((tag, slab)))
+}
+
+/// Each slab of a class with a number of its own: that, and how many objects are not free in it. One look at each unit that was ever used.
+pub fn out_by_tag() -> impl Iterator<Item = (Tag, usize)> {
+    firsts(|tag| tag > NOTHING).map(|(tag, slab)| (tag, slab.out()))
 }
 
 /// Where an object of the cache is. Ends the process if it is none.

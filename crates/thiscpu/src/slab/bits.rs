@@ -56,18 +56,18 @@ impl Bits<'_> {
         })
     }
 
-    /// What comes after the last bit that is set below `end`.
-    pub(super) fn after_last(self, end: usize) -> usize {
+    /// What comes after the last bit that is set from `from` on and below `end`; `from` if none is.
+    pub(super) fn after_last(self, from: usize, end: usize) -> usize {
         let mut end = end;
-        while end > 0 {
+        while end > from {
             let word = (end - 1) / 64;
             let below = self.0[word].load(Relaxed) << (63 - (end - 1) % 64);
             if below != 0 {
-                return end - below.leading_zeros() as usize;
+                return (end - below.leading_zeros() as usize).max(from);
             }
             end = word * 64;
         }
-        0
+        from
     }
 
     /// How many of `count` from `at` on are set.
@@ -137,9 +137,11 @@ mod tests {
             assert_eq!(bits.count(0, 256), count);
             assert_eq!(bits.find(true, 0, 256), if count == 0 { 256 } else { at });
             assert_eq!(bits.find(false, at, 256), at + count);
-            assert_eq!(bits.after_last(256), if count == 0 { 0 } else { at + count });
-            assert_eq!(bits.after_last(at), 0);
-            assert_eq!(bits.after_last(at + 1), if count == 0 { 0 } else { at + 1 });
+            assert_eq!(bits.after_last(0, 256), if count == 0 { 0 } else { at + count });
+            assert_eq!(bits.after_last(0, at), 0);
+            assert_eq!(bits.after_last(0, at + 1), if count == 0 { 0 } else { at + 1 });
+            assert_eq!(bits.after_last(at + count, 256), at + count);
+            assert_eq!(bits.after_last(at / 2, at), at / 2);
             assert_eq!(bits.put(0, 256, false), count);
         }
         assert_eq!(bits.find(true, 3, 100), 100);

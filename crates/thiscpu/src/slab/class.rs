@@ -4,18 +4,19 @@
 //! not depend on the class, which may have to be found out first: a call that frees a block, and begins with the
 //! address, waits for one load less.
 
+use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-use super::barn::Kind;
+use super::barn::{self, Kind};
 use super::construct::Life;
 use super::depot::Depot;
 use super::entry::Key;
 use super::objects::{self, Shape};
 use super::space::Tag;
-use super::{entry, fault, lane};
+use super::{entry, fault, lane, purge};
 use crate::lanes::region;
 use crate::quiesce::{Gate, ITEM_ALIGN};
-use crate::section::{Outcome, Processor, SlabSections as _};
+use crate::section::{Any, First, Outcome, Processor, Ready, SlabSections as _, Way};
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -50,13 +51,14 @@ pub struct Class {
     pub(super) life: Option<Life>,
 }
 
-/// A class of a group.
+/// A class of a group, and what is known when its sections are entered.
 #[derive(Clone, Copy, Debug)]
-pub struct Handle<'a> {
+pub struct Handle<'a, W: Way = Any> {
     pub(super) group: &'a Group,
     pub(super) class: &'a Class,
     /// Where its part of the item begins.
     pub(super) cell: usize,
+    way: PhantomData<W>,
 }
 
 /// The bytes of a class's part of the item.
@@ -117,8 +119,24 @@ impl Group {
 
     /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`].
     #[inline(always)]
-    pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a> {
-        Handle { group: self, class, cell }
+    pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Any> {
+        Handle { group: self, class, cell, way: PhantomData }
+    }
+
+    /// The same for the first class.
+    #[inline(always)]
+    pub(super) const fn first<'a>(&'a self, class: &'a Class) -> Handle<'a, First> {
+        Handle { group: self, class, cell: 0, way: PhantomData }
+    }
+
+    /// The same where sections can be entered.
+    ///
+    /// # Safety
+    ///
+    /// [`sections_are_ready`](crate::inside::sections_are_ready) has said so, before this.
+    #[inline(always)]
+    pub const unsafe fn ready<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Ready> {
+        Handle { group: self, class, cell, way: PhantomData }
     }
 
     /// Relaxed: who has an object, or an entry, got it after the key was stored.
@@ -174,12 +192,12 @@ impl Group {
     }
 }
 
-impl Handle<'_> {
+impl<W: Way> Handle<'_, W> {
     /// An object, from the lane or by `slowly`, which must come to [`alloc_slowly`](Handle::alloc_slowly).
     #[inline(always)]
     pub fn alloc_or(self, slowly: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
-        // SAFETY: the gate and the cell are a class's.
-        match unsafe { Processor::take(self.group.gate.word(), self.cell) } {
+        // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+        match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
             0 => slowly(),
             entry => self.hand_out(entry),
         }
@@ -191,29 +209,29 @@ impl Handle<'_> {
         let key = self.group.key();
         let object = key.object(entry);
         if !entry::unmark(object, entry) {
-            return fault::written_to(object, self.class.shape.size);
+            return fault::written_to(object);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
-    /// Frees an object, to the lane or by `slowly`, which must come to [`free_slowly`](Handle::free_slowly) with the entry
-    /// that it gets.
+    /// Frees an object, to the lane or by `slowly`, which must come to [`free_slowly`](Handle::free_slowly).
     ///
     /// # Safety
     ///
     /// The object is one of this class, and nobody uses it any more.
     #[inline(always)]
-    pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce(usize)) {
+    pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
         let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
         if entry::look(object) == entry {
-            return fault::freed_twice(object, self.class.shape.size);
+            return fault::freed_twice(object);
         }
+        entry::mark(object, entry);
         let gate = self.group.gate.word();
-        // SAFETY: the gate and the cell are a class's; the object is the caller's, who gives it up, and has at least 8 bytes.
-        if unsafe { Processor::give(gate, self.cell, object, entry) } != Outcome::Done {
-            slowly(entry);
+        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
+        if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
+            slowly();
         }
     }
 
@@ -247,9 +265,31 @@ impl Handle<'_> {
         self.class.depot_if_used().map_or(0, Depot::trades)
     }
 
-    /// How many bytes of objects are kept behind the lanes that nobody has needed since this was last asked.
-    pub fn take_unused(self) -> usize {
-        self.class.depot_if_used().map_or(0, Depot::take_unused) * self.class.shape.size
+    /// How many slabs it has.
+    pub fn slabs(self) -> usize {
+        self.class.depot_if_used().map_or(0, Depot::slabs)
+    }
+
+    /// How many objects are kept behind the lanes.
+    pub fn objects_in_stocks(self) -> usize {
+        self.class.depot_if_used().map_or(0, Depot::objects_in_stocks)
+    }
+
+    /// How many bytes of objects are kept behind the lanes that nobody has needed since [`begin_window`](Handle::begin_window), about.
+    pub fn unused(self) -> usize {
+        self.class.depot_if_used().map_or(0, Depot::unused) * self.class.shape.size
+    }
+
+    /// Gives up to `most` sheaves of those back to the slabs. How many.
+    pub fn give_back_unused(self, most: usize) -> usize {
+        self.class.depot_if_used().map_or(0, |depot| depot.give_back_unused(most))
+    }
+
+    /// From now on it is counted anew what nobody needs. One caller has a use for this.
+    pub fn begin_window(self) {
+        if let Some(depot) = self.class.depot_if_used() {
+            depot.begin_window();
+        }
     }
 
     /// Frees an object into its slab, past the lane and what is behind that.
@@ -260,6 +300,14 @@ impl Handle<'_> {
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(depot) = self.class.depot_if_used() {
             depot.put_entry(depot.kind.key.entry(object.as_ptr().expose_provenance()));
+            purge::if_many();
+        }
+    }
+
+    /// Ends the process, with what is wrong, if no object of this class begins at an address.
+    pub fn check(self, object: NonNull<u8>) {
+        if let Some(depot) = self.class.depot_if_used() {
+            barn::find(object.as_ptr().addr(), depot.kind);
         }
     }
 

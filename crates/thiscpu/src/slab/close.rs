@@ -3,46 +3,137 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-use super::class::Handle;
+use super::class::{Group, Handle};
 use super::depot::Depot;
 use super::lane::Lane;
 use super::sheaf::List;
 use super::{RawCache, purge};
+use crate::section::Way;
 use crate::sys::fence;
 use crate::sys::tier::{self, Tier};
 
-impl Handle<'_> {
+/// Which fence is had for taking sheaves out of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// Any: where membarrier is denied the calling thread runs on every CPU instead.
+    Any,
+    /// membarrier, unless it was denied before; lanes keep what they have without it. For whom nobody has asked to shrink anything: a
+    /// sandbox may end the process for a system call that the program does not expect.
+    Membarrier,
+}
+
+impl Fence {
+    /// Whether it was had.
+    fn is_had(self) -> bool {
+        match self {
+            Fence::Any => fence::try_fence().is_ok(),
+            Fence::Membarrier => fence::by_membarrier(),
+        }
+    }
+
+    /// Whether it is to be tried.
+    fn may_be_had(self) -> bool {
+        self == Fence::Any || !fence::is_membarrier_denied()
+    }
+}
+
+impl Group {
+    /// Empties lanes and stocks of several of its classes: `class` says which, by numbers below `N`, and the same whenever it is asked. The
+    /// gate is closed once for all of them, and there is one fence; none of either where nothing is in any lane.
+    pub fn shrink<'a, W: Way, const N: usize>(
+        &'a self,
+        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        fence: Fence,
+    ) {
+        self.empty_lanes_to::<W, N>(class, fence, |depot, sheaves| {
+            // Others may shrink, or begin to use another class, meanwhile.
+            depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
+        });
+    }
+
+    /// The same for lanes only, whose sheaves go to the stocks as if they had been traded. Sheaves begin small again.
+    pub fn empty_lanes_to_stocks<'a, W: Way, const N: usize>(
+        &'a self,
+        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        fence: Fence,
+    ) {
+        self.empty_lanes_to::<W, N>(class, fence, |depot, sheaves| {
+            // In turn, so that what came from many lanes does not overflow one stock.
+            let rest = core::iter::from_fn(|| sheaves.pop()).enumerate();
+            rest.for_each(|(turn, sheaf)| depot.put(sheaf, turn));
+            depot.begin_small();
+        });
+    }
+
+    /// Empties lanes, and has `each` put away what was in those of a class.
+    fn empty_lanes_to<'a, W: Way, const N: usize>(
+        &'a self,
+        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        fence: Fence,
+        each: impl Fn(&'static Depot, &List),
+    ) {
+        let sheaves = [const { List::new() }; N];
+        self.empty_lanes(&class, fence, &sheaves);
+        for (number, sheaves) in sheaves.iter().enumerate() {
+            if let Some((class, depot)) = class(number).and_then(Handle::used) {
+                each(depot, sheaves);
+                class.retire_all();
+            }
+        }
+    }
+
+    /// Takes the sheaves out of all lanes, and what is hot.
+    fn empty_lanes<'a, W: Way, const N: usize>(
+        &'a self,
+        class: &impl Fn(usize) -> Option<Handle<'a, W>>,
+        fence: Fence,
+        sheaves: &[List; N],
+    ) {
+        let _guard = self.lock.lock();
+        let seen = self.gate.look();
+        let Some(item) = seen.item() else { return };
+        // What comes into a lane from here on comes after this.
+        let held: [Option<(Handle<'a, W>, &'static Depot)>; N] = core::array::from_fn(|number| {
+            class(number).and_then(Handle::used).filter(|(class, _)| class.has_in_lanes(item))
+        });
+        let held = || {
+            let with_lists = held.iter().zip(sheaves);
+            with_lists.filter_map(|(held, list)| held.map(|(class, depot)| (class, depot, list)))
+        };
+        let has_sections = tier::expect() != Tier::Atomic;
+        if held().next().is_none() || (has_sections && !fence.may_be_had()) {
+            return;
+        }
+        self.gate.turn(seen.closed());
+        let is_fenced = has_sections && fence.is_had();
+        held().for_each(|(class, depot, sheaves)| {
+            class.empty_lanes(item, is_fenced, depot, sheaves);
+        });
+        if has_sections {
+            self.gate.turn(seen.opened(item));
+        }
+    }
+}
+
+impl<W: Way> Handle<'_, W> {
     /// Empties lanes and stocks.
     pub fn shrink(self) {
-        let Some(depot) = self.class.depot_if_used() else { return };
-        let sheaves = List::new();
-        {
-            let _guard = self.group.lock.lock();
-            self.empty_lanes(depot, &sheaves);
-            self.empty_shared_lane(&sheaves);
-        }
-        // Others may shrink, or begin to use another class, meanwhile.
-        depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
-        self.retire();
+        self.group.shrink::<W, 1>(|_| Some(self), Fence::Any);
     }
 
-    /// Takes what came into lane 0 while the gate was closed, and where those who have a lane would not find it. Under the lock.
-    fn empty_shared_lane(self, sheaves: &List) {
-        let Some(item) = self.group.gate.look().item() else { return };
-        let lane = Lane::at_entry(item, self.cell, 0);
-        let _guard = lane.lock().lock();
-        let both = [lane.main().swap(None), lane.spare().swap(None)];
-        both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
+    /// It and its depot, if it was ever used.
+    fn used(self) -> Option<(Self, &'static Depot)> {
+        Some((self, self.class.depot_if_used()?))
     }
 
-    /// Takes the sheaves out of all lanes, and what is hot. Under the lock.
-    fn empty_lanes(self, depot: &'static Depot, sheaves: &List) {
-        let gate = &self.group.gate;
-        let seen = gate.look();
-        let Some(item) = seen.item() else { return };
+    /// Whether any lane holds a sheaf, or has something hot.
+    fn has_in_lanes(self, item: usize) -> bool {
+        Lane::all(item, self.cell).any(|lane| !lane.is_bare())
+    }
+
+    /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
+    fn empty_lanes(self, item: usize, is_fenced: bool, depot: &'static Depot, sheaves: &List) {
         let has_sections = tier::expect() != Tier::Atomic;
-        gate.turn(seen.closed());
-        let is_fenced = has_sections && fence::try_fence().is_ok();
         for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
             // What is under a lock may be waited for: nobody who has it waits for this.
@@ -54,9 +145,6 @@ impl Handle<'_> {
                     add(depot, lane, entry, sheaves);
                 }
             }
-        }
-        if has_sections {
-            gate.turn(seen.opened(item));
         }
     }
 }
@@ -107,8 +195,14 @@ impl RawCache {
 
     /// Gives all memory back if no object is out; else says how many are.
     pub(super) fn release(&self) -> Result<(), usize> {
-        let Some(depot) = self.class.depot_if_used() else { return Ok(()) };
+        let Some(depot) = self.class.depot_if_used() else {
+            // It may have lanes, and found no memory for what is behind them.
+            self.group.give_up();
+            return Ok(());
+        };
         self.handle().shrink();
+        // Here this thread holds no lock.
+        purge::if_many();
         match depot.objects_out_for_good() {
             0 => {
                 depot.settle();

@@ -4,7 +4,7 @@
 //! So a free object has no word to spare, and its mark is behind it. The mark is its entry if the object is constructed; with the
 //! lowest bit cleared, which is set in every entry, it says that there is no value yet. Who is handed such an object constructs it.
 //! When all objects of a slab have come back the slab is *retired*: whoever comes next and holds no lock destroys what is
-//! in it, and then the slab is given back. Until then the object that came back last is out, for everybody who counts.
+//! in it, and then the slab is given back. Who frees does so for a few slabs only, who shrinks for all. Until then the object that came back last is out, for everybody who counts.
 //!
 //! | mark | the object is |
 //! |---|---|
@@ -20,7 +20,11 @@ use super::depot::Depot;
 use super::entry;
 use super::fault::{self, Fault};
 use super::objects::Slab;
-use crate::section::{Outcome, Processor, SlabSections as _};
+use crate::section::{Outcome, Processor, SlabSections as _, Way};
+use crate::sys::atomic::{
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
 use crate::sys::errno;
 
 /// What begins and ends the objects of a class.
@@ -52,7 +56,7 @@ fn pointer(object: usize) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(object))
 }
 
-impl Handle<'_> {
+impl<W: Way> Handle<'_, W> {
     /// A constructed object, from the lane or by `slowly`, which must come to
     /// [`alloc_constructed_slowly`](Handle::alloc_constructed_slowly). `None` if there is no memory.
     ///
@@ -64,8 +68,8 @@ impl Handle<'_> {
         self,
         slowly: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: the gate and the cell are a class's.
-        match unsafe { Processor::take(self.group.gate.word(), self.cell) } {
+        // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+        match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
             0 => slowly(),
             entry => self.hand_out_constructed(entry),
         }
@@ -78,7 +82,8 @@ impl Handle<'_> {
             self.find_entry(self.depot()?)
         };
         let entry = find().or_else(|| {
-            self.retire();
+            // One slab that goes back is room for one.
+            self.retire_some();
             find()
         });
         self.hand_out_constructed(entry?)
@@ -97,7 +102,7 @@ impl Handle<'_> {
     #[inline(never)]
     fn construct(self, object: usize, entry: usize) -> Option<NonNull<u8>> {
         if !entry::unmark(object + self.class.shape.mark, entry::unmade(entry)) {
-            return fault::written_to(object, self.class.shape.size);
+            return fault::written_to(object);
         }
         let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
         let unmade = Unmade { depot, entry };
@@ -108,23 +113,24 @@ impl Handle<'_> {
     }
 
     /// Frees an object, which stays constructed, to the lane or by `slowly`, which must come to
-    /// [`free_constructed_slowly`](Handle::free_constructed_slowly) with the entry that it gets.
+    /// [`free_constructed_slowly`](Handle::free_constructed_slowly).
     ///
     /// # Safety
     ///
     /// The object is one of this class, and nobody uses it any more.
     #[inline(always)]
-    pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slowly: impl FnOnce(usize)) {
+    pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
         let object = object.as_ptr().expose_provenance();
         let entry = self.group.key().entry(object);
         let mark = object + self.class.shape.mark;
         if entry::look(mark) | 1 == entry {
-            return fault::freed_twice(object, self.class.shape.size);
+            return fault::freed_twice(object);
         }
+        entry::mark(mark, entry);
         let gate = self.group.gate.word();
-        // SAFETY: the gate and the cell are a class's; the object is the caller's, who gives it up, and its mark is behind it.
-        if unsafe { Processor::give(gate, self.cell, mark, entry) } != Outcome::Done {
-            slowly(entry);
+        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
+        if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
+            slowly();
         }
     }
 
@@ -133,29 +139,76 @@ impl Handle<'_> {
     /// # Panics
     ///
     /// If what ends the objects of a retired slab does; the object is freed all the same.
-    pub fn free_constructed_slowly(self, entry: usize) {
-        struct Freed<'a>(Handle<'a>, usize);
-        impl Drop for Freed<'_> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_constructed_or`](Handle::free_constructed_or).
+    pub unsafe fn free_constructed_slowly(self, object: NonNull<u8>) {
+        struct Freed<'a, W: Way>(Handle<'a, W>, NonNull<u8>);
+        impl<W: Way> Drop for Freed<'_, W> {
             fn drop(&mut self) {
-                self.0.free_slowly(self.1);
+                // SAFETY: the promise of the caller of whoever made this.
+                unsafe { self.0.free_slowly(self.1) };
             }
         }
         // Last, because then the cache may be closed.
-        let _freed = Freed(self, entry);
-        self.retire();
+        let _freed = Freed(self, object);
+        self.retire_some();
     }
 
-    /// Destroys what is in retired slabs, and gives those back; not where somebody is at it, maybe further up on this
-    /// stack, who then does it. No lock may be held.
-    pub(super) fn retire(self) {
-        let (Some(life), Some(depot)) = (self.class.life, self.class.depot_if_used()) else {
-            return;
-        };
-        while depot.has_retired() {
-            let Some(_guard) = depot.retiring.try_lock() else { return };
-            while let Some((slab, barn, node)) = depot.pop_retired() {
-                Retiring { depot, slab, barn, node, is_done: false }.destroy(life);
+    /// Destroys what is in a few retired slabs, and gives those back: for who frees, and has others' objects to destroy then. Not
+    /// where somebody is at it, maybe further up on this stack. No lock may be held.
+    fn retire_some(self) {
+        if let Some((life, depot)) = self.with_retired() {
+            retire(depot, life, depot.slabs_to_end());
+            retire_for_others(depot, life);
+        }
+    }
+
+    /// The same for all that there are; where somebody is at it they do it.
+    pub(super) fn retire_all(self) {
+        if let Some((life, depot)) = self.with_retired() {
+            if !retire(depot, life, usize::MAX) {
+                // Release: pairs with the Acquire in `retire`, so that what was retired before is seen there. A swap, so that this
+                // holds for all who want it.
+                depot.all_wanted.swap(true, Release);
             }
+            retire_for_others(depot, life);
+        }
+    }
+
+    fn with_retired(self) -> Option<(Life, &'static Depot)> {
+        let depot = self.class.depot_if_used().filter(|depot| depot.has_retired())?;
+        Some((self.class.life?, depot))
+    }
+}
+
+/// Destroys what is in so many retired slabs, or in all that there are now if somebody wants that. False if another is at it.
+fn retire(depot: &'static Depot, life: Life, most: usize) -> bool {
+    let Some(_guard) = depot.retiring.try_lock() else { return false };
+    let mut left = most;
+    loop {
+        // Acquire: pairs with the Release in `retire_all`.
+        if depot.all_wanted.swap(false, Acquire) {
+            // Not those that come back meanwhile: who frees is not kept for ever.
+            left = left.max(depot.slabs());
+        }
+        let Some(rest) = left.checked_sub(1) else { break };
+        let Some((slab, barn, node)) = depot.pop_retired() else { break };
+        left = rest;
+        Retiring { depot, slab, barn, node, is_done: false }.destroy(life);
+    }
+    true
+}
+
+/// Does what somebody wanted who could not have the lock.
+fn retire_for_others(depot: &'static Depot, life: Life) {
+    loop {
+        // SeqCst: pairs with itself on another thread. It is between what one wants and a look at the lock, and between the end of
+        // the lock and a look at what is wanted: so one of the two sees the other, and does it.
+        fence(SeqCst);
+        if !depot.all_wanted.load(Relaxed) || !retire(depot, life, 0) {
+            return;
         }
     }
 }

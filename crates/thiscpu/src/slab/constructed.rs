@@ -51,7 +51,7 @@ use super::{RawCache, SlabStats, space};
 /// |---|---|---|
 /// | [`alloc`](Self::alloc), drop of a [`Constructed`], in the lane | one section | nobody |
 /// | the first `alloc` of an object | the constructor | what that waits for |
-/// | a trade, once in 4 to 252 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed | who trades at the same moment, and those drops |
+/// | a trade, once in 4 to 252 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of five where a slab has a single object) | who trades at the same moment, and those drops |
 ///
 /// Each object has a word of the cache behind it. Constructor and drop are called on any thread that uses the cache, and without any of
 /// its locks, so they may use the cache themselves, and may panic: what a constructor was to make is free then, and a value whose drop
@@ -146,7 +146,8 @@ impl<T> ConstructedCache<T> {
         }
     }
 
-    /// As [`RawCache::shrink`]; drops the values of all slabs without an object in use.
+    /// As [`RawCache::shrink`]; drops the values of all slabs without an object in use. If another thread is just dropping some,
+    /// that one drops the others too, and this call does not wait for it.
     ///
     /// # Panics
     ///
@@ -198,7 +199,7 @@ impl<T> ConstructedCache<T> {
     }
 }
 
-// With one argument, so that little has to be done for them where they are called.
+// With few arguments, so that little has to be done for them where they are called.
 
 #[cold]
 #[inline(never)]
@@ -208,8 +209,9 @@ fn alloc_slowly(cache: &RawCache) -> Option<NonNull<u8>> {
 
 #[cold]
 #[inline(never)]
-fn free_slowly(cache: &RawCache, entry: usize) {
-    cache.handle().free_constructed_slowly(entry);
+unsafe fn free_slowly(cache: &RawCache, object: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { cache.handle().free_constructed_slowly(object) };
 }
 
 impl<T> Drop for ConstructedCache<T> {
@@ -248,7 +250,7 @@ impl<T> Drop for Constructed<T> {
     fn drop(&mut self) {
         let (object, cache) = (self.object.cast(), self.cache);
         // SAFETY: it is from there, and nobody uses it any more.
-        unsafe { cache.handle().free_constructed_or(object, |entry| free_slowly(cache, entry)) };
+        unsafe { cache.handle().free_constructed_or(object, || free_slowly(cache, object)) };
     }
 }
 

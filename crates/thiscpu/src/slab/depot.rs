@@ -3,12 +3,15 @@
 //! Whoever comes here has a sheaf in hand, or wants one, and is in no section. A sheaf that a thread has in hand when
 //! the process is forked is lost to the child, with its objects: they stay in use there for ever.
 
+use core::ptr;
+
 use super::barn::{self, Barn, Kind};
 use super::entry;
-use super::objects::Slab;
+use super::objects::{Shape, Slab};
 use super::sheaf::{self, CAPACITIES, Sheaf};
+use super::space::UNIT;
 use super::stock::{STOCKS, Stock};
-use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::{Here, Machine as _};
 
@@ -31,13 +34,21 @@ pub(super) struct Depot {
     turn: AtomicUsize,
     /// Held by whoever destroys what is in retired slabs.
     pub(super) retiring: Lock,
+    /// Whether somebody who cannot have that lock wants all of it to be destroyed.
+    pub(super) all_wanted: AtomicBool,
 }
 
 /// A new sheaf has the next capacity after so many trades of one stock.
 const TRADES_TO_GROW: u64 = 32;
 /// After so many trades who hands something in looks for what is idle, and gives so many sheaves of it back at most.
-const TRADES_TO_TIDY: u64 = if cfg!(thiscpu_model) { 2 } else { 16 };
+const TRADES_TO_TIDY: u32 = if cfg!(thiscpu_model) { 2 } else { 16 };
 const TIDIED_AT_ONCE: usize = 4;
+/// A stock keeps so many bytes of objects that lie here and there, or this part of all that there are, whichever is more.
+const SCATTERED_BYTES_MAX: usize = 1024 * 1024;
+const SCATTERED_PART_MAX: usize = 8;
+const SCATTERED_SIZE_MAX: usize = 4096;
+/// Objects that are no further from each other are near.
+const NEAR_BYTES: usize = 64 * 1024;
 /// No sheaf holds more than these.
 const SHEAF_BYTES_MAX: usize = 64 * 1024;
 
@@ -71,6 +82,7 @@ impl Depot {
             next: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             retiring: Lock::new(),
+            all_wanted: AtomicBool::new(false),
         };
         // SAFETY: so many bytes, aligned to 64, are this function's alone.
         unsafe {
@@ -112,11 +124,24 @@ impl Depot {
     /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a
     /// [`last_entry`](Depot::last_entry).
     pub(super) fn with_entries(&'static self, lane: usize) -> Option<Sheaf> {
+        self.for_so_many(usize::MAX, lane)
+    }
+
+    /// The same for whoever wants no more than that, and hands in the rest.
+    fn for_so_many(&'static self, wanted: usize, lane: usize) -> Option<Sheaf> {
         let here = self.here();
-        let (found, trades) = self.nodes()[here].stocks[lane % STOCKS].pop();
+        let stocks = &self.nodes()[here].stocks;
+        let own = &stocks[lane % STOCKS];
+        let (found, trades) = own.pop();
         self.adapt(trades);
-        let steal = || self.nodes()[here].stocks.iter().find_map(Stock::steal);
-        found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))
+        let now = Here::coarse_time();
+        let steal = || {
+            let mut others = stocks.iter().filter(|stock| !ptr::eq(*stock, own));
+            others.find_map(|stock| stock.steal(now, self.kind.shape.size))
+        };
+        let sheaf = found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))?;
+        own.count_asked(sheaf.count().min(wanted), now);
+        Some(sheaf)
     }
 
     /// The same from slabs; from another node's when this one has no memory.
@@ -124,7 +149,7 @@ impl Depot {
         let mut sheaf = self.empty(lane)?;
         let most = sheaf.capacity();
         for node in self.nodes_from(here) {
-            if self.nodes()[node].barn.fill(&mut sheaf, most, node, self.kind) {
+            if self.nodes()[node].barn.fill(&mut sheaf, most, lane % STOCKS, node, self.kind) {
                 return Some(sheaf);
             }
         }
@@ -141,9 +166,9 @@ impl Depot {
     /// none for objects while others had the locks of what has some.
     pub(super) fn last_entry(&'static self, lane: usize) -> Option<usize> {
         let mut nodes = self.nodes_from(self.here());
-        let one = |node: usize| self.nodes()[node].barn.take_one(node, self.kind);
+        let one = |node: usize| self.nodes()[node].barn.take_one(lane % STOCKS, node, self.kind);
         nodes.find_map(one).or_else(|| {
-            let mut sheaf = self.stocks().find_map(|stock| stock.pop().0)?;
+            let mut sheaf = self.stocks().find_map(Stock::take)?;
             let entry = sheaf.pop();
             self.put(sheaf, lane);
             entry
@@ -156,7 +181,7 @@ impl Depot {
 
     /// One entry, for whom a sheaf is too much.
     pub(super) fn one_entry(&'static self, lane: usize) -> Option<usize> {
-        let Some(mut sheaf) = self.with_entries(lane) else { return self.last_entry(lane) };
+        let Some(mut sheaf) = self.for_so_many(1, lane) else { return self.last_entry(lane) };
         let entry = sheaf.pop();
         self.put(sheaf, lane);
         entry
@@ -205,13 +230,29 @@ impl Depot {
             return self.put_empty(sheaf, lane);
         }
         let stock = &self.nodes()[here].stocks[lane % STOCKS];
-        if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size) {
+        let is_for_slabs = self.is_for_slabs(stock, &sheaf, here);
+        if let Err(sheaf) = stock.push(sheaf, self.kind.shape.size, is_for_slabs) {
             let sheaf = self.to_slabs(sheaf);
             self.put_empty(sheaf, lane);
         }
         let trades = stock.trades();
         self.adapt(trades);
         self.tidy(here, lane, trades);
+    }
+
+    /// Whether objects lie here and there that would be allocated side by side if they went back to their slabs: where a part of all objects
+    /// that is worth it is free, and nobody else is about to fill sheaves. What is constructed stays so while it is in a stock. Objects of
+    /// a page or more need no neighbours.
+    fn is_for_slabs(&'static self, stock: &Stock, sheaf: &Sheaf, here: usize) -> bool {
+        let Shape { size, units, mark } = self.kind.shape;
+        let bytes = stock.objects() * size;
+        if bytes < SCATTERED_BYTES_MAX || size >= SCATTERED_SIZE_MAX || mark != 0 {
+            return false;
+        }
+        let barn = &self.nodes()[here].barn;
+        bytes >= barn.slabs() * units * UNIT / SCATTERED_PART_MAX
+            && sheaf.is_scattered(NEAR_BYTES)
+            && !barn.is_busy()
     }
 
     /// Now and then gives what a stock has, and nobody has needed for a while, back to the slabs: that of the lane and, in
@@ -235,20 +276,21 @@ impl Depot {
 
     /// Gives the objects of other nodes back to those; what is left in the sheaf belongs here.
     fn send_home(&'static self, sheaf: Sheaf, here: usize) -> Sheaf {
-        let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
-        let elsewhere = self.nodes().iter().enumerate().filter(|&(node, _)| node != here);
-        elsewhere.fold(sheaf, |sheaf, (node, Node { barn, .. })| {
-            match sheaf.entries().any(|entry| node_of(entry) == node) {
-                true => barn.take_back(sheaf, node, self.kind),
-                false => sheaf,
-            }
-        })
+        self.send(sheaf, |node| node != here)
     }
 
     /// Gives all objects of a sheaf back to their slabs.
-    fn to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
-        let nodes = self.nodes().iter().enumerate();
-        nodes.fold(sheaf, |sheaf, (node, Node { barn, .. })| barn.take_back(sheaf, node, self.kind))
+    pub(super) fn to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
+        self.send(sheaf, |_| true)
+    }
+
+    /// Gives the objects of such nodes back to those. Only nodes that there is an object of are gone to.
+    fn send(&'static self, mut sheaf: Sheaf, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
+        let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
+        while let Some(node) = sheaf.entries().map(node_of).find(|&node| is_wanted(node)) {
+            sheaf = self.nodes()[node].barn.take_back(sheaf, node, self.kind);
+        }
+        sheaf
     }
 
     /// Larger sheaves for who trades often.
@@ -258,6 +300,12 @@ impl Depot {
             // Relaxed: an estimate of what is good.
             self.capacity.store(capacity + 1, Relaxed);
         }
+    }
+
+    /// How many retired slabs a call ends that frees: as many as a sheaf's objects may have filled, and one more, for what
+    /// others have left.
+    pub(super) fn slabs_to_end(&self) -> usize {
+        1 + self.capacity().div_ceil(self.kind.shape.objects())
     }
 
     /// Whether there is such a slab as the next; about.
@@ -286,6 +334,11 @@ impl Depot {
         for sheaf in sheaves.chain(all) {
             sheaf::give_up(self.to_slabs(sheaf));
         }
+        self.begin_small();
+    }
+
+    /// New sheaves are small again.
+    pub(super) fn begin_small(&self) {
         let capacity = capacity_for(self.kind.shape.size, SHEAF_BYTES_MAX / 16);
         self.capacity.store(capacity as u32, Relaxed);
     }
@@ -298,9 +351,20 @@ impl Depot {
         self.stocks().map(Stock::objects).sum()
     }
 
-    /// How many objects stocks hold that nobody has needed since this was last asked.
-    pub(super) fn take_unused(&'static self) -> usize {
-        self.stocks().map(Stock::take_unused).sum()
+    /// How many objects stocks hold that nobody has needed since [`Depot::begin_window`].
+    pub(super) fn unused(&'static self) -> usize {
+        self.stocks().map(Stock::unused).sum()
+    }
+
+    /// Gives up to `most` sheaves of those back to the slabs. How many.
+    pub(super) fn give_back_unused(&'static self, most: usize) -> usize {
+        let unused = self.stocks().flat_map(|stock| core::iter::from_fn(|| stock.pop_unused()));
+        unused.take(most).map(|sheaf| sheaf::give_up(self.to_slabs(sheaf))).count()
+    }
+
+    /// From now on stocks count anew what nobody needs.
+    pub(super) fn begin_window(&'static self) {
+        self.stocks().for_each(Stock::begin_window);
     }
 
     pub(super) fn slabs(&'static self) -> usize {

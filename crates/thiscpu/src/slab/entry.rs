@@ -7,21 +7,23 @@
 //! [`super::construct`]. The kernel encodes its freelists for the same reason
 //! (`CONFIG_SLAB_FREELIST_HARDENED`).
 
+use core::ptr;
+
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A cache's key.
 #[derive(Clone, Copy)]
 pub(super) struct Key(pub(super) usize);
 
-fn word(address: usize) -> &'static AtomicUsize {
-    // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses
-    // it: the object is free, or the caller's.
-    unsafe { &*(address as *const AtomicUsize) }
-}
-
 impl Key {
-    /// A key that no other cache has. What is random in it is the 16 bytes that the kernel gives each program.
+    /// A key that no other cache has, and that says nothing of others: who reads what is free comes to know one.
     pub(super) fn random() -> Key {
+        fresh_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
+    }
+
+    /// The same where the kernel has nothing random yet, or may not be asked. What is random in it is the 16 bytes that it gives
+    /// each program, so one can be found from another by who knows how they are made.
+    fn derived() -> Key {
         static DRAWN: AtomicUsize = AtomicUsize::new(0);
         let drawn = DRAWN.fetch_add(1, Relaxed) as u64 + 1;
         let mut bits = random_bits() ^ drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -42,24 +44,41 @@ impl Key {
     }
 }
 
+// A mark is no atomic, so that it can be compared where it is: an object's is accessed by whoever has the object, or the entry.
+// Modelled memory is atomics, all of it.
+
+fn modelled(mark: usize) -> &'static AtomicUsize {
+    // SAFETY: as in `look`.
+    unsafe { &*(mark as *const AtomicUsize) }
+}
+
 /// What is at the place of a mark.
 #[inline(always)]
 pub(super) fn look(mark: usize) -> usize {
-    word(mark).load(Relaxed)
+    if cfg!(thiscpu_model) {
+        return modelled(mark).load(Relaxed);
+    }
+    // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses it: the object is free,
+    // or the caller's.
+    unsafe { ptr::with_exposed_provenance::<usize>(mark).read() }
 }
 
 /// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
+#[inline(always)]
 pub(super) fn mark(mark: usize, entry: usize) {
-    word(mark).store(entry, Relaxed);
+    if cfg!(thiscpu_model) {
+        return modelled(mark).store(entry, Relaxed);
+    }
+    // SAFETY: as for `look`.
+    unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(entry) }
 }
 
 /// Takes the mark of an object away that is to be handed out; false if it has another, or none.
 #[inline(always)]
 pub(super) fn unmark(mark: usize, entry: usize) -> bool {
-    let word = word(mark);
-    let is_marked = word.load(Relaxed) == entry;
+    let is_marked = look(mark) == entry;
     if is_marked {
-        word.store(0, Relaxed);
+        self::mark(mark, 0);
     }
     is_marked
 }
@@ -68,6 +87,19 @@ pub(super) fn unmark(mark: usize, entry: usize) -> bool {
 #[inline(always)]
 pub(super) fn unmade(entry: usize) -> usize {
     entry & !1
+}
+
+/// What nobody else has, if the kernel has any. Never waits.
+fn fresh_bits() -> Option<u64> {
+    if cfg!(thiscpu_model) {
+        return None;
+    }
+    let mut bits = 0_u64;
+    let (at, bytes) = (&raw mut bits, size_of::<u64>());
+    // By its number: not every C library that programs have has a function for it.
+    // SAFETY: so many bytes are written there.
+    let written = unsafe { libc::syscall(libc::SYS_getrandom, at, bytes, libc::GRND_NONBLOCK) };
+    (written == bytes as libc::c_long).then_some(bits)
 }
 
 /// The same in each call, and not to be shown to anybody.
@@ -81,5 +113,37 @@ pub(super) fn random_bits() -> u64 {
             at if at.is_null() => 0,
             at => at.read_unaligned().iter().fold(0, |bits, word| bits.rotate_left(32) ^ word),
         }
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    /// Keys of which each leads to the next do not come from the kernel.
+    #[test]
+    fn keys_say_nothing_of_each_other() {
+        let undo = |bits: u64, shift: u32, inverse: u64| {
+            let bits = bits.wrapping_mul(inverse);
+            (0..64 / shift).fold(bits, |before, _| bits ^ before >> shift)
+        };
+        // How often what is derived was drawn, if that is what a key comes from.
+        let drawn = |Key(key): Key| {
+            let bits = undo(key as u64, 31, 1);
+            let bits = undo(bits, 27, inverse(0x94d0_49bb_1331_11eb));
+            let bits = undo(bits, 30, inverse(0xbf58_476d_1ce4_e5b9));
+            (bits ^ random_bits()).wrapping_mul(inverse(0x9e37_79b9_7f4a_7c15))
+        };
+        // The lowest bit of a key is always set.
+        let is_derived = |key: Key| drawn(key) < 1_000 || drawn(Key(key.0 ^ 1)) < 1_000;
+        assert!((0..20).all(|_| is_derived(Key::derived())));
+        assert!((0..20).all(|_| !is_derived(Key::random())));
+    }
+
+    /// What an odd number has to be multiplied by to come to 1.
+    fn inverse(odd: u64) -> u64 {
+        (0..6).fold(odd, |inverse, _| {
+            inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)))
+        })
     }
 }

@@ -4,6 +4,8 @@
 use core::hint::black_box;
 use core::ptr::NonNull;
 
+use super::objects::Slab;
+use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::say::say;
 
 /// What was noticed.
@@ -52,19 +54,24 @@ impl Fault {
 /// Says that an object is freed which is free, and ends the process.
 #[cold]
 #[inline(never)]
-pub(super) extern "C" fn freed_twice(object: usize, size: usize) {
+pub(super) extern "C" fn freed_twice(object: usize) {
     // The compiler is not to know that this never returns.
     if black_box(true) {
-        Fault::FreedTwice.report(object, size)
+        Fault::FreedTwice.report(object, size_at(object))
     }
 }
 
 /// Says that a free object has been written to, and ends the process.
 #[cold]
 #[inline(never)]
-pub(super) extern "C" fn written_to(object: usize, size: usize) -> Option<NonNull<u8>> {
+pub(super) extern "C" fn written_to(object: usize) -> Option<NonNull<u8>> {
     if black_box(true) {
-        Fault::WrittenTo.report(object, size)
+        Fault::WrittenTo.report(object, size_at(object))
     }
     None
+}
+
+/// The bytes of the objects in whose slab an address is, if it is in one.
+fn size_at(object: usize) -> usize {
+    Slab::holding(object).map_or(0, |slab| slab.size.load(Relaxed))
 }

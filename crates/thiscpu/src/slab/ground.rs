@@ -8,16 +8,13 @@
 //! its beginning, in steps, at that place and only if nothing else is there (`MAP_FIXED_NOREPLACE`). Where something is, the
 //! units in its way count as used for ever.
 //!
-//! A fork amid a step leaves mappings to the child that it knows nothing of: it finds them in the way, and passes
-//! by; they were never touched.
+//! A fork amid a step leaves mappings to the child that it knows nothing of: it finds units in the way, and passes
+//! by; they were never touched. Arrays cannot be passed by: the child finds it written down that they were being mapped, and uses them.
 
 use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
 use super::space::{CHUNK, Space, Tag, UNIT, is_watched};
-use crate::sys::atomic::{
-    AtomicUsize,
-    Ordering::{Relaxed, Release},
-};
+use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::{Here, Machine as _};
 
 const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
@@ -26,7 +23,7 @@ const UNITS_LEAST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
 const UNITS_FIRST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 16 };
 /// At least so many units become accessible at once, if there is room.
 const STEP: usize = 16;
-/// What is in the way of more than so many, a GiB, is not passed by for them: it may be far away.
+/// What is in the way of a call further away than so many, a GiB, is not passed by.
 const PASSING_MOST: usize = (1 << 30) / UNIT;
 /// The largest page of these machines.
 const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
@@ -82,9 +79,12 @@ const fn to_page(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_MAX)
 }
 
+fn size(part: &(usize, usize)) -> usize {
+    part.1 - part.0
+}
+
 /// Maps all of it, or nothing.
 fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
-    let size = |&(from, to): &(usize, usize)| to - from;
     for (done, part) in parts.iter().enumerate() {
         if size(part) == 0 {
             continue;
@@ -95,6 +95,17 @@ fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
                 unsafe { Here::unmap(start + part.0, size(part)) };
             }
             return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Maps what is not mapped of parts of which some may be: a thread that is not in this process was mapping them.
+fn map_the_rest(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
+    for part in parts.iter().filter(|part| size(part) > 0) {
+        match Here::map_at(start + part.0, size(part)) {
+            Err(libc::EEXIST) if Here::is_mapped(start + part.0, size(part)) => {}
+            mapped => mapped?,
         }
     }
     Ok(())
@@ -141,34 +152,51 @@ impl Space {
     pub(super) fn tell(&self, most: usize) {
         // Release, both: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
-        if !is_watched() {
-            self.unwatched.store(most, Release);
-        }
+        // Nothing where somebody watches: a fork may have come before `watch` said so.
+        self.unwatched.store(if is_watched() { 0 } else { most }, Release);
     }
 
-    /// Makes units at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first.
+    /// Makes units at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first. Where
+    /// that cannot be, what was made accessible on the way is unmapped.
     pub(super) fn find_at_end(&self, count: usize, align: usize) -> Option<usize> {
         let mut gap = STEP;
         loop {
             let high = self.high.load(Relaxed);
-            let tail = self.used_bits().after_last(high);
+            let tail = self.used_bits().after_last(0, high);
             let first = self.aligned(tail, align)?;
             let end = first.checked_add(count)?;
             match self.open_to(end) {
                 Ok(()) => {
-                    self.raise(tail, end - tail);
+                    self.raise(tail, end);
                     // Release: pairs with the Acquire in `slab`; it is accessible.
                     self.high.store(high.max(end), Release);
                     return Some(first);
                 }
-                Err(libc::EEXIST) if count <= PASSING_MOST => {
-                    self.open_what_is_free(end);
-                    self.skip(gap)?;
-                }
+                Err(libc::EEXIST) => self.pass_by(end, count, gap)?,
                 Err(_) => return None,
             }
             gap *= 2;
         }
+    }
+
+    /// Makes accessible what is before something else that is mapped before `end`, and passes by that, so that `count` may be
+    /// behind it; or changes nothing.
+    fn pass_by(&self, end: usize, count: usize, gap: usize) -> Option<()> {
+        let before = self.opened();
+        let passed = || {
+            let near = end.min(before[0] + PASSING_MOST);
+            self.open_what_is_free(near).ok()?;
+            if near < end && self.open.load(Relaxed) == near {
+                return None;
+            }
+            // Where a limit leaves too little for what is wanted, what was opened for it is not kept.
+            Here::gap(count * UNIT, UNIT).ok()?;
+            self.skip(gap)
+        };
+        passed().or_else(|| {
+            self.close_to(before);
+            None
+        })
     }
 
     /// Makes units from the last used one on accessible.
@@ -189,40 +217,83 @@ impl Space {
             return Err(libc::ENOMEM);
         }
         if end > most {
-            let parts = layout(limit).known(most, limit);
+            let (start, parts) = (self.start.load(Relaxed), layout(limit).known(most, limit));
+            let mapped = if self.knowing.load(Relaxed) {
+                map_the_rest(start, &parts)
+            } else {
+                // First: it is for a child that is forked from here on, until there are tags for all or nothing is mapped.
+                self.knowing.store(true, Relaxed);
+                map_all(start, &parts).inspect_err(|_| self.knowing.store(false, Relaxed))
+            };
             // What is in the way here cannot be passed by: it would have to be an array's.
-            map_all(self.start.load(Relaxed), &parts).map_err(|_| libc::ENOMEM)?;
+            mapped.map_err(|_| libc::ENOMEM)?;
             self.tell(limit);
         }
         Ok(())
     }
 
     fn open_exactly(&self, end: usize) -> Result<(), i32> {
-        let open = self.open.load(Relaxed);
         let layout = layout(self.limit.load(Relaxed));
-        // The page of the first is that of the last one before, or that was passed by.
-        let part = |is_open: &AtomicUsize, place: usize, bytes: usize| {
-            let from = is_open.load(Relaxed).max((place + open * bytes) / PAGE_MAX * PAGE_MAX);
-            (from, to_page(place + end * bytes).max(from))
-        };
-        let slabs = part(&self.slabs_open, layout.slabs, size_of::<Slab>());
-        let object_bits = part(&self.object_bits_open, layout.object_bits, OBJECT_BITS);
+        let before = self.opened();
+        let [units, slabs, object_bits] = self.places(before);
         // Only what is new: a program may have protected pages of its own before it.
-        let units = (layout.units + open * UNIT, layout.units + end * UNIT);
-        map_all(self.start.load(Relaxed), &[slabs, object_bits, units])?;
-        self.slabs_open.store(slabs.1, Relaxed);
-        self.object_bits_open.store(object_bits.1, Relaxed);
-        self.open.store(end, Relaxed);
+        let part = |from: usize, to: usize| (from, to_page(to).max(from));
+        let slabs = part(slabs, layout.slabs + end * size_of::<Slab>());
+        let object_bits = part(object_bits, layout.object_bits + end * OBJECT_BITS);
+        map_all(
+            self.start.load(Relaxed),
+            &[slabs, object_bits, (units, layout.units + end * UNIT)],
+        )?;
+        self.store_opened([end, slabs.1, object_bits.1]);
         Ok(())
     }
 
-    /// Makes units accessible up to where something is in the way, about.
-    fn open_what_is_free(&self, end: usize) {
+    /// How many units are accessible, and how far what is known of them.
+    fn opened(&self) -> [usize; 3] {
+        [&self.open, &self.slabs_open, &self.object_bits_open].map(|word| word.load(Relaxed))
+    }
+
+    fn store_opened(&self, [units, slabs, object_bits]: [usize; 3]) {
+        self.slabs_open.store(slabs, Relaxed);
+        self.object_bits_open.store(object_bits, Relaxed);
+        self.open.store(units, Relaxed);
+    }
+
+    /// Where what is mapped next begins, of each of the three, where so much is accessible.
+    fn places(&self, [open, slabs, object_bits]: [usize; 3]) -> [usize; 3] {
+        let layout = layout(self.limit.load(Relaxed));
+        // The page of the first is that of the last one before, or that was passed by.
+        let page = |at: usize| at / PAGE_MAX * PAGE_MAX;
+        [
+            layout.units + open * UNIT,
+            slabs.max(page(layout.slabs + open * size_of::<Slab>())),
+            object_bits.max(page(layout.object_bits + open * OBJECT_BITS)),
+        ]
+    }
+
+    /// Makes units accessible up to where something is in the way, about. Another error than that is one.
+    fn open_what_is_free(&self, end: usize) -> Result<(), i32> {
         let mut step = (end - self.open.load(Relaxed)).next_power_of_two();
         while step > 0 {
-            // It is tried with less.
-            let _ = self.open_exactly(end.min(self.open.load(Relaxed) + step));
-            step /= 2;
+            match self.open_exactly(end.min(self.open.load(Relaxed) + step)) {
+                // It is tried with less.
+                Ok(()) | Err(libc::EEXIST) => step /= 2,
+                error => return error,
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmaps what became accessible since so much was, and nobody has: it is behind all that was ever used.
+    fn close_to(&self, before: [usize; 3]) {
+        let (start, layout) = (self.start.load(Relaxed), layout(self.limit.load(Relaxed)));
+        let [open, slabs, object_bits] = self.opened();
+        let ends = [layout.units + open * UNIT, slabs, object_bits];
+        // First: what a fork after this leaves mapped is in the child's way, and is passed by.
+        self.store_opened(before);
+        for (from, to) in self.places(before).into_iter().zip(ends).filter(|part| part.0 < part.1) {
+            // SAFETY: mapped since then, each time from where that ended; and nobody's.
+            unsafe { Here::unmap(start + from, to - from) };
         }
     }
 
@@ -232,13 +303,15 @@ impl Space {
         let end = open + count;
         self.know(end).ok()?;
         let used = self.used_bits();
-        let tail = used.after_last(self.high.load(Relaxed));
-        self.raise(tail, open.saturating_sub(tail));
+        let tail = used.after_last(0, self.high.load(Relaxed));
+        self.raise(tail, open);
         // First: what a fork after this leaves open is never handed out.
         let missing = used.put(open, count, true);
         self.missing.store(self.missing.load(Relaxed) + missing, Relaxed);
+        // Before `open`: a child that is forked in between finds the same in its way again, and passes by. The other way round it
+        // would take what is passed by for accessible and unused. It may have less to pass by then: `high` stays.
+        self.high.store(self.high.load(Relaxed).max(end), Release);
         self.open.store(end, Relaxed);
-        self.high.store(end, Release);
         Some(())
     }
 
@@ -246,5 +319,85 @@ impl Space {
     pub(super) fn aligned(&self, unit: usize, align: usize) -> Option<usize> {
         let before = self.base.load(Relaxed) / UNIT;
         Some((before + unit).checked_next_multiple_of(align)? - before)
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    /// A space that knows of the first units, and the arrays for all.
+    fn begun() -> (&'static Space, [(usize, usize); 4]) {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.begin().expect("there is memory");
+        let (most, limit) = (space.most.load(Relaxed), space.limit.load(Relaxed));
+        assert!(most < limit);
+        (space, layout(limit).known(most, limit))
+    }
+
+    fn map(space: &Space, part: (usize, usize)) {
+        Here::map_at(space.start.load(Relaxed) + part.0, size(&part)).expect("nothing is there");
+    }
+
+    /// Whatever of them its parent had mapped at the fork.
+    #[test]
+    fn a_child_has_tags_for_all_units() {
+        for mapped in 0..=4 {
+            let (space, parts) = begun();
+            space.knowing.store(true, Relaxed);
+            parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(space, part));
+            let last = space.limit.load(Relaxed);
+            assert_eq!(space.know(last), Ok(()), "after {mapped} of the arrays");
+            space.set_tag(last - 1, 5);
+            assert_eq!(space.tag(last - 1), 5);
+        }
+    }
+
+    /// Also when its parent had mapped them all, and just not said so.
+    #[test]
+    fn a_child_has_tags_for_all_units_at_the_last_moment() {
+        let (space, _) = begun();
+        let (most, last) = (space.most.load(Relaxed), space.limit.load(Relaxed));
+        assert_eq!(space.know(last), Ok(()));
+        space.tell(most);
+        assert_eq!(space.know(last), Ok(()));
+        assert_eq!(space.most.load(Relaxed), last);
+    }
+
+    /// A child forked amid passing by finds the same in its way, however much of that was written down.
+    #[test]
+    fn a_child_passes_by_again() {
+        for is_high_stored in [false, true] {
+            let (space, _) = begun();
+            assert_eq!(space.find_at_end(10, 1), Some(0));
+            space.used_bits().put(0, 10, true);
+            let (open, high) = (space.open.load(Relaxed), space.high.load(Relaxed));
+            let units = layout(space.limit.load(Relaxed)).units;
+            map(space, (units + open * UNIT, units + (open + 1) * UNIT));
+            space.skip(4 * STEP).expect("there are tags");
+            let passed = space.high.load(Relaxed);
+            space.open.store(open, Relaxed);
+            if !is_high_stored {
+                space.high.store(high, Relaxed);
+            }
+            let first = space.find_at_end(100, 1).expect("there is address space");
+            assert!(first > open, "what others have, at {open}, is in 100 from {first} on");
+            assert!(!is_high_stored || first >= passed, "what was passed by is used");
+        }
+    }
+
+    /// What others have mapped where an array belongs stays theirs.
+    #[test]
+    fn arrays_are_not_made_of_what_others_have() {
+        const PAGE: usize = PAGE_MAX;
+        for is_child in [false, true] {
+            let (space, parts) = begun();
+            space.knowing.store(is_child, Relaxed);
+            let (from, _) = parts[3];
+            map(space, (from + PAGE, from + 2 * PAGE));
+            let most = space.most.load(Relaxed);
+            assert_eq!(space.know(most + 1), Err(libc::ENOMEM));
+            assert_eq!(space.most.load(Relaxed), most);
+        }
     }
 }

@@ -74,6 +74,12 @@ impl Lane {
         unsafe { &*((self.address + LOCK) as *const Lock) }
     }
 
+    /// Whether nothing is hot, and no sheaf is in it; about.
+    pub(super) fn is_bare(self) -> bool {
+        let hot = self.word(0).load(Relaxed);
+        hot == 0 && self.main().look().is_nothing() && self.spare().look().is_nothing()
+    }
+
     /// Takes the hot entry away, for whoever owns the lane.
     pub(super) fn take_hot(self) -> Option<usize> {
         let hot = self.word(0);
@@ -140,6 +146,8 @@ impl Hand {
 
     /// Exchanges what was seen for a sheaf, in a section: what was there, or the sheaf if that was not done. This
     /// lane must still be the calling thread's.
+    // Not inlined: each copy of the section would need a test that drives it, and some of its callers are seldom needed.
+    #[inline(never)]
     pub(super) fn exchange(
         self,
         gate: &AtomicUsize,

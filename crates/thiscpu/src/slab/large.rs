@@ -46,7 +46,7 @@ fn clear(first: usize, units: usize) {
 }
 
 fn begin(first: usize, units: usize) {
-    Slab::begin(first, 0, 0, Shape { size: units * UNIT, units, mark: 0 }, LARGE);
+    Slab::begin(first, 0, 0, 0, Shape { size: units * UNIT, units, mark: 0 }, LARGE);
 }
 
 /// The large block that begins at an address.
@@ -65,6 +65,8 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
     let Some(unit) = unit_of(address).filter(|&unit| unit < SPACE.high()) else {
         return (Fault::Foreign, 0);
     };
+    // Whoever has just ended the block that was there has given its units back by then.
+    let _held = SPACE.held();
     let holds = |slab: &Slab| {
         (slab.unit()..slab.unit() + slab.units.load(Relaxed) as usize).contains(&unit)
     };

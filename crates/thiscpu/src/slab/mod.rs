@@ -2,11 +2,11 @@
 //!
 //! [`RawCache`] is the whole of it; [`Cache`] puts a type on top. How it works: docs/slab.md.
 
-mod barn;
+pub(crate) mod barn;
 mod bits;
 mod cache;
 pub(crate) mod class;
-mod close;
+pub(crate) mod close;
 pub(crate) mod construct;
 mod constructed;
 mod depot;
@@ -35,6 +35,7 @@ use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
 
+use crate::section::First;
 use class::{Class, Group, Handle};
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
@@ -89,8 +90,8 @@ impl RawCache {
     }
 
     #[inline(always)]
-    fn handle(&self) -> Handle<'_> {
-        self.group.handle(&self.class, 0)
+    fn handle(&self) -> Handle<'_, First> {
+        self.group.first(&self.class)
     }
 
     /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
@@ -110,7 +111,7 @@ impl RawCache {
         self.handle().alloc_or(|| self.alloc_slowly())
     }
 
-    // With one argument, so that little has to be done for them where they are called.
+    // With the arguments of the calls that lead here, so that little has to be done for them.
 
     #[cold]
     #[inline(never)]
@@ -120,8 +121,9 @@ impl RawCache {
 
     #[cold]
     #[inline(never)]
-    fn free_slowly(&self, entry: usize) {
-        self.handle().free_slowly(entry);
+    unsafe fn free_slowly(&self, object: NonNull<u8>) {
+        // SAFETY: the caller's promise, which is that of `free`.
+        unsafe { self.handle().free_slowly(object) };
     }
 
     /// Frees an object, on any thread.
@@ -133,7 +135,7 @@ impl RawCache {
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         // SAFETY: the caller's promise.
-        unsafe { self.handle().free_or(object, |entry| self.free_slowly(entry)) };
+        unsafe { self.handle().free_or(object, || self.free_slowly(object)) };
     }
 }
 

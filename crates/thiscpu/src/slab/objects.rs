@@ -14,8 +14,9 @@ pub(super) const OBJECT_LEAST: usize = 8;
 /// have a page for each few of them.
 pub(super) const OBJECT_BITS: usize = UNIT / OBJECT_LEAST / 8;
 
-/// What is known of the slab, or of the large block, that begins with a unit.
-#[repr(C)]
+/// What is known of the slab, or of the large block, that begins with a unit. In one line, because who frees many objects of as many slabs
+/// looks at as many of these.
+#[repr(C, align(64))]
 pub(super) struct Slab {
     /// The cache that it belongs to, 0 for a large block, and the node: one word, because who looks without the barn's lock
     /// must not take one slab's cache and the next one's node for a slab of its own.
@@ -30,10 +31,18 @@ pub(super) struct Slab {
     free: AtomicU32,
     /// No word before has a bit.
     first_word: AtomicU32,
+    /// The part of the barn whose list it is in when an object is free.
+    part: AtomicU32,
     /// In the barn's list, as unit numbers plus one.
     pub(super) next: AtomicU32,
+    /// The same; or how far the end of a slab has come whose objects are constructed.
     pub(super) previous: AtomicU32,
 }
+
+/// In place of a slab's predecessor: its objects wait to be destroyed.
+const RETIRED: u32 = u32::MAX;
+/// The same: some thread has the slab for itself, and destroys them.
+const ENDING: u32 = u32::MAX - 1;
 
 /// The shape of a cache's slabs.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +113,7 @@ impl Slab {
         first: usize,
         owner: u32,
         node: usize,
+        part: usize,
         shape: Shape,
         tag: Tag,
     ) -> &'static Slab {
@@ -115,6 +125,8 @@ impl Slab {
         slab.fresh.store(0, Relaxed);
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
+        slab.set_part(part);
+        slab.previous.store(0, Relaxed);
         slab.home.store(home(owner, node), Relaxed);
         // The first of them comes last: a child that is forked in between finds a whole slab, or none.
         for unit in (first..first + tagged(shape.units, tag)).rev() {
@@ -140,12 +152,14 @@ impl Slab {
         SPACE.give(first, units);
     }
 
-    /// The same for a large block; false if somebody else has just done it.
+    /// The same for a large block; false if somebody else has just done it, and then its units are free.
     pub(super) fn end_large(&self) -> bool {
-        let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
-        let is_mine = SPACE.take_tag(first) == super::space::LARGE;
+        let space = SPACE.held();
+        let first = self.unit();
+        let is_mine = SPACE.tag(first) == super::space::LARGE;
         if is_mine {
-            SPACE.give(first, units);
+            SPACE.set_tag(first, super::space::NOTHING);
+            space.give(first, self.units.load(Relaxed) as usize);
         }
         is_mine
     }
@@ -166,6 +180,15 @@ impl Slab {
 
     pub(super) fn node(&self) -> usize {
         self.home.load(Relaxed) as u32 as usize
+    }
+
+    pub(super) fn part(&self) -> usize {
+        self.part.load(Relaxed) as usize
+    }
+
+    /// Under the lock of the barn, while it is in no list.
+    pub(super) fn set_part(&self, part: usize) {
+        self.part.store(part as u32, Relaxed);
     }
 
     fn bits(&self) -> Bits<'static> {
@@ -235,6 +258,26 @@ impl Slab {
         self.fresh.store((fresh + left) as u32, Relaxed);
         (fresh..fresh + left).for_each(|index| each(index, true));
         self.free.store((self.free() - wanted) as u32, Relaxed);
+    }
+
+    /// Says that its objects wait to be destroyed. It is in no list by then, and ends without being in one again.
+    pub(super) fn retire(&self) {
+        self.previous.store(RETIRED, Relaxed);
+    }
+
+    /// Says that a thread has it for itself, and destroys them.
+    pub(super) fn begin_to_end(&self) {
+        self.previous.store(ENDING, Relaxed);
+    }
+
+    /// Whether its objects wait to be destroyed.
+    pub(super) fn is_retired(&self) -> bool {
+        self.previous.load(Relaxed) == RETIRED
+    }
+
+    /// The same, or are being destroyed: then all of them came back.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_retired() || self.previous.load(Relaxed) == ENDING
     }
 
     /// Whether an object is not free.

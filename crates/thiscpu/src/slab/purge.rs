@@ -1,17 +1,17 @@
 //! Which free units keep their pages.
 //!
 //! Free units keep their pages for a while, because to drop a page and get another costs a quarter of a
-//! microsecond. More of them than a mebibyte and a sixteenth of what is in use, and that is 65 MiB at most, are kept for ten
-//! milliseconds at most, and more than 16 MiB and a quarter of it, 144 MiB at most, not at all. There is no thread for this:
-//! whoever trades with slabs does it, so that what was given back last may stay.
+//! microsecond. If they have been more than a mebibyte and a sixteenth of what is in use, and that is 65 MiB at most, for ten
+//! milliseconds, or are more than 16 MiB and a quarter of it, 144 MiB at most, the pages of all of them are dropped. There is no
+//! thread for this: whoever frees does it. Whoever allocates drops a mebibyte at most.
 //!
-//! Pages are dropped a piece at a time and without the lock: the units of the piece are used meanwhile. A
-//! child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
+//! Pages are dropped a piece at a time and without the lock: the units of the piece are used meanwhile. Who finds no other memory then
+//! waits for them. A child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
 
 use super::space::{SPACE, Space, UNIT};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::errno;
-use crate::sys::lock::Lock;
+use crate::sys::lock::{Guard, Lock};
 use crate::sys::machine::{Here, Machine as _};
 
 const MEBIBYTE: usize = (1024 * 1024) / UNIT;
@@ -19,6 +19,8 @@ const PATIENCE_NS: u64 = 10_000_000;
 const REFUSED_NS: u64 = 1_000_000_000;
 /// The units whose pages are dropped at once.
 const PIECE: usize = 16 * MEBIBYTE;
+/// The most units whose pages a call drops that allocates.
+const SOME: usize = MEBIBYTE;
 
 pub(super) struct Purging {
     /// Whose it is to drop pages.
@@ -39,6 +41,16 @@ impl Purging {
             since: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
+    }
+
+    /// Waits for whoever drops pages; nobody else does until this is dropped. Who has the space's lock must not ask for it.
+    pub(super) fn turn(&self) -> Guard<'_> {
+        self.turn.lock()
+    }
+
+    /// Whether units are used for that. Under the space's lock.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.piece.load(Relaxed) != 0
     }
 }
 
@@ -66,25 +78,27 @@ impl Space {
         is_far_too_many || (since != 0 && now.saturating_sub(since) > PATIENCE_NS)
     }
 
-    /// Drops the pages of all units that are free now. How many that were. In turn.
-    fn purge(&self) -> usize {
-        let (mut at, mut dropped, mut is_refused) = (0, 0, false);
-        while let Some((first, count)) = self.take_piece(at) {
+    /// Drops the pages of units that are free now: all, or `most` of them. How many that were. In turn.
+    fn purge(&self, most: usize) -> usize {
+        let (mut at, mut left, mut dropped, mut is_refused) = (0, most, 0, false);
+        while let Some((first, count)) = self.take_piece(at, left.min(PIECE)) {
             // SAFETY: the units are this function's own, and were free.
             let is_done = unsafe { Here::forget(self.address(first), count * UNIT) };
             self.give_piece(first, count, !is_done);
             is_refused |= !is_done;
             dropped += if is_done { count } else { 0 };
-            at = first + count;
+            (at, left) = (first + count, left - count);
         }
         let refused = if is_refused { Here::coarse_time().max(1) } else { 0 };
         self.purging.refused.store(refused, Relaxed);
-        self.purging.since.store(0, Relaxed);
+        if left > 0 {
+            self.purging.since.store(0, Relaxed);
+        }
         dropped
     }
 
-    /// Takes the next free units that have pages: the first, and how many.
-    fn take_piece(&self, at: usize) -> Option<(usize, usize)> {
+    /// Takes the next free units that have pages, `most` at most: the first, and how many.
+    fn take_piece(&self, at: usize, most: usize) -> Option<(usize, usize)> {
         let _guard = self.lock();
         let high = self.high();
         if at >= high {
@@ -93,7 +107,7 @@ impl Space {
         }
         let (used, dirty) = (self.used_bits(), self.dirty_bits());
         let first = dirty.find_without(used, true, at, high);
-        let count = dirty.find_without(used, false, first, high.min(first + PIECE)) - first;
+        let count = dirty.find_without(used, false, first, high.min(first + most)) - first;
         if count == 0 {
             return None;
         }
@@ -126,10 +140,20 @@ impl Space {
 /// For who holds no lock.
 #[inline]
 pub(super) fn if_many() {
+    if_so_many(usize::MAX);
+}
+
+/// The same for who allocates, and is not to wait for long: a mebibyte at most. The next goes on with it at once.
+pub fn some_if_many() {
+    if_so_many(SOME);
+}
+
+#[inline]
+fn if_so_many(most: usize) {
     if SPACE.has_many()
         && let Some(_turn) = SPACE.purging.turn.try_lock()
     {
-        SPACE.purge();
+        SPACE.purge(most);
     }
 }
 
@@ -139,6 +163,6 @@ pub fn purge() -> usize {
         return 0;
     }
     let _errno = errno::save();
-    let _turn = SPACE.purging.turn.lock();
-    SPACE.purge() * UNIT
+    let _turn = SPACE.purging.turn();
+    SPACE.purge(usize::MAX) * UNIT
 }

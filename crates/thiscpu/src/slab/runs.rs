@@ -1,6 +1,8 @@
 //! Finding free units that follow each other: the first run that is long enough.
 //!
-//! For each chunk of 1,024 units there is a bound: no free run that begins in it is longer. Who searches passes by
+//! For each chunk of 1,024 units there is a bound: no free run that begins in it is longer. A run that goes on in the next chunk
+//! has no length there but [`BEYOND`], so that what is freed behind it, or joined to it from behind, changes nothing where it begins, and
+//! nobody has to go back there: that may be far, where much was freed. Who searches passes by
 //! chunks whose bound is too low, and lowers that of a chunk where it has looked in vain to what it has seen; who gives units back
 //! raises that of the chunk where the run begins that they are now in, before they are free. So a bound
 //! is never too low, but where a fork has cut the taking of a long run in two, until something beside that run is freed; and
@@ -8,6 +10,19 @@
 
 use super::space::{CHUNK, Space};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The bound of a chunk in which a free run begins that does not end there.
+const BEYOND: u32 = u32::MAX;
+
+/// Where the chunk of a unit ends.
+fn chunk_end(unit: usize) -> usize {
+    (unit / CHUNK + 1) * CHUNK
+}
+
+/// The length of a free run, to the chunk in which it begins.
+fn length(first: usize, end: usize) -> u32 {
+    if end > chunk_end(first) { BEYOND } else { (end - first) as u32 }
+}
 
 impl Space {
     fn bound(&self, chunk: usize) -> &'static AtomicU32 {
@@ -25,7 +40,7 @@ impl Space {
             if bound.load(Relaxed) as usize >= count {
                 match self.find_in(chunk, high, count, align)? {
                     Ok(first) => return Some(first),
-                    Err(longest) => bound.store(longest as u32, Relaxed),
+                    Err(longest) => bound.store(longest, Relaxed),
                 }
             }
         }
@@ -39,7 +54,7 @@ impl Space {
         high: usize,
         count: usize,
         align: usize,
-    ) -> Option<Result<usize, usize>> {
+    ) -> Option<Result<usize, u32>> {
         let used = self.used_bits();
         let end = high.min((chunk + 1) * CHUNK);
         let (mut at, mut longest) = (chunk * CHUNK, 0);
@@ -58,37 +73,140 @@ impl Space {
             if stop == wanted {
                 return Some(Ok(first));
             }
-            longest = longest.max(stop - at);
+            longest = longest.max(length(at, stop));
             at = stop;
         }
     }
 
-    /// A free run begins at a unit, or will, and is so long at most.
-    pub(super) fn raise(&self, first: usize, count: usize) {
-        if count > 0 {
+    /// A free run begins at a unit, or will, and ends there at the latest.
+    pub(super) fn raise(&self, first: usize, end: usize) {
+        if first < end {
             let bound = self.bound(first / CHUNK);
-            bound.store(bound.load(Relaxed).max(count as u32), Relaxed);
+            bound.store(bound.load(Relaxed).max(length(first, end)), Relaxed);
         }
     }
 
     /// What begins behind units that are taken.
     pub(super) fn raise_behind(&self, end: usize) {
-        self.raise(end, self.end_of_run(end) - end);
+        self.raise(end, self.end_of_run(end, chunk_end(end)));
     }
 
     /// What the units will be in when they are free.
     pub(super) fn raise_around(&self, first: usize, count: usize) {
-        let start = self.used_bits().after_last(first);
-        self.raise(start, self.end_of_run(first + count) - start);
+        let (used, chunk_start) = (self.used_bits(), first / CHUNK * CHUNK);
+        let start = used.after_last(chunk_start, first);
+        if start == chunk_start && start > 0 && !used.has(start - 1) {
+            // It begins in a chunk before, and if that is not the last one the bound there says so by now.
+            return self.raise(start - 1, first + count);
+        }
+        self.raise(start, self.end_of_run(first + count, chunk_end(start)));
     }
 
-    /// Where the free run that begins at a unit ends; no less, and far away if it is long.
-    fn end_of_run(&self, from: usize) -> usize {
-        let high = self.high();
-        let near = high.min(from + CHUNK);
-        match self.used_bits().find(true, from, near) {
-            end if end < near => end,
-            end => high.max(end),
+    /// Where a free run ends that goes on at a unit, or somewhere behind `near`.
+    fn end_of_run(&self, from: usize, near: usize) -> usize {
+        let most = self.high().min(near + 1).max(from);
+        self.used_bits().find(true, from, most)
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+    use crate::slab::space::NOTHING;
+
+    /// What is said of units, in the plainest way.
+    struct Naive {
+        space: &'static Space,
+        /// Of all units below `high` whether they are used.
+        used: Vec<bool>,
+    }
+
+    impl Naive {
+        fn is_free(&self, first: usize, count: usize) -> bool {
+            self.used.get(first..first + count).is_some_and(|units| !units.contains(&true))
         }
+
+        fn put(&mut self, first: usize, count: usize, value: bool) {
+            self.used.resize(self.used.len().max(first + count), false);
+            self.used[first..first + count].fill(value);
+        }
+
+        /// The first that fits; else what comes after all that is used.
+        fn find(&self, count: usize, align: usize) -> usize {
+            let aligned = |unit| self.space.aligned(unit, align).expect("far from the end");
+            let starts = (0..self.used.len()).filter(|&unit| unit == 0 || self.used[unit - 1]);
+            let mut fitting = starts.map(aligned).filter(|&first| self.is_free(first, count));
+            fitting.next().unwrap_or_else(|| {
+                let last = self.used.iter().rposition(|&is_used| is_used);
+                aligned(last.map_or(0, |last| last + 1))
+            })
+        }
+    }
+
+    #[test]
+    fn the_first_run_is_found() {
+        the_first_is_found(1, 1_000);
+    }
+
+    /// The same where runs begin and end where chunks do.
+    #[test]
+    fn the_first_run_is_found_where_chunks_end() {
+        the_first_is_found(CHUNK / 4, 50);
+    }
+
+    /// Takes, gives and extends so many units at random, or times as many; each time the space says what the naive one does.
+    fn the_first_is_found(step: usize, phase_rounds: usize) {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        let mut naive = Naive { space, used: Vec::new() };
+        let mut taken: Vec<(usize, usize)> = Vec::new();
+        let mut seed = 1_u64;
+        let mut random = |below: usize| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        for round in 0..30 * phase_rounds {
+            // For some time much is taken, then much is given back, in any order or in that of addresses.
+            let phase = round / phase_rounds % 4;
+            if random(10) < [8, 5, 2, 2][phase] || taken.is_empty() {
+                let most = [20, 20, 20, 20, 300, 3_000][random(if step == 1 { 6 } else { 4 })];
+                let count = step * (1 + random(most / step.min(5)));
+                let align = [1, 1, 1, 16, 256][random(if step == 1 { 5 } else { 3 })];
+                let first = naive.find(count, align);
+                assert_eq!(space.take(count, align), Some(first), "{count} units in round {round}");
+                naive.put(first, count, true);
+                taken.push((first, count));
+                continue;
+            }
+            if phase == 3 {
+                taken.sort_unstable_by_key(|&(first, _)| usize::MAX - first);
+            }
+            let which = if phase >= 2 { taken.len() - 1 } else { random(taken.len()) };
+            let (first, count) = taken.swap_remove(which);
+            let (end, more) = (first + count, step * (1 + random(50 / step.min(10))));
+            match random(8) {
+                0 => {
+                    let is_free =
+                        (end..(end + more).min(naive.used.len())).all(|unit| !naive.used[unit]);
+                    assert_eq!(space.extend(end, more).is_some(), is_free, "in round {round}");
+                    let more = if is_free { more } else { 0 };
+                    naive.put(first, count + more, true);
+                    taken.push((first, count + more));
+                }
+                1 if count > step => {
+                    let kept = step * (1 + random(count / step - 1));
+                    space.give(first + kept, count - kept);
+                    naive.put(first + kept, count - kept, false);
+                    taken.push((first, kept));
+                }
+                _ => {
+                    space.give(first, count);
+                    naive.put(first, count, false);
+                }
+            }
+        }
+        assert!(naive.used.len() > 5 * CHUNK, "only {} units", naive.used.len());
+        assert_eq!(space.tag(0), NOTHING);
     }
 }

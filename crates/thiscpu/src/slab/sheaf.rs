@@ -130,6 +130,12 @@ impl Sheaf {
         }
     }
 
+    /// Whether most of its objects are further than that from the one before.
+    pub(super) fn is_scattered(&self, bytes: usize) -> bool {
+        let pairs = self.entries().zip(self.entries().skip(1));
+        2 * pairs.filter(|&(one, next)| one.abs_diff(next) > bytes).count() > self.count()
+    }
+
     /// Its entries, from the first.
     pub(super) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots();

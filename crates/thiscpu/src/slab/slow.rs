@@ -11,9 +11,10 @@ use super::depot::Depot;
 use super::entry;
 use super::fault::Fault;
 use super::lane::{Lane, Seen};
+use super::purge;
 use super::sheaf::Sheaf;
 use crate::lanes::here;
-use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _};
+use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
 use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::tier::{self, Tier};
@@ -26,7 +27,7 @@ enum Next<T> {
     Done(T),
 }
 
-impl Handle<'_> {
+impl<W: Way> Handle<'_, W> {
     /// An object, where the lane has none.
     pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
@@ -36,8 +37,8 @@ impl Handle<'_> {
 
     pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
-            // SAFETY: the gate is a cache's.
-            let entry = unsafe { Processor::take(self.group.gate.word(), self.cell) };
+            // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+            let entry = unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) };
             if entry != 0 {
                 return Some(entry);
             }
@@ -50,18 +51,28 @@ impl Handle<'_> {
     }
 
     /// Frees the object of an entry, where the lane has no room.
-    pub fn free_slowly(self, entry: usize) {
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_or`](Handle::free_or).
+    pub unsafe fn free_slowly(self, object: NonNull<u8>) {
         let _errno = errno::save();
+        self.free_anywhere(object.as_ptr().expose_provenance());
+        // Here this thread holds no lock.
+        purge::if_many();
+    }
+
+    fn free_anywhere(self, object: usize) {
         let Some(depot) = self.class.depot_if_used() else {
-            // Nothing was ever handed out, and the entry may have been made with no key.
-            Fault::Foreign.report(self.group.key().object(entry), self.class.shape.size)
+            // Nothing was ever handed out.
+            Fault::Foreign.report(object, self.class.shape.size)
         };
-        let mark = depot.kind.mark_of(entry);
+        let entry = depot.kind.key.entry(object);
+        entry::mark(depot.kind.mark_of(entry), entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            if unsafe { Processor::give(self.group.gate.word(), self.cell, mark, entry) }
-                == Outcome::Done
-            {
+            let outcome = unsafe { Processor::give::<W>(self.group.gate.word(), self.cell, entry) };
+            if outcome == Outcome::Done {
                 return;
             }
             let Some(lane) = self.own_lane() else { break };
@@ -111,7 +122,7 @@ impl Handle<'_> {
         Next::Done(entry)
     }
 
-    /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for it.
+    /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for any sheaf.
     fn make_room(self, depot: &'static Depot, lane: Lane) -> Next<()> {
         let (main, spare) = (lane.main().look(), lane.spare().look());
         if main.has_room() {
@@ -121,13 +132,30 @@ impl Handle<'_> {
             self.turn_round(depot, lane, main, spare);
             return Next::Again;
         }
-        let Some(sheaf) = depot.empty(lane.number()) else { return Next::Done(()) };
+        let Some(sheaf) = depot.empty(lane.number()) else {
+            return self.empty_one(depot, lane, main, spare);
+        };
         if !spare.is_nothing()
             && let Ok(Some(full)) = lane.spare().exchange(self.group.gate.word(), spare, None)
         {
             depot.put(full, lane.number());
         }
         self.install(depot, lane, main, sheaf);
+        Next::Again
+    }
+
+    /// Empties one of a lane's sheaves into the slabs, where there is no memory for another. Else each call would ask for that memory, and go to
+    /// the slab by itself, until a lane has taken something.
+    fn empty_one(self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) -> Next<()> {
+        let (hand, seen) = match spare.is_nothing() {
+            true => (lane.main(), main),
+            false => (lane.spare(), spare),
+        };
+        match hand.exchange(self.group.gate.word(), seen, None) {
+            Ok(Some(full)) => self.put_aside(depot, lane, depot.to_slabs(full)),
+            Ok(None) => return Next::Done(()),
+            Err(_) => {}
+        }
         Next::Again
     }
 
@@ -163,11 +191,14 @@ impl Handle<'_> {
     }
 
     /// A lane that is changed under its lock, if nobody has that: where there are no sections, the one that this thread seems
-    /// to be on; else lane 0.
+    /// to be on; for threads that have none lane 0. A thread whose lane is just not to be used does without one.
     fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
         let item = self.group.item()?;
+        let has_lane = here::entry() != 0 || here::join();
         let entry = match tier::expect() {
-            Tier::Atomic if here::entry() != 0 || here::join() => here::entry(),
+            Tier::Atomic if has_lane => here::entry(),
+            // What it left in lane 0 it would not find there, nor would others like it.
+            _ if has_lane => return None,
             _ => 0,
         };
         let lane = Lane::at_entry(item, self.cell, entry);
@@ -203,7 +234,9 @@ impl Handle<'_> {
             lane.spare().swap(main);
         }
         if !lane.main().look().has_room() {
-            let Some(empty) = depot.empty(lane.number()) else {
+            // The cache stays as long as this object is out, whatever goes to the slabs.
+            let emptied = || lane.main().swap(None).map(|full| depot.to_slabs(full));
+            let Some(empty) = depot.empty(lane.number()).or_else(emptied) else {
                 // First, because once the object is in its slab the cache may be closed, and its lanes be others'.
                 drop(guard);
                 return depot.put_entry(entry);
@@ -212,8 +245,10 @@ impl Handle<'_> {
                 depot.put(full, lane.number());
             }
         }
-        let Some(mut sheaf) = lane.main().swap(None) else { return depot.put_entry(entry) };
-        entry::mark(depot.kind.mark_of(entry), entry);
+        let Some(mut sheaf) = lane.main().swap(None) else {
+            drop(guard);
+            return depot.put_entry(entry);
+        };
         sheaf.push(entry);
         lane.main().swap(Some(sheaf));
     }

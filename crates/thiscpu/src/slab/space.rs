@@ -12,8 +12,8 @@ use super::ground::layout;
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
-    AtomicBool, AtomicU16, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
 
@@ -23,7 +23,7 @@ pub(crate) const UNIT: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 
 pub(super) const CHUNK: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 
 /// What a unit is. A slab of a class with a number of its own is that number, above 0.
-pub type Tag = i16;
+pub type Tag = i32;
 /// Nobody's.
 pub const NOTHING: Tag = 0;
 /// The beginning of a large block.
@@ -53,6 +53,8 @@ pub(super) struct Space {
     /// How far slabs, and their objects' bits, are accessible, from where the region begins.
     pub(super) slabs_open: AtomicUsize,
     pub(super) object_bits_open: AtomicUsize,
+    /// Whether tags for all units are mapped, or just being, or were when this process was forked.
+    pub(super) knowing: AtomicBool,
     /// No unit at or above was ever used.
     pub(super) high: AtomicUsize,
     pub(super) used: AtomicUsize,
@@ -64,26 +66,10 @@ pub(super) struct Space {
     pub(super) purging: Purging,
 }
 
-pub(super) static SPACE: Space = Space {
-    lock: Lock::new(),
-    base: AtomicUsize::new(0),
-    most: AtomicUsize::new(0),
-    unwatched: AtomicUsize::new(0),
-    tags: AtomicUsize::new(0),
-    slabs: AtomicUsize::new(0),
-    object_bits: AtomicUsize::new(0),
-    start: AtomicUsize::new(0),
-    limit: AtomicUsize::new(0),
-    open: AtomicUsize::new(0),
-    slabs_open: AtomicUsize::new(0),
-    object_bits_open: AtomicUsize::new(0),
-    high: AtomicUsize::new(0),
-    used: AtomicUsize::new(0),
-    used_max: AtomicUsize::new(0),
-    missing: AtomicUsize::new(0),
-    dirty: AtomicUsize::new(0),
-    purging: Purging::new(),
-};
+/// No memory was found, while free units were used by whoever drops their pages.
+struct WhilePurged;
+
+pub(super) static SPACE: Space = Space::new();
 
 /// The unit that holds an address, if that is in the space.
 #[inline(always)]
@@ -104,10 +90,10 @@ pub fn tag_of(address: usize) -> Tag {
     }
 }
 
-/// As [`tag_of`], for fast paths: nothing once somebody watches.
+/// As [`tag_of`], for fast paths: nothing while somebody watches.
 #[inline(always)]
 pub fn tag_of_block(address: usize) -> Tag {
-    // Acquire: as in `unit_of`. Who begins to watch does not mind a few calls.
+    // Acquire: as in `unit_of`; and pairs with the Release in `watch`, what came before that is seen.
     let most = SPACE.unwatched.load(Acquire);
     let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
     if unit < most {
@@ -117,19 +103,21 @@ pub fn tag_of_block(address: usize) -> Tag {
     NOTHING
 }
 
-/// Has [`tag_of_block`] say nothing from now on, so that whoever asks goes another way.
-pub fn watch() {
-    // Against the first use, which looks whether somebody watches and then says what is not watched.
+/// Has [`tag_of_block`] say nothing from now on, so that whoever asks goes another way; or what there is. At first nobody
+/// has asked for that, and it says nothing. Who begins to watch does not mind a few calls.
+pub fn watch(is_watched: bool) {
+    // Against a change of `most`, which looks whether somebody watches and then says what is not watched.
     let _guard = SPACE.lock();
-    IS_WATCHED.store(true, Relaxed);
-    SPACE.unwatched.store(0, Relaxed);
+    IS_WATCHED.store(is_watched, Relaxed);
+    let most = if is_watched { 0 } else { SPACE.most.load(Relaxed) };
+    SPACE.unwatched.store(most, Release);
 }
 
 pub(super) fn is_watched() -> bool {
     IS_WATCHED.load(Relaxed)
 }
 
-static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+static IS_WATCHED: AtomicBool = AtomicBool::new(true);
 
 /// The bytes of units in use, the most of those there ever were, and the bytes of units whose pages the system has not got
 /// back.
@@ -140,16 +128,40 @@ pub fn memory() -> [usize; 3] {
 }
 
 impl Space {
+    pub(super) const fn new() -> Space {
+        Space {
+            lock: Lock::new(),
+            base: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            unwatched: AtomicUsize::new(0),
+            tags: AtomicUsize::new(0),
+            slabs: AtomicUsize::new(0),
+            object_bits: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            limit: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            slabs_open: AtomicUsize::new(0),
+            object_bits_open: AtomicUsize::new(0),
+            knowing: AtomicBool::new(false),
+            high: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            used_max: AtomicUsize::new(0),
+            missing: AtomicUsize::new(0),
+            dirty: AtomicUsize::new(0),
+            purging: Purging::new(),
+        }
+    }
+
     /// # Safety
     ///
     /// `unit` is below `most`.
     #[inline(always)]
-    unsafe fn tag_unchecked(&self, unit: usize) -> &'static AtomicU16 {
+    unsafe fn tag_unchecked(&self, unit: usize) -> &'static AtomicU32 {
         // SAFETY: the tags begin there, one for each unit, accessible for ever.
-        unsafe { &*((self.tags.load(Relaxed) + unit * size_of::<Tag>()) as *const AtomicU16) }
+        unsafe { &*((self.tags.load(Relaxed) + unit * size_of::<Tag>()) as *const AtomicU32) }
     }
 
-    fn tag_word(&self, unit: usize) -> &'static AtomicU16 {
+    fn tag_word(&self, unit: usize) -> &'static AtomicU32 {
         assert!(unit < self.most.load(Relaxed));
         // SAFETY: just looked at.
         unsafe { self.tag_unchecked(unit) }
@@ -161,16 +173,10 @@ impl Space {
         self.tag_word(unit).load(Acquire) as Tag
     }
 
-    /// What a unit was, which is nothing from now on.
-    pub(super) fn take_tag(&self, unit: usize) -> Tag {
-        // Acquire and Release: as in `tag` and `set_tag`.
-        self.tag_word(unit).swap(NOTHING as u16, AcqRel) as Tag
-    }
-
     /// Says what a unit is, to whoever may look at what is known of it.
     pub(super) fn set_tag(&self, unit: usize, tag: Tag) {
         // Release: pairs with the Acquire in `tag`.
-        self.tag_word(unit).store(tag as u16, Release);
+        self.tag_word(unit).store(tag as u32, Release);
     }
 
     pub(super) fn address(&self, unit: usize) -> usize {
@@ -244,14 +250,31 @@ impl Space {
     /// Takes `count` units that follow each other, from a multiple of `align` on. The first; `None` if there is no
     /// memory.
     pub(super) fn take(&self, count: usize, align: usize) -> Option<usize> {
+        match self.take_now(count, align) {
+            Err(WhilePurged) => {
+                // What is missing may be what somebody is just dropping the pages of; in this turn nobody is.
+                let _turn = self.purging.turn();
+                self.take_now(count, align).unwrap_or(None)
+            }
+            Ok(taken) => taken,
+        }
+    }
+
+    /// The same where no unit that nobody needs is used for anything; else there may be memory that it does not see.
+    fn take_now(&self, count: usize, align: usize) -> Result<Option<usize>, WhilePurged> {
         let _guard = self.lock();
-        self.begin()?;
-        let first = match self.find(count, align) {
-            Some(first) => first,
-            None => self.find_at_end(count, align)?,
+        let find = || {
+            self.begin()?;
+            self.find(count, align).or_else(|| self.find_at_end(count, align))
         };
-        self.take_at(first, count);
-        Some(first)
+        match find() {
+            None if self.purging.is_under_way() => Err(WhilePurged),
+            None => Ok(None),
+            Some(first) => {
+                self.take_at(first, count);
+                Ok(Some(first))
+            }
+        }
     }
 
     /// Takes the units behind a run too, if they are free.
@@ -285,9 +308,12 @@ impl Space {
 
     /// Gives units back, whose tags are [`NOTHING`] again. The next is [`super::purge::if_many`], without a lock.
     pub(super) fn give(&self, first: usize, count: usize) {
-        let _guard = self.lock();
-        self.give_at(first, count, true);
-        self.used.store(self.used.load(Relaxed).saturating_sub(count), Relaxed);
+        self.held().give(first, count);
+    }
+
+    /// The same together with a look at what they are.
+    pub(super) fn held(&self) -> Held<'_> {
+        Held { space: self, _guard: self.lock() }
     }
 
     /// Under the lock: they are free, and dirty or all zero.
@@ -298,5 +324,20 @@ impl Space {
         if is_dirty {
             self.dirty.store(self.dirty.load(Relaxed) + count, Relaxed);
         }
+    }
+}
+
+/// A space whose lock is held.
+pub(super) struct Held<'a> {
+    space: &'a Space,
+    _guard: Guard<'a>,
+}
+
+impl Held<'_> {
+    /// As [`Space::give`].
+    pub(super) fn give(&self, first: usize, count: usize) {
+        let space = self.space;
+        space.give_at(first, count, true);
+        space.used.store(space.used.load(Relaxed).saturating_sub(count), Relaxed);
     }
 }

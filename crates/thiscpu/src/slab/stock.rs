@@ -5,33 +5,42 @@
 //! and nobody asked for: the fewest objects that there were meanwhile, the working set of Bonwick and Adams' depot.
 
 use super::sheaf::{List, Sheaf};
-use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
 /// How many stocks a node has.
 pub(super) const STOCKS: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-const EMPTY_MAX: usize = 128;
+const EMPTY_MAX: u32 = 128;
 /// What nobody has needed for so long is not needed.
 const IDLE_NS: u64 = 100_000_000;
+/// What its lanes have asked for in this span of time, or in the one before, they will ask for again.
+const SOON_NS: u64 = 100_000_000;
+/// No more than this is kept for them, about what a CPU's own cache holds: of more each object is a miss for anybody.
+const KEPT_BYTES: usize = 1024 * 1024;
 
-#[repr(align(64))]
+/// In this order, so that what others' trades need, and looks at what is not needed, is in one line.
+#[repr(C, align(64))]
 pub(super) struct Stock {
     lock: Lock,
+    empty_count: AtomicU32,
     with_entries: List,
-    /// How many entries those have.
-    objects: AtomicUsize,
     empty: List,
-    empty_count: AtomicUsize,
     /// How many sheaves were asked for and handed in.
     trades: AtomicU64,
-    /// How many those were when it was tidied.
-    tidied: AtomicU64,
-    /// The fewest that were there since [`Stock::take_unused`].
-    fewest: AtomicUsize,
+    /// How many entries it has.
+    objects: AtomicU32,
+    /// The fewest that were there since [`Stock::begin_window`].
+    fewest: AtomicU32,
     /// Since some time there were no fewer objects in it than these, and nobody needs them.
-    idle: AtomicUsize,
+    idle: AtomicU32,
+    /// How many objects its lanes have asked for in the span `counted`, and in the one before.
+    asked: AtomicU32,
+    asked_before: AtomicU32,
+    /// How many trades there were when it was tidied, modulo 2^32.
+    tidied: AtomicU32,
+    counted: AtomicU64,
     since: AtomicU64,
 }
 
@@ -39,14 +48,17 @@ impl Stock {
     pub(super) const fn new() -> Stock {
         Stock {
             lock: Lock::new(),
+            empty_count: AtomicU32::new(0),
             with_entries: List::new(),
-            objects: AtomicUsize::new(0),
             empty: List::new(),
-            empty_count: AtomicUsize::new(0),
             trades: AtomicU64::new(0),
-            tidied: AtomicU64::new(0),
-            fewest: AtomicUsize::new(0),
-            idle: AtomicUsize::new(0),
+            objects: AtomicU32::new(0),
+            fewest: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            asked_before: AtomicU32::new(0),
+            tidied: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
             since: AtomicU64::new(0),
         }
     }
@@ -68,8 +80,8 @@ impl Stock {
     }
 
     fn count_anew(&self) {
-        self.objects.store(self.with_entries.totals().1, Relaxed);
-        self.empty_count.store(self.empty.totals().0, Relaxed);
+        self.objects.store(self.with_entries.totals().1 as u32, Relaxed);
+        self.empty_count.store(self.empty.totals().0 as u32, Relaxed);
         self.idle.store(0, Relaxed);
     }
 
@@ -78,7 +90,8 @@ impl Stock {
     }
 
     /// Whether it is to be tidied at this number of trades, `every` so many, which then counts as done.
-    pub(super) fn is_tidied_at(&self, trades: u64, every: u64) -> bool {
+    pub(super) fn is_tidied_at(&self, trades: u64, every: u32) -> bool {
+        let trades = trades as u32;
         // Relaxed: two at once do no harm.
         let is_due = trades.wrapping_sub(self.tidied.load(Relaxed)) >= every;
         if is_due {
@@ -89,7 +102,7 @@ impl Stock {
 
     /// How many objects are in it, about.
     pub(super) fn objects(&self) -> usize {
-        self.objects.load(Relaxed)
+        self.objects.load(Relaxed) as usize
     }
 
     /// How many sheaves are in it.
@@ -98,12 +111,30 @@ impl Stock {
         self.with_entries.totals().0 + self.empty.totals().0
     }
 
-    /// How many of its objects nobody has needed since this was last asked, about. Who asks has a pace of their own, and does not
-    /// hold up what is idle for longer.
-    pub(super) fn take_unused(&self) -> usize {
-        let objects = self.objects();
-        // Relaxed: an estimate.
-        self.fewest.swap(objects, Relaxed).min(objects)
+    /// How many of its objects nobody has needed since [`Stock::begin_window`], about.
+    pub(super) fn unused(&self) -> usize {
+        // Relaxed, here and below: an estimate.
+        self.fewest.load(Relaxed).min(self.objects.load(Relaxed)) as usize
+    }
+
+    /// A sheaf of those, if nobody has the lock.
+    pub(super) fn pop_unused(&self) -> Option<Sheaf> {
+        if self.unused() == 0 {
+            return None;
+        }
+        let _guard = self.try_lock()?;
+        let unused = self.unused();
+        let sheaf = self.pop_locked()?;
+        self.fewest.store(unused.saturating_sub(sheaf.count()) as u32, Relaxed);
+        Some(sheaf)
+    }
+
+    /// From now on it counts anew what nobody needs. Who does this has a pace of their own, and does not hold up what is idle for longer.
+    pub(super) fn begin_window(&self) {
+        let objects = self.objects.load(Relaxed);
+        if self.fewest.load(Relaxed) != objects {
+            self.fewest.store(objects, Relaxed);
+        }
     }
 
     /// Counts a trade; the number of them so far.
@@ -120,9 +151,37 @@ impl Stock {
         (self.pop_locked(), trades)
     }
 
+    /// Counts what one of its lanes got, here or elsewhere.
+    pub(super) fn count_asked(&self, objects: usize, now: u64) {
+        // Relaxed, here and below: an estimate, which may miss what two count at once.
+        let [asked, before] = self.asked_lately(now);
+        // It may have been asked for the time some time ago.
+        if self.counted.load(Relaxed) < now / SOON_NS {
+            self.counted.store(now / SOON_NS, Relaxed);
+            self.asked_before.store(before, Relaxed);
+        }
+        self.asked.store(asked.saturating_add(objects as u32), Relaxed);
+    }
+
+    /// How many objects its lanes have asked for in this span of time, and in the one before.
+    fn asked_lately(&self, now: u64) -> [u32; 2] {
+        let asked = self.asked.load(Relaxed);
+        match (now / SOON_NS).saturating_sub(self.counted.load(Relaxed)) {
+            0 => [asked, self.asked_before.load(Relaxed)],
+            1 => [0, asked],
+            _ => [0, 0],
+        }
+    }
+
+    /// A sheaf with entries, if there is one, for whoever finds none anywhere else.
+    pub(super) fn take(&self) -> Option<Sheaf> {
+        let _guard = self.lock();
+        self.pop_locked()
+    }
+
     fn pop_locked(&self) -> Option<Sheaf> {
         let sheaf = self.with_entries.pop()?;
-        let left = self.objects().saturating_sub(sheaf.count());
+        let left = self.objects().saturating_sub(sheaf.count()) as u32;
         self.objects.store(left, Relaxed);
         self.idle.store(self.idle.load(Relaxed).min(left), Relaxed);
         self.fewest.store(self.fewest.load(Relaxed).min(left), Relaxed);
@@ -138,35 +197,43 @@ impl Stock {
         match self.idle.load(Relaxed) {
             0 => {
                 self.since.store(now, Relaxed);
-                self.idle.store(self.objects(), Relaxed);
+                self.idle.store(self.objects.load(Relaxed), Relaxed);
                 None
             }
             idle => {
                 let sheaf = self.pop_locked()?;
-                self.idle.store(idle.saturating_sub(sheaf.count()), Relaxed);
+                self.idle.store(idle.saturating_sub(sheaf.count() as u32), Relaxed);
                 Some(sheaf)
             }
         }
     }
 
-    /// The same for others than its lanes, if there is one and nobody has the lock.
-    pub(super) fn steal(&self) -> Option<Sheaf> {
-        if self.with_entries.is_empty() {
+    /// A sheaf for others than its lanes, of what those do not need again soon, about, if there is one and nobody has the lock. Two that
+    /// fill and empty theirs by turns would else have each other's objects all the time.
+    pub(super) fn steal(&self, now: u64, size: usize) -> Option<Sheaf> {
+        if self.with_entries.is_empty() || self.is_kept(now, size) {
             return None;
         }
         let _guard = self.try_lock()?;
         self.pop_locked()
     }
 
-    /// Takes a sheaf with entries of `size` bytes each; gives it back if there is enough.
-    pub(super) fn push(&self, sheaf: Sheaf, size: usize) -> Result<(), Sheaf> {
+    /// Whether all of it is for its own lanes.
+    fn is_kept(&self, now: u64, size: usize) -> bool {
+        let [asked, before] = self.asked_lately(now);
+        let objects = self.objects();
+        objects <= asked.saturating_add(before) as usize && objects * size <= KEPT_BYTES
+    }
+
+    /// Takes a sheaf with entries of `size` bytes each; gives it back if that is for slabs, or there is enough. A trade in any case.
+    pub(super) fn push(&self, sheaf: Sheaf, size: usize, is_for_slabs: bool) -> Result<(), Sheaf> {
         let _guard = self.lock();
         self.count_trade();
-        let objects = self.objects.load(Relaxed) + sheaf.count();
-        if objects > OBJECTS_MAX || objects * size > BYTES_MAX {
+        let objects = self.objects() + sheaf.count();
+        if is_for_slabs || objects > OBJECTS_MAX || objects * size > BYTES_MAX {
             return Err(sheaf);
         }
-        self.objects.store(objects, Relaxed);
+        self.objects.store(objects as u32, Relaxed);
         self.with_entries.push(sheaf);
         Ok(())
     }

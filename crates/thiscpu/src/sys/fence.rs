@@ -6,7 +6,7 @@
 //! passed the CPU of a section that its caller saw begin.
 
 use super::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence as memory_fence,
 };
@@ -62,6 +62,35 @@ pub(crate) fn try_fence() -> Result<(), Refused> {
             None => {}
         }
     }
+}
+
+/// Whether membarrier was denied when a fence was wanted for which nothing replaces it.
+static DENIED: AtomicBool = AtomicBool::new(false);
+
+/// Whether it is no use to ask for [`by_membarrier`].
+pub(crate) fn is_membarrier_denied() -> bool {
+    // Relaxed: nothing rests on it.
+    DENIED.load(Relaxed)
+}
+
+/// The same by membarrier and nothing else, which is never asked again once it was denied. Whether it was had.
+pub(crate) fn by_membarrier() -> bool {
+    if is_membarrier_denied() {
+        return false;
+    }
+    // What the caller stored before is visible before the fence begins.
+    memory_fence(SeqCst);
+    let outcome = Here::fence_alone();
+    // Any other error, as of a kernel that has no memory just then, may pass.
+    if matches!(outcome, Err(libc::EPERM | libc::ENOSYS | libc::EINVAL | libc::EACCES)) {
+        DENIED.store(true, Relaxed);
+    }
+    outcome.is_ok()
+}
+
+/// How many have begun, those [`by_membarrier`] aside.
+pub(crate) fn begun() -> u64 {
+    BEGUN.load(Relaxed)
 }
 
 fn lead(leader: Guard<'static>) -> Result<(), Refused> {

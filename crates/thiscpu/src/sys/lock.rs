@@ -76,6 +76,13 @@ impl Lock {
         }
     }
 
+    /// Whether somebody holds it.
+    pub fn is_held(&self) -> bool {
+        // Relaxed: it may be over, and nothing rests on it.
+        let current = self.0.load(Relaxed);
+        [HELD, CONTENDED].map(|state| word(Here::generation(), state)).contains(&current)
+    }
+
     fn try_take(&self, generation: u32, state: u32) -> Option<Guard<'_>> {
         let current = self.0.load(Relaxed);
         let same = current >> 2 == word(generation, FREE) >> 2;

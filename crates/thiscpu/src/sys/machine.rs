@@ -59,6 +59,9 @@ pub(crate) trait Machine {
     /// restart; else says why that cannot be had any more.
     fn fence() -> Result<(), Refused>;
 
+    /// The same by what the kernel has for it, and nothing in place of that; else the error number.
+    fn fence_alone() -> Result<(), i32>;
+
     /// A number that differs between a process and its forked children.
     fn generation() -> u32;
 
@@ -86,6 +89,9 @@ pub(crate) trait Machine {
 
     /// Such memory at an address, a multiple of a page; `EEXIST` if something is mapped there.
     fn map_at(address: usize, bytes: usize) -> Result<(), i32>;
+
+    /// Whether all of a range of pages is mapped.
+    fn is_mapped(address: usize, bytes: usize) -> bool;
 
     /// Gives it back.
     ///
@@ -168,6 +174,10 @@ mod linux {
             membarrier::fence()
         }
 
+        fn fence_alone() -> Result<(), i32> {
+            membarrier::fence_alone()
+        }
+
         fn generation() -> u32 {
             fork::generation()
         }
@@ -208,6 +218,10 @@ mod linux {
 
         fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
             mapping::map_at(address, bytes)
+        }
+
+        fn is_mapped(address: usize, bytes: usize) -> bool {
+            mapping::is_mapped(address, bytes)
         }
 
         unsafe fn unmap(address: usize, bytes: usize) {

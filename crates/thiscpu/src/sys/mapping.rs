@@ -73,6 +73,12 @@ pub(crate) fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
     }
 }
 
+/// Whether all of a range of pages is mapped.
+pub(crate) fn is_mapped(address: usize, bytes: usize) -> bool {
+    // SAFETY: it changes no memory: there is nothing to write where no file is mapped, and where one is that may be done at any time.
+    unsafe { libc::msync(address as *mut _, bytes, libc::MS_ASYNC) == 0 }
+}
+
 /// Where so much address space is that nothing is mapped in, at a multiple of `align`; for the moment, because it is not kept.
 pub(crate) fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
     let start = reserve(0, bytes, align)?;

@@ -26,12 +26,15 @@ pub(crate) fn barrier() -> Result<(), i32> {
     membarrier(CMD_PRIVATE_EXPEDITED_RSEQ)
 }
 
-/// Fences every section of this process.
-pub(crate) fn fence() -> Result<(), Refused> {
+/// The kernel's fence; else the error number.
+pub(crate) fn fence_alone() -> Result<(), i32> {
     let Err(error) = membarrier(CMD_PRIVATE_EXPEDITED_RSEQ) else { return Ok(()) };
     // A child may have lost the registration; a process that never had one is not here.
-    if error == libc::EPERM && register().is_ok() {
-        return Ok(());
-    }
-    walk::run_on_every_cpu().map_err(|reason| Refused { error, reason })
+    if error == libc::EPERM { register().map_err(|_| error) } else { Err(error) }
+}
+
+/// Fences every section of this process.
+pub(crate) fn fence() -> Result<(), Refused> {
+    fence_alone()
+        .or_else(|error| walk::run_on_every_cpu().map_err(|reason| Refused { error, reason }))
 }

@@ -12,7 +12,7 @@
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
 use core::sync::atomic::{
-    AtomicIsize, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicIsize, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
     compiler_fence,
 };
@@ -31,6 +31,8 @@ const UNREGISTER: i32 = 1;
 
 /// Offsets of fields in the area.
 pub(crate) const CPU_ID: usize = 4;
+const NODE_ID: usize = 20;
+const NODE_ID_END: u32 = 24;
 const MM_CID: usize = 24;
 const MM_CID_END: u32 = 28;
 
@@ -70,6 +72,9 @@ pub(crate) struct Offsets {
     area: AtomicIsize,
     index: AtomicIsize,
 }
+
+/// Whether the kernel fills in `node_id`.
+static HAS_NODE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) static OFFSETS: Offsets =
     Offsets { area: AtomicIsize::new(0), index: AtomicIsize::new(0) };
@@ -165,6 +170,8 @@ impl Found {
 
     /// Lets sections in, indexed by `mm_cid` or by `cpu_id`.
     pub(crate) fn publish(&self, by_mm_cid: bool) {
+        // Relaxed: what it leads to is the area, which is published below.
+        HAS_NODE.store(self.feature_size >= NODE_ID_END, Relaxed);
         let field = if by_mm_cid { MM_CID } else { CPU_ID };
         OFFSETS.index.store(self.area + field as isize, Relaxed);
         // Between the two each CPU passes a barrier, so that no section can load the new area and
@@ -258,6 +265,16 @@ pub(crate) fn index() -> usize {
     let field = thread_pointer().wrapping_add_signed(OFFSETS.index());
     // SAFETY: as in `is_registered`.
     unsafe { (*(field as *const AtomicU32)).load(Relaxed) as usize }
+}
+
+/// The NUMA node of the calling thread, if its area shows it (Linux 6.3).
+pub(crate) fn node() -> Option<usize> {
+    if !HAS_NODE.load(Relaxed) || !is_registered() {
+        return None;
+    }
+    let area = thread_pointer().wrapping_add_signed(OFFSETS.area());
+    // SAFETY: as in `is_registered`.
+    Some(unsafe { (*((area + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
 }
 
 /// Registers this thread if the areas in use are ours. Whether it is registered now.

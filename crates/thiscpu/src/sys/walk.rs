@@ -32,6 +32,10 @@ use super::topology::{self, CpuSet};
 /// How often something is tried that can fail by chance only.
 const TRIES: usize = 1000;
 
+/// The same of going somewhere. Who is sent on before its turn has come has not been there; where the CPU is another program's, its turn
+/// takes some milliseconds to come, and each try some microseconds.
+const TRIES_TO_GO: usize = 100_000;
+
 /// What a walk needs; tests have another.
 trait Ground {
     /// The CPUs that are active and that some thread of this process may use, `None` if the kernel
@@ -114,17 +118,21 @@ fn listed(ground: &impl Ground) -> Result<CpuSet, &'static str> {
 }
 
 fn visit(ground: &impl Ground, cpu: usize) -> Result<(), &'static str> {
-    for _ in 0..TRIES {
+    let mut refused = 0;
+    for _ in 0..TRIES_TO_GO {
         match ground.go(cpu) {
             Went::There => return Ok(()),
             Went::Elsewhere => {}
             Went::NotUsable if !listed(ground)?.contains(cpu) => return Ok(()),
             // It may have come back in between.
-            Went::NotUsable => {}
+            Went::NotUsable if refused < TRIES => refused += 1,
+            Went::NotUsable => {
+                return Err("a thread may use a CPU that the calling thread may not use");
+            }
             Went::Denied => return Err("sched_setaffinity is denied"),
         }
     }
-    Err("a thread may use a CPU that the calling thread may not use")
+    Err("another thread keeps the calling thread from going to a CPU")
 }
 
 #[cfg(test)]
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn a_caller_who_is_sent_on_goes_again() {
         let ground = Planned::new([0, 1]);
-        *ground.attempts.borrow_mut() = vec![(1, Went::Elsewhere); 3];
+        *ground.attempts.borrow_mut() = vec![(1, Went::Elsewhere); 2 * TRIES];
         assert_eq!(walk(&ground), Ok(()));
         assert_eq!(*ground.visited.borrow(), [0, 1]);
     }
@@ -204,7 +212,7 @@ mod tests {
     #[test]
     fn a_cpu_of_another_cpuset_is_an_error() {
         let ground = Planned::new([0, 1]);
-        *ground.attempts.borrow_mut() = vec![(1, Went::NotUsable); TRIES];
+        *ground.attempts.borrow_mut() = vec![(1, Went::NotUsable); TRIES + 1];
         assert!(walk(&ground).is_err());
         let ground = Planned::new([0, 1]);
         ground.attempts.borrow_mut().push((0, Went::Denied));

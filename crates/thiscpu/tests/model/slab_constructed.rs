@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
+use thiscpu::Tier;
 use thiscpu::inside::{Class, Group, Handle, Life};
-use thiscpu::model;
+use thiscpu::model::{self, Machine, exhaustive};
 
 use crate::slab::on_each_machine;
 
@@ -61,7 +62,7 @@ fn free(cache: Handle<'static>) {
     };
     if let Some(object) = BOOK.with_borrow_mut(take) {
         // SAFETY: it is out, and the book knows it no more.
-        unsafe { cache.free_constructed_or(object, |entry| cache.free_constructed_slowly(entry)) };
+        unsafe { cache.free_constructed_or(object, || cache.free_constructed_slowly(object)) };
     }
 }
 
@@ -101,4 +102,34 @@ fn constructed_and_destroyed_once() {
         let stats = class.stats();
         assert_eq!((stats.slabs, stats.objects_out), (0, 0));
     });
+}
+
+/// One object a slab.
+const ALONE: usize = 64 * 1024 - 8;
+
+/// Two who shrink at once, each after the last object of a slab came back: one of them destroys both.
+#[test]
+fn two_slabs_that_retire_at_once() {
+    static GROUP: Group = Group::new(1);
+    // SAFETY: they access nothing.
+    static CLASS: Class =
+        Class::constructed(ALONE, 8, 1, unsafe { Life::new(0, construct, destroy) });
+    let retire = |cache: Handle<'static>, object: usize| {
+        let object = NonNull::new(std::ptr::with_exposed_provenance_mut(object));
+        // SAFETY: it is out, and the book knows it no more.
+        unsafe { cache.free_to_slab(object.expect("an object")) };
+        cache.shrink();
+    };
+    let orders = exhaustive(Machine::new(2, Tier::Atomic), 1, move || {
+        BOOK.set(Book::default());
+        let cache = GROUP.handle(&CLASS, 0);
+        (0..2).for_each(|_| alloc(cache));
+        let mut out = BOOK.with_borrow_mut(|book| std::mem::take(&mut book.out)).into_iter();
+        let (mine, theirs) = (out.next().expect("two"), out.next().expect("two"));
+        let other = model::spawn(1, move || retire(cache, theirs));
+        retire(cache, mine);
+        other.join();
+        BOOK.with_borrow(|book| assert!(book.constructed.is_empty(), "one is left"));
+    });
+    println!("{orders} orders");
 }

@@ -24,10 +24,12 @@ mod sandbox;
 mod signals;
 mod slab;
 mod slab_constructed;
+mod slab_constructed_forks;
 mod slab_faults;
 mod slab_forks;
 mod slab_limits;
 mod slab_memory;
+mod slab_parts;
 mod slab_sandbox;
 mod stacks;
 mod steps;
@@ -58,10 +60,12 @@ fn main() -> ExitCode {
         signals::SCENARIOS,
         slab::SCENARIOS,
         slab_constructed::SCENARIOS,
+        slab_constructed_forks::SCENARIOS,
         slab_faults::SCENARIOS,
         slab_forks::SCENARIOS,
         slab_limits::SCENARIOS,
         slab_memory::SCENARIOS,
+        slab_parts::SCENARIOS,
         slab_sandbox::SCENARIOS,
         stacks::SCENARIOS,
         steps::SCENARIOS,

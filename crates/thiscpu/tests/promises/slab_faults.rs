@@ -1,11 +1,14 @@
 //! Slab caches: what a program does wrong with objects ends it, with a line that names the address.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::RawCache;
+use thiscpu::inside::{Fault, large};
 
 use crate::common::objects::cache_of;
-use crate::common::{ALL, Scenario, fork, pin};
+use crate::common::steps::{at_each_step, single_steps};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::freed_twice", &ALL, freed_twice),
@@ -15,6 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::freed_from_inside", &ALL, freed_from_inside),
     Scenario::new("slab::written_to_while_free", &ALL, written_to_while_free),
     Scenario::new("slab::written_to_in_its_slab", &ALL, written_to_in_its_slab),
+    Scenario::new("slab::large_freed_by_two", &BOTH_WAYS, large_freed_by_two).needs(single_steps),
 ];
 
 const TWICE: &str = "freed twice";
@@ -162,8 +166,9 @@ fn freed_from_inside() {
     }
 }
 
-/// Noticed when it is handed out again.
+/// Noticed when it is handed out again. On one CPU: others would have objects of their own.
 fn written_to_while_free() {
+    pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
         let objects = [(); 30].map(|()| alloc(cache));
@@ -177,8 +182,9 @@ fn written_to_while_free() {
     }
 }
 
-/// The same after it went back to its slab, which is kept by another.
+/// The same after it went back to its slab, which is kept by another. On one CPU, as above.
 fn written_to_in_its_slab() {
+    pin::pin(0);
     for size in SIZES.into_iter().filter(|&size| size < ALONE) {
         let cache = &cache_of(size);
         let (object, kept) = (alloc(cache), alloc(cache));
@@ -192,4 +198,27 @@ fn written_to_in_its_slab() {
         free(cache, object);
         free(cache, kept);
     }
+}
+
+/// One of the two has done it, and the other is told that it was freed twice, whenever that comes.
+fn large_freed_by_two() {
+    const BYTES: usize = 1 << 20;
+    let (block, freed, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let free = || {
+        let address = block.load(SeqCst);
+        if large::free(address) {
+            freed.fetch_add(1, SeqCst);
+        } else if !matches!(large::fault_at(address), (Fault::FreedTwice, BYTES)) {
+            wrong.fetch_add(1, SeqCst);
+        }
+    };
+    let prepare = || {
+        freed.store(0, SeqCst);
+        block.store(large::allocate(BYTES, 1).expect("there is memory"), SeqCst);
+    };
+    let check = |steps, reached, ()| {
+        let expected = (1, 0);
+        assert_eq!((freed.load(SeqCst), wrong.load(SeqCst)), expected, "{reached} after {steps}");
+    };
+    at_each_step(prepare, free, |_| free(), check);
 }

@@ -12,7 +12,7 @@ use crate::common::random::Random;
 use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
 use crate::common::token::Over;
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::children_of_busy_threads", &ALL, children_of_busy_threads),
@@ -22,6 +22,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::fork_amid_an_alloc", &ALL, fork_amid_an_alloc).needs(single_steps),
     Scenario::new("slab::fork_amid_a_free", &BOTH_WAYS, fork_amid_a_free).needs(single_steps),
     Scenario::new("slab::fork_amid_a_shrink", &BOTH_WAYS, fork_amid_a_shrink).needs(single_steps),
+    Scenario::new("slab::fork_amid_a_takeover", &BY_CPU, fork_amid_a_takeover)
+        .needs(single_steps_and_neighbours),
     Scenario::new("slab::fork_amid_the_first_use", &BOTH_WAYS, fork_amid_the_first_use)
         .needs(single_steps),
 ];
@@ -239,6 +241,39 @@ fn fork_amid_a_free() {
         objects.iter().for_each(|object| free(cache, object.cast()));
     };
     fork_amid(cache, COUNT + SHEAF, prepare, free_all, |()| ());
+}
+
+fn single_steps_and_neighbours() -> Result<(), String> {
+    single_steps().and_then(|()| pin::two_neighbours())
+}
+
+/// One that gets its sheaf from a slab which lanes of another CPU have filled sheaves from.
+fn fork_amid_a_takeover() {
+    let [one, other] = pin::neighbours().expect("there are two");
+    let cache = &cache_of(LARGE);
+    let kept = Mutex::new(Few(Vec::new()));
+    let prepare = || {
+        pin::pin(one);
+        let (mut few, mut rest) = (Few(Vec::new()), Few(Vec::new()));
+        for (number, object) in Few::alloc(cache, 24).0.into_iter().enumerate() {
+            if number % 8 == 0 { &mut few } else { &mut rest }.0.push(object);
+        }
+        rest.free(cache);
+        cache.shrink();
+        *kept.lock().expect("no panic") = few;
+        pin::pin(other);
+    };
+    let alloc = || {
+        let slabs = cache.stats().slabs;
+        (cache.alloc().expect("there is memory"), slabs)
+    };
+    let end = |(object, slabs)| {
+        assert_eq!(cache.stats().slabs, slabs, "a new slab");
+        free(cache, object);
+        kept.lock().expect("no panic").free(cache);
+    };
+    // A sheaf, the object, and those that are kept.
+    fork_amid(cache, SHEAF + 1 + 3, prepare, alloc, end);
 }
 
 /// What lanes had is in hand for a while, and lost to a child.

@@ -1,20 +1,28 @@
 //! Slab caches where there is little memory, or none.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use thiscpu::inside::{large, purge};
 use thiscpu::{Cache, Error, PerCpu, RawCache, probe};
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, limits, pin};
+use crate::common::token::Over;
+use crate::common::{ALL, Scenario, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
     Scenario::new("slab::nothing_is_reserved", &ALL, nothing_is_reserved),
     Scenario::new("slab::little_address_space", &ALL, little_address_space),
     Scenario::new("slab::others_in_the_way", &ALL, others_in_the_way),
+    Scenario::new("slab::much_behind_others", &ALL, much_behind_others),
+    Scenario::new("slab::no_room_behind_others", &ALL, no_room_behind_others),
+    Scenario::new("slab::free_while_pages_are_dropped", &ALL, free_while_pages_are_dropped),
     Scenario::new("slab::no_memory_later", &ALL, no_memory_later),
     Scenario::new("slab::no_memory_for_sheaves", &ALL, no_memory_for_sheaves),
     Scenario::new("slab::lanes_once_there_is_memory", &ALL, lanes_once_there_is_memory),
+    Scenario::new("slab::never_more_than_lanes", &ALL, never_more_than_lanes),
     Scenario::new("slab::reserved_are_there", &ALL, reserved_are_there),
 ];
 
@@ -36,19 +44,19 @@ fn use_it(cache: &RawCache) {
 /// No call that finds none does harm; with room again all is as if nothing had been.
 fn no_memory_at_first() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
-    let limit = limits::limit_address_space();
-    let mut sizes = Vec::with_capacity(3);
     for n in 1..4 {
+        let _limit = limits::limit_address_space();
+        let before = limits::memory("VmSize");
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
         let error = cache.reserve(n).map(drop).expect_err("no room");
         assert_eq!(error, expected);
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
         assert_eq!(typed.reserve(n).map(drop), Err(expected));
-        sizes.push(limits::memory("VmSize"));
+        // The first round may find memory for what is not objects.
+        let growth = limits::memory("VmSize") - before;
+        assert!(n == 1 || growth == 0, "{growth} bytes of no use stay");
     }
-    assert_eq!(sizes[1], sizes[2], "what was of no use stays");
-    drop(limit);
     use_it(&cache);
     let values: Vec<_> = (0..500).map(|n| typed.alloc([n; 80])).collect();
     assert!((0..).zip(&values).all(|(n, value)| **value == [n; 80]));
@@ -59,9 +67,8 @@ fn no_memory_at_first() {
 
 /// Address space is taken as it is needed, and a little beyond.
 fn nothing_is_reserved() {
-    // What belongs to lanes.
-    let other = cache_of(8);
-    free_all(&other, some(&other, 0, 1));
+    // Lanes are reserved.
+    let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
     let cache = cache_of(10_000);
     let before = limits::memory("VmSize");
     let mut objects = Vec::with_capacity(30_000);
@@ -77,14 +84,16 @@ fn nothing_is_reserved() {
 
 /// A process that may have little can use nearly all of it, again and again.
 fn little_address_space() {
-    let cache = cache_of(3_000);
+    // What is known of slabs takes a sixtieth, and a step of the space a sixteenth if there is room for it.
+    const ROOM: i64 = 100 * MIB;
+    let cache = cache_of(4_096);
     let mut objects = Vec::with_capacity(200_000);
     objects.extend(Object::alloc(&cache, 0));
-    let limit = limits::limit_address_space_to(64 * MIB as u64);
+    let limit = limits::limit_address_space_to(ROOM as u64);
     for _ in 0..3 {
         exhaust(&cache, &mut objects);
-        let bytes = objects.len() as i64 * 3_000;
-        assert!((56 * MIB..64 * MIB).contains(&bytes), "{bytes} bytes");
+        let bytes = objects.len() as i64 * 4_096;
+        assert!((96 * MIB..ROOM + MIB).contains(&bytes), "{bytes} bytes");
         assert_eq!(cache.alloc(), None);
         objects.iter_mut().for_each(|object| assert!(object.is_whole()));
         objects.drain(..).for_each(|object| object.free(&cache));
@@ -124,12 +133,97 @@ fn others_in_the_way() {
     close(cache);
 }
 
+/// A block that is larger than a GiB, too.
+fn much_behind_others() {
+    const BYTES: usize = (1 << 30) + 1;
+    let cache = cache_of(10_000);
+    let objects = some(&cache, 0, 10);
+    let base = objects[0].address() & !((1 << 20) - 1);
+    let other = base + (40 << 20);
+    assert!(map_at(other, 65_536), "something else is there");
+    for _ in 0..2 {
+        let block = large::allocate(BYTES, 1).expect("there is address space");
+        assert!(block > other || block + BYTES <= other);
+        let [first, last] = [0, BYTES - 1].map(|at| (block + at) as *mut u8);
+        // SAFETY: both are in the block, which is this function's own.
+        unsafe {
+            first.write(1);
+            last.write(2);
+            assert_eq!((first.read(), last.read()), (1, 2));
+        }
+        assert!(large::free(block));
+    }
+    // What is before it is used.
+    assert!(large::allocate(30 << 20, 1).is_some_and(|block| block < other));
+    free_all(&cache, objects);
+    close(cache);
+}
+
+/// A block that cannot be had behind something else costs no address space, however often it is tried.
+fn no_room_behind_others() {
+    const GIB: usize = 1 << 30;
+    let cache = cache_of(10_000);
+    let objects = some(&cache, 0, 10);
+    let base = objects[0].address() & !((1 << 20) - 1);
+    let in_vain = |bytes: usize, room: i64| {
+        let _limit = limits::limit_address_space_to(room as u64);
+        for _ in 0..3 {
+            let before = limits::memory("VmSize");
+            assert_eq!(large::allocate(bytes, 1), None);
+            let growth = limits::memory("VmSize") - before;
+            assert!(growth <= 0, "{growth} bytes of no use stay, where there were {room}");
+        }
+    };
+    // Further away than is passed by.
+    assert!(map_at(base + GIB + GIB / 2, 65_536), "something else is there");
+    in_vain(2 * GIB, 5 << 30);
+    assert!(map_at(base + (900 << 20), 65_536), "something else is there");
+    // Not enough for what is before the other, for the block, and for both.
+    for room in [500, 950, 1_500] {
+        in_vain(GIB, room * MIB);
+    }
+    let block = large::allocate(GIB, 1).expect("there is room again");
+    assert!(block > base + (900 << 20) && large::free(block));
+    free_all(&cache, objects);
+    use_it(&cache);
+    close(cache);
+}
+
 /// Maps pages at an address, unless something is there.
 fn map_at(address: usize, bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: it replaces nothing, and stays.
     unsafe { libc::mmap(address as *mut _, bytes, access, flags, -1, 0) as usize == address }
+}
+
+/// Where there is no more memory, what is free is there while another thread gives its pages back.
+fn free_while_pages_are_dropped() {
+    const BYTES: usize = 24 << 20;
+    let allocate = || large::allocate(BYTES, 1);
+    assert!(large::free(allocate().expect("there is memory")));
+    let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        let _over = Over(&over);
+        threads.spawn(|| {
+            while !over.load(SeqCst) {
+                purge();
+                begun.store(true, SeqCst);
+            }
+        });
+        while !begun.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let _limit = limits::limit_address_space_to(0);
+        for round in 0..slow::rounds(500) {
+            let block = allocate().unwrap_or_else(|| panic!("it is free, in round {round}"));
+            for page in (block..block + BYTES).step_by(4096) {
+                // SAFETY: in the block, which is this function's own.
+                unsafe { (page as *mut u8).write(1) };
+            }
+            assert!(large::free(block));
+        }
+    });
 }
 
 /// Where memory ends, each object is still one user's, and what is freed can be had again.
@@ -210,6 +304,33 @@ fn lanes_once_there_is_memory() {
     let with = trades();
     assert!(with < 50, "{with} trades with lanes");
     close(cache);
+}
+
+/// A cache that found memory for lanes, and none for what is behind them, gives the lanes back.
+fn never_more_than_lanes() {
+    let mut items = Vec::with_capacity(1 << 20);
+    items.extend(PerCpu::<u64>::try_new());
+    let all = [64; 200].map(cache_of);
+    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    // They have what is left for what is behind the lanes.
+    assert!(all.iter().all(|cache| cache.alloc().is_none()));
+    let mut room = || {
+        while let Ok(item) = PerCpu::<u64>::try_new() {
+            assert!(items.len() < items.capacity(), "there is no limit");
+            items.push(item);
+        }
+        let count = items.len();
+        items.clear();
+        count
+    };
+    let before = room();
+    for _ in 0..100 {
+        assert_eq!(cache_of(64).alloc(), None);
+    }
+    let after = room();
+    drop(limits);
+    assert!(before > 500 && after == before, "room for {before} items, then for {after}");
+    all.into_iter().for_each(close);
 }
 
 /// What was set aside is there where nothing else is.

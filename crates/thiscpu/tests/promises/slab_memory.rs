@@ -1,19 +1,28 @@
 //! Slab caches: what they take from the system, and give back.
 
 use std::alloc::Layout;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::{Cache, RawCache, probe};
+use thiscpu::inside::{CELL_BYTES, Class, Fence, Group, Handle};
+use thiscpu::{Cache, ConstructedCache, RawCache, probe};
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
+use crate::common::random::Random;
+use crate::common::steps::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, limits, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
     Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
     Scenario::new("slab::what_is_idle_goes_back", &ALL, what_is_idle_goes_back),
+    Scenario::new("slab::side_by_side_again", &BOTH_WAYS, side_by_side_again),
+    Scenario::new("slab::values_stay_in_any_order", &BOTH_WAYS, values_stay_in_any_order),
     Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
     Scenario::new("slab::protected_pages_stay_protected", &ALL, protected_pages_stay_protected),
+    Scenario::new("slab::others_shrink_meanwhile", &BOTH_WAYS, others_shrink_meanwhile)
+        .needs(single_steps),
+    Scenario::new("slab::one_fence_for_many_classes", &SECTIONS, one_fence_for_many_classes),
     Scenario::new("slab::many_caches", &ALL, many_caches),
     Scenario::new("slab::closed_while_others_free", &ALL, closed_while_others_free),
 ];
@@ -29,6 +38,79 @@ fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: b
         objects.extend(Object::alloc(cache, number));
     }
     assert_eq!(objects.len() as u64, count);
+}
+
+/// Many that were freed in random order are allocated in the order in which they lie, but for a MiB and what is in the lane.
+fn side_by_side_again() {
+    const COUNT: u64 = 100_000;
+    pin::pin(0);
+    let (cache, mut random) = (cache_of(48), Random::new(5));
+    let mut objects = some(&cache, 0, COUNT);
+    shuffle(&mut objects, &mut random);
+    free_all(&cache, objects);
+    let objects = some(&cache, COUNT, COUNT);
+    let is_near = |pair: &&[Object]| pair[0].address().abs_diff(pair[1].address()) <= 65_536;
+    let near = objects.windows(2).filter(is_near).count() as u64;
+    assert!(near > COUNT * 7 / 10, "{near} of {COUNT} lie near the one before");
+    free_all(&cache, objects);
+    close(cache);
+}
+
+/// Values that were freed in random order are not destroyed for it.
+fn values_stay_in_any_order() {
+    // As many as a stock keeps.
+    const COUNT: usize = 4_500;
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    pin::pin(0);
+    let make = || {
+        MADE.fetch_add(1, Relaxed);
+        [0_u64; 400]
+    };
+    let cache: ConstructedCache<[u64; 400]> = ConstructedCache::new(make);
+    let mut random = Random::new(6);
+    for _ in 0..3 {
+        let mut values: Vec<_> = (0..COUNT).map(|_| cache.alloc()).collect();
+        shuffle(&mut values, &mut random);
+    }
+    let made = MADE.load(Relaxed);
+    assert!(made < COUNT + 100, "{made} values were made for {COUNT}");
+    cache.close().expect("nothing is out");
+}
+
+fn shuffle<T>(all: &mut [T], random: &mut Random) {
+    for left in (1..all.len()).rev() {
+        all.swap(left, random.below(left as u64 + 1) as usize);
+    }
+}
+
+/// However many classes of a group are shrunk: the others keep what they have, and where nothing is to be taken there is no fence.
+fn one_fence_for_many_classes() {
+    static GROUP: Group = Group::new(4);
+    static CLASSES: [Class; 4] = [const { Class::new(48, 8, 1) }; 4];
+    let class = |number: usize| GROUP.handle(&CLASSES[number], number * CELL_BYTES);
+    let out = || CLASSES.each_ref().map(|class| class.stats().objects_out);
+    // The last class is never used.
+    for number in 0..3 {
+        let object = class(number).alloc_or(|| class(number).alloc_slowly()).unwrap();
+        // SAFETY: it was just allocated, and nobody else knows it.
+        unsafe { class(number).free_or(object, || class(number).free_slowly(object)) };
+    }
+    let before = out();
+    assert!(before[..3].iter().all(|&out| out > 0), "{before:?}");
+    let all_but_0 = |number: usize| -> Option<Handle<'_>> { (number != 0).then(|| class(number)) };
+    let begun = probe::fences();
+    GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
+    assert_eq!(out(), [before[0], 0, 0, 0]);
+    assert_eq!(probe::fences(), begun + 1);
+    GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
+    assert_eq!(probe::fences(), begun + 1);
+    // By way of the stocks.
+    GROUP.empty_lanes_to_stocks::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
+    assert_eq!(CLASSES[0].stats().objects_in_stocks, before[0]);
+    class(0).begin_window();
+    assert_eq!(class(0).unused(), before[0] * 48);
+    while class(0).give_back_unused(1) > 0 {}
+    assert_eq!(out(), [0; 4]);
 }
 
 fn resident() -> i64 {
@@ -154,6 +236,41 @@ fn access_to(page: usize) -> String {
     };
     let line = maps.lines().find(holds).expect("it is mapped");
     line.split(' ').nth(1).expect("what may be done there").to_owned()
+}
+
+/// What is freed while another class of the same group shrinks is not left where only threads without a lane find it.
+fn others_shrink_meanwhile() {
+    static GROUP: Group = Group::new(2);
+    static CLASSES: [Class; 2] = [Class::new(64, 8, 1), Class::new(96, 8, 2)];
+    let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], n * CELL_BYTES));
+    let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slowly()).expect("no memory");
+    let free = |class: Handle<'_>, object| {
+        // SAFETY: the callers got it from there, and do not use it.
+        unsafe { class.free_or(object, || class.free_slowly(object)) };
+    };
+    pin::pin(0);
+    free(shrinks, alloc(shrinks));
+    let check = |steps, _, ()| {
+        let without_lane = || {
+            probe::leave_lanes();
+            let before = other.trades();
+            let object = alloc(other);
+            let is_traded = other.trades() > before;
+            free(other, object);
+            is_traded
+        };
+        let is_traded =
+            std::thread::scope(|threads| threads.spawn(without_lane).join().expect("no panic"));
+        assert!(is_traded, "it was left in the shared lane, after {steps}");
+        other.shrink();
+    };
+    let conflict = |_| {
+        let objects = [(); 10].map(|()| alloc(other));
+        objects.into_iter().for_each(|object| free(other, object));
+    };
+    at_each_step(|| (), || shrinks.shrink(), conflict, check);
+    shrinks.shrink();
+    assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_out), [0, 0]);
 }
 
 /// Each leaves its memory to the next.

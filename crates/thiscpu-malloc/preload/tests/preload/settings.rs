@@ -32,9 +32,16 @@ fn exits_print_the_table_and_nothing_else_does() {
         assert_eq!((silent.status, text(&silent.stderr).as_str()), (output.status, ""), "{how}");
     }
     let table = text(&run(&program, &["exit"], &STATS).stderr);
-    for part in
-        ["(ends-c)", "allocations", "hit rate", "trades", "slabs", "at the peaks", "at the end"]
-    {
+    for part in [
+        "(ends-c)",
+        "allocations",
+        "hit rate",
+        "trades",
+        "slabs",
+        "(hit rate: of",
+        "at the peaks",
+        "at the end",
+    ] {
         assert!(table.contains(part), "{part:?} is not in {table}");
     }
 }

@@ -25,6 +25,9 @@ use walk::Frame;
 /// How many frames of a stack are kept, those of the allocator itself included.
 pub(super) const FRAMES_MAX: usize = 20;
 
+/// How many of them, the innermost, say where a stack is from. Not all: a recursion would have a place of its own for each depth.
+const FRAMES_OF_ORIGIN: usize = FRAMES_MAX / 2;
+
 /// Some thread's stack: for each frame the place of the call, the innermost first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stack {
@@ -112,6 +115,12 @@ impl Kept {
         for (kept, &place) in self.places.iter().zip(&stack.places) {
             kept.store(place, Relaxed);
         }
+    }
+
+    /// Whether it is from where another is from, on any thread.
+    pub(super) fn is_from_where(&self, stack: &Stack) -> bool {
+        let both = self.places.iter().zip(&stack.places).take(FRAMES_OF_ORIGIN);
+        both.into_iter().all(|(kept, &place)| kept.load(Relaxed) == place)
     }
 
     pub(super) fn load(&self) -> Stack {

@@ -4,92 +4,135 @@ use core::arch::asm;
 
 use super::Processor;
 use crate::lanes::table::TABLE;
-use crate::section::{Outcome, SlabSections, TOP};
+use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
+/// The body of `take`; `$to_cell` moves from the item to the cache's part of it.
+macro_rules! take {
+    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+        section!(
+            $name,
+            enter: $enter,
+            [
+                "tbnz {s:w}, #31, 33f",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "ldr {s}, [{gate}]",
+                "add {a}, {a}, {s}",
+                "tst {a}, #7",
+                "b.ne 33f",
+                $($to_cell)*
+                "mov {new}, #0",
+                "ldr {entry}, [{a}]",
+                "cbnz {entry}, 35f",
+                "ldr {new}, [{a}, #{TOP}]!",
+                "add {s}, {a}, {new}",
+                "ldr {entry}, [{s}, #-8]",
+                "cbz {entry}, 33f",
+                "sub {new}, {new}, #8",
+                "35:",
+                "str {new}, [{a}]",
+            ]
+            aborted: "mov {entry:w}, #0\n b 33f",
+            gate = in(reg) $gate.as_ptr(),
+            new = out(reg) _,
+            entry = out(reg) $entry,
+            TOP = const TOP,
+            $($operands)*
+        )
+    };
+}
+
+/// The body of `give`.
+macro_rules! give {
+    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+        section!(
+            $name,
+            enter: $enter,
+            [
+                "cmp {s:w}, #0",
+                "b.lt {no_lane}",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "ldr {s}, [{gate}]",
+                "add {a}, {a}, {s}",
+                "tst {a}, #7",
+                "b.ne {shut}",
+                $($to_cell)*
+                "mov {new}, {entry}",
+                "ldr {s}, [{a}]",
+                "cbz {s}, 35f",
+                "ldr {new}, [{a}, #{TOP}]!",
+                "ldr {s}, [{a}, {new}]",
+                "cbz {s}, {differs}",
+                "str {entry}, [{a}, {new}]",
+                "add {new}, {new}, #8",
+                "35:",
+                "str {new}, [{a}]",
+            ]
+            aborted: "b {aborted}",
+            gate = in(reg) $gate.as_ptr(),
+            entry = in(reg) $entry,
+            new = out(reg) _,
+            TOP = const TOP,
+            $($operands)*
+            no_lane = label { return Outcome::NoLane; },
+            shut = label { return Outcome::Shut; },
+            differs = label { return Outcome::Differs; },
+            aborted = label { return Outcome::Aborted; },
+        )
+    };
+}
+
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take(gate: &AtomicUsize, cell: usize) -> usize {
+    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
         let entry: usize;
-        // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the cache's part of it. Its top
-        // leads to a sheaf, or to itself, with a word below it in either case; its words are changed by sections on
-        // their CPU only, which restart each other, and by others after a closed gate and a fence.
+        // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
+        // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
+        // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
+        // Offsets that are not published are 0, and looked at where that is not known.
         unsafe {
-            section!(
-                "take",
-                [
-                    "tbnz {s:w}, #31, 33f",
-                    "ldr {a}, [{table}, {a}, lsl #3]",
-                    "ldr {s}, [{gate}]",
-                    "add {a}, {a}, {s}",
-                    "tst {a}, #7",
-                    "b.ne 33f",
-                    "add {a}, {a}, {cell}",
-                    "mov {new}, #0",
-                    "ldr {entry}, [{a}]",
-                    "cbnz {entry}, 35f",
-                    "ldr {new}, [{a}, #{TOP}]!",
-                    "add {s}, {a}, {new}",
-                    "ldr {entry}, [{s}, #-8]",
-                    "cbz {entry}, 33f",
-                    "sub {new}, {new}, #8",
-                    "35:",
-                    "str {new}, [{a}]",
-                ]
-                unready: "mov {entry:w}, #0\n cbz {area}, 33f",
-                aborted: "mov {entry:w}, #0\n b 33f",
-                gate = in(reg) gate.as_ptr(),
-                cell = in(reg) cell,
-                new = out(reg) _,
-                entry = out(reg) entry,
-                TOP = const TOP,
-            );
+            match W::WAY {
+                Ways::Any => take!(
+                    "take", entry, gate,
+                    enter: "mov {entry:w}, #0\n cbz {area}, 33f",
+                    ["add {a}, {a}, {cell}",]
+                    cell = in(reg) cell,
+                ),
+                Ways::First => {
+                    take!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {area}, 33f", [])
+                }
+                Ways::Ready => take!(
+                    "take_ready", entry, gate,
+                    enter: "mov {entry:w}, #0",
+                    ["add {a}, {a}, {cell}",]
+                    cell = in(reg) cell,
+                ),
+            }
         }
         entry
     }
 
     #[inline(always)]
-    unsafe fn give(gate: &AtomicUsize, cell: usize, mark: usize, entry: usize) -> Outcome {
+    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
         // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
-            section!(
-                "give",
-                [
-                    "cmp {s:w}, #0",
-                    "b.lt {no_lane}",
-                    "ldr {a}, [{table}, {a}, lsl #3]",
-                    "ldr {s}, [{gate}]",
-                    "add {a}, {a}, {s}",
-                    "tst {a}, #7",
-                    "b.ne {shut}",
-                    "add {a}, {a}, {cell}",
-                    "mov {new}, {entry}",
-                    "ldr {s}, [{a}]",
-                    "cbz {s}, 35f",
-                    "ldr {new}, [{a}, #{TOP}]!",
-                    "ldr {s}, [{a}, {new}]",
-                    "cbz {s}, {differs}",
-                    "str {entry}, [{a}, {new}]",
-                    "add {new}, {new}, #8",
-                    "35:",
-                    "str {entry}, [{mark}]",
-                    "str {new}, [{a}]",
-                ]
-                unready: "cbz {area}, {no_lane}",
-                aborted: "b {aborted}",
-                gate = in(reg) gate.as_ptr(),
-                cell = in(reg) cell,
-                mark = in(reg) mark,
-                entry = in(reg) entry,
-                new = out(reg) _,
-                TOP = const TOP,
-                no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
-                aborted = label { return Outcome::Aborted; },
-            );
+            match W::WAY {
+                Ways::Any => give!(
+                    "give", gate, entry,
+                    enter: "cbz {area}, {no_lane}",
+                    ["add {a}, {a}, {cell}",]
+                    cell = in(reg) cell,
+                ),
+                Ways::First => give!("give_first", gate, entry, enter: "cbz {area}, {no_lane}", []),
+                Ways::Ready => give!(
+                    "give_ready", gate, entry,
+                    enter: "",
+                    ["add {a}, {a}, {cell}",]
+                    cell = in(reg) cell,
+                ),
+            }
         }
         Outcome::Done
     }

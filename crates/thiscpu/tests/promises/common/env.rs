@@ -72,9 +72,11 @@ pub(crate) static EVERYWHERE: [&Env; 9] = [
     &MEMBARRIER_DENIED,
     &BOTH_DENIED,
 ];
-/// One environment, for what there is in no other.
 /// With sections and without: for what takes long.
 pub(crate) static BOTH_WAYS: [&Env; 2] = [&CID, &ATOMIC];
+/// Where a thread that goes to another CPU has another lane.
+pub(crate) static BY_CPU: [&Env; 2] = [&CPU, &ATOMIC];
+/// One environment, for what there is in no other.
 pub(crate) static ATOMIC_ALONE: [&Env; 1] = [&ATOMIC];
 pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
 /// Whatever this machine runs on, alone.

@@ -13,19 +13,32 @@ fn alarm_s() -> u32 {
 
 /// Forks, and runs `body` in the child, which then ends. Returns the child.
 pub(crate) fn start(body: impl FnOnce()) -> i32 {
+    match here() {
+        0 => end(body),
+        child => child,
+    }
+}
+
+/// Forks. Returns the child; 0 in the child, which goes on and comes to [`end`].
+pub(crate) fn here() -> i32 {
     // SAFETY: the child of a process with threads runs on with one; these tests are about that, and
     // what it uses (the allocator of glibc, this library) is made for it.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: alarm has no preconditions.
             unsafe { libc::alarm(alarm_s()) };
-            let result = catch_unwind(AssertUnwindSafe(body));
-            // SAFETY: ends the child without running what the parent registered for its exit.
-            unsafe { libc::_exit(i32::from(result.is_err())) }
+            0
         }
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         child => child,
     }
+}
+
+/// Runs `body` in a child, which then ends.
+pub(crate) fn end(body: impl FnOnce()) -> ! {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    // SAFETY: ends the child without running what the parent registered for its exit.
+    unsafe { libc::_exit(i32::from(result.is_err())) }
 }
 
 /// Waits for a child to end, or to stop if it is traced; its status.

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 pub(crate) use self::env::{
-    ALL, ATOMIC_ALONE, BARE, BOTH_WAYS, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS,
+    ALL, ATOMIC_ALONE, BARE, BOTH_WAYS, BY_CPU, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS,
 };
 
 /// A function that panics if a promise is broken, and where it runs.

@@ -1,5 +1,6 @@
 //! Where threads run.
 
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 /// The CPUs that this process could run on when it was first asked.
@@ -25,6 +26,27 @@ pub(crate) fn allowed() -> Vec<usize> {
 /// For scenarios that mean nothing on one CPU.
 pub(crate) fn two_cpus() -> Result<(), String> {
     if cpus().len() < 2 { Err("needs two CPUs".into()) } else { Ok(()) }
+}
+
+/// Two CPUs of one NUMA node, as numbers for [`pin`].
+pub(crate) fn neighbours() -> Option<[usize; 2]> {
+    let node_of = |nth| {
+        pin(nth);
+        let mut node = 0;
+        // SAFETY: it writes one number.
+        let result =
+            unsafe { libc::syscall(libc::SYS_getcpu, null_mut::<u32>(), &raw mut node, 0) };
+        assert_eq!(result, 0);
+        node
+    };
+    let nodes: Vec<u32> = (0..cpus().len()).map(node_of).collect();
+    let other_of = |one: usize| (one + 1..nodes.len()).find(|&other| nodes[other] == nodes[one]);
+    (0..nodes.len()).find_map(|one| Some([one, other_of(one)?]))
+}
+
+/// For scenarios about two CPUs that have more in common than others.
+pub(crate) fn two_neighbours() -> Result<(), String> {
+    neighbours().map(drop).ok_or("needs two CPUs of one NUMA node".into())
 }
 
 /// Pins the calling thread to the CPU number `nth`, modulo their number; to one behind it if that has

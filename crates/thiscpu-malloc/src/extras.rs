@@ -1,0 +1,99 @@
+//! What else is to be done than to find a block: counting, guarding. The short ways of malloc and free do none of that, and are
+//! closed while it concerns every call; and until sections can be entered, which they take for granted.
+
+use core::sync::atomic::{
+    AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use thiscpu::inside;
+use thiscpu::probe::{Lock, tier_or_best};
+
+use crate::classes::LOOKED_UP;
+use crate::guard;
+
+/// What stands in the way of the short ways, a bit each.
+static EXTRAS: AtomicU8 = AtomicU8::new(NOT_READY);
+/// Calls are counted.
+pub(crate) const COUNTED: u8 = 1;
+/// Some blocks are guarded, of those that a lane does not have at hand. Goes with the short ways.
+pub(crate) const HARDENED: u8 = 2;
+/// All blocks are, for tests.
+pub(crate) const ALL_GUARDED: u8 = 4;
+/// Sections cannot be entered: not yet, or not at all.
+const NOT_READY: u8 = 8;
+
+/// Smaller sizes are looked up. None is while something stands in the way: the short ways do not look for it themselves.
+static SHORT_SIZES: AtomicUsize = AtomicUsize::new(0);
+/// Held by whoever changes what stands in the way.
+static TURNING: Lock = Lock::new();
+
+/// Changes what stands in the way, and opens or closes the short ways.
+fn turn(change: impl FnOnce(u8) -> u8) {
+    let _guard = TURNING.lock();
+    let extras = change(EXTRAS.load(Relaxed));
+    EXTRAS.store(extras, Relaxed);
+    let is_free = is_free(extras);
+    inside::watch(!is_free);
+    // Release: pairs with the Acquire in `is_short`; sections are ready. When it is closed, a few calls may come before. Last, because
+    // `open_when_ready` sees by it whether all of this was done.
+    SHORT_SIZES.store(if is_free { LOOKED_UP + 1 } else { 0 }, Release);
+}
+
+/// Whether nothing stands in the way.
+fn is_free(extras: u8) -> bool {
+    extras & !HARDENED == 0
+}
+
+fn add_extra(extra: u8) {
+    turn(|extras| extras | extra);
+}
+
+/// Opens the short ways if nothing stands in the way any more.
+pub(crate) fn open_when_ready() {
+    if has_extra(NOT_READY) && inside::sections_are_ready() {
+        turn(|extras| extras & !NOT_READY);
+    }
+    // In a child that was forked while another thread turned them they are as they were before, or in between.
+    if is_free(EXTRAS.load(Relaxed)) != is_short(0) {
+        turn(|extras| extras);
+    }
+}
+
+/// Has every call counted from now on.
+pub(crate) fn count_calls() {
+    // Whatever the tier is, before the first use of anything.
+    tier_or_best();
+    add_extra(COUNTED);
+}
+
+/// Whether that is to be done.
+pub(crate) fn has_extra(extra: u8) -> bool {
+    EXTRAS.load(Relaxed) & extra != 0
+}
+
+/// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
+/// that can be done. Calls that find what they want in their CPU's lane do what they did before, and take as long.
+pub fn harden() -> bool {
+    tier_or_best();
+    let is_ready = guard::enable();
+    if is_ready {
+        add_extra(HARDENED);
+    }
+    is_ready
+}
+
+/// Has one in `interval` blocks guarded whatever time that takes, as soon as any are; with 1, those that lanes have at hand too.
+pub fn sample_every(interval: u32) {
+    guard::sample_every(interval);
+    if interval == 1 {
+        add_extra(ALL_GUARDED);
+    }
+}
+
+/// Whether blocks of a size can be had the short way.
+#[inline(always)]
+pub(crate) fn is_short(size: usize) -> bool {
+    // Acquire: pairs with the Release in `turn`.
+    size < SHORT_SIZES.load(Acquire)
+}

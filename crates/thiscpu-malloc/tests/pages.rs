@@ -1,0 +1,47 @@
+//! Pages of free memory go back to the system while a program only allocates, too, and no call has much of that to do. One test,
+//! because it is about the whole process.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use thiscpu_malloc::{allocate, free};
+
+const MEBIBYTE: usize = 1 << 20;
+/// More than may stay, and less than is dropped at once.
+const BYTES: usize = 12 * MEBIBYTE;
+
+/// How many bytes from an address on are resident. The allocator never unmaps them.
+fn resident(address: usize) -> usize {
+    // SAFETY: it takes a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let (start, mut pages) = (address & !(page - 1), vec![0; BYTES / page]);
+    // SAFETY: a byte for each page, all of which are mapped.
+    assert_eq!(unsafe { libc::mincore(start as *mut _, BYTES, pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|state| **state & 1 != 0).count() * page
+}
+
+#[test]
+fn a_call_that_allocates_drops_a_mebibyte_of_pages_at_most() {
+    let block = allocate(BYTES).unwrap();
+    // SAFETY: the block is so large, and nobody else's.
+    unsafe { block.write_bytes(1, BYTES) };
+    let address = block.as_ptr().expose_provenance();
+    // SAFETY: nobody uses it.
+    unsafe { free(block) };
+    let mut before = resident(address);
+    assert!(
+        before > BYTES - MEBIBYTE,
+        "{before} bytes: nothing was kept, so this test shows nothing"
+    );
+    for _ in 0..10_000 {
+        allocate(4096).unwrap();
+        let now = resident(address);
+        assert!(before <= now + MEBIBYTE, "one call has dropped {} bytes", before - now);
+        if now < BYTES / 2 {
+            return;
+        }
+        before = now;
+        sleep(Duration::from_millis(1));
+    }
+    panic!("{before} bytes stay");
+}

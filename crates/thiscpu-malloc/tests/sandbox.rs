@@ -1,0 +1,67 @@
+//! A sandbox that is closed under way, and ends the process for what malloc has no business with. One test, because it is about the
+//! whole process.
+
+#[path = "common/filter.rs"]
+mod filter;
+#[path = "common/stay.rs"]
+mod stay;
+
+use std::ptr::NonNull;
+use std::thread::sleep;
+use std::time::Duration;
+
+use stay::stay;
+use thiscpu_malloc::{allocate, classes, count, free, statistics, trim};
+
+const MEBIBYTE: usize = 1 << 20;
+const COUNT: usize = 10_000;
+
+/// From now on membarrier is denied, and who asks where threads may run is ended.
+fn close() -> bool {
+    let rules = [
+        (libc::SYS_membarrier, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        (libc::SYS_sched_setaffinity, libc::SECCOMP_RET_KILL_PROCESS),
+        (libc::SYS_sched_getaffinity, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    filter::install(rules, libc::SECCOMP_RET_ALLOW)
+}
+
+fn take(size: usize) -> Vec<NonNull<u8>> {
+    (0..COUNT).map(|_| allocate(size).unwrap()).collect()
+}
+
+fn free_all(blocks: Vec<NonNull<u8>>) {
+    // SAFETY: nobody uses them.
+    blocks.into_iter().for_each(|block| unsafe { free(block) });
+}
+
+#[test]
+fn malloc_asks_for_nothing_that_nobody_expects() {
+    stay();
+    count();
+    free_all(take(512));
+    if !close() {
+        return eprintln!("skipped: needs seccomp filters");
+    }
+    // Memory grows, and there is something that is not used.
+    for size in [1024, 2048] {
+        free_all(take(size));
+        sleep(Duration::from_millis(30));
+    }
+    // There is no memory.
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a plain structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let kept: Vec<_> = std::iter::from_fn(|| allocate(4 * MEBIBYTE)).take(COUNT).collect();
+    assert!(kept.len() < COUNT);
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..limit };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    free_all(kept);
+    trim(0);
+    // What was counted is right but for what a lane may keep.
+    for class in classes().filter(|class| [512, 1024, 2048].contains(&class.size)) {
+        assert!(class.allocations.abs_diff(COUNT as u64) <= 1024, "{class:?}");
+    }
+    assert!(statistics().system_bytes_max > 20 * MEBIBYTE);
+}

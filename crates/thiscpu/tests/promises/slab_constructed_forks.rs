@@ -1,0 +1,173 @@
+//! Caches of constructed objects whose process is forked: while values are made, dropped and handed out.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+
+use thiscpu::{Constructed, ConstructedCache};
+
+use crate::common::random::Random;
+use crate::common::steps::{at_each_step, single_steps};
+use crate::common::threads::together;
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, slow};
+use crate::slab_constructed::{
+    GOES_ON, STAGE, TO_WAIT, Value, WAITS, await_stage, close, there_are,
+};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::fork_in_a_destructor", &BOTH_WAYS, fork_in_a_destructor)
+        .needs(single_steps),
+    Scenario::new("slab::constructed_in_children", &ALL, constructed_in_children),
+    Scenario::new("slab::fork_amid_constructed", &BOTH_WAYS, fork_amid_constructed)
+        .needs(single_steps),
+];
+
+/// Nobody is in a drop.
+const IDLE: usize = 0;
+/// The drop goes on without a fork.
+const SKIPS: usize = 4;
+/// What the fork in a drop has returned, or -1.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// Its drop waits, if it has to, and then forks.
+struct Forks(Value, #[expect(dead_code, reason = "it takes room")] [u64; 1_250]);
+
+impl Drop for Forks {
+    fn drop(&mut self) {
+        self.0.check();
+        if STAGE.compare_exchange(TO_WAIT, WAITS, SeqCst, SeqCst).is_ok() {
+            while STAGE.load(SeqCst) == WAITS {
+                std::thread::yield_now();
+            }
+            if STAGE.load(SeqCst) == GOES_ON {
+                CHILD.store(fork::here(), SeqCst);
+            }
+        }
+    }
+}
+
+/// Drops some whenever that is wanted; so does the child that is forked in a drop, which goes on here.
+fn drop_when_wanted(over: &AtomicBool, drop_some: impl Fn()) {
+    while !over.load(SeqCst) {
+        if STAGE.load(SeqCst) == TO_WAIT {
+            CHILD.store(-1, SeqCst);
+            drop_some();
+            if CHILD.load(SeqCst) == 0 {
+                fork::end(|| (0..2).for_each(|_| drop_some()));
+            }
+            STAGE.store(IDLE, SeqCst);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// While another thread has a lock of the cache, or has not: the child goes on with the drop, and then uses the cache.
+fn fork_in_a_destructor() {
+    let cache = &ConstructedCache::new(|| Forks(Value::new(), [5; 1_250]));
+    pin::pin(0);
+    let mine: Vec<_> = (0..5).map(|_| cache.alloc()).collect();
+    let use_some = || {
+        let values: Vec<_> = (0..20).map(|_| cache.alloc()).collect();
+        values.iter().chain(&mine).for_each(|value| value.0.check());
+        let address = |value: &Constructed<Forks>| std::ptr::from_ref(&**value).addr();
+        let addresses: BTreeSet<_> = values.iter().chain(&mine).map(address).collect();
+        assert_eq!(addresses.len(), 25);
+    };
+    let drop_some = || {
+        use_some();
+        cache.shrink();
+    };
+    let (over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
+    let prepare = || {
+        STAGE.store(TO_WAIT, SeqCst);
+        await_stage(WAITS);
+    };
+    let op = || {
+        drop(cache.alloc());
+        cache.shrink();
+    };
+    let conflict = |_| {
+        STAGE.store(GOES_ON, SeqCst);
+        while CHILD.load(SeqCst) == -1 {
+            std::thread::yield_now();
+        }
+        wrong.fetch_add(u64::from(fork::finish(CHILD.load(SeqCst)).is_err()), SeqCst);
+    };
+    let check = |steps, _, ()| {
+        _ = STAGE.compare_exchange(WAITS, SKIPS, SeqCst, SeqCst);
+        await_stage(IDLE);
+        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+        cache.shrink();
+        assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
+    };
+    std::thread::scope(|threads| {
+        let _over = crate::common::token::Over(&over);
+        threads.spawn(|| drop_when_wanted(&over, drop_some));
+        at_each_step(prepare, op, conflict, check);
+    });
+}
+
+/// A child has what its parent had, whatever others were doing.
+fn constructed_in_children() {
+    let cache = ConstructedCache::new(Value::new);
+    let over = AtomicBool::new(false);
+    let work = |thread: usize| {
+        let mut random = Random::new(thread as u64);
+        while !over.load(SeqCst) {
+            let values: Vec<_> = (0..random.below(300)).map(|_| cache.alloc()).collect();
+            values.iter().for_each(|value| value.check());
+            drop(values);
+            if random.below(4) == 0 {
+                cache.shrink();
+            }
+        }
+    };
+    let mine: Vec<_> = (0..100).map(|_| cache.alloc()).collect();
+    together(3, work, || {
+        let _over = crate::common::token::Over(&over);
+        for _ in 0..slow::rounds(40) {
+            let child = || {
+                let use_it = |_| {
+                    let values: Vec<_> = (0..200).map(|_| cache.alloc()).collect();
+                    values.iter().for_each(|value| value.check());
+                };
+                mine.iter().for_each(|value| value.check());
+                together(2, use_it, || _ = cache.shrink());
+                cache.shrink();
+            };
+            fork::run(child).expect("a child that is right");
+        }
+    });
+    drop(mine);
+    close(cache);
+    assert_eq!(there_are(), 0);
+}
+
+/// Of which values are made, dropped, and handed out.
+fn fork_amid_constructed() {
+    struct Large(Value, #[expect(dead_code, reason = "it takes room")] [u64; 5_000]);
+    let cache = &ConstructedCache::new(|| Large(Value::new(), [5; 5_000]));
+    pin::pin(0);
+    let mine: Vec<_> = (0..5).map(|_| cache.alloc()).collect();
+    let wrong = AtomicU64::new(0);
+    let use_some = || {
+        let values: Vec<_> = (0..10).map(|_| cache.alloc()).collect();
+        values.iter().chain(&mine).for_each(|value| value.0.check());
+    };
+    let conflict = |_| {
+        let child = fork::run(|| {
+            use_some();
+            cache.shrink();
+            use_some();
+        });
+        wrong.fetch_add(u64::from(child.is_err()), SeqCst);
+    };
+    let op = || {
+        drop(cache.alloc());
+        cache.shrink();
+    };
+    let check = |steps, _, ()| {
+        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+        assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
+    };
+    at_each_step(|| (), op, conflict, check);
+}

@@ -1,0 +1,187 @@
+//! Slab caches that are used from two CPUs: what one has is not mixed with what the other has, and is there for it all the same.
+//! One thread goes from one to the other; so nothing depends on when threads run.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use thiscpu::RawCache;
+use thiscpu::inside::coarse_time;
+
+use crate::common::objects::{Object, cache_of, close, free_all, some};
+use crate::common::{BY_CPU, Scenario, limits, pin, slow};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario::new("slab::no_slab_in_common", &BY_CPU, no_slab_in_common).needs(pin::two_neighbours),
+    Scenario::new("slab::each_its_own_again", &BY_CPU, each_its_own_again)
+        .needs(pin::two_neighbours),
+    Scenario::new("slab::not_for_long", &BY_CPU, not_for_long).needs(pin::two_neighbours),
+    Scenario::new("slab::no_more_than_a_mib", &BY_CPU, no_more_than_a_mib)
+        .needs(pin::two_neighbours),
+    Scenario::new("slab::freed_by_another", &BY_CPU, freed_by_another).needs(pin::two_neighbours),
+    Scenario::new("slab::what_others_left", &BY_CPU, what_others_left).needs(pin::two_neighbours),
+    Scenario::new("slab::the_last_of_all", &BY_CPU, the_last_of_all).needs(pin::two_neighbours),
+];
+
+/// Goes to one of the two.
+fn go_to(cpu: usize) {
+    static CPUS: OnceLock<[usize; 2]> = OnceLock::new();
+    pin::pin(CPUS.get_or_init(|| pin::neighbours().expect("there are two"))[cpu]);
+}
+
+/// Of 64 bytes, with their pattern.
+fn some_on(cpu: usize, cache: &RawCache, count: u64) -> Vec<Object> {
+    go_to(cpu);
+    some(cache, (cpu as u64) << 32, count)
+}
+
+fn free_on(cpu: usize, cache: &RawCache, objects: Vec<Object>) {
+    go_to(cpu);
+    free_all(cache, objects);
+}
+
+/// Which tenth of a second it is, by the clock that says when it is forgotten what lanes have asked for.
+fn span() -> u64 {
+    coarse_time() / 100_000_000
+}
+
+/// That clock is all there is to wait for.
+fn wait_for(number: u64) {
+    while span() < number {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn addresses(objects: &[Object]) -> BTreeSet<usize> {
+    objects.iter().map(Object::address).collect()
+}
+
+/// Two that allocate at once have their objects far apart: what one CPU fetches ahead is not the other's.
+fn no_slab_in_common() {
+    let cache = cache_of(64);
+    let mut all = [Vec::new(), Vec::new()];
+    for _ in 0..100 {
+        for (cpu, objects) in all.iter_mut().enumerate() {
+            objects.extend(some_on(cpu, &cache, 100));
+        }
+    }
+    let [one, other] =
+        all.each_ref().map(|all| all.iter().map(|o| o.address() >> 16).collect::<BTreeSet<_>>());
+    assert!(one.is_disjoint(&other), "{one:?}, {other:?}");
+    all.into_iter().enumerate().for_each(|(cpu, objects)| free_on(cpu, &cache, objects));
+    close(cache);
+}
+
+/// Who allocates what it has just freed has the same objects, whatever others have done in between; also when a new span of time
+/// has begun, by which it is forgotten what lanes have asked for.
+fn each_its_own_again() {
+    const COUNT: u64 = 3_000;
+    let in_time = || {
+        let cache = cache_of(64);
+        let mut is_in_time = true;
+        let mut had = [BTreeSet::new(), BTreeSet::new()];
+        let mut last = span();
+        for round in 0..4 {
+            for (cpu, had) in had.iter_mut().enumerate() {
+                wait_for(last + 1);
+                let objects = some_on(cpu, &cache, COUNT);
+                is_in_time &= span() == last + 1;
+                last = span();
+                let has = addresses(&objects);
+                // The lane keeps a few sheaves.
+                let same = has.intersection(had).count();
+                assert!(round < 2 || !is_in_time || same > 2_000, "{same} in round {round}");
+                *had = has;
+                free_on(cpu, &cache, objects);
+            }
+            assert!(!is_in_time || had[0].is_disjoint(&had[1]), "exchanged in round {round}");
+        }
+        close(cache);
+        is_in_time
+    };
+    if !(0..if slow::factor() > 1 { 1 } else { 20 }).any(|_| in_time()) {
+        eprintln!("this machine is too busy, or too slow, to say anything");
+    }
+}
+
+/// What nobody has asked for in this span of time, nor in the one before, is anybody's.
+fn not_for_long() {
+    let cache = cache_of(64);
+    let left = some_on(0, &cache, 3_000);
+    let were = addresses(&left);
+    free_on(0, &cache, left);
+    wait_for(span() + 2);
+    let objects = some_on(1, &cache, 200);
+    assert!(addresses(&objects).is_subset(&were), "they stay where they are");
+    free_on(1, &cache, objects);
+    close(cache);
+}
+
+/// No more than a MiB of it.
+fn no_more_than_a_mib() {
+    const COUNT: u64 = 40_000;
+    let cache = cache_of(64);
+    let objects = some_on(0, &cache, COUNT);
+    let had = addresses(&objects);
+    free_on(0, &cache, objects);
+    let objects = some_on(1, &cache, COUNT);
+    let same = addresses(&objects).intersection(&had).count();
+    // And what is in the lane.
+    assert!(same + (1 << 20) / 64 + 1_000 > COUNT as usize, "only {same} can be had");
+    free_on(1, &cache, objects);
+    close(cache);
+}
+
+/// What one allocates and the other frees comes back to the first at once; also where the other has had many for itself.
+fn freed_by_another() {
+    let cache = cache_of(64);
+    let kept = some_on(1, &cache, 20_000);
+    wait_for(span() + 2);
+    let before = cache.stats().slabs;
+    for _ in 0..300 {
+        let objects = some_on(0, &cache, 300);
+        free_on(1, &cache, objects);
+    }
+    let slabs = cache.stats().slabs - before;
+    assert!(slabs <= 6, "{slabs} slabs for 300 objects at a time");
+    free_all(&cache, kept);
+    close(cache);
+}
+
+/// Slabs of one that have room are there for the other, before there are new ones.
+fn what_others_left() {
+    let cache = cache_of(64);
+    let objects = some_on(0, &cache, 10_000);
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| object.address() % 4_096 < 64);
+    free_on(0, &cache, freed);
+    cache.shrink();
+    let before = cache.stats().slabs;
+    assert!((8..20).contains(&before), "{before} slabs");
+    let others = some_on(1, &cache, 6_000);
+    let after = cache.stats().slabs;
+    assert!(after <= before, "{before} slabs and then {after}");
+    free_all(&cache, kept);
+    free_all(&cache, others);
+    close(cache);
+}
+
+/// Where there is no memory one has what is left in the other's slabs, to the last object.
+fn the_last_of_all() {
+    let cache = cache_of(64);
+    let mut objects = some_on(0, &cache, 100);
+    go_to(1);
+    objects.reserve(100_000);
+    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    while let Some(object) = Object::alloc(&cache, objects.len() as u64) {
+        assert!(objects.len() < objects.capacity(), "there is no limit");
+        objects.push(object);
+    }
+    drop(limits);
+    let in_slabs = cache.stats().slab_bytes / 64;
+    let in_lane = 1 + 2 * 124;
+    assert!(objects.len() + in_lane >= in_slabs, "{} of {in_slabs}", objects.len());
+    free_all(&cache, objects);
+    close(cache);
+}
