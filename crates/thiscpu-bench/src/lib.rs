@@ -6,8 +6,9 @@
 //! JSON or a table.
 //!
 //! Everything is generic over the contender, and so compiled once for each: no call in a measured
-//! loop goes through a pointer. The time of an operation is what a thread sees while it runs: wall
-//! time, times the CPUs that had something to run, divided by all threads' operations.
+//! loop goes through a pointer. The time of an operation is what a thread sees while it runs: with a
+//! thread a CPU at most, the time of all threads without what they waited for other programs, divided
+//! by their operations; with more, wall time, times the CPUs, divided by the same.
 
 mod case;
 mod children;
@@ -23,6 +24,7 @@ mod resident;
 mod rseq;
 mod slice;
 mod stats;
+mod turns;
 mod workloads;
 
 pub use crate::{

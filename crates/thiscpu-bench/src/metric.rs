@@ -53,6 +53,8 @@ pub(crate) static CACHE_RATIO: Metric = Metric::spread("cache_ratio", "ratio");
 /// The time of one operation with this project's `malloc`, or the memory that is resident with it, divided by the
 /// contender's.
 pub(crate) static MALLOC_RATIO: Metric = Metric::spread("malloc_ratio", "ratio");
+/// The time of one operation with this project's `malloc` hardened, divided by the same without that.
+pub(crate) static HARDENED_RATIO: Metric = Metric::spread("hardened_ratio", "ratio");
 /// The contender's time of one operation divided by the time without accounting.
 pub(crate) static RATIO_TO_NONE: Metric = Metric::spread("ratio_to_none", "ratio");
 /// How many sums were taken.

@@ -25,6 +25,8 @@ const SUMS_MIN: u64 = 100_000;
 pub struct Options {
     /// Which workloads; all by default.
     pub workloads: Vec<Workload>,
+    /// Which cases of these, by their names; all by default.
+    pub cases: Vec<String>,
     /// Which contenders; by default all that this machine can run.
     pub contenders: Vec<Name>,
     /// With how many threads; each workload has its own default.
@@ -55,10 +57,11 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// When a contender that was named is unavailable, or nobody is left to run a workload that was
-    /// named.
+    /// When a contender that was named is unavailable, no workload has a case that was named, or nobody is
+    /// left to run a workload that was named.
     pub fn new(options: &Options) -> Result<Self, String> {
-        let kinds = wanted(&options.workloads);
+        let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
+        let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
         let (contenders, absentees) = who_can_run(&options.contenders, &kinds)?;
         let seconds = options.seconds.unwrap_or(DEFAULT_SECONDS);
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
@@ -84,7 +87,8 @@ impl Plan {
             cases.extend(threads.into_iter().map(case));
         }
         let runs = |workload| cases.iter().any(|case| case.kind.workload() == workload);
-        if let Some(&idle) = options.workloads.iter().find(|&&workload| !runs(workload)) {
+        let is_idle = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
+        if let Some(&idle) = options.workloads.iter().find(is_idle) {
             return Err(nobody_runs(idle));
         }
         Ok(Self { cases, absentees, seconds, rounds })
@@ -93,7 +97,7 @@ impl Plan {
 
 /// Why none of the contenders that were named can run any case of `workload`.
 fn nobody_runs(workload: Workload) -> String {
-    let kinds = wanted(&[workload]);
+    let kinds = kinds_of(&[workload]);
     let takes_part = |name: &Name| kinds.iter().any(|kind| kind.has(*name));
     let names: Vec<_> =
         Name::ALL.iter().filter(|name| takes_part(name)).map(|name| name.as_str()).collect();
@@ -120,13 +124,27 @@ fn who_can_run(asked: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>
 }
 
 /// The kinds of the workloads `asked` for, in that order; of all workloads, those for which there is time.
-fn wanted(asked: &[Workload]) -> Vec<Kind> {
+fn kinds_of(asked: &[Workload]) -> Vec<Kind> {
     let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
     if asked.is_empty() {
         Workload::ALL.into_iter().flat_map(kinds_of).filter(|kind| kind.is_in_full_run()).collect()
     } else {
         without_repeats(asked).into_iter().flat_map(kinds_of).collect()
     }
+}
+
+/// Those of `kinds` whose names were asked for, each of which at least one has; all if none was.
+fn of_cases(kinds: Vec<Kind>, asked: &[String]) -> Result<Vec<Kind>, String> {
+    let has = |name: &&String| kinds.iter().any(|kind| kind.case_name() == name.as_str());
+    if let Some(unknown) = asked.iter().find(|name| !has(name)) {
+        let names: Vec<_> = kinds.iter().map(|kind| kind.case_name()).collect();
+        let names: Vec<_> =
+            without_repeats(&names).into_iter().filter(|name| !name.is_empty()).collect();
+        return Err(format!("no case is called {unknown:?}; there are {}", names.join(", ")));
+    }
+    let is_asked =
+        |kind: &Kind| asked.is_empty() || asked.iter().any(|name| name == kind.case_name());
+    Ok(kinds.into_iter().filter(is_asked).collect())
 }
 
 /// Each item once, where it was first.
@@ -217,6 +235,21 @@ mod tests {
         let message = Plan::new(&options).unwrap_err();
         assert!(message.contains("atomic, spinlock-fold"), "{message}");
         assert!(!message.contains("none"), "{message}");
+    }
+
+    #[test]
+    fn cases_are_those_that_were_named() {
+        let mut options = Options {
+            workloads: vec![Workload::Object],
+            cases: vec!["idle-64".to_owned(), "pair-8".to_owned()],
+            ..Options::default()
+        };
+        let plan = Plan::new(&options).unwrap();
+        let names: Vec<_> = plan.cases.iter().map(|case| case.kind.case_name()).collect();
+        assert_eq!(names, ["pair-8", "pair-8", "idle-64"]);
+        options.cases.push("pair-9".to_owned());
+        let message = Plan::new(&options).unwrap_err();
+        assert!(message.contains("\"pair-9\"; there are pair-8, pair-16"), "{message}");
     }
 
     #[test]

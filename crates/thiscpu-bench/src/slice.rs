@@ -6,13 +6,13 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow};
 
-use crate::cpus::Cpus;
+use crate::{cpus::Cpus, turns};
 
 /// Room for what the workloads call; small, so that thousands of threads can be asked for.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
@@ -26,16 +26,19 @@ pub(crate) struct Slice<T> {
     pub(crate) warmup_ops: u64,
     /// Wall time from letting the threads go to telling them to stop.
     pub(crate) elapsed: Duration,
+    /// How long all threads together worked, or slept in their work, from the one to the other.
+    worked: Duration,
     /// What the conducting thread made of it.
     pub(crate) outcome: T,
 }
 
 impl<T> Slice<T> {
-    /// Nanoseconds an operation took **as a thread sees it while it runs**: the wall time of every
-    /// CPU that had a thread to run, divided by the operations of all threads.
+    /// Nanoseconds an operation took **as a thread sees it while it runs**.
     ///
-    /// Doubling the threads on CPUs that are all busy therefore changes nothing, unless they
-    /// hinder each other.
+    /// With one thread a CPU at most: the time of all threads, but for what they waited while another
+    /// program had their CPU, divided by their operations. With more they wait for each other, which
+    /// cannot be told from that: the wall time of every CPU, divided by the same. Doubling
+    /// the threads on CPUs that are all busy therefore changes nothing, unless they hinder each other.
     pub(crate) fn op_ns(&self, threads: usize, cpus: &Cpus) -> Result<f64> {
         if self.ops == 0 {
             return Err(anyhow!(
@@ -43,8 +46,11 @@ impl<T> Slice<T> {
                 self.elapsed
             ));
         }
-        let busy_cpus = threads.min(cpus.len()) as f64;
-        Ok(self.elapsed.as_nanos() as f64 * busy_cpus / self.ops as f64)
+        let time = match threads <= cpus.len() {
+            true => self.worked.as_nanos() as f64,
+            false => self.elapsed.as_nanos() as f64 * cpus.len() as f64,
+        };
+        Ok(time / self.ops as f64)
     }
 }
 
@@ -68,26 +74,15 @@ where
     let work = |index: usize, is_ready| {
         cpus.pin(index)
             .with_context(|| format!("cannot pin a thread to CPU {}", cpus.id(index)))?;
-        signals.obey(step, prepare(index), is_ready)
+        // Where each thread has a CPU it is timed itself, and may go on a little longer. So a slice has operations on a busy
+        // machine too, where it may be over before a thread has begun.
+        let least = if threads <= cpus.len() { 1 } else { 0 };
+        signals.obey(step, least, prepare(index), is_ready)
     };
-    let work = &work;
-    thread::scope(|scope| {
+    let (done, elapsed, outcome) = thread::scope(|scope| {
         let stop_at_last = StopOnDrop(&signals.stop);
         let closed_gate = signals.gate.write();
-        let (is_ready, ready) = mpsc::channel();
-        let spawned: Result<Vec<_>> = (0..threads)
-            .map(|index| {
-                let is_ready = is_ready.clone();
-                thread::Builder::new()
-                    .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, move || work(index, is_ready))
-                    .with_context(|| format!("cannot start thread {} of {threads}", index + 1))
-            })
-            .collect();
-        drop(is_ready);
-        // A thread that fails drops its sender without a message, so that nobody is waited for who
-        // will not come.
-        let all_are_ready = ready.iter().take(threads).count() == threads;
+        let (spawned, all_are_ready) = spawn(scope, threads, &work);
         // The clock is read first: with many threads to run, this one may get no CPU for a while
         // after it has let them go.
         let started = Instant::now();
@@ -95,17 +90,55 @@ where
         let outcome = all_are_ready.then(conduct);
         let elapsed = started.elapsed();
         drop(stop_at_last);
-        let mut ops = 0;
-        for thread in spawned? {
-            ops += thread.join().map_err(|_| anyhow!("a thread panicked"))??;
-        }
-        Ok(Slice {
-            ops,
-            warmup_ops: u64::from(step) * threads as u64,
-            elapsed,
-            outcome: outcome.context("a thread was not ready")??,
+        anyhow::Ok((join(spawned?)?, elapsed, outcome.context("a thread was not ready")??))
+    })?;
+    let warmup_ops = u64::from(step) * threads as u64;
+    Ok(Slice { ops: done.ops, warmup_ops, elapsed, worked: done.worked, outcome })
+}
+
+/// Starts the threads, and waits for each to say that it is ready. Whether all did.
+fn spawn<'scope, Work>(
+    scope: &'scope Scope<'scope, '_>,
+    threads: usize,
+    work: &'scope Work,
+) -> (Result<Vec<Worker<'scope>>>, bool)
+where
+    Work: Fn(usize, mpsc::Sender<()>) -> Result<Done> + Sync,
+{
+    let (is_ready, ready) = mpsc::channel();
+    let spawned = (0..threads)
+        .map(|index| {
+            let is_ready = is_ready.clone();
+            thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || work(index, is_ready))
+                .with_context(|| format!("cannot start thread {} of {threads}", index + 1))
         })
-    })
+        .collect();
+    drop(is_ready);
+    // A thread that fails drops its sender without a message, so that nobody is waited for who
+    // will not come.
+    (spawned, ready.iter().take(threads).count() == threads)
+}
+
+/// What all of them have done.
+fn join(workers: Vec<Worker<'_>>) -> Result<Done> {
+    let mut all = Done::default();
+    for worker in workers {
+        let one = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
+        all.ops += one.ops;
+        all.worked += one.worked;
+    }
+    Ok(all)
+}
+
+type Worker<'scope> = ScopedJoinHandle<'scope, Result<Done>>;
+
+/// What a thread has done from start to stop.
+#[derive(Default)]
+struct Done {
+    ops: u64,
+    worked: Duration,
 }
 
 /// How the conductor tells the threads to start, by opening the gate, and to stop.
@@ -116,26 +149,29 @@ struct Signals {
 }
 
 impl Signals {
-    /// Does `op` from start to stop and returns how often.
+    /// Does `op` from start to stop, `least` times anyway, and returns how often, and how long that took.
     fn obey(
         &self,
         step: u32,
+        least: u64,
         mut op: impl FnMut() -> Result<()>,
         is_ready: mpsc::Sender<()>,
-    ) -> Result<u64> {
+    ) -> Result<Done> {
         repeat(step, &mut op)?;
         // The receiver outlives every sender, so that sending cannot fail. The sender must go now:
         // while it lives, the other end waits for more.
         let _ = is_ready.send(());
         drop(is_ready);
         drop(self.gate.read());
+        let (started, waited_before) = (Instant::now(), turns::waited());
         let mut ops = 0;
         // Relaxed: pairs with the store in `StopOnDrop`; to be told a little late does no harm.
-        while !self.stop.load(Relaxed) {
+        while ops < least || !self.stop.load(Relaxed) {
             repeat(step, &mut op)?;
             ops += u64::from(step);
         }
-        Ok(ops)
+        let waited = turns::waited().saturating_sub(waited_before);
+        Ok(Done { ops, worked: started.elapsed().saturating_sub(waited) })
     }
 }
 

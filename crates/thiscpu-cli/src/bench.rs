@@ -91,13 +91,18 @@ for object:
   slub-tid       a freelist a CPU, changed together with a transaction id (Linux until 2025)
   thiscpu-cache  this library's cache of objects of one size
   thiscpu-malloc this project's malloc and free
+  thiscpu-hardened
+                 the same as with `thiscpu run --harden`
 
 Metrics:
-  time_per_op         wall time x CPUs with something to run / operations of all threads: what a
-                      thread sees while it runs; an operation is all that one turn of the loop does
+  time_per_op         what a thread sees while it runs; an operation is all that one turn of the loop
+                      does. Up to a thread a CPU: time of all threads, less what they waited while
+                      other programs had their CPUs, / operations; with more threads: wall time x
+                      CPUs / operations
   thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round
   cache_ratio         the same of thiscpu-cache
   malloc_ratio        the same of thiscpu-malloc; in idle-64 of resident_bytes
+  hardened_ratio      the same of thiscpu-hardened, to thiscpu-malloc only
   ratio_to_none       this contender's time_per_op / that without accounting, round by round
   sums, wrong_sums    sums taken in all rounds, and those that were neither 0 nor 1
   max_error           the largest distance of a sum from what can be true
@@ -132,6 +137,10 @@ pub(crate) struct Args {
     /// [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
+
+    /// Which cases of these, such as pair-64,idle-64 [default: all]
+    #[arg(long = "case", value_name = "NAME,...", value_delimiter = ',')]
+    cases: Vec<String>,
 
     /// Whom to measure; may be given several times [default: all]
     #[arg(long = "contender", value_name = "NAME", value_delimiter = ',')]
@@ -201,6 +210,7 @@ impl Args {
     fn options(&self) -> Options {
         Options {
             workloads: self.workloads.clone(),
+            cases: self.cases.clone(),
             contenders: self.contenders.clone(),
             threads: self.threads.clone(),
             seconds: self.seconds,
@@ -210,7 +220,7 @@ impl Args {
     }
 }
 
-/// Runs the cases one after the other, and prints each as soon as it is done.
+/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to.
 fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
     if json {
         plan.absentees.iter().for_each(|why| warn(why));
@@ -218,11 +228,16 @@ fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
         print_line(&report::heading(plan, tier))?;
     }
     let progress = Progress::new(plan);
+    let mut outcomes = Vec::new();
     for case in &plan.cases {
         let outcome = measure(case, &progress)?;
         progress.aside(|| print_outcome(&outcome, json))?;
+        outcomes.push(outcome);
     }
-    Ok(())
+    match report::summary(&outcomes) {
+        Some(summary) if !json => progress.aside(|| print_line(&format!("\n{summary}"))),
+        _ => Ok(()),
+    }
 }
 
 fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {

@@ -24,7 +24,8 @@ privileged. The library is looked for beside `thiscpu`, then in ../lib.
 
 A statically linked program, one with more rights than its user (setuid, setgid, capabilities), one
 for another architecture or C library, and a script whose interpreter is such a program are
-refused: the dynamic loader would run them as if nothing had been asked for.
+refused: the dynamic loader would run them as if nothing had been asked for. One that has a malloc
+of its own runs on that, with a warning.
 
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on; a wrong one is a warning here.
 Exit status: the program's own; 2 nothing was run.";
@@ -60,8 +61,12 @@ pub(crate) fn main(args: &Args) -> ExitCode {
 fn exec(args: &Args) -> Result<Infallible> {
     let (name, arguments) = args.command.split_first().context("there is no program to run")?;
     let path = program::find(name)?;
-    program::check(&path).with_context(|| format!("{} is not run", path.display()))?;
+    let warning =
+        program::check(&path).with_context(|| format!("{} is not run", path.display()))?;
     let library = library::find(args.library.as_deref())?;
+    if let Some(warning) = warning {
+        eprintln!("warning: {warning}");
+    }
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
     command.env("LD_PRELOAD", joined([library.as_os_str()], "LD_PRELOAD", Order::Before));

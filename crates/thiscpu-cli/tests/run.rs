@@ -1,7 +1,8 @@
 //! `thiscpu run` as its users see it: what it runs, with what, and what it refuses.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -229,20 +230,63 @@ fn compile(source: &Path, program: &Path, kind: &str) -> bool {
     false
 }
 
+/// Who owns nothing, and is no member of any group that owns something.
+const NOBODY: u32 = 65_534;
+
+/// A copy of the shell, where others may run it too.
+fn shell(name: &str) -> (PathBuf, String) {
+    let place = std::env::temp_dir().join(format!("thiscpu-{name}-{}", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = write(&place.join("program"), &fs::read("/bin/sh").unwrap());
+    (place, program)
+}
+
+fn is_root() -> bool {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// It runs, on the library.
+fn assert_loaded(mut command: Command) {
+    let output = command.args(["-c", "cat /proc/$$/maps; exit 3"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("libthiscpu_malloc.so"), "it runs without the library");
+}
+
 #[test]
 fn privileged_programs_are_refused() {
     let _turn = alone();
-    let program = write(&place("privileged").join("program"), &fs::read("/bin/sh").unwrap());
-    assert_eq!(run(&[&program, "-c", "exit 3"]).status().unwrap().code(), Some(3));
+    let (place, program) = shell("privileged");
+    assert_loaded(run(&[&program]));
     for mode in [0o4755, 0o2755] {
+        // Its user's own rights are no more than that.
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        assert_loaded(run(&[&program]));
+        if !is_root() {
+            continue;
+        }
+        chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
         assert_refused(run(&[&program]), &["more rights than its user", "setuid or setgid"]);
         // Linux gives a script no rights of its own; its interpreter's count.
-        let script = write(&Path::new(&program).with_file_name("script"), b"#!/bin/sh\nexit 4\n");
+        let script = write(&place.join("script"), b"#!/bin/sh\nexit 4\n");
+        chown(&script, Some(NOBODY), Some(NOBODY)).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(run(&[&script]).status().unwrap().code(), Some(4));
+        chown(&program, Some(0), Some(0)).unwrap();
     }
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // For a group that may not execute it the bit means something else.
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o2745)).unwrap();
+    assert_loaded(run(&[&program]));
+    fs::remove_dir_all(&place).unwrap();
+}
+
+/// Rights that only others gain, because root has them.
+#[test]
+fn programs_with_capabilities_are_refused() {
+    let _turn = alone();
+    let (place, program) = shell("capable");
     // SAFETY: both names end with a zero byte, and the value is 20 bytes: an empty set, version 2.
     let given = unsafe {
         let path = std::ffi::CString::new(program.as_str()).unwrap();
@@ -250,12 +294,40 @@ fn privileged_programs_are_refused() {
         let name = c"security.capability".as_ptr();
         libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0)
     };
-    match given {
-        0 => assert_refused(run(&[&program]), &["more rights than its user", "capabilities"]),
-        _ => eprintln!(
-            "skipped: only root gives a file capabilities, where its file system has them"
-        ),
+    if given != 0 {
+        eprintln!("skipped: only root gives a file capabilities, where its file system has them");
+    } else {
+        assert_loaded(run(&[&program]));
+        let mut others = run(&[&program]);
+        match others.uid(NOBODY).gid(NOBODY).output() {
+            Ok(_) => assert_refused(others, &["more rights than its user", "capabilities"]),
+            Err(why) => eprintln!("skipped: {THISCPU} cannot be run by others: {why}"),
+        }
     }
+    fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn a_malloc_of_the_programs_own_is_a_warning() {
+    let _turn = alone();
+    let place = place("own");
+    let source = place.join("program.c");
+    let own = "#include <stddef.h>\n\
+               static char memory[1 << 20];\n\
+               static size_t used;\n\
+               void *malloc(size_t size) { void *block = memory + used; used += size + 15 & ~15; return block; }\n\
+               void free(void *block) {}\n\
+               int main(void) { return malloc(1) == memory + used ? 1 : 5; }\n";
+    fs::write(&source, own).unwrap();
+    let program = place.join("program");
+    // The C library takes a malloc of the program's own where it sees it.
+    if !compile(&source, &program, "-rdynamic") {
+        return;
+    }
+    let output = run(&[program.to_str().expect("plain text")]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("warning:") && said.contains("a malloc of its own"), "{said}");
 }
 
 #[test]

@@ -57,13 +57,15 @@ pub enum Name {
     ThisCpuCache,
     /// That library's `malloc`.
     ThisCpuMalloc,
+    /// The same, with a sampled share of blocks guarded.
+    ThisCpuHardened,
     /// No counting at all: what the others' work is measured against, and no contender itself.
     Nothing,
 }
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -88,6 +90,7 @@ impl Name {
         Self::ThisCpu,
         Self::ThisCpuCache,
         Self::ThisCpuMalloc,
+        Self::ThisCpuHardened,
     ];
 
     /// The name as it is typed and printed.
@@ -117,6 +120,7 @@ impl Name {
             Self::ThisCpu => "thiscpu",
             Self::ThisCpuCache => "thiscpu-cache",
             Self::ThisCpuMalloc => "thiscpu-malloc",
+            Self::ThisCpuHardened => "thiscpu-hardened",
             Self::Nothing => "none",
         }
     }

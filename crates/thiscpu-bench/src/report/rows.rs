@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     case::Outcome,
     contenders::Name,
-    metric::{CACHE_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
+    metric::{CACHE_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
     stats::{self, Spread},
 };
 
@@ -84,12 +84,16 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
             let spread = ratio(outcome, numerator, denominator);
             rows.extend(spread.map(|spread| Row::new(outcome, contender, metric, spread)));
         }
+        if contender == Name::ThisCpuMalloc {
+            let spread = ratio(outcome, Name::ThisCpuHardened, contender);
+            rows.extend(spread.map(|spread| Row::new(outcome, contender, &HARDENED_RATIO, spread)));
+        }
     }
     rows
 }
 
 /// How the figures by which contenders are compared relate for two of them, if both were measured.
-fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread> {
+pub(super) fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread> {
     if numerator == denominator {
         return None;
     }

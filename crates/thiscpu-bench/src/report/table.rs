@@ -3,7 +3,9 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{Row, rows};
-use crate::{case::Outcome, cpus::Cpus, plan::Plan};
+use crate::{
+    case::Outcome, contenders::allocators, cpus::Cpus, kind::Kind, plan::Plan, stats::Spread,
+};
 
 /// The lines above all tables: on what and how it was measured, and how to read it.
 #[must_use]
@@ -22,6 +24,9 @@ pub fn heading(plan: &Plan, tier: &str) -> String {
     ];
     if cfg!(debug_assertions) {
         lines.push("This is not an optimised build: its times mean nothing.".to_owned());
+    }
+    if plan.cases.iter().any(|case| matches!(case.kind, Kind::Object(_))) {
+        lines.push(format!("Versions: {}.", allocators::versions().join(", ")));
     }
     lines.extend(plan.absentees.iter().cloned());
     lines.join("\n")
@@ -61,6 +66,7 @@ fn title(metric: &str) -> &str {
         "thiscpu_ratio" => "thiscpu / this",
         "cache_ratio" => "thiscpu-cache / this",
         "malloc_ratio" => "thiscpu-malloc / this",
+        "hardened_ratio" => "hardened / this",
         "ratio_to_none" => "this / none",
         "wrong_sums" => "wrong sums",
         "max_error" => "max error",
@@ -86,18 +92,22 @@ fn title(metric: &str) -> &str {
     }
 }
 
-/// A figure with its unit, and between which ends it lies if it has any.
 fn cell(row: &Row) -> String {
-    let text = |value| with_unit(value, row.unit);
-    if row.min < row.max {
-        let (median, min, max) = (text(row.median), text(row.min), text(row.max));
-        format!("{median} ({min} to {max})")
+    span(Spread { median: row.median, min: row.min, max: row.max }, row.unit)
+}
+
+/// A figure with its unit, and between which ends it lies if it has any.
+pub(super) fn span(spread: Spread, unit: &str) -> String {
+    let text = |value| with_unit(value, unit);
+    let Spread { median, min, max } = spread;
+    if min < max {
+        format!("{} ({} to {})", text(median), text(min), text(max))
     } else {
-        text(row.median)
+        text(median)
     }
 }
 
-fn with_unit(value: f64, unit: &str) -> String {
+pub(super) fn with_unit(value: f64, unit: &str) -> String {
     match unit {
         "ns" if value.abs() >= 1e6 => format!("{:.1} ms", value / 1e6),
         "ns" if value.abs() >= 1e4 => format!("{:.1} us", value / 1e3),

@@ -5,7 +5,7 @@ use std::{fs::File, path::Path};
 use anyhow::{Context as _, Result, bail};
 use object::{
     Endianness, FileKind, ReadCache, elf,
-    read::elf::{FileHeader as _, ProgramHeader as _},
+    read::elf::{FileHeader as _, ProgramHeader as _, Sym as _},
 };
 
 /// The machine that this program, and with it the library, is built for.
@@ -18,6 +18,8 @@ const MACHINE: (elf::Machine, &str) = (elf::EM_AARCH64, "AArch64");
 pub(super) struct Loadable {
     /// The loader that a program asks for.
     pub(super) loader: Option<String>,
+    /// Whether everybody finds a malloc in it, the C library included.
+    pub(super) has_malloc: bool,
 }
 
 /// Reads the header of the file at `path`.
@@ -44,5 +46,10 @@ pub(super) fn read(path: &Path) -> Result<Loadable> {
             loader = Some(String::from_utf8_lossy(name).into_owned());
         }
     }
-    Ok(Loadable { loader })
+    let symbols = header.sections(endian, &data)?.symbols(endian, &data, elf::SHT_DYNSYM)?;
+    let is_malloc = |symbol: &elf::Sym64<Endianness>| {
+        !symbol.is_undefined(endian) && symbol.name(endian, symbols.strings()) == Ok(b"malloc")
+    };
+    let has_malloc = symbols.iter().any(is_malloc);
+    Ok(Loadable { loader, has_malloc })
 }

@@ -5,9 +5,10 @@ use std::{
     ffi::{CString, OsStr, OsString},
     fs::{self, File},
     io::Read as _,
+    mem::MaybeUninit,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
-        fs::PermissionsExt as _,
+        fs::MetadataExt as _,
     },
     path::{Path, PathBuf},
 };
@@ -42,8 +43,8 @@ fn here(place: PathBuf) -> PathBuf {
     if place.as_os_str().is_empty() { ".".into() } else { place }
 }
 
-/// Refuses what the library cannot be loaded into, with the reason.
-pub(super) fn check(path: &Path) -> Result<()> {
+/// Refuses what the library cannot be loaded into, with the reason. What it says to who runs it all the same, if it has something to say.
+pub(super) fn check(path: &Path) -> Result<Option<String>> {
     let mut path = path.to_owned();
     for depth in 0..=SCRIPTS_MAX {
         let about = |why: anyhow::Error| match depth {
@@ -84,9 +85,8 @@ fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
-fn check_loadable(path: &Path) -> Result<()> {
+fn check_loadable(path: &Path) -> Result<Option<String>> {
     let loadable = elf::read(path)?;
-    let mode = fs::metadata(path)?.permissions().mode();
     match loadable.loader {
         None => bail!(
             "it is statically linked: there is no loader that could put a library before its malloc"
@@ -94,7 +94,7 @@ fn check_loadable(path: &Path) -> Result<()> {
         Some(loader) if loader.contains("ld-musl") => {
             bail!("it is for another C library (its loader is {loader}); the library is for glibc")
         }
-        Some(_) if mode & (libc::S_ISUID | libc::S_ISGID) != 0 => bail!(
+        Some(_) if has_other_ids(path)? => bail!(
             "it has more rights than its user (it is setuid or setgid), and the \
              loader preloads nothing into such programs"
         ),
@@ -102,8 +102,51 @@ fn check_loadable(path: &Path) -> Result<()> {
             "it has more rights than its user (file capabilities, see getcap), and the \
              loader preloads nothing into such programs"
         ),
-        Some(_) => Ok(()),
+        Some(_) => Ok(loadable.has_malloc.then(|| {
+            format!(
+                "{} has a malloc of its own, and uses that and not the library's",
+                path.display()
+            )
+        })),
     }
+}
+
+/// Whether it would run with a user or group that its user is not. The file's bits alone do not say: they may name this very user, or not be
+/// listened to.
+fn has_other_ids(path: &Path) -> Result<bool> {
+    let file = fs::metadata(path)?;
+    let mode = file.mode();
+    // SAFETY: none of them has preconditions.
+    let (user, group, now) = unsafe {
+        let now = (libc::geteuid(), libc::getegid());
+        (libc::getuid(), libc::getgid(), now)
+    };
+    let are_heard = !is_nosuid(path)? && !has_no_new_privileges();
+    // Without the right to execute it for the group, the bit means something else.
+    let group_bits = libc::S_ISGID | libc::S_IXGRP;
+    let new_user = if are_heard && mode & libc::S_ISUID != 0 { file.uid() } else { now.0 };
+    let new_group = if are_heard && mode & group_bits == group_bits { file.gid() } else { now.1 };
+    Ok(new_user != user || new_group != group)
+}
+
+/// Whether it is where nobody gets rights from files.
+fn is_nosuid(path: &Path) -> Result<bool> {
+    let path = c_path(path)?;
+    let mut about = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a zero byte; the structure is filled in where the result is 0.
+    let flags = unsafe {
+        match libc::statvfs(path.as_ptr(), about.as_mut_ptr()) {
+            0 => about.assume_init().f_flag,
+            _ => 0,
+        }
+    };
+    Ok(flags & libc::ST_NOSUID != 0)
+}
+
+/// Whether this process, and what it starts, gets no rights from files.
+fn has_no_new_privileges() -> bool {
+    // SAFETY: asks for a number.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -113,7 +156,12 @@ fn is_executable(path: &Path) -> bool {
     })
 }
 
+/// Whether it would run with rights from the file, of which root has all anyway.
 fn has_capabilities(path: &Path) -> Result<bool> {
+    // SAFETY: it has no preconditions.
+    if unsafe { libc::getuid() } == 0 || is_nosuid(path)? {
+        return Ok(false);
+    }
     let path = c_path(path)?;
     // SAFETY: both names end with a zero byte, and a buffer of no bytes asks for the size only.
     let size = unsafe {

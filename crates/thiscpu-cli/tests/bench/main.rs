@@ -83,14 +83,14 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants, object"),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
              mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu, thiscpu-cache, \
-             thiscpu-malloc",
+             thiscpu-malloc, thiscpu-hardened",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -115,8 +115,9 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         (
             &["object", "--contender", "thiscpu"],
             "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
-             thiscpu-malloc can run the workload object",
+             thiscpu-malloc, thiscpu-hardened can run the workload object",
         ),
+        (&["object", "--case", "pair-63"], "there are pair-8, pair-16"),
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (args, hint) in cases {

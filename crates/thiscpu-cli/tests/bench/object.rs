@@ -10,7 +10,8 @@ use std::{
 use super::*;
 
 /// Who is there in every build.
-const ALWAYS: [&str; 5] = ["glibc", "slub-lock", "slub-tid", "thiscpu-cache", "thiscpu-malloc"];
+const ALWAYS: [&str; 6] =
+    ["glibc", "slub-lock", "slub-tid", "thiscpu-cache", "thiscpu-malloc", "thiscpu-hardened"];
 
 /// Who is there only in a build with the feature of that name.
 const PEERS: [&str; 4] = ["mimalloc", "jemalloc", "snmalloc", "rpmalloc"];
@@ -34,6 +35,9 @@ fn object_times_everyone_and_sees_what_stays_resident() {
             let compared = those(&lines, &case, ratio, "contender");
             assert_eq!(compared.len(), timed.len() - 1, "{case}: all but whose ratio it is");
         }
+        let hardened = those(&lines, &case, "hardened_ratio", "contender");
+        assert!(hardened.iter().all(|name| **name == "thiscpu-malloc"), "{case}: {hardened:?}");
+        assert!(!hardened.is_empty(), "{case}");
     }
     let idle = those(&lines, "idle-64", "resident_bytes", "contender");
     assert!(["glibc", "thiscpu-malloc"].iter().all(|name| idle.iter().any(|known| *known == name)));
@@ -44,6 +48,24 @@ fn object_times_everyone_and_sees_what_stays_resident() {
     // All objects together begin in more pages than this.
     let bytes = those(&lines, "idle-64", "resident_bytes", "median");
     assert!(bytes.iter().all(|bytes| bytes.as_f64() > Some(1e6)), "{bytes:?}");
+}
+
+#[test]
+fn tables_begin_with_versions_and_end_with_what_all_cases_come_to() {
+    let turn = alone();
+    let case = ["object", "--case", "pair-64", "--threads", "1"];
+    let output = bench(&case).args(TINY).output().unwrap();
+    drop(turn);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\nVersions: glibc "), "{text}");
+    assert_eq!(text.contains(", mimalloc 3."), cfg!(feature = "peers"), "{text}");
+    let (_, summary) = text.split_once("object, all cases: ").unwrap();
+    let row: Vec<_> = summary.lines().last().unwrap().split('|').map(str::trim).collect();
+    assert_eq!(row[1], "pair-64, 1 thread");
+    assert!(["glibc"].iter().chain(&PEERS).any(|peer| *peer == row[2]), "{row:?}");
+    let is_ratio = |cell: &&str| cell.parse::<f64>().is_ok_and(|ratio| ratio > 0.0);
+    assert!(row[4..8].iter().all(is_ratio), "{row:?}");
 }
 
 #[test]

@@ -3,8 +3,12 @@
 #[cfg(feature = "peers")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 pub(crate) use self::{
-    mallocs::Glibc, slub_lock::SlubLock, slub_tid::SlubTid, this_cpu_cache::ThisCpuCache,
-    this_cpu_malloc::ThisCpuMalloc,
+    mallocs::Glibc,
+    slub_lock::SlubLock,
+    slub_tid::SlubTid,
+    this_cpu_cache::ThisCpuCache,
+    this_cpu_malloc::{ThisCpuMalloc, harden},
+    versions::versions,
 };
 use super::Name;
 
@@ -18,6 +22,7 @@ mod slub_tid;
 mod tests;
 mod this_cpu_cache;
 mod this_cpu_malloc;
+mod versions;
 
 /// Who competes where all objects of a process have one size.
 pub(crate) const ALL: &[Name] = &[
@@ -30,7 +35,12 @@ pub(crate) const ALL: &[Name] = &[
     Name::SlubTid,
     Name::ThisCpuCache,
     Name::ThisCpuMalloc,
+    Name::ThisCpuHardened,
 ];
+
+/// Those that others wrote.
+pub(crate) const PEERS: [Name; 5] =
+    [Name::Glibc, Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
 
 /// Who competes where they have several.
 pub(crate) const OF_ANY_SIZE: &[Name] = &[

@@ -1,16 +1,28 @@
-//! `thiscpu-malloc`: this project's `malloc`, called as programs call one.
+//! `thiscpu-malloc` and `thiscpu-hardened`: this project's `malloc`, called as programs call one.
+//!
+//! Both are the same code, in processes of which one is hardened: two copies of a loop may differ by some per cent, by
+//! where they lie in memory, which is more than what hardening costs.
 
-use std::ptr::{self, NonNull};
+use std::hint::black_box;
+
+use anyhow::{Result, ensure};
 
 use super::Allocator;
 
-/// This project's.
-pub(crate) struct ThisCpuMalloc;
-
-/// What the preloaded library has by the name of `malloc`. It is not inlined, since the others are not.
+/// What the preloaded library has by the name of `malloc`, down to how it may unwind, which spares it a frame. It is not inlined,
+/// since the others are not.
 #[inline(never)]
-extern "C" fn malloc(size: usize) -> *mut u8 {
-    thiscpu_malloc::allocate(size).map_or(ptr::null_mut(), NonNull::as_ptr)
+extern "C-unwind" fn malloc(size: usize) -> *mut u8 {
+    match thiscpu_malloc::allocate_at_hand(size) {
+        Some(block) => block.as_ptr(),
+        None => malloc_from_afar(size),
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut u8 {
+    thiscpu_malloc::allocate(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
 }
 
 /// What it has by the name of `free`.
@@ -19,15 +31,21 @@ extern "C" fn malloc(size: usize) -> *mut u8 {
 ///
 /// The block is null, or from `malloc`, and nobody uses it.
 #[inline(never)]
-unsafe extern "C" fn free(block: *mut u8) {
-    if let Some(block) = NonNull::new(block) {
-        // SAFETY: by this function's own contract.
-        unsafe { thiscpu_malloc::free(block) };
-    }
+unsafe extern "C-unwind" fn free(block: *mut u8) {
+    // SAFETY: by this function's own contract.
+    unsafe { thiscpu_malloc::free_or_null(block) };
 }
+
+/// This project's.
+pub(crate) struct ThisCpuMalloc;
 
 impl Allocator for ThisCpuMalloc {
     fn new(_size: usize) -> Self {
+        // Never. But a compiler that sees the whole program, and nobody in it who has calls counted, makes constants of what
+        // the preloaded library has to load.
+        if black_box(false) {
+            thiscpu_malloc::count();
+        }
         Self
     }
 
@@ -41,4 +59,14 @@ impl Allocator for ThisCpuMalloc {
         // SAFETY: by this function's own contract.
         unsafe { free(object) };
     }
+}
+
+/// Has this process's blocks guarded as with `thiscpu run --harden`.
+///
+/// # Errors
+///
+/// If there is no memory for guarded blocks.
+pub(crate) fn harden() -> Result<()> {
+    ensure!(thiscpu_malloc::harden(), "there is no memory for guarded blocks");
+    Ok(())
 }

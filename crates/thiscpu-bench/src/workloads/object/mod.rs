@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod idle;
+mod laps;
 mod remote;
 mod taken;
 mod timed;
@@ -170,7 +171,11 @@ struct Answer {
 /// When the system refuses a thread or a CPU, or nothing was done in the time there was.
 pub fn child(order: Order) -> Result<String> {
     let cpus = &Cpus::allowed()?;
-    let Order { scene, contender, threads, length } = order;
+    let Order { scene, mut contender, threads, length } = order;
+    if contender == Name::ThisCpuHardened {
+        allocators::harden()?;
+        contender = Name::ThisCpuMalloc;
+    }
     let value = match (scene.what, contender) {
         (_, Name::Nothing) => idle::resident_bytes::<allocators::Glibc>(cpus, &[])? as f64,
         (What::Idle, name) => {

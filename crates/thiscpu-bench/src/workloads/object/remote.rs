@@ -1,27 +1,34 @@
 //! `remote-64`: one thread allocates, another frees.
 //!
 //! Objects are passed in batches, by a ring that costs each contender the same. Whoever finds the ring full, or
-//! empty, waits, so the time of an object is that of the slower of the two.
+//! empty, waits, so the time of an object is that of the slower of the two. What other programs take of that is taken off: see `laps`.
 
 use std::{
     cell::UnsafeCell,
     hint::{self, black_box},
-    ptr,
-    sync::atomic::{
-        AtomicUsize,
-        Ordering::{Acquire, Relaxed, Release},
+    mem, ptr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::Result;
 
-use super::taken::take;
+use super::{
+    laps::{self, Stopwatch},
+    taken::take,
+};
 use crate::{
     contenders::{Padded, allocators::Allocator},
     cpus::Cpus,
     slice,
+    turns::Waits,
 };
 
 /// One that allocates and one that frees.
@@ -34,12 +41,14 @@ const BATCH: usize = 64;
 const SLOTS: usize = 8;
 
 /// The time of allocating an object and freeing it elsewhere, as the CPUs of both see it.
-pub(super) fn measure<A: Allocator>(cpus: &Cpus, length: Duration, size: usize) -> Result<f64> {
+pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usize) -> Result<f64> {
     const STEP: u32 = 1;
     let (allocator, size) = (&A::new(size), black_box(size));
-    let ring = &Ring::default();
+    let (ring, laps, waits) = (&Ring::default(), &Mutex::default(), &Waits::default());
     let prepare = |index| {
         allocator.enter();
+        waits.join();
+        let mut watch = Stopwatch::new(laps, waits);
         move || {
             let is_done = match index {
                 0 => ring.pass(|| take(allocator, size)),
@@ -47,28 +56,28 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, length: Duration, size: usize) 
                 // forgotten it.
                 _ => ring.receive(|object| unsafe { allocator.free(object, size) }),
             };
-            if !is_done {
-                thread::yield_now();
+            match (is_done, index) {
+                (true, 0) => {}
+                (true, _) => watch.count(),
+                (false, _) => thread::yield_now(),
             }
             Ok(())
         }
     };
-    let conduct = || {
-        // The first objects come from memory that nobody has touched.
-        thread::sleep(length / 8);
-        let (started, before) = (Instant::now(), ring.received());
-        thread::sleep(length);
-        while ring.received() == before {
-            thread::sleep(Duration::from_millis(1));
+    let lap_ns = loop {
+        slice::run(cpus, THREADS, STEP, prepare, slice::lasting(length))?;
+        let laps = mem::take(&mut *laps.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(lap_ns) = laps::lap_ns(&laps) {
+            break lap_ns;
         }
-        Ok((ring.received() - before, started.elapsed()))
+        // Where other programs use the CPUs, threads may wait for longer than a short slice takes.
+        length *= 2;
     };
-    let (batches, elapsed) = slice::run(cpus, THREADS, STEP, prepare, conduct)?.outcome;
     allocator.enter();
     // SAFETY: as above; both threads have been joined.
     while ring.receive(|object| unsafe { allocator.free(object, size) }) {}
     let busy_cpus = THREADS.min(cpus.len()) as f64;
-    Ok(elapsed.as_nanos() as f64 * busy_cpus / (batches * BATCH) as f64)
+    Ok(lap_ns * busy_cpus / (Stopwatch::COUNT as usize * BATCH) as f64)
 }
 
 /// Batches on their way from one thread to one other.
@@ -130,12 +139,6 @@ impl Ring {
         self.received.store(received + 1, Release);
         true
     }
-
-    /// How many batches have been received.
-    fn received(&self) -> usize {
-        // Relaxed: a count, read while it changes.
-        self.received.load(Relaxed)
-    }
 }
 
 /// Whether something comes to be so within a moment.
@@ -170,7 +173,7 @@ mod tests {
                 }
             });
             let mut expected = 1;
-            while ring.received() < BATCHES {
+            while expected <= BATCHES * BATCH {
                 let is_done = ring.receive(|object| {
                     assert_eq!(object.addr(), expected);
                     expected += 1;

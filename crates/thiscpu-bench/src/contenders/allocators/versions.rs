@@ -1,0 +1,88 @@
+//! Which versions of the allocators that others wrote are in this program.
+
+use std::ffi::CStr;
+
+/// All of them that are built in, each with its version.
+pub(crate) fn versions() -> Vec<String> {
+    vec![
+        glibc(),
+        #[cfg(feature = "peers")]
+        mimalloc(),
+        #[cfg(feature = "peers")]
+        jemalloc(),
+        #[cfg(feature = "peers")]
+        snmalloc(),
+        #[cfg(feature = "peers")]
+        rpmalloc(),
+    ]
+}
+
+fn glibc() -> String {
+    // SAFETY: it has no preconditions, and what it returns is a string for as long as the program runs.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    format!("glibc {}", version.to_string_lossy())
+}
+
+#[cfg(feature = "peers")]
+fn mimalloc() -> String {
+    unsafe extern "C" {
+        /// Two digits each for what comes after the first.
+        safe fn mi_version() -> libc::c_int;
+    }
+    let number = mi_version();
+    format!("mimalloc {}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+}
+
+#[cfg(feature = "peers")]
+fn jemalloc() -> String {
+    let mut version: *const libc::c_char = std::ptr::null();
+    let mut length = size_of_val(&version);
+    // SAFETY: the name ends with a zero; what is read is a pointer, for which there is room, and nothing is
+    // written.
+    let status = unsafe {
+        tikv_jemalloc_sys::mallctl(
+            c"version".as_ptr(),
+            (&raw mut version).cast(),
+            &mut length,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    if status != 0 || version.is_null() {
+        return "jemalloc".to_owned();
+    }
+    // SAFETY: jemalloc has pointed to a string of its own, which stays.
+    let version = unsafe { CStr::from_ptr(version) };
+    let text = version.to_string_lossy();
+    format!("jemalloc {}", text.split('-').next().unwrap_or_default())
+}
+
+/// It does not say. The crate has the version of what is in it.
+#[cfg(feature = "peers")]
+fn snmalloc() -> String {
+    "snmalloc 0.7.6".to_owned()
+}
+
+/// It does not say either; the crate is made of a commit.
+#[cfg(feature = "peers")]
+fn rpmalloc() -> String {
+    "rpmalloc 1.4.3 and later commits to b097fd0".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::versions;
+
+    #[test]
+    fn all_say_their_versions() {
+        let versions = versions();
+        assert_eq!(versions.len(), if cfg!(feature = "peers") { 5 } else { 1 });
+        for version in versions {
+            let (name, number) = version.split_once(' ').unwrap();
+            assert!(
+                !name.is_empty() && number.starts_with(|c: char| c.is_ascii_digit()),
+                "{version}"
+            );
+        }
+    }
+}
