@@ -23,6 +23,8 @@ enum Kind {
     Aborts,
     /// `cargo test -p thiscpu-malloc --test guard`
     Guard,
+    /// `cargo test -p thiscpu-malloc`, its integration tests
+    Malloc,
     /// `cargo xtask model`
     Model,
     /// `cargo test -p thiscpu-malloc-preload --test preload`
@@ -71,11 +73,13 @@ impl FromStr for Check {
         let kind = match kind {
             "aborts" => Kind::Aborts,
             "guard" => Kind::Guard,
+            "malloc" => Kind::Malloc,
             "model" => Kind::Model,
             "preload" => Kind::Preload,
             "tests" => Kind::Tests,
             _ => bail!(
-                "there is no check `{kind}`; there are aborts, guard, model, preload and tests"
+                "there is no check `{kind}`; there are aborts, guard, malloc, model, preload and \
+                 tests"
             ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
@@ -87,6 +91,7 @@ impl fmt::Display for Check {
         let kind = match self.kind {
             Kind::Aborts => "aborts",
             Kind::Guard => "guard",
+            Kind::Malloc => "malloc",
             Kind::Model => "model",
             Kind::Preload => "preload",
             Kind::Tests => "tests",
@@ -125,7 +130,7 @@ impl Check {
         let target = match self.kind {
             Kind::Aborts | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
-            Kind::Guard | Kind::Tests => tree.origin.join("target"),
+            Kind::Guard | Kind::Malloc | Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
         match self.kind {
@@ -135,6 +140,7 @@ impl Check {
             }
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
             Kind::Guard => command.args(["test", "--package", "thiscpu-malloc", "--test", "guard"]),
+            Kind::Malloc => command.args(["test", "--package", "thiscpu-malloc", "--tests"]),
             Kind::Model => command
                 .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
                 .env("RUSTFLAGS", model::FLAGS),

@@ -21,9 +21,32 @@ use tree::Tree;
 pub(crate) struct Arguments {
     /// Only the mutants whose names contain this, or the check that catches them
     filter: Option<String>,
+    /// Only part K of N of them, such as 2/3: so that several runs together have had all. All have to fit
+    #[arg(long, value_name = "K/N", value_parser = part)]
+    part: Option<Part>,
     /// Prints their names and what each breaks, and runs nothing
     #[arg(long)]
     list: bool,
+}
+
+/// Which part of the mutants, of how many.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    number: usize,
+    of: usize,
+}
+
+fn part(text: &str) -> Result<Part> {
+    let (number, of) = text.split_once('/').context("K/N is meant, such as 2/3")?;
+    let part = Part { number: number.parse()?, of: of.parse()? };
+    ensure!((1..=part.of).contains(&part.number), "there are parts 1 to {}", part.of);
+    Ok(part)
+}
+
+impl Part {
+    fn has(self, index: usize) -> bool {
+        index % self.of == self.number - 1
+    }
 }
 
 /// One deliberate break.
@@ -54,6 +77,15 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         mutants.iter().for_each(|mutant| println!("{}: {}", mutant.name, mutant.breaks));
         return Ok(());
     }
+    let tree = Tree::copy(sh, "others")?;
+    mutants.iter().try_for_each(|mutant| tree.fits(sh, &mutant.patch))?;
+    let is_meant = |index| arguments.part.is_none_or(|part| part.has(index));
+    let mutants: Vec<_> = mutants
+        .into_iter()
+        .enumerate()
+        .filter(|(index, _)| is_meant(*index))
+        .map(|(_, m)| m)
+        .collect();
     // What the abort harness wants is built for long, by one thread; so it goes on beside the others, in a tree of its
     // own.
     let (aborts, others): (Vec<_>, Vec<_>) =
@@ -85,9 +117,6 @@ fn missed<'m>(
         return Ok(Vec::new());
     }
     let tree = Tree::copy(sh, name)?;
-    for mutant in mutants {
-        tree.fits(sh, &mutant.patch)?;
-    }
     for check in mutants.iter().map(|mutant| &mutant.caught_by).collect::<BTreeSet<_>>() {
         match check.run(&tree)? {
             Verdict::Passes => {}

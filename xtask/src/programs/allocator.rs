@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
 use xshell::{Shell, cmd};
 
+use super::mimalloc;
 use crate::tools;
 
 /// What is asked for.
@@ -15,8 +16,10 @@ use crate::tools;
 pub(crate) enum Choice {
     /// Nothing is preloaded
     System,
-    /// Debian's libmimalloc2.0
-    Mimalloc,
+    /// mimalloc 3, built from the source of the crate libmimalloc-sys
+    Mimalloc3,
+    /// mimalloc 2, Debian's libmimalloc2.0
+    Mimalloc2,
     /// Debian's libjemalloc2
     Jemalloc,
     /// This project's
@@ -30,21 +33,31 @@ pub(super) struct Allocator {
     pub(super) choice: Choice,
     /// What is preloaded.
     pub(super) library: Option<PathBuf>,
+    /// Which version that is, if it is one of somebody else's.
+    pub(super) version: Option<String>,
 }
 
 impl Allocator {
     /// The one that all results are held against.
-    pub(super) const SYSTEM: Allocator = Allocator { choice: Choice::System, library: None };
+    pub(super) const SYSTEM: Allocator =
+        Allocator { choice: Choice::System, library: None, version: None };
 
     /// Finds it, or builds it; none if it is missing, which is said.
     pub(super) fn find(sh: &Shell, choice: Choice) -> Result<Option<Allocator>> {
-        let library = match choice {
+        let found = match choice {
             Choice::System => return Ok(Some(Allocator::SYSTEM)),
-            Choice::Mimalloc => of_package(sh, choice, "libmimalloc2.0", "/libmimalloc.so")?,
+            Choice::Mimalloc3 => match mimalloc::build(sh) {
+                Err(why) if !tools::in_ci() => {
+                    eprintln!("skipped programs: {choice}: {why:#}");
+                    None
+                }
+                built => Some(built?),
+            },
+            Choice::Mimalloc2 => of_package(sh, choice, "libmimalloc2.0", "/libmimalloc.so")?,
             Choice::Jemalloc => of_package(sh, choice, "libjemalloc2", "/libjemalloc.so")?,
-            Choice::Thiscpu | Choice::ThiscpuHardened => Some(build(sh)?),
+            Choice::Thiscpu | Choice::ThiscpuHardened => Some((build(sh)?, String::new())),
         };
-        let Some(library) = library else { return Ok(None) };
+        let Some((library, version)) = found else { return Ok(None) };
         ensure!(
             !library.to_string_lossy().contains([' ', ':']),
             "{} cannot be preloaded, because LD_PRELOAD takes spaces and colons for ends of names",
@@ -52,7 +65,8 @@ impl Allocator {
         );
         // Programs would run on the system's, and be said to run on this.
         ensure!(has_malloc(&library)?, "{choice}: {} has no malloc to preload", library.display());
-        Ok(Some(Allocator { choice, library: Some(library) }))
+        let version = (!version.is_empty()).then_some(version);
+        Ok(Some(Allocator { choice, library: Some(library), version }))
     }
 
     /// The variables of a process that is to run on it.
@@ -68,7 +82,8 @@ impl std::fmt::Display for Choice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Choice::System => "system",
-            Choice::Mimalloc => "mimalloc",
+            Choice::Mimalloc3 => "mimalloc3",
+            Choice::Mimalloc2 => "mimalloc2",
             Choice::Jemalloc => "jemalloc",
             Choice::Thiscpu => "thiscpu",
             Choice::ThiscpuHardened => "thiscpu-hardened",
@@ -76,15 +91,22 @@ impl std::fmt::Display for Choice {
     }
 }
 
-/// The library of a Debian package whose path contains `part`.
-fn of_package(sh: &Shell, what: Choice, package: &str, part: &str) -> Result<Option<PathBuf>> {
+/// The library of a Debian package whose path contains `part`, and the package's version.
+fn of_package(
+    sh: &Shell,
+    what: Choice,
+    package: &str,
+    part: &str,
+) -> Result<Option<(PathBuf, String)>> {
     let files = cmd!(sh, "dpkg -L {package}").quiet().ignore_stderr().ignore_status().read();
     let files = files.unwrap_or_default();
-    let library = files.lines().find(|file| file.contains(part)).map(PathBuf::from);
-    if library.is_none() {
+    let Some(library) = files.lines().find(|file| file.contains(part)) else {
         tools::say_missing(&format!("programs: {what}"), part.trim_start_matches('/'), package)?;
-    }
-    Ok(library)
+        return Ok(None);
+    };
+    let format = "--showformat=${Version}";
+    let version = cmd!(sh, "dpkg-query --show {format} {package}").quiet().read()?;
+    Ok(Some((library.into(), version)))
 }
 
 fn build(sh: &Shell) -> Result<PathBuf> {

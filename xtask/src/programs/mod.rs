@@ -7,6 +7,7 @@ mod allocator;
 mod gcc;
 mod git;
 mod measure;
+mod mimalloc;
 mod program;
 mod random;
 mod redis;
@@ -14,10 +15,13 @@ mod report;
 mod results;
 mod run;
 mod scripts;
+mod series;
 mod trial;
 mod xz;
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use xshell::Shell;
 
@@ -34,38 +38,77 @@ pub(crate) struct Arguments {
     /// Only this program, or these [default: all]
     #[arg(long = "program", value_name = "NAME")]
     programs: Vec<Program>,
-    /// How many times each program runs on each allocator
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// How many times each program runs on each allocator [default: 5, with --hardened 15]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// No further round if it would end after so many minutes; there is always one
+    #[arg(long, default_value_t = 9)]
+    minutes: u64,
+    /// What hardening costs: only thiscpu and thiscpu-hardened, in turns
+    #[arg(long, conflicts_with_all = ["allocators", "quick"])]
+    hardened: bool,
     /// One round with little to do, which shows whether results are the same, and no times
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
-    let mut allocators = Vec::new();
-    for choice in all_if_none(&arguments.allocators) {
-        allocators.extend(Allocator::find(sh, choice)?);
-    }
-    let mut programs = Vec::new();
-    for program in all_if_none(&arguments.programs) {
-        if tools::are_here(sh, &format!("programs: {program}"), program.tools())? {
-            programs.push(program);
-        }
-    }
+    let mut missing: Vec<String> = Vec::new();
+    let allocators = allocators(sh, arguments, &mut missing)?;
+    let programs = programs(sh, arguments, &mut missing)?;
     let (scale, rounds) = match arguments.quick {
         true => (Scale::Quick, 1),
-        false => (Scale::Full, arguments.rounds),
+        // Either takes less than ten minutes where nobody else is at work.
+        false => (Scale::Full, arguments.rounds.unwrap_or(if arguments.hardened { 15 } else { 5 })),
     };
     let directory = sh.create_dir("target/programs")?.canonicalize()?;
     let mut trial = Trial::new(directory, scale);
     trial.prepare(&programs);
-    let series = trial.rounds(&programs, &allocators, rounds);
+    let limit = Duration::from_secs(arguments.minutes.saturating_mul(60));
+    let (series, rounds) = trial.rounds(&programs, &allocators, rounds, limit);
     match scale {
-        Scale::Full => print!("{}", report::tables(&series)),
+        Scale::Full => {
+            print!("{}{}", report::heading(&allocators, rounds), report::tables(&series, rounds));
+        }
         Scale::Quick => println!("runs with the same results: {}", report::runs(&series)),
     }
-    trial.verdict(&programs)
+    trial.verdict(&programs)?;
+    // Figures without them are not what was asked for.
+    let is_whole = scale == Scale::Quick || missing.is_empty();
+    ensure!(is_whole, "nothing is shown of what is missing here: {}", missing.join(", "));
+    Ok(())
+}
+
+/// Those asked for that are here.
+fn allocators(
+    sh: &Shell,
+    arguments: &Arguments,
+    missing: &mut Vec<String>,
+) -> Result<Vec<Allocator>> {
+    let asked = match arguments.hardened {
+        true => &[Choice::Thiscpu, Choice::ThiscpuHardened][..],
+        false => &arguments.allocators,
+    };
+    let mut found = Vec::new();
+    for choice in all_if_none(asked) {
+        match Allocator::find(sh, choice)? {
+            Some(allocator) => found.push(allocator),
+            None => missing.push(choice.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// Those asked for that are here.
+fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Result<Vec<Program>> {
+    let mut found = Vec::new();
+    for program in all_if_none(&arguments.programs) {
+        match tools::are_here(sh, &format!("programs: {program}"), program.tools())? {
+            true => found.push(program),
+            false => missing.push(program.to_string()),
+        }
+    }
+    Ok(found)
 }
 
 /// Each of `chosen` once, or all there are.

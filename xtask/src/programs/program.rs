@@ -15,7 +15,7 @@ use crate::tools::Tool;
 pub(crate) enum Program {
     /// Objects of every kind, as Python allocates them by itself
     Python3,
-    /// The same, each object from malloc
+    /// The same, each object from malloc; not in means, which have each program once
     Python3Malloc,
     /// Compiles a large file of C
     Gcc,
@@ -50,6 +50,17 @@ impl Scale {
 }
 
 impl Program {
+    /// Those that means are over: each program once, and each as people use it.
+    pub(super) const COUNTED: [Program; 7] = [
+        Program::Python3,
+        Program::Gcc,
+        Program::Git,
+        Program::Sqlite3,
+        Program::Redis,
+        Program::Xz,
+        Program::Perl,
+    ];
+
     /// What has to be here. Debian's own, by their paths: another of the same name may come first.
     pub(super) fn tools(self) -> &'static [Tool] {
         match self {

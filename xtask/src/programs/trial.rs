@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::allocator::Allocator;
 use super::measure::{self, Cost};
 use super::program::{Program, Scale};
-use super::report::Series;
 use super::results;
 use super::run::{self, Run};
+use super::series::Series;
 
 pub(super) struct Trial {
     /// Has a directory for each program: with its inputs, the run that is the pattern, and those that failed.
@@ -48,13 +49,15 @@ impl Trial {
         Ok(())
     }
 
-    /// Runs each of `programs` on each of `allocators` so many times. One that fails has no further rounds.
+    /// Runs each of `programs` on each of `allocators` so many times, or less often if that would take longer than
+    /// `limit`, but once; with how often that was. One that fails has no further rounds.
     pub(super) fn rounds(
         &mut self,
         programs: &[Program],
         allocators: &[Allocator],
         rounds: u32,
-    ) -> Vec<Series> {
+        limit: Duration,
+    ) -> (Vec<Series>, u32) {
         let ready: Vec<_> = programs.iter().filter(|program| !self.has_failed(**program)).collect();
         let mut order: Vec<_> = allocators.iter().collect();
         let pairs =
@@ -62,7 +65,13 @@ impl Trial {
         let mut series: Vec<_> = pairs
             .map(|(program, on)| Series { program, allocator: on.choice, costs: Vec::new() })
             .collect();
+        let began = Instant::now();
         for round in 0..rounds as usize {
+            let each = began.elapsed().checked_div(round as u32).unwrap_or_default();
+            if round > 0 && began.elapsed() + each > limit {
+                eprintln!("no further rounds: the next would end after more than {limit:?}");
+                return (series, round as u32);
+            }
             for &&program in &ready {
                 eprintln!("round {} of {rounds}: {program}", round + 1);
                 for allocator in &order {
@@ -74,9 +83,12 @@ impl Trial {
                     }
                 }
             }
-            order.rotate_left(1);
+            // None at all if what was asked for is not here.
+            if !order.is_empty() {
+                order.rotate_left(1);
+            }
         }
-        series
+        (series, rounds)
     }
 
     /// One run, whose results are as expected; otherwise none, and what failed is noted.
@@ -170,7 +182,7 @@ mod tests {
         trial.prepare(perl);
         // The loader complains of it on standard error, which is a result.
         let library = Some("/nowhere/malloc.so".into());
-        let bad = Allocator { choice: Choice::Jemalloc, library };
+        let bad = Allocator { choice: Choice::Jemalloc, library, version: None };
         let why = trial.try_run(Program::Perl, &bad).unwrap_err().to_string();
         assert!(why.starts_with("stderr differs from byte 0 on: "), "{why}");
         for kept in ["perl/jemalloc/results", "perl/expected/results"] {
@@ -178,9 +190,16 @@ mod tests {
             assert!(kept.join("stdout").exists());
             assert!(why.contains(&kept.display().to_string()), "{why}");
         }
-        let series = trial.rounds(perl, &[Allocator::SYSTEM, bad], 2);
+        let (series, rounds) = trial.rounds(perl, &[Allocator::SYSTEM, bad], 2, Duration::MAX);
+        assert_eq!(rounds, 2);
         // Who has failed once is left alone; the others go on.
         assert_eq!(series.iter().map(|one| one.costs.len()).collect::<Vec<_>>(), [2, 0]);
+        let (series, rounds) = trial.rounds(&[], &[], 2, Duration::ZERO);
+        assert_eq!(
+            (series.len(), rounds),
+            (0, 1),
+            "there is one round, however little time there is"
+        );
         let verdict = trial.verdict(perl).unwrap_err().to_string();
         assert_eq!(verdict, "failed: perl, jemalloc");
         assert!(!directory.path().join("perl/system").exists());
