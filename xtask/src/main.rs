@@ -2,6 +2,8 @@
 
 mod aborts;
 mod degraded;
+mod header;
+mod install;
 mod model;
 mod mutants;
 mod programs;
@@ -31,6 +33,10 @@ enum Task {
     Degraded(degraded::Arguments),
     /// Runs tests and torture on emulated machines with many CPUs that come and go
     Vm(vm::Arguments),
+    /// Makes the C header from the sources of its functions, or looks whether it is theirs
+    Header(header::Arguments),
+    /// Builds the library for C and C++ and installs it
+    Install(install::Arguments),
     /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
     Programs(programs::Arguments),
 }
@@ -41,6 +47,8 @@ fn main() -> anyhow::Result<()> {
     // Cargo names the directory of this package; tasks speak of the workspace's.
     sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match arguments.task {
+        Task::Install(arguments) => install::run(&sh, &arguments),
+        Task::Header(arguments) => header::run(&sh.current_dir(), &arguments),
         Task::Aborts(arguments) => aborts::run(&sh, &arguments),
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),

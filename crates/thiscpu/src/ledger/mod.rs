@@ -185,6 +185,11 @@ impl<const N: usize> Clone for Ledger<N> {
 }
 
 impl AccountId {
+    /// The number that it is.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
     fn of<const N: usize>(record: Record<N>) -> AccountId {
         AccountId(u64::from(record.uses() / 2) << 32 | u64::from(record.number()))
     }
@@ -313,12 +318,17 @@ impl<const N: usize> Account<N> {
     pub fn move_to(&self, other: &Account<N>, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
         assert!(
-            core::ptr::eq(self.shared(), other.shared()),
+            self.shares_ledger_with(other),
             "thiscpu: units cannot be moved to an account of another ledger"
         );
         if self.0 != other.0 {
             self.shared().transfer(self.record(), other.record(), index, n);
         }
+    }
+
+    /// Whether both are accounts of one ledger, so that [`move_to`](Account::move_to) may be asked for.
+    pub fn shares_ledger_with(&self, other: &Account<N>) -> bool {
+        core::ptr::eq(self.shared(), other.shared())
     }
 
     pub(crate) fn is_neighbour(&self, other: &Account<N>) -> bool {

@@ -68,13 +68,14 @@ pub const CELL_BYTES: usize = lane::BYTES;
 const CALLS_TO_RETRY: u32 = 64;
 
 /// The largest object of a class, in bytes.
-const SIZE_MAX: usize = 1024 * 1024;
+pub(super) const SIZE_MAX: usize = 1024 * 1024;
+pub(super) const ALIGN_MAX: usize = 64 * 1024;
 
 impl Class {
     /// Objects of so many bytes at multiples of `align`; `tag` is what is said of their addresses.
     pub const fn new(size: usize, align: usize, tag: Tag) -> Class {
         assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
-        assert!(align <= 64 * 1024, "objects of a cache are aligned to at most 65,536 bytes");
+        assert!(align <= ALIGN_MAX, "objects of a cache are aligned to at most 65,536 bytes");
         // One without bytes has an address of its own too, at a multiple of its alignment.
         let size = if size > objects::OBJECT_LEAST { size } else { objects::OBJECT_LEAST };
         let align = if align > objects::OBJECT_LEAST { align } else { objects::OBJECT_LEAST };

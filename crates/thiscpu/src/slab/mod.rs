@@ -77,12 +77,17 @@ pub struct RawCache {
 }
 
 impl RawCache {
+    /// The most bytes that an object can have, a mebibyte.
+    pub const SIZE_MAX: usize = class::SIZE_MAX;
+    /// The largest alignment that objects can have, in bytes.
+    pub const ALIGN_MAX: usize = class::ALIGN_MAX;
+
     /// A cache of objects of that layout, each at least 8 bytes.
     ///
     /// # Panics
     ///
-    /// If the layout has more than a mebibyte or an alignment of more than 65,536 bytes; in a constant, when that is
-    /// compiled.
+    /// If the layout has more than [`SIZE_MAX`](RawCache::SIZE_MAX) bytes or an alignment of more than
+    /// [`ALIGN_MAX`](RawCache::ALIGN_MAX); in a constant, when that is compiled.
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);

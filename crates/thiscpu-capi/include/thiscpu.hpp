@@ -1,0 +1,376 @@
+// thiscpu for C++17: what thiscpu.h has, with handles that end themselves.
+//
+// A constructor that fails throws thiscpu::error, or, where exceptions are switched off, says what is wrong and ends the
+// program. Everything else returns a thiscpu_status where it can fail in a program that is right, and throws otherwise.
+// Nothing is ever thrown through the library: see thiscpu.h for what each function promises and costs.
+
+#ifndef THISCPU_HPP
+#define THISCPU_HPP
+
+#include "thiscpu.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__cpp_exceptions)
+#include <exception>
+#endif
+
+namespace thiscpu {
+
+#if defined(__cpp_exceptions)
+/// What is wrong, and the status that says so.
+class error : public std::exception {
+  public:
+    explicit error(thiscpu_status status) noexcept : status_(status) {}
+    const char *what() const noexcept override { return thiscpu_strerror(status_); }
+    thiscpu_status status() const noexcept { return status_; }
+
+  private:
+    thiscpu_status status_;
+};
+#endif
+
+namespace detail {
+
+inline void check(thiscpu_status status) {
+    if (status != THISCPU_STATUS_OK) {
+#if defined(__cpp_exceptions)
+        throw error(status);
+#else
+        std::fprintf(stderr, "thiscpu: %s\n", thiscpu_strerror(status));
+        std::abort();
+#endif
+    }
+}
+
+/// A handle that ends itself; moved from, it is none.
+template <class T, thiscpu_status (*End)(T *)> class handle {
+  public:
+    handle(handle &&other) noexcept : it_(std::exchange(other.it_, nullptr)) {}
+    handle &operator=(handle &&other) noexcept {
+        std::swap(it_, other.it_);
+        return *this;
+    }
+    handle(const handle &) = delete;
+    handle &operator=(const handle &) = delete;
+    ~handle() { End(it_); }
+
+    /// For the functions of thiscpu.h.
+    T *get() const noexcept { return it_; }
+
+  protected:
+    handle() noexcept = default;
+    T *it_ = nullptr;
+};
+
+} // namespace detail
+
+/// What this process runs on.
+inline thiscpu_tier tier() {
+    thiscpu_tier tier;
+    detail::check(thiscpu_tier_now(&tier));
+    return tier;
+}
+
+/// A counter: adds of about a nanosecond, exact sums at any time.
+class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> {
+  public:
+    counter() { detail::check(thiscpu_counter_create(&it_)); }
+
+    void add(std::int64_t n) { detail::check(thiscpu_counter_add(it_, n)); }
+    counter &operator+=(std::int64_t n) {
+        add(n);
+        return *this;
+    }
+    void operator++() { add(1); }
+    void operator--() { add(-1); }
+
+    /// An estimate.
+    std::int64_t read() const {
+        std::int64_t value;
+        detail::check(thiscpu_counter_read(it_, &value));
+        return value;
+    }
+    thiscpu_bounds bounds() const {
+        thiscpu_bounds bounds;
+        detail::check(thiscpu_counter_bounds(it_, &bounds));
+        return bounds;
+    }
+    /// The exact value, at one instant.
+    std::int64_t sum() const {
+        std::int64_t sum;
+        detail::check(thiscpu_counter_sum(it_, &sum));
+        return sum;
+    }
+    void set(std::int64_t value) { detail::check(thiscpu_counter_set(it_, value)); }
+    /// The exact value, which is 0 from then on.
+    std::int64_t take() {
+        std::int64_t value;
+        detail::check(thiscpu_counter_take(it_, &value));
+        return value;
+    }
+    /// Below 0 if the value is below `with`, 0 if it is the same.
+    int compare(std::int64_t with) const {
+        std::int32_t ordering;
+        detail::check(thiscpu_counter_compare(it_, with, &ordering));
+        return ordering;
+    }
+};
+
+class budget;
+
+/// Units of a budget, released when this goes. The budget must outlive it.
+class lease {
+  public:
+    lease(lease &&other) noexcept : budget_(other.budget_), units_(std::exchange(other.units_, 0)) {}
+    lease &operator=(lease &&other) noexcept {
+        std::swap(budget_, other.budget_);
+        std::swap(units_, other.units_);
+        return *this;
+    }
+    lease(const lease &) = delete;
+    lease &operator=(const lease &) = delete;
+    ~lease() {
+        if (units_ > 0) {
+            thiscpu_budget_release(budget_, units_);
+        }
+    }
+
+    std::uint64_t units() const noexcept { return units_; }
+    /// Keeps the units acquired: somebody else releases them.
+    std::uint64_t forget() noexcept { return std::exchange(units_, 0); }
+
+  private:
+    friend class budget;
+    lease(thiscpu_budget *budget, std::uint64_t units) noexcept : budget_(budget), units_(units) {}
+    thiscpu_budget *budget_;
+    std::uint64_t units_;
+};
+
+/// A limit that is never exceeded and never refused wrongly.
+class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
+  public:
+    explicit budget(std::uint64_t limit) { detail::check(thiscpu_budget_create(limit, &it_)); }
+
+    /// Whether `n` units were acquired; else none was.
+    [[nodiscard]] bool try_acquire(std::uint64_t n) { return granted(thiscpu_budget_try_acquire(it_, n)); }
+    [[nodiscard]] std::uint64_t try_acquire_up_to(std::uint64_t n) {
+        std::uint64_t acquired;
+        detail::check(thiscpu_budget_try_acquire_up_to(it_, n, &acquired));
+        return acquired;
+    }
+    /// Waits for them.
+    void acquire(std::uint64_t n) { detail::check(thiscpu_budget_acquire(it_, n)); }
+    template <class Rep, class Period>
+    [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
+        auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
+        return granted(thiscpu_budget_acquire_timeout(it_, n, ns > 0 ? static_cast<std::uint64_t>(ns) : 0));
+    }
+    void release(std::uint64_t n) { detail::check(thiscpu_budget_release(it_, n)); }
+    /// Units that are released when the lease goes; nothing if there are not so many.
+    [[nodiscard]] std::optional<lease> try_lease(std::uint64_t n) {
+        if (!try_acquire(n)) {
+            return std::nullopt;
+        }
+        return lease(it_, n);
+    }
+
+    std::uint64_t available() const { return number(thiscpu_budget_available); }
+    std::uint64_t acquired() const { return number(thiscpu_budget_acquired); }
+    std::uint64_t limit() const { return number(thiscpu_budget_limit); }
+    void set_limit(std::uint64_t limit) { detail::check(thiscpu_budget_set_limit(it_, limit)); }
+
+  private:
+    static bool granted(thiscpu_status status) {
+        if (status == THISCPU_STATUS_EXHAUSTED) {
+            return false;
+        }
+        detail::check(status);
+        return true;
+    }
+    std::uint64_t number(thiscpu_status (*ask)(thiscpu_budget *, std::uint64_t *)) const {
+        std::uint64_t number;
+        detail::check(ask(it_, &number));
+        return number;
+    }
+};
+
+class ledger;
+
+/// One account of a ledger, closed when this goes.
+class account : public detail::handle<thiscpu_account, thiscpu_account_close> {
+  public:
+    void charge(std::size_t index, std::int64_t n) { detail::check(thiscpu_account_charge(it_, index, n)); }
+    void charge_aside(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_charge_aside(it_, index, n));
+    }
+    std::int64_t read(std::size_t index) const {
+        std::int64_t value;
+        detail::check(thiscpu_account_read(it_, index, &value));
+        return value;
+    }
+    std::int64_t sum(std::size_t index) const {
+        std::int64_t sum;
+        detail::check(thiscpu_account_sum(it_, index, &sum));
+        return sum;
+    }
+    void move_to(account &other, std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_move(it_, other.it_, index, n));
+    }
+    std::uint64_t number() const {
+        std::uint64_t number;
+        detail::check(thiscpu_account_number(it_, &number));
+        return number;
+    }
+
+  private:
+    friend class ledger;
+    explicit account(thiscpu_ledger *ledger) { detail::check(thiscpu_account_open(ledger, &it_)); }
+};
+
+/// Accounts for any number of owners.
+class ledger : public detail::handle<thiscpu_ledger, thiscpu_ledger_destroy> {
+  public:
+    explicit ledger(std::size_t counters, bool is_signed = false) : counters_(counters) {
+        detail::check(thiscpu_ledger_create(counters, is_signed, &it_));
+    }
+
+    account open() { return account(it_); }
+    std::size_t count() const {
+        std::size_t count;
+        detail::check(thiscpu_ledger_count(it_, &count));
+        return count;
+    }
+    void sync() { detail::check(thiscpu_ledger_sync(it_)); }
+    /// The number and the counters of each account that is open, all at one instant.
+    std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> report() const {
+        // What a callback throws must not pass through the library, so it only copies, and memory is asked for here.
+        struct copies {
+            std::size_t counters;
+            std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> accounts;
+            bool is_short;
+        } copies = {counters_, {}, false};
+        detail::check(thiscpu_ledger_for_each(it_, copy<struct copies>, &copies));
+        detail::check(copies.is_short ? THISCPU_STATUS_NO_MEMORY : THISCPU_STATUS_OK);
+        return std::move(copies.accounts);
+    }
+
+  private:
+    template <class Copies> static void copy(std::uint64_t number, const std::int64_t *counters, void *context) {
+        auto &copies = *static_cast<Copies *>(context);
+#if defined(__cpp_exceptions)
+        try {
+            copies.accounts.emplace_back(number, std::vector<std::int64_t>(counters, counters + copies.counters));
+        } catch (...) {
+            copies.is_short = true;
+        }
+#else
+        copies.accounts.emplace_back(number, std::vector<std::int64_t>(counters, counters + copies.counters));
+#endif
+    }
+    std::size_t counters_;
+};
+
+/// Objects of one type, allocated and freed on any CPU.
+template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_cache_destroy> {
+  public:
+    cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &it_)); }
+
+    /// A new object. Throws std::bad_alloc where there is no memory (null without exceptions), and what the constructor throws.
+    template <class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments) {
+        void *place = thiscpu_cache_alloc(it_);
+#if defined(__cpp_exceptions)
+        if (place == nullptr) {
+            throw std::bad_alloc();
+        }
+        try {
+            return new (place) T(std::forward<Arguments>(arguments)...);
+        } catch (...) {
+            thiscpu_cache_free(it_, place);
+            throw;
+        }
+#else
+        return place == nullptr ? nullptr : new (place) T(std::forward<Arguments>(arguments)...);
+#endif
+    }
+    /// Destroys and frees an object of this cache; null is none.
+    void destroy(T *object) noexcept {
+        if (object != nullptr) {
+            object->~T();
+            thiscpu_cache_free(it_, object);
+        }
+    }
+    std::size_t shrink() {
+        std::size_t bytes;
+        detail::check(thiscpu_cache_shrink(it_, &bytes));
+        return bytes;
+    }
+    /// Ends it if no object is out, and then it is none. How many are.
+    [[nodiscard]] std::size_t close() {
+        std::size_t objects = 0;
+        thiscpu_status status = thiscpu_cache_close(it_, &objects);
+        if (status != THISCPU_STATUS_STILL_OUT) {
+            detail::check(status);
+            it_ = nullptr;
+        }
+        return objects;
+    }
+    thiscpu_cache_statistics statistics() const {
+        thiscpu_cache_statistics statistics;
+        detail::check(thiscpu_cache_stats(it_, &statistics));
+        return statistics;
+    }
+};
+
+/// A word of which each CPU has its own.
+template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word_destroy> {
+    static_assert(std::is_unsigned_v<T> && sizeof(T) <= 8, "words are unsigned, of 1, 2, 4 or 8 bytes");
+
+  public:
+    word() { detail::check(thiscpu_word_create(sizeof(T), &it_)); }
+
+    void add(T n) { detail::check(thiscpu_word_add(it_, n)); }
+    T add_return(T n) {
+        std::uint64_t sum;
+        detail::check(thiscpu_word_add_return(it_, n, &sum));
+        return static_cast<T>(sum);
+    }
+    T exchange(T replacement) {
+        std::uint64_t old;
+        detail::check(thiscpu_word_xchg(it_, replacement, &old));
+        return static_cast<T>(old);
+    }
+    /// Whether it was done; if not, `expected` is what is there.
+    bool compare_exchange(T &expected, T replacement) {
+        std::uint64_t found;
+        thiscpu_status status = thiscpu_word_cmpxchg(it_, expected, replacement, &found);
+        if (status == THISCPU_STATUS_DIFFERS) {
+            expected = static_cast<T>(found);
+            return false;
+        }
+        detail::check(status);
+        return true;
+    }
+    /// Those of all CPUs, each as it was at some moment of its own.
+    std::vector<T> values() const {
+        std::size_t count = 0;
+        std::vector<std::uint64_t> wide;
+        do {
+            wide.resize(count);
+            detail::check(thiscpu_word_values(it_, wide.data(), wide.size(), &count));
+        } while (count > wide.size());
+        return std::vector<T>(wide.begin(), wide.end());
+    }
+};
+
+} // namespace thiscpu
+
+#endif

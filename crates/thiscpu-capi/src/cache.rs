@@ -1,0 +1,179 @@
+//! Caches of objects.
+
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+
+use thiscpu::RawCache;
+
+use crate::border::{call, end, make, place, there};
+use crate::status::Status;
+
+/// Objects of one size, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`.
+///
+/// All its functions may be called by any number of threads at once, `thiscpu_cache_close` and `thiscpu_cache_destroy` by the last.
+/// None may be called from signal handlers. What is freed twice, freed to another cache, or written to after it was freed is noticed
+/// sooner or later, and ends the process with a line that says which address it is.
+pub struct ThiscpuCache(RawCache);
+
+/// What a cache has, about, and what it has done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThiscpuCacheStats {
+    /// The bytes of an object.
+    pub object_bytes: usize,
+    /// Slabs, which hold the objects.
+    pub slabs: usize,
+    /// The bytes of those.
+    pub slab_bytes: usize,
+    /// Objects that are not free in a slab: those in use, and those that CPUs and their shared stores keep.
+    pub objects_out: usize,
+    /// Objects that the shared stores keep.
+    pub objects_in_stocks: usize,
+    /// How many objects a CPU trades with its store at a time.
+    pub sheaf_capacity: usize,
+    /// How often that was done.
+    pub trades: u64,
+}
+
+/// Makes a cache of objects of so many bytes, at most 1,048,576, at multiples of `align`, a power of two of at most 65,536, and puts its handle into
+/// `*cache`. The handle is valid until `thiscpu_cache_close` or `thiscpu_cache_destroy`.
+///
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
+/// `THISCPU_STATUS_TIER_UNAVAILABLE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_create(
+    bytes: usize,
+    align: usize,
+    cache: *mut *mut ThiscpuCache,
+) -> Status {
+    let new = || {
+        let layout = Layout::from_size_align(bytes, align).map_err(|_| Status::Size)?;
+        if bytes > RawCache::SIZE_MAX || align > RawCache::ALIGN_MAX {
+            return Err(Status::Size);
+        }
+        thiscpu::tier()?;
+        Ok(ThiscpuCache(RawCache::new(layout)))
+    };
+    // SAFETY: a caller's pointer is null or valid, as the header asks.
+    unsafe { make(cache, new) }
+}
+
+/// Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
+/// and `THISCPU_STATUS_OK`.
+///
+/// Errors: `THISCPU_STATUS_STILL_OUT`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_close(
+    cache: *mut ThiscpuCache,
+    objects: *mut usize,
+) -> Status {
+    call(|| {
+        if cache.is_null() {
+            return Ok(());
+        }
+        // SAFETY: a caller's pointer is null or valid, as the header asks.
+        let place = if objects.is_null() { None } else { Some(unsafe { place(objects) }?) };
+        // SAFETY: the handle is live, and the caller's to end: it is taken out of its place, which is freed if the cache has ended.
+        let taken = unsafe { cache.read() };
+        let Err(still) = taken.0.close() else {
+            // SAFETY: `make` made it, and what it held is gone.
+            drop(unsafe { Box::from_raw(cache.cast::<ManuallyDrop<ThiscpuCache>>()) });
+            return Ok(());
+        };
+        if let Some(place) = place {
+            place.put(still.objects);
+        }
+        // SAFETY: where it was taken from.
+        unsafe { cache.write(ThiscpuCache(still.cache)) };
+        Err(Status::StillOut)
+    })
+}
+
+/// Ends a cache, also if objects are still out: they stay valid for ever. Nobody may use the handle any more, nor be using it, and nobody can free
+/// those objects then. Null is none, and `THISCPU_STATUS_OK`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_destroy(cache: *mut ThiscpuCache) -> Status {
+    // SAFETY: the handle is the caller's to end.
+    unsafe { end(cache) }
+}
+
+/// An object that nobody else has, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the handle is
+/// null. One restartable sequence, as long as this CPU has some.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c_void {
+    let mut object = None;
+    let status = call(|| {
+        // SAFETY: a handle is null or live, as the header asks.
+        object = unsafe { there(cache) }?.0.alloc();
+        Ok(())
+    });
+    object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())
+}
+
+/// Frees an object of the cache, on any thread. Null is none, and `THISCPU_STATUS_OK`. One restartable sequence, as long as this CPU has
+/// room.
+///
+/// Errors: `THISCPU_STATUS_NULL` if the handle is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_free(
+    cache: *mut ThiscpuCache,
+    object: *mut c_void,
+) -> Status {
+    call(|| {
+        // SAFETY: a handle is null or live, as the header asks.
+        let cache = unsafe { there(cache) }?;
+        if let Some(object) = NonNull::new(object) {
+            // SAFETY: the header asks that it is from this cache, and not used any more.
+            unsafe { cache.0.free(object.cast()) };
+        }
+        Ok(())
+    })
+}
+
+/// Gives what is free back to the system, of this cache and of others; how many bytes that were into `*bytes`, which may be null. A fence.
+///
+/// Errors: `THISCPU_STATUS_NULL` if the handle is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_shrink(
+    cache: *mut ThiscpuCache,
+    bytes: *mut usize,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_cache_free`.
+        let cache = unsafe { there(cache) }?;
+        // SAFETY: a caller's pointer is null or valid, as the header asks.
+        let place = if bytes.is_null() { None } else { Some(unsafe { place(bytes) }?) };
+        let given_back = cache.0.shrink();
+        if let Some(place) = place {
+            place.put(given_back);
+        }
+        Ok(())
+    })
+}
+
+/// What the cache has and has done, into `*stats`. Looks at all of its slabs; numbers that change meanwhile do not belong to one instant.
+///
+/// Errors: `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_cache_stats(
+    cache: *mut ThiscpuCache,
+    stats: *mut ThiscpuCacheStats,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_cache_free`, and a caller's pointer is null or valid.
+        let (cache, place) = unsafe { (there(cache)?, place(stats)?) };
+        let stats = cache.0.stats();
+        place.put(ThiscpuCacheStats {
+            object_bytes: stats.object_bytes,
+            slabs: stats.slabs,
+            slab_bytes: stats.slab_bytes,
+            objects_out: stats.objects_out,
+            objects_in_stocks: stats.objects_in_stocks,
+            sheaf_capacity: stats.sheaf_capacity,
+            trades: stats.trades,
+        });
+        Ok(())
+    })
+}

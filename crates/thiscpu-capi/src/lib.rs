@@ -1,0 +1,14 @@
+//! thiscpu from C: the functions and types of `thiscpu.h`, which is made of the words here by `cargo xtask header`.
+//!
+//! Handles are boxes. Every function looks at its pointers, and answers with a [`status::Status`]; no panic leaves it.
+
+mod border;
+pub mod budget;
+pub mod cache;
+pub mod counter;
+pub mod ledger;
+pub mod lists;
+pub mod pairs;
+pub mod status;
+pub mod tier;
+pub mod words;

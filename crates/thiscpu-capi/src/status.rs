@@ -1,0 +1,85 @@
+//! What calls return, and what that means in words.
+
+use std::ffi::{CStr, c_char};
+
+use thiscpu::Error;
+
+/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says
+/// otherwise. `thiscpu_strerror` says it in words.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// Refused: there are not as many units as were asked for, or they are promised to somebody who waits.
+    Exhausted,
+    /// Refused: the value is not what the caller took it for.
+    Differs,
+    /// There is nothing to take.
+    Empty,
+    /// Objects of the cache are still out.
+    StillOut,
+    /// A handle, or another pointer that is needed, is null.
+    Null,
+    /// A pointer is not a multiple of the alignment of what it points to.
+    Misaligned,
+    /// A size, an alignment or a number of counters that there cannot be.
+    Size,
+    /// A number is above the largest there is, or there is no counter of that index.
+    Range,
+    /// An account of another ledger.
+    Foreign,
+    /// `THISCPU_TIER` names no tier.
+    UnknownTier,
+    /// `THISCPU_TIER` names a tier that this process cannot have.
+    TierUnavailable,
+    /// The system gave no address space for lanes.
+    NoAddressSpace,
+    /// The system gave no memory.
+    NoMemory,
+    /// Something went wrong that no other number is for; standard error has the words. More was released to a budget than was
+    /// acquired, or what an exact answer needs was taken away (by a sandbox that denies `membarrier` and `sched_setaffinity`).
+    Failed,
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::UnknownTier { .. } => Self::UnknownTier,
+            Error::TierUnavailable { .. } => Self::TierUnavailable,
+            Error::NoAddressSpace { .. } => Self::NoAddressSpace,
+            Error::NoMemory { .. } => Self::NoMemory,
+            Error::ItemTooLarge { .. } => Self::Size,
+            _ => Self::Failed,
+        }
+    }
+}
+
+fn words(status: i32) -> &'static CStr {
+    let is = |one: Status| status == one as i32;
+    match () {
+        () if is(Status::Ok) => c"done",
+        () if is(Status::Exhausted) => c"not as many units are free, or they are promised to somebody who waits",
+        () if is(Status::Differs) => c"the value is another one than was expected; it is in the last argument",
+        () if is(Status::Empty) => c"there is nothing to take on this CPU",
+        () if is(Status::StillOut) => c"objects of the cache are still out: free them first, or destroy the cache to leave them where they are",
+        () if is(Status::Null) => c"a handle or another pointer that is needed is null",
+        () if is(Status::Misaligned) => c"a pointer is not aligned as what it points to has to be",
+        () if is(Status::Size) => c"a size, an alignment or a number of counters that there cannot be; the function's documentation says which there are",
+        () if is(Status::Range) => c"a number is above the largest there is, or there is no counter of that index",
+        () if is(Status::Foreign) => c"the account is one of another ledger",
+        () if is(Status::UnknownTier) => c"THISCPU_TIER names no tier: rseq-cid, rseq-cpu and atomic are there; unset it to get the best",
+        () if is(Status::TierUnavailable) => c"THISCPU_TIER names a tier that this process cannot have; unset it to get the best (`thiscpu doctor` says what each needs)",
+        () if is(Status::NoAddressSpace) => c"no address space for per-CPU memory; raise the limit on it (`ulimit -v`) or on mappings (`sysctl vm.max_map_count`)",
+        () if is(Status::NoMemory) => c"no memory; raise the limit on address space (`ulimit -v`), or that of the control group",
+        () if is(Status::Failed) => c"failed; standard error says why",
+        () => c"no status of this library",
+    }
+}
+
+/// A status in words, for a person: what is wrong, and what to do. Never null, and valid for ever; a number that is no status
+/// is said to be none. May be called from anywhere.
+#[unsafe(no_mangle)]
+pub extern "C" fn thiscpu_strerror(status: i32) -> *const c_char {
+    words(status).as_ptr()
+}

@@ -1,0 +1,170 @@
+//! Per-CPU words.
+
+use thiscpu::PerCpu;
+
+use crate::border::{call, copy_out, end, make, place, there};
+use crate::status::Status;
+
+/// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
+/// an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
+///
+/// All its functions may be called by any number of threads at once, also in signal handlers and in children of `fork`;
+/// `thiscpu_word_destroy` by the last, and `thiscpu_word_create` not in signal handlers. They never wait.
+pub struct ThiscpuWord(Word);
+
+enum Word {
+    One(PerCpu<u8>),
+    Two(PerCpu<u16>),
+    Four(PerCpu<u32>),
+    Eight(PerCpu<u64>),
+}
+
+fn wide<V: Into<u64>>(value: V) -> u64 {
+    value.into()
+}
+
+/// Does the same with a word of each width: `$do` with the word and the type of its values.
+macro_rules! of_each_width {
+    ($word:expr, |$it:ident: $Value:ident| $do:expr) => {
+        match &$word {
+            Word::One($it) => {
+                type $Value = u8;
+                $do
+            }
+            Word::Two($it) => {
+                type $Value = u16;
+                $do
+            }
+            Word::Four($it) => {
+                type $Value = u32;
+                $do
+            }
+            Word::Eight($it) => {
+                type $Value = u64;
+                $do
+            }
+        }
+    };
+}
+
+/// Makes a word of so many bytes that is 0 on every CPU, and puts its handle into `*word`. The handle is valid until
+/// `thiscpu_word_destroy`. May wait for another thread that creates something.
+///
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
+/// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut ThiscpuWord) -> Status {
+    let new = || {
+        Ok(ThiscpuWord(match bytes {
+            1 => Word::One(PerCpu::try_new()?),
+            2 => Word::Two(PerCpu::try_new()?),
+            4 => Word::Four(PerCpu::try_new()?),
+            8 => Word::Eight(PerCpu::try_new()?),
+            _ => return Err(Status::Size),
+        }))
+    };
+    // SAFETY: a caller's pointer is null or valid, as the header asks.
+    unsafe { make(word, new) }
+}
+
+/// Ends a word. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be using it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_destroy(word: *mut ThiscpuWord) -> Status {
+    // SAFETY: as above; the handle is the caller's to end.
+    unsafe { end(word) }
+}
+
+/// Adds `n` to this CPU's word, which wraps around.
+///
+/// Errors: `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Status {
+    call(|| {
+        // SAFETY: a handle is null or live, as the header asks.
+        let word = unsafe { there(word) }?;
+        of_each_width!(word.0, |word: Value| word.add(n as Value));
+        Ok(())
+    })
+}
+
+/// The same, and what the word is then into `*sum`.
+///
+/// Errors: `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_add_return(
+    word: *mut ThiscpuWord,
+    n: u64,
+    sum: *mut u64,
+) -> Status {
+    call(|| {
+        // SAFETY: as above, and a caller's pointer is null or valid.
+        let (word, place) = unsafe { (there(word)?, place(sum)?) };
+        place.put(of_each_width!(word.0, |word: Value| wide(word.add_return(n as Value))));
+        Ok(())
+    })
+}
+
+/// Replaces this CPU's word by `replacement`, and puts what it was into `*old`.
+///
+/// Errors: `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_xchg(
+    word: *mut ThiscpuWord,
+    replacement: u64,
+    old: *mut u64,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_word_add_return`.
+        let (word, place) = unsafe { (there(word)?, place(old)?) };
+        place.put(of_each_width!(word.0, |word: Value| wide(word.xchg(replacement as Value))));
+        Ok(())
+    })
+}
+
+/// Replaces this CPU's word by `replacement` if it is `old`.
+///
+/// Errors: `THISCPU_STATUS_DIFFERS` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_cmpxchg(
+    word: *mut ThiscpuWord,
+    old: u64,
+    replacement: u64,
+    found: *mut u64,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_word_add`.
+        let word = unsafe { there(word) }?;
+        let result: Result<u64, u64> = of_each_width!(word.0, |word: Value| word
+            .cmpxchg(old as Value, replacement as Value)
+            .map_or_else(|found| Err(wide(found)), |()| Ok(replacement)));
+        let Err(other) = result else { return Ok(()) };
+        if !found.is_null() {
+            // SAFETY: as for `thiscpu_word_add_return`.
+            unsafe { place(found) }?.put(other);
+        }
+        Err(Status::Differs)
+    })
+}
+
+/// The words of all CPUs, each as it was at some moment of its own: as many as there is room for into `values`, and how many
+/// there are into `*count`. Their number may grow, up to 4,096; with a `room` of 0 `values` may be null.
+///
+/// Errors: `THISCPU_STATUS_NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_word_values(
+    word: *mut ThiscpuWord,
+    values: *mut u64,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_word_add_return`.
+        let (word, place) = unsafe { (there(word)?, place(count)?) };
+        // SAFETY: there is room for so many, as the header asks.
+        let copied = of_each_width!(word.0, |word: Value| unsafe {
+            copy_out(values, room, word.lanes().map(wide::<Value>))
+        });
+        place.put(copied?);
+        Ok(())
+    })
+}

@@ -1,0 +1,104 @@
+//! What is built for the tests: the library, as users are told to, and the programs that use it.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// A directory with `libthiscpu.so`, by the names that programs look for, and `libthiscpu.a`.
+pub(crate) fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        // A test is in `deps`, in a directory that is named after the profile.
+        let test = std::env::current_exe().expect("a test knows where it is");
+        let output = test.ancestors().nth(2).expect("target/profile/deps/test");
+        let profile = match output.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--offline", "--package", env!("CARGO_PKG_NAME")]);
+        build.args(["--profile", profile, "--target-dir"]);
+        build.arg(output.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().expect("cargo runs").success());
+        let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+        std::fs::create_dir_all(&here).expect("a directory");
+        for (built, name) in [
+            ("libthiscpu_capi.so", "libthiscpu.so"),
+            ("libthiscpu_capi.so", "libthiscpu.so.0.1"),
+            ("libthiscpu_capi.a", "libthiscpu.a"),
+        ] {
+            let _ = std::fs::remove_file(here.join(name));
+            symlink(output.join(built), here.join(name)).expect("a link");
+        }
+        here
+    })
+}
+
+/// Whether a tool that is named is here. In CI a test must not be left out unseen.
+pub(crate) fn has(tool: &str) -> bool {
+    let mut version = Command::new(tool);
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    let found = version.status().is_ok_and(|status| status.success());
+    if !found {
+        let is_ci =
+            std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+        assert!(!is_ci, "{tool} is missing: apt-get install gcc g++ clang binutils");
+        eprintln!("skipped: {tool} is missing: apt-get install gcc g++ clang binutils");
+    }
+    found
+}
+
+/// How a program finds the library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Linked {
+    Shared,
+    Static,
+}
+
+/// One of `programs`, compiled: all warnings are errors.
+pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Linked) -> PathBuf {
+    let (libraries, here) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let name = format!("{source}-{compiler}-{linked:?}{}", options.concat()).replace('.', "-");
+    let output = libraries.join(name);
+    let mut compile = Command::new(compiler);
+    compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    compile.args(options).arg("-I").arg(here.join("include")).arg("-o").arg(&output);
+    compile.arg(here.join("tests/capi/programs").join(source));
+    match linked {
+        Linked::Shared => {
+            compile.arg("-L").arg(libraries).arg("-lthiscpu");
+            compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        }
+        Linked::Static => {
+            compile.arg(libraries.join("libthiscpu.a")).args(["-lgcc_s", "-lm", "-ldl"]);
+        }
+    }
+    assert!(compile.status().expect("the compiler runs").success(), "{source}, {compiler}");
+    output
+}
+
+/// What a program is run in: each tier, and where the library has to register its threads.
+const ENVIRONMENTS: [&[(&str, &str)]; 4] = [
+    &[],
+    &[("THISCPU_TIER", "rseq-cpu")],
+    &[("THISCPU_TIER", "atomic")],
+    &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
+];
+
+pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command.env_remove("THISCPU_TIER").env_remove("GLIBC_TUNABLES");
+    command.envs(environment.iter().copied()).output().expect("it can be started")
+}
+
+/// It ends well, in every environment.
+pub(crate) fn passes(program: &Path) {
+    for environment in ENVIRONMENTS {
+        let output = run(program, &[], environment);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let name = program.display();
+        assert!(output.status.success(), "{name}, {environment:?}: {}\n{said}", output.status);
+    }
+}

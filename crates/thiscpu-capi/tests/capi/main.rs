@@ -1,0 +1,102 @@
+//! Programs in C and C++ that use the library as its users do.
+
+mod fixture;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use fixture::{Linked, compile, has, libraries, passes, run};
+
+/// Compiled as C11 by both compilers, and linked both ways.
+fn in_c(source: &str) {
+    for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
+        for linked in [Linked::Shared, Linked::Static] {
+            passes(&compile(source, compiler, &["-std=c11", "-D_GNU_SOURCE"], linked));
+        }
+    }
+}
+
+#[test]
+fn counter() {
+    in_c("counter.c");
+}
+
+#[test]
+fn budget() {
+    in_c("budget.c");
+}
+
+#[test]
+fn ledger() {
+    in_c("ledger.c");
+}
+
+#[test]
+fn cache() {
+    in_c("cache.c");
+}
+
+#[test]
+fn words() {
+    in_c("words.c");
+}
+
+#[test]
+fn pairs() {
+    in_c("pairs.c");
+}
+
+#[test]
+fn lists() {
+    in_c("lists.c");
+}
+
+#[test]
+fn errors() {
+    in_c("errors.c");
+}
+
+#[test]
+fn classes() {
+    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
+        for linked in [Linked::Shared, Linked::Static] {
+            passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
+        }
+    }
+}
+
+#[test]
+fn tiers() {
+    if !has("gcc") {
+        return;
+    }
+    let program = compile("tier.c", "gcc", &["-std=c11"], Linked::Shared);
+    let atomic = run(&program, &[], &[("THISCPU_TIER", "atomic")]);
+    assert_eq!(String::from_utf8_lossy(&atomic.stdout), "atomic\n");
+    let wrong = run(&program, &["unknown"], &[("THISCPU_TIER", "fastest")]);
+    assert!(wrong.status.success(), "{}", String::from_utf8_lossy(&wrong.stderr));
+}
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/thiscpu.h");
+    let text = std::fs::read_to_string(header).expect("the header");
+    let lines = text.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']));
+    let calls = lines.filter_map(|line| line.split_once('('));
+    let names = calls.filter_map(|(before, _)| before.rsplit([' ', '*']).next());
+    names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_library_has_what_the_header_declares_and_nothing_else() {
+    if !has("nm") {
+        return;
+    }
+    let library = libraries().join("libthiscpu.so");
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
+    let symbols = String::from_utf8(output.stdout).unwrap();
+    let names = symbols.lines().filter_map(|line| line.rsplit(' ').next().map(str::to_owned));
+    assert_eq!(names.collect::<BTreeSet<_>>(), declared());
+    assert!(declared().len() > 50, "{:?}", declared());
+}

@@ -1,0 +1,61 @@
+#include "threads.h"
+#include <string.h>
+
+enum { EACH = 20000, HELD = 50, SIZE = 72 };
+
+static thiscpu_cache *cache;
+
+// Nobody else writes to an object that is out.
+static void *hold(void *with) {
+    unsigned char *held[HELD] = {NULL};
+    (void)with;
+    for (int i = 0; i < EACH; i++) {
+        unsigned char **place = &held[i * 7 % HELD];
+        unsigned char mark = (unsigned char)(i * 7 % HELD + 1);
+        if (*place != NULL) {
+            for (int at = 0; at < SIZE; at++) {
+                CHECK((*place)[at] == mark);
+            }
+            OK(thiscpu_cache_free(cache, *place));
+        }
+        *place = thiscpu_cache_alloc(cache);
+        CHECK(*place != NULL && (uintptr_t)*place % 8 == 0);
+        memset(*place, mark, SIZE);
+    }
+    for (int i = 0; i < HELD; i++) {
+        OK(thiscpu_cache_free(cache, held[i]));
+    }
+    return NULL;
+}
+
+int main(void) {
+    OK(thiscpu_cache_create(SIZE, 8, &cache));
+    on_threads(hold, NULL);
+
+    thiscpu_cache_statistics statistics;
+    OK(thiscpu_cache_stats(cache, &statistics));
+    CHECK(statistics.object_bytes == SIZE && statistics.slabs > 0);
+    void *object = thiscpu_cache_alloc(cache);
+    CHECK(object != NULL && *(uint64_t *)object == 0);
+    size_t count = 0;
+    SAYS(THISCPU_STATUS_STILL_OUT, thiscpu_cache_close(cache, &count));
+    CHECK(count == 1);
+    SAYS(THISCPU_STATUS_STILL_OUT, thiscpu_cache_close(cache, NULL));
+    // It is as good as before.
+    void *another = thiscpu_cache_alloc(cache);
+    CHECK(another != NULL && another != object);
+    OK(thiscpu_cache_free(cache, another));
+    OK(thiscpu_cache_free(cache, object));
+    size_t bytes;
+    OK(thiscpu_cache_shrink(cache, &bytes));
+    OK(thiscpu_cache_shrink(cache, NULL));
+    OK(thiscpu_cache_close(cache, &count));
+
+    OK(thiscpu_cache_create(1 << 20, 1 << 16, &cache));
+    object = thiscpu_cache_alloc(cache);
+    CHECK(object != NULL && (uintptr_t)object % (1 << 16) == 0);
+    memset(object, 1, 1 << 20);
+    OK(thiscpu_cache_destroy(cache));
+    ((char *)object)[0] = 2;
+    return 0;
+}

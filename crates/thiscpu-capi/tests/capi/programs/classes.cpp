@@ -1,0 +1,128 @@
+#include <thiscpu.hpp>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "check.h"
+
+static_assert(!std::is_copy_constructible_v<thiscpu::counter> && std::is_move_constructible_v<thiscpu::counter>);
+
+static void counters() {
+    thiscpu::counter one;
+    std::thread other([&] { one += 5; });
+    ++one;
+    other.join();
+    CHECK(one.sum() == 6 && one.compare(7) < 0 && one.bounds().low <= 6);
+    thiscpu::counter two(std::move(one));
+    CHECK(one.get() == nullptr && two.take() == 6 && two.sum() == 0);
+    two.set(3);
+    one = std::move(two);
+    CHECK(one.sum() == 3 && one.read() <= one.bounds().high);
+}
+
+static void budgets() {
+    using namespace std::chrono_literals;
+    thiscpu::budget budget(10);
+    {
+        auto lease = budget.try_lease(4);
+        CHECK(lease && lease->units() == 4 && budget.available() == 6);
+        CHECK(!budget.try_lease(7) && !budget.acquire_for(7, 1ms));
+        auto moved = std::move(*lease);
+        CHECK(budget.acquired() == 4 && moved.units() == 4);
+    }
+    CHECK(budget.available() == 10 && budget.try_acquire_up_to(20) == 10 && !budget.try_acquire(1));
+    budget.release(10);
+    budget.acquire(10);
+    budget.set_limit(11);
+    CHECK(budget.try_acquire(1) && budget.limit() == 11);
+    budget.release(11);
+    auto lease = budget.try_lease(2);
+    CHECK(lease->forget() == 2 && budget.acquired() == 2);
+}
+
+static void ledgers() {
+    thiscpu::ledger ledger(2);
+    auto one = ledger.open(), two = ledger.open();
+    one.charge(0, 5);
+    one.charge_aside(1, 7);
+    one.move_to(two, 0, 2);
+    CHECK(one.sum(0) == 3 && two.sum(0) == 2 && ledger.count() == 2);
+    std::int64_t all = 0;
+    for (auto &[number, counters] : ledger.report()) {
+        CHECK(number == one.number() || number == two.number());
+        all += counters.at(0) + counters.at(1);
+    }
+    CHECK(all == 12);
+    ledger.sync();
+    CHECK(one.read(1) == 7);
+}
+
+struct fussy {
+    static inline int alive = 0;
+    explicit fussy(bool is_bad) {
+        if (is_bad) {
+            throw 1;
+        }
+        alive++;
+    }
+    ~fussy() { alive--; }
+    alignas(64) char bytes[64];
+};
+
+static void caches() {
+    thiscpu::cache<fussy> cache;
+    fussy *one = cache.make(false);
+    CHECK(fussy::alive == 1 && reinterpret_cast<std::uintptr_t>(one) % 64 == 0);
+    bool is_thrown = false;
+    try {
+        cache.destroy(cache.make(true));
+    } catch (int) {
+        is_thrown = true;
+    }
+    CHECK(is_thrown);
+    cache.destroy(one);
+    cache.destroy(nullptr);
+    CHECK(fussy::alive == 0 && cache.statistics().object_bytes == sizeof(fussy));
+    cache.shrink();
+    one = cache.make(false);
+    CHECK(cache.close() == 1);
+    cache.destroy(one);
+    CHECK(cache.close() == 0 && cache.get() == nullptr);
+}
+
+static void words() {
+    thiscpu::word<std::uint16_t> word;
+    word.add(65535);
+    std::uint64_t all = 0;
+    for (auto value : word.values()) {
+        all += value;
+    }
+    CHECK(all == 65535);
+    std::uint16_t expected = 1;
+    while (!word.compare_exchange(expected, 9)) {
+    }
+    CHECK(word.exchange(0) <= 65535);
+}
+
+static void errors() {
+    bool is_thrown = false;
+    try {
+        thiscpu::ledger none(0);
+    } catch (const thiscpu::error &error) {
+        is_thrown = error.status() == THISCPU_STATUS_SIZE && std::strlen(error.what()) > 3;
+    }
+    CHECK(is_thrown);
+}
+
+int main() {
+    CHECK(thiscpu::tier() <= THISCPU_TIER_ATOMIC);
+    counters();
+    budgets();
+    ledgers();
+    caches();
+    words();
+    errors();
+    return 0;
+}

@@ -1,0 +1,139 @@
+#include "check.h"
+#include <string.h>
+
+#define NULL_IS_SAID(call) SAYS(THISCPU_STATUS_NULL, call)
+
+static void nothing(uint64_t number, const int64_t *counters, void *context) {
+    (void)number, (void)counters, (void)context;
+}
+
+static void nulls(void) {
+    int64_t value = 1;
+    uint64_t number = 1;
+    size_t count;
+    int32_t ordering;
+    thiscpu_bounds bounds;
+    thiscpu_cache_statistics statistics;
+    thiscpu_halves halves = {0, 0};
+    thiscpu_link link, *node;
+    NULL_IS_SAID(thiscpu_tier_now(NULL));
+    NULL_IS_SAID(thiscpu_counter_create(NULL));
+    NULL_IS_SAID(thiscpu_counter_add(NULL, 1));
+    NULL_IS_SAID(thiscpu_counter_read(NULL, &value));
+    NULL_IS_SAID(thiscpu_counter_bounds(NULL, &bounds));
+    NULL_IS_SAID(thiscpu_counter_sum(NULL, &value));
+    NULL_IS_SAID(thiscpu_counter_set(NULL, 1));
+    NULL_IS_SAID(thiscpu_counter_take(NULL, &value));
+    NULL_IS_SAID(thiscpu_counter_compare(NULL, 1, &ordering));
+    NULL_IS_SAID(thiscpu_budget_create(1, NULL));
+    NULL_IS_SAID(thiscpu_budget_try_acquire(NULL, 1));
+    NULL_IS_SAID(thiscpu_budget_try_acquire_up_to(NULL, 1, &number));
+    NULL_IS_SAID(thiscpu_budget_acquire(NULL, 1));
+    NULL_IS_SAID(thiscpu_budget_acquire_timeout(NULL, 1, 1));
+    NULL_IS_SAID(thiscpu_budget_release(NULL, 1));
+    NULL_IS_SAID(thiscpu_budget_available(NULL, &number));
+    NULL_IS_SAID(thiscpu_budget_acquired(NULL, &number));
+    NULL_IS_SAID(thiscpu_budget_limit(NULL, &number));
+    NULL_IS_SAID(thiscpu_budget_set_limit(NULL, 1));
+    NULL_IS_SAID(thiscpu_ledger_create(1, false, NULL));
+    NULL_IS_SAID(thiscpu_ledger_count(NULL, &count));
+    NULL_IS_SAID(thiscpu_ledger_sync(NULL));
+    NULL_IS_SAID(thiscpu_ledger_for_each(NULL, nothing, NULL));
+    NULL_IS_SAID(thiscpu_account_charge(NULL, 0, 1));
+    NULL_IS_SAID(thiscpu_account_charge_aside(NULL, 0, 1));
+    NULL_IS_SAID(thiscpu_account_read(NULL, 0, &value));
+    NULL_IS_SAID(thiscpu_account_sum(NULL, 0, &value));
+    NULL_IS_SAID(thiscpu_account_snapshot(NULL, &value, 1));
+    NULL_IS_SAID(thiscpu_account_move(NULL, NULL, 0, 1));
+    NULL_IS_SAID(thiscpu_account_number(NULL, &number));
+    NULL_IS_SAID(thiscpu_cache_create(8, 8, NULL));
+    NULL_IS_SAID(thiscpu_cache_free(NULL, &link));
+    NULL_IS_SAID(thiscpu_cache_shrink(NULL, NULL));
+    NULL_IS_SAID(thiscpu_cache_stats(NULL, &statistics));
+    CHECK(thiscpu_cache_alloc(NULL) == NULL);
+    NULL_IS_SAID(thiscpu_word_create(8, NULL));
+    NULL_IS_SAID(thiscpu_word_add(NULL, 1));
+    NULL_IS_SAID(thiscpu_word_add_return(NULL, 1, &number));
+    NULL_IS_SAID(thiscpu_word_xchg(NULL, 1, &number));
+    NULL_IS_SAID(thiscpu_word_cmpxchg(NULL, 1, 2, &number));
+    NULL_IS_SAID(thiscpu_word_values(NULL, NULL, 0, &count));
+    NULL_IS_SAID(thiscpu_pair_create(8, NULL));
+    NULL_IS_SAID(thiscpu_pair_cmpxchg(NULL, &halves, &halves, NULL));
+    NULL_IS_SAID(thiscpu_list_create(NULL));
+    NULL_IS_SAID(thiscpu_list_push(NULL, &link));
+    NULL_IS_SAID(thiscpu_list_pop(NULL, &node));
+    NULL_IS_SAID(thiscpu_list_take_all(NULL, &node));
+    NULL_IS_SAID(thiscpu_list_drain(NULL, NULL, NULL));
+
+    // And of what there is, nowhere to put an answer.
+    thiscpu_counter *counter;
+    thiscpu_ledger *ledger;
+    thiscpu_word *word;
+    OK(thiscpu_counter_create(&counter));
+    OK(thiscpu_ledger_create(1, false, &ledger));
+    OK(thiscpu_word_create(8, &word));
+    NULL_IS_SAID(thiscpu_counter_sum(counter, NULL));
+    NULL_IS_SAID(thiscpu_ledger_for_each(ledger, NULL, NULL));
+    NULL_IS_SAID(thiscpu_account_open(ledger, NULL));
+    NULL_IS_SAID(thiscpu_word_values(word, NULL, 1, &count));
+    NULL_IS_SAID(thiscpu_word_values(word, &number, 1, NULL));
+    OK(thiscpu_counter_destroy(counter));
+    OK(thiscpu_ledger_destroy(ledger));
+    OK(thiscpu_word_destroy(word));
+    thiscpu_account *account = NULL;
+    NULL_IS_SAID(thiscpu_account_open(NULL, &account));
+    CHECK(account == NULL);
+}
+
+static void sizes(void) {
+    thiscpu_word *word;
+    thiscpu_pair *pair;
+    thiscpu_ledger *ledger;
+    thiscpu_cache *cache;
+    thiscpu_budget *budget;
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(0, &word));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(3, &word));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(16, &word));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_pair_create(2, &pair));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_ledger_create(0, false, &ledger));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_ledger_create(THISCPU_LEDGER_COUNTERS_MAX + 1, false, &ledger));
+    OK(thiscpu_ledger_create(THISCPU_LEDGER_COUNTERS_MAX, true, &ledger));
+    OK(thiscpu_ledger_destroy(ledger));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 0, &cache));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 3, &cache));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 1 << 17, &cache));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create((1 << 20) + 1, 8, &cache));
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(SIZE_MAX, 8, &cache));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_budget_create(THISCPU_BUDGET_LIMIT_MAX + 1, &budget));
+}
+
+static void words(void) {
+    for (int status = THISCPU_STATUS_OK; status <= THISCPU_STATUS_FAILED; status++) {
+        CHECK(strlen(thiscpu_strerror(status)) > 3);
+        CHECK(strcmp(thiscpu_strerror(status), thiscpu_strerror(-1)) != 0);
+        for (int other = THISCPU_STATUS_OK; other < status; other++) {
+            CHECK(strcmp(thiscpu_strerror(status), thiscpu_strerror(other)) != 0);
+        }
+    }
+    CHECK(strcmp(thiscpu_strerror(-1), thiscpu_strerror(THISCPU_STATUS_FAILED + 1)) == 0);
+}
+
+static void ends_of_nothing(void) {
+    OK(thiscpu_counter_destroy(NULL));
+    OK(thiscpu_budget_destroy(NULL));
+    OK(thiscpu_ledger_destroy(NULL));
+    OK(thiscpu_account_close(NULL));
+    OK(thiscpu_cache_destroy(NULL));
+    OK(thiscpu_cache_close(NULL, NULL));
+    OK(thiscpu_word_destroy(NULL));
+    OK(thiscpu_pair_destroy(NULL));
+    OK(thiscpu_list_destroy(NULL));
+}
+
+int main(void) {
+    nulls();
+    sizes();
+    words();
+    ends_of_nothing();
+    return 0;
+}

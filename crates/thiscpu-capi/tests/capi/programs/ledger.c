@@ -1,0 +1,83 @@
+#include "threads.h"
+
+enum { EACH = 50000, COUNTERS = 3 };
+
+static thiscpu_account *accounts[2];
+
+static void *charge(void *with) {
+    (void)with;
+    for (int i = 0; i < EACH; i++) {
+        OK(thiscpu_account_charge(accounts[i % 2], (size_t)i % COUNTERS, 2));
+        OK(thiscpu_account_charge_aside(accounts[i % 2], (size_t)i % COUNTERS, -1));
+    }
+    return NULL;
+}
+
+struct seen {
+    int accounts;
+    int64_t sum;
+};
+
+static void see(uint64_t number, const int64_t *counters, void *context) {
+    struct seen *seen = context;
+    (void)number;
+    seen->accounts++;
+    for (int i = 0; i < COUNTERS; i++) {
+        seen->sum += counters[i];
+    }
+}
+
+int main(void) {
+    thiscpu_ledger *ledger, *other;
+    thiscpu_account *foreign;
+    OK(thiscpu_ledger_create(COUNTERS, false, &ledger));
+    OK(thiscpu_ledger_create(COUNTERS, true, &other));
+    OK(thiscpu_account_open(ledger, &accounts[0]));
+    OK(thiscpu_account_open(ledger, &accounts[1]));
+    OK(thiscpu_account_open(other, &foreign));
+    on_threads(charge, NULL);
+
+    size_t count;
+    OK(thiscpu_ledger_count(ledger, &count));
+    CHECK(count == 2);
+    struct seen seen = {0, 0};
+    OK(thiscpu_ledger_for_each(ledger, see, &seen));
+    CHECK(seen.accounts == 2 && seen.sum == (int64_t)EACH * THREADS);
+
+    int64_t before[COUNTERS], after[COUNTERS], value;
+    SAYS(THISCPU_STATUS_SIZE, thiscpu_account_snapshot(accounts[0], before, COUNTERS - 1));
+    OK(thiscpu_account_snapshot(accounts[0], before, COUNTERS));
+    OK(thiscpu_account_move(accounts[0], accounts[1], 1, 5));
+    OK(thiscpu_account_snapshot(accounts[0], after, COUNTERS));
+    CHECK(after[0] == before[0] && after[1] == before[1] - 5 && after[2] == before[2]);
+    OK(thiscpu_account_sum(accounts[0], 1, &value));
+    CHECK(value == after[1]);
+    OK(thiscpu_ledger_sync(ledger));
+    OK(thiscpu_account_read(accounts[0], 1, &value));
+    CHECK(value == after[1]);
+    OK(thiscpu_account_charge(foreign, 0, -7));
+    OK(thiscpu_account_sum(foreign, 0, &value));
+    CHECK(value == -7);
+
+    uint64_t one, two;
+    OK(thiscpu_account_number(accounts[0], &one));
+    OK(thiscpu_account_number(accounts[1], &two));
+    CHECK(one != two);
+
+    SAYS(THISCPU_STATUS_FOREIGN, thiscpu_account_move(accounts[0], foreign, 1, 5));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_move(accounts[0], accounts[1], COUNTERS, 5));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge(accounts[0], COUNTERS, 1));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge_aside(accounts[0], COUNTERS, 1));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_read(accounts[0], COUNTERS, &value));
+    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_sum(accounts[0], SIZE_MAX, &value));
+
+    // A ledger lives as long as its accounts.
+    OK(thiscpu_ledger_destroy(ledger));
+    OK(thiscpu_account_sum(accounts[0], 1, &value));
+    CHECK(value == after[1]);
+    OK(thiscpu_account_close(accounts[0]));
+    OK(thiscpu_account_close(accounts[1]));
+    OK(thiscpu_account_close(foreign));
+    OK(thiscpu_ledger_destroy(other));
+    return 0;
+}

@@ -1,0 +1,44 @@
+#include "threads.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { EACH = 50000 };
+
+// The second half is always twice the first.
+static void *count(void *with) {
+    for (int i = 0; i < EACH; i++) {
+        thiscpu_halves seen = {0, 0}, next;
+        thiscpu_status status;
+        do {
+            CHECK(seen.second == 2 * seen.first);
+            next.first = seen.first + 1;
+            next.second = seen.second + 2;
+            status = thiscpu_pair_cmpxchg(with, &seen, &next, &seen);
+            CHECK(status == THISCPU_STATUS_OK || status == THISCPU_STATUS_DIFFERS);
+        } while (status != THISCPU_STATUS_OK);
+    }
+    return NULL;
+}
+
+int main(void) {
+    thiscpu_pair *pair;
+    for (size_t half = 4; half <= 8; half *= 2) {
+        OK(thiscpu_pair_create(half, &pair));
+        on_threads(count, pair);
+        thiscpu_halves zero = {0, 0}, large = {UINT64_C(1) << 32, 1};
+        thiscpu_status status = thiscpu_pair_cmpxchg(pair, &large, &zero, NULL);
+        CHECK(status == (half == 4 ? THISCPU_STATUS_RANGE : THISCPU_STATUS_DIFFERS));
+
+        // Where there is room for one, not where one may be.
+        char *room = aligned_alloc(16, 64);
+        CHECK(room != NULL);
+        memset(room, 0, 64);
+        thiscpu_halves *askew = (thiscpu_halves *)(void *)(room + 8);
+        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, askew, &zero, NULL));
+        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, askew, NULL));
+        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, &zero, askew));
+        free(room);
+        OK(thiscpu_pair_destroy(pair));
+    }
+    return 0;
+}

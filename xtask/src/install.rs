@@ -1,0 +1,91 @@
+//! The library for C and C++, put where compilers find it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+const CRATE: &str = "crates/thiscpu-capi";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What a program that links the static library has to link too: Rust's standard library wants it.
+const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+
+/// Builds the library for C and C++, and installs it with its headers, for pkg-config and CMake.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Where to: DIR/include, DIR/lib
+    #[arg(long, value_name = "DIR", default_value = "/usr/local")]
+    prefix: PathBuf,
+    /// Unoptimized and with the library's own assertions, which takes seconds to build
+    #[arg(long)]
+    debug: bool,
+}
+
+pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
+    let profile = if arguments.debug { "dev" } else { "release" };
+    cmd!(sh, "cargo build --quiet --package thiscpu-capi --profile {profile}").run()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let built =
+        sh.current_dir().join(target).join(if arguments.debug { "debug" } else { "release" });
+    let prefix = std::path::absolute(&arguments.prefix)?;
+    let here = sh.current_dir().join(CRATE);
+    install(&here, &built, &prefix).with_context(|| {
+        format!("installing to {}; another place is chosen by --prefix DIR", prefix.display())
+    })?;
+    println!("installed to {}: pkg-config --cflags --libs thiscpu", prefix.display());
+    Ok(())
+}
+
+fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
+    let [include, lib] = ["include", "lib"].map(|name| prefix.join(name));
+    let [for_pkg_config, for_cmake] = ["pkgconfig", "cmake/thiscpu"].map(|name| lib.join(name));
+    for directory in [&include, &lib, &for_pkg_config, &for_cmake] {
+        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    }
+    for header in ["thiscpu.h", "thiscpu.hpp"] {
+        copy(&here.join("include").join(header), &include.join(header))?;
+    }
+    copy(&built.join("libthiscpu_capi.a"), &lib.join("libthiscpu.a"))?;
+    let whole = format!("libthiscpu.so.{VERSION}");
+    copy(&built.join("libthiscpu_capi.so"), &lib.join(&whole))?;
+    let soname = format!("libthiscpu.so.{}", interface());
+    link(&whole, &lib.join(&soname))?;
+    link(&soname, &lib.join("libthiscpu.so"))?;
+    let fill = |name: &str, directory: &Path| -> Result<()> {
+        let template = fs::read_to_string(here.join("package").join(format!("{name}.in")))?;
+        let text = template
+            .replace("@PREFIX@", &prefix.display().to_string())
+            .replace("@VERSION@", VERSION)
+            .replace("@OLDEST@", &interface())
+            .replace("@SONAME@", &soname)
+            .replace("@NATIVE@", NATIVE);
+        Ok(fs::write(directory.join(name), text)?)
+    };
+    fill("thiscpu.pc", &for_pkg_config)?;
+    fill("thiscpu-config.cmake", &for_cmake)?;
+    fill("thiscpu-config-version.cmake", &for_cmake)
+}
+
+/// The versions that a program which was linked with this one runs with; as the library's build script has it.
+fn interface() -> String {
+    match VERSION.split('.').collect::<Vec<_>>()[..] {
+        ["0", minor, ..] => format!("0.{minor}"),
+        [major, ..] => major.into(),
+        [] => unreachable!("a version has a number"),
+    }
+}
+
+/// By a new file in the place of the old one, which programs may be running.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let _ = fs::remove_file(to);
+    fs::copy(from, to)
+        .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+fn link(to: &str, from: &Path) -> Result<()> {
+    let _ = fs::remove_file(from);
+    symlink(to, from).with_context(|| format!("linking {}", from.display()))
+}
