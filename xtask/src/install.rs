@@ -89,3 +89,58 @@ fn link(to: &str, from: &Path) -> Result<()> {
     let _ = fs::remove_file(from);
     symlink(to, from).with_context(|| format!("linking {}", from.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::{Tool, are_here};
+
+    const PROGRAM: &str = "#include <thiscpu.h>\n\
+        int main(void) { thiscpu_tier tier; return (int)thiscpu_tier_now(&tier); }\n";
+    const PROJECT: &str = "cmake_minimum_required(VERSION 3.16)\n\
+        project(uses C)\n\
+        find_package(thiscpu 0.1 REQUIRED)\n\
+        add_executable(uses main.c)\n\
+        target_link_libraries(uses thiscpu::thiscpu)\n\
+        add_executable(alone main.c)\n\
+        target_link_libraries(alone thiscpu::static)\n";
+
+    #[test]
+    fn compilers_find_what_is_installed() {
+        let needed = ["gcc", "pkg-config", "cmake", "make"];
+        let needed = needed.map(|program| Tool { program, package: program });
+        let sh = Shell::new().unwrap();
+        sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        if !are_here(&sh, "installing", &needed).unwrap() {
+            return;
+        }
+        let place = sh.create_temp_dir().unwrap();
+        let prefix = place.path().join("prefix");
+        run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
+        // Once more, in the place of what is there.
+        run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
+
+        sh.change_dir(place.path());
+        sh.write_file("main.c", PROGRAM).unwrap();
+        let packages = prefix.join("lib/pkgconfig");
+        let _path = sh.push_env("PKG_CONFIG_PATH", packages);
+        for linked in [None, Some("--static")] {
+            let flags = cmd!(sh, "pkg-config --cflags --libs thiscpu").args(linked);
+            let flags = flags.quiet().read().unwrap();
+            let flags = flags.split_whitespace();
+            let rpath = format!("-Wl,-rpath,{}", prefix.join("lib").display());
+            cmd!(sh, "gcc main.c -o main {flags...} {rpath}").quiet().run().unwrap();
+            cmd!(sh, "./main").quiet().run().unwrap();
+        }
+
+        sh.write_file("CMakeLists.txt", PROJECT).unwrap();
+        cmd!(sh, "cmake -S . -B built -DCMAKE_PREFIX_PATH={prefix}")
+            .quiet()
+            .ignore_stdout()
+            .run()
+            .unwrap();
+        cmd!(sh, "cmake --build built").quiet().ignore_stdout().run().unwrap();
+        cmd!(sh, "built/uses").quiet().run().unwrap();
+        cmd!(sh, "built/alone").quiet().run().unwrap();
+    }
+}

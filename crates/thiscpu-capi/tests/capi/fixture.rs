@@ -56,10 +56,11 @@ pub(crate) enum Linked {
     Static,
 }
 
-/// One of `programs`, compiled: all warnings are errors.
+/// One of `programs`, or the file of that name, compiled: all warnings are errors.
 pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Linked) -> PathBuf {
     let (libraries, here) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
-    let name = format!("{source}-{compiler}-{linked:?}{}", options.concat()).replace('.', "-");
+    let file = Path::new(source).file_name().expect("a file").display();
+    let name = format!("{file}-{compiler}-{linked:?}{}", options.concat()).replace('.', "-");
     let output = libraries.join(name);
     let mut compile = Command::new(compiler);
     compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);

@@ -78,6 +78,32 @@ fn tiers() {
     assert!(wrong.status.success(), "{}", String::from_utf8_lossy(&wrong.stderr));
 }
 
+/// The examples that users read.
+#[test]
+fn examples() {
+    for (name, language, compiler, standard) in
+        [("c", "c", "gcc", "-std=c11"), ("cpp", "c++", "g++", "-std=c++17")]
+    {
+        if !has(compiler) {
+            continue;
+        }
+        let mut count = 0;
+        for page in ["README.md", "docs/c.md"] {
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+            let text = std::fs::read_to_string(page).expect("a page");
+            for example in text.split(&format!("\n```{name}\n")).skip(1) {
+                let (code, _) = example.split_once("\n```\n").expect("an end");
+                let source = libraries().join(format!("example-{count}.{name}"));
+                std::fs::write(&source, format!("{code}\n")).expect("a file");
+                let source = source.to_str().expect("a name in letters");
+                passes(&compile(source, compiler, &["-x", language, standard], Linked::Shared));
+                count += 1;
+            }
+        }
+        assert!(count > 0, "no example in {language}");
+    }
+}
+
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/thiscpu.h");

@@ -111,9 +111,10 @@ impl Changing<'_> {
     }
 }
 
-/// Whether a slot may be free, for who has not taken the trouble to find out who called.
+/// Whether a slot may be free, for who has not taken the trouble to find out who called. Also while the pool is changed: in a child whose
+/// parent did that only who tries finds out.
 pub(super) fn has_room() -> bool {
-    get().is_some_and(|pool| pool.free.load(Relaxed) > 0)
+    get().is_some_and(|pool| pool.free.load(Relaxed) > 0 || pool.is_changing.load(Relaxed))
 }
 
 /// How many blocks there are, and how many there ever were.

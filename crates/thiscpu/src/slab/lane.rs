@@ -74,8 +74,12 @@ impl Lane {
         unsafe { &*((self.address + LOCK) as *const Lock) }
     }
 
-    /// Whether nothing is hot, and no sheaf is in it; about.
+    /// Whether nothing is hot, and no sheaf is in it, nor in the hands of who holds its lock; about.
     pub(super) fn is_bare(self) -> bool {
+        // First: who takes it later began later.
+        if self.lock().is_held() {
+            return false;
+        }
         let hot = self.word(0).load(Relaxed);
         hot == 0 && self.main().look().is_nothing() && self.spare().look().is_nothing()
     }

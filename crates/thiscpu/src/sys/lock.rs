@@ -78,8 +78,8 @@ impl Lock {
 
     /// Whether somebody holds it.
     pub fn is_held(&self) -> bool {
-        // Relaxed: it may be over, and nothing rests on it.
-        let current = self.0.load(Relaxed);
+        // Acquire: pairs with the Release of who let go of it, whose work is seen then.
+        let current = self.0.load(Acquire);
         [HELD, CONTENDED].map(|state| word(Here::generation(), state)).contains(&current)
     }
 
