@@ -43,10 +43,10 @@ fn malloc_asks_for_nothing_that_nobody_expects() {
     if !close() {
         return eprintln!("skipped: needs seccomp filters");
     }
-    // Memory grows, and there is something that is not used.
-    for size in [1024, 2048] {
+    // Memory grows, and there is something that has not been used for longer than is waited for.
+    for size in [1024, 2048, 4096] {
         free_all(take(size));
-        sleep(Duration::from_millis(30));
+        sleep(Duration::from_millis(150));
     }
     // There is no memory.
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
@@ -60,7 +60,7 @@ fn malloc_asks_for_nothing_that_nobody_expects() {
     free_all(kept);
     trim(0);
     // What was counted is right but for what a lane may keep.
-    for class in classes().filter(|class| [512, 1024, 2048].contains(&class.size)) {
+    for class in classes().filter(|class| [512, 1024, 2048, 4096].contains(&class.size)) {
         assert!(class.allocations.abs_diff(COUNT as u64) <= 1024, "{class:?}");
     }
     assert!(statistics().system_bytes_max > 20 * MEBIBYTE);

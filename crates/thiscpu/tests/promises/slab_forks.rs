@@ -121,7 +121,13 @@ fn children_use_their_lanes() {
         free_all(cache, some(cache, 0, 1));
         let object = Object::alloc(cache, 1).expect("there is memory");
         let address = object.address();
+        let neither_in_slabs_nor_in_stocks = || {
+            let stats = cache.stats();
+            stats.objects_out - stats.objects_in_stocks
+        };
+        let before = neither_in_slabs_nor_in_stocks();
         object.free(cache);
+        assert_eq!(neither_in_slabs_nor_in_stocks(), before, "it is not in the lane");
         let elsewhere = || {
             probe::leave_lanes();
             Object::alloc(cache, 2).map(|object| object.address())
