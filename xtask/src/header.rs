@@ -40,7 +40,7 @@ fn make(root: &Path) -> Result<String> {
     let builder = SOURCES.iter().map(source).fold(builder, |builder, file| builder.with_src(file));
     let mut made = Vec::new();
     builder.generate().context("the functions for C")?.write(&mut made);
-    Ok(String::from_utf8(made)?)
+    Ok(String::from_utf8(made)?.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
 }
 
 #[cfg(test)]

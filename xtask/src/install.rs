@@ -9,8 +9,10 @@ use xshell::{Shell, cmd};
 
 const CRATE: &str = "crates/thiscpu-capi";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What a program that links the static library has to link too: Rust's standard library wants it.
+/// What a program that links the static library has to link too, because Rust's standard library wants it; and what it has to if it links
+/// nothing else dynamically, where there is no `libgcc_s`.
 const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
 /// Builds the library for C and C++, and installs it with its headers, for pkg-config and CMake.
 #[derive(Debug, clap::Args)]
@@ -34,8 +36,19 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     install(&here, &built, &prefix).with_context(|| {
         format!("installing to {}; another place is chosen by --prefix DIR", prefix.display())
     })?;
-    println!("installed to {}: pkg-config --cflags --libs thiscpu", prefix.display());
+    say_how_to_find_it(&prefix);
     Ok(())
+}
+
+fn say_how_to_find_it(prefix: &Path) {
+    let lib = prefix.join("lib");
+    println!("installed to {}", prefix.display());
+    if ["/usr", "/usr/local"].iter().any(|usual| prefix == Path::new(usual)) {
+        println!("for programs that are started: ldconfig");
+    } else {
+        println!("for pkg-config: export PKG_CONFIG_PATH={}", lib.join("pkgconfig").display());
+        println!("for programs that are started: export LD_LIBRARY_PATH={}", lib.display());
+    }
 }
 
 fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
@@ -56,10 +69,10 @@ fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
     let fill = |name: &str, directory: &Path| -> Result<()> {
         let template = fs::read_to_string(here.join("package").join(format!("{name}.in")))?;
         let text = template
-            .replace("@PREFIX@", &prefix.display().to_string())
             .replace("@VERSION@", VERSION)
             .replace("@OLDEST@", &interface())
             .replace("@SONAME@", &soname)
+            .replace("@NATIVE_STATIC@", NATIVE_STATIC)
             .replace("@NATIVE@", NATIVE);
         Ok(fs::write(directory.join(name), text)?)
     };
@@ -124,12 +137,14 @@ mod tests {
         sh.write_file("main.c", PROGRAM).unwrap();
         let packages = prefix.join("lib/pkgconfig");
         let _path = sh.push_env("PKG_CONFIG_PATH", packages);
-        for linked in [None, Some("--static")] {
-            let flags = cmd!(sh, "pkg-config --cflags --libs thiscpu").args(linked);
+        for linked in [None, Some("-static")] {
+            let flags =
+                cmd!(sh, "pkg-config --cflags --libs thiscpu").args(linked.map(|_| "--static"));
             let flags = flags.quiet().read().unwrap();
             let flags = flags.split_whitespace();
             let rpath = format!("-Wl,-rpath,{}", prefix.join("lib").display());
-            cmd!(sh, "gcc main.c -o main {flags...} {rpath}").quiet().run().unwrap();
+            let linked = linked.map_or_else(|| vec![&*rpath], |linked| vec![linked]);
+            cmd!(sh, "gcc main.c -o main {flags...} {linked...}").quiet().run().unwrap();
             cmd!(sh, "./main").quiet().run().unwrap();
         }
 

@@ -4,8 +4,8 @@
  * Every function returns a thiscpu_status, unless it says otherwise: THISCPU_STATUS_OK, which is 0, or what is
  * wrong, which thiscpu_strerror puts in words. Handles come from a `_create` or `_open` and are valid until their
  * `_destroy` or `_close`; a null handle is an error, and one that was never made or has ended must not be used.
- * Handles, and what functions write to, must be valid; nothing is written but where a call succeeds, unless its
- * documentation says so.
+ * Handles, and what functions write to, must be valid and aligned; nothing is written but where a call succeeds, unless
+ * its documentation says so.
  *
  * Thread safety, errors and units are said at each type and function. After `fork` everything may be used in the child,
  * and its values are the child's own from then on; children of `vfork` and `clone(CLONE_VM)` must not use it. What a
@@ -23,6 +23,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** The version of this header; thiscpu_version() is that of the library that is running. */
+#define THISCPU_VERSION "0.1.0"
+
 #define THISCPU_ALIGNED(n) __attribute__((aligned(n)))
 
 
@@ -37,8 +40,8 @@
 #define THISCPU_LEDGER_COUNTERS_MAX 8
 
 /**
- * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says
- * otherwise. `thiscpu_strerror` says it in words.
+ * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, but after `THISCPU_STATUS_FAILED` what the
+ * function says. `thiscpu_strerror` says it in words.
  */
 typedef enum thiscpu_status {
   /**
@@ -66,7 +69,7 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_NULL,
   /**
-   * A pointer is not a multiple of the alignment of what it points to.
+   * A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it.
    */
   THISCPU_STATUS_MISALIGNED,
   /**
@@ -132,7 +135,10 @@ typedef struct thiscpu_account thiscpu_account;
  * whatever the program counts by it: bytes, connections, tokens.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_budget_destroy` by the last. Units belong to nobody: who
- * releases them need not be who acquired them.
+ * releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
+ *
+ * Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
+ * `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again.
  */
 typedef struct thiscpu_budget thiscpu_budget;
 
@@ -155,10 +161,11 @@ typedef struct thiscpu_cache thiscpu_cache;
 typedef struct thiscpu_counter thiscpu_counter;
 
 /**
- * Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand.
+ * Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand. Counters are 62 bits
+ * wide, from -2^61 to 2^61 - 1, and wrap around beyond.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_ledger_destroy` by the last. A ledger lives on until its
- * last account is closed. None may be called from signal handlers but those that say so.
+ * last account is closed. None may be called from signal handlers.
  */
 typedef struct thiscpu_ledger thiscpu_ledger;
 
@@ -166,8 +173,8 @@ typedef struct thiscpu_ledger thiscpu_ledger;
  * A list of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
  * is out of reach.
  *
- * All its functions but `thiscpu_list_drain` may be called by any number of threads at once, also in signal handlers and in children of
- * `fork`; `thiscpu_list_create` not in signal handlers. They never wait.
+ * Pushing and taking may be done by any number of threads at once, and in signal handlers; they never wait. `thiscpu_list_drain` and
+ * `thiscpu_list_destroy` are for who is alone with the list.
  */
 typedef struct thiscpu_list thiscpu_list;
 
@@ -175,8 +182,8 @@ typedef struct thiscpu_list thiscpu_list;
  * Two adjacent halves of 4 or 8 bytes of which each CPU has its own, compared and replaced as one, by one store. Halves are 64 bits in every
  * function.
  *
- * All its functions may be called by any number of threads at once, also in signal handlers and in children of `fork`;
- * `thiscpu_pair_destroy` by the last, and `thiscpu_pair_create` not in signal handlers. They never wait.
+ * All its functions may be called by any number of threads at once, `thiscpu_pair_destroy` by the last. But for that and
+ * `thiscpu_pair_create` they never wait, and may be called from signal handlers too.
  */
 typedef struct thiscpu_pair thiscpu_pair;
 
@@ -184,8 +191,8 @@ typedef struct thiscpu_pair thiscpu_pair;
  * A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
  * an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
  *
- * All its functions may be called by any number of threads at once, also in signal handlers and in children of `fork`;
- * `thiscpu_word_destroy` by the last, and `thiscpu_word_create` not in signal handlers. They never wait.
+ * All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
+ * `thiscpu_word_create` they never wait, and may be called from signal handlers too.
  */
 typedef struct thiscpu_word thiscpu_word;
 
@@ -274,6 +281,12 @@ extern "C" {
  * is said to be none. May be called from anywhere.
  */
 const char *thiscpu_strerror(int32_t status);
+
+/**
+ * The version of the library that is running, as `THISCPU_VERSION` is that of the header. Never null, and valid for ever. May be
+ * called from anywhere.
+ */
+const char *thiscpu_version(void);
 
 /**
  * Finds out what this process runs on, which the first use of anything else does too; all later calls say the same. To be called
@@ -375,7 +388,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * Never waits for units.
  *
  * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
- * acquired. Then nothing is acquired, what was too much is dropped, and the budget is right again.
+ * acquired. Nothing is acquired then; to be tried again.
  */
 enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
                                                uint64_t n);
@@ -399,7 +412,7 @@ enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget,
                                            uint64_t n);
 
 /**
- * The same, for at most so many nanoseconds.
+ * The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
  *
  * Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
  */
@@ -408,9 +421,11 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
                                                    uint64_t timeout_ns);
 
 /**
- * Gives `n` units back. One restartable sequence, or one atomic addition. Never waits, and may be called from signal handlers.
+ * Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
+ * held.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, which is found now or by a later call.
+ * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
+ * is held of it is released all the same, or nothing if it is more than all that is held; not to be tried again.
  */
 enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget,
                                            uint64_t n);
@@ -443,7 +458,8 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  * Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
  * has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is
+ * found now that more was released than acquired. The limit is changed all the same.
  */
 enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget,
                                              uint64_t limit);
@@ -477,16 +493,17 @@ enum thiscpu_status thiscpu_ledger_count(struct thiscpu_ledger *ledger, size_t *
  * Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
  * fence for each account that a CPU holds something of.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`.
+ * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
 
 /**
  * Calls `each` for each open account with its number, its counters (as many as the ledger was created with), and `context`: all as they were at
  * one instant of the call, in no order that means anything. Takes about 0.15 us an account and 16 bytes a counter meanwhile; charges go on. `each`
- * may do anything, but it must return, and not by an exception or `longjmp`.
+ * may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
+ * ends.
  *
- * Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED`.
+ * Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
                                             void (*each)(uint64_t number,
@@ -498,7 +515,7 @@ enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
  * Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
  * 0.1 us.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if there is no memory.
+ * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
  */
 enum thiscpu_status thiscpu_account_open(struct thiscpu_ledger *ledger,
                                          struct thiscpu_account **account);
@@ -679,7 +696,7 @@ enum thiscpu_status thiscpu_word_cmpxchg(struct thiscpu_word *word,
 
 /**
  * The words of all CPUs, each as it was at some moment of its own: as many as there is room for into `values`, and how many
- * there are into `*count`. Their number may grow, up to 4,096; with a `room` of 0 `values` may be null.
+ * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
  *
  * Errors: `THISCPU_STATUS_NULL`.
  */
@@ -714,6 +731,17 @@ enum thiscpu_status thiscpu_pair_cmpxchg(struct thiscpu_pair *pair,
                                          const struct thiscpu_halves *old,
                                          const struct thiscpu_halves *replacement,
                                          struct thiscpu_halves *found);
+
+/**
+ * The pairs of all CPUs, each half as it was at some moment of its own: as many as there is room for into `values`, and how many
+ * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+ *
+ * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_MISALIGNED`.
+ */
+enum thiscpu_status thiscpu_pair_values(struct thiscpu_pair *pair,
+                                        struct thiscpu_halves *values,
+                                        size_t room,
+                                        size_t *count);
 
 /**
  * Makes a list that is empty on every CPU, and puts its handle into `*list`. The handle is valid until
@@ -754,8 +782,8 @@ enum thiscpu_status thiscpu_list_pop(struct thiscpu_list *list, struct thiscpu_l
 enum thiscpu_status thiscpu_list_take_all(struct thiscpu_list *list, struct thiscpu_link **first);
 
 /**
- * Takes the nodes of all CPUs' lists, and calls `each` with one after the other and with `context`. Nobody else may use the list
- * meanwhile. `each` may free the node; it must return, and not by an exception or `longjmp`.
+ * Takes the nodes of all CPUs' lists, and then calls `each` with one after the other and with `context`. Nobody else may use the list
+ * meanwhile. `each` may free the node, or push it again; it must return, and not by an exception (which ends the process) or `longjmp`.
  *
  * Errors: `THISCPU_STATUS_NULL` if the handle or `each` is.
  */

@@ -25,6 +25,13 @@
 
 namespace thiscpu {
 
+// Both may be in one program, and are not the same functions.
+#if defined(__cpp_exceptions)
+inline namespace with_exceptions {
+#else
+inline namespace without_exceptions {
+#endif
+
 #if defined(__cpp_exceptions)
 /// What is wrong, and the status that says so.
 class error : public std::exception {
@@ -56,7 +63,8 @@ template <class T, thiscpu_status (*End)(T *)> class handle {
   public:
     handle(handle &&other) noexcept : it_(std::exchange(other.it_, nullptr)) {}
     handle &operator=(handle &&other) noexcept {
-        std::swap(it_, other.it_);
+        handle moved(std::move(other));
+        std::swap(it_, moved.it_);
         return *this;
     }
     handle(const handle &) = delete;
@@ -132,8 +140,9 @@ class lease {
   public:
     lease(lease &&other) noexcept : budget_(other.budget_), units_(std::exchange(other.units_, 0)) {}
     lease &operator=(lease &&other) noexcept {
-        std::swap(budget_, other.budget_);
-        std::swap(units_, other.units_);
+        lease moved(std::move(other));
+        std::swap(budget_, moved.budget_);
+        std::swap(units_, moved.units_);
         return *this;
     }
     lease(const lease &) = delete;
@@ -171,8 +180,7 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     void acquire(std::uint64_t n) { detail::check(thiscpu_budget_acquire(it_, n)); }
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
-        auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
-        return granted(thiscpu_budget_acquire_timeout(it_, n, ns > 0 ? static_cast<std::uint64_t>(ns) : 0));
+        return granted(thiscpu_budget_acquire_timeout(it_, n, nanoseconds(timeout)));
     }
     void release(std::uint64_t n) { detail::check(thiscpu_budget_release(it_, n)); }
     /// Units that are released when the lease goes; nothing if there are not so many.
@@ -189,6 +197,17 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     void set_limit(std::uint64_t limit) { detail::check(thiscpu_budget_set_limit(it_, limit)); }
 
   private:
+    /// As many as there are, up to 292 years.
+    template <class Rep, class Period> static std::uint64_t nanoseconds(std::chrono::duration<Rep, Period> time) {
+        std::chrono::duration<double, std::nano> about = time;
+        if (!(about.count() > 0)) {
+            return 0;
+        }
+        if (about.count() >= 9.2e18) {
+            return UINT64_MAX;
+        }
+        return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+    }
     static bool granted(thiscpu_status status) {
         if (status == THISCPU_STATUS_EXHAUSTED) {
             return false;
@@ -221,6 +240,12 @@ class account : public detail::handle<thiscpu_account, thiscpu_account_close> {
         std::int64_t sum;
         detail::check(thiscpu_account_sum(it_, index, &sum));
         return sum;
+    }
+    /// As many as the ledger was made with, all at one instant; their number must be given.
+    std::vector<std::int64_t> snapshot(std::size_t counters) const {
+        std::vector<std::int64_t> values(counters);
+        detail::check(thiscpu_account_snapshot(it_, values.data(), values.size()));
+        return values;
     }
     void move_to(account &other, std::size_t index, std::int64_t n) {
         detail::check(thiscpu_account_move(it_, other.it_, index, n));
@@ -292,13 +317,13 @@ template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_ca
             throw std::bad_alloc();
         }
         try {
-            return new (place) T(std::forward<Arguments>(arguments)...);
+            return ::new (place) T(std::forward<Arguments>(arguments)...);
         } catch (...) {
             thiscpu_cache_free(it_, place);
             throw;
         }
 #else
-        return place == nullptr ? nullptr : new (place) T(std::forward<Arguments>(arguments)...);
+        return place == nullptr ? nullptr : ::new (place) T(std::forward<Arguments>(arguments)...);
 #endif
     }
     /// Destroys and frees an object of this cache; null is none.
@@ -332,7 +357,7 @@ template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_ca
 
 /// A word of which each CPU has its own.
 template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word_destroy> {
-    static_assert(std::is_unsigned_v<T> && sizeof(T) <= 8, "words are unsigned, of 1, 2, 4 or 8 bytes");
+    static_assert(std::is_unsigned_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8, "words are unsigned, of 1, 2, 4 or 8 bytes");
 
   public:
     word() { detail::check(thiscpu_word_create(sizeof(T), &it_)); }
@@ -371,6 +396,77 @@ template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word
     }
 };
 
+/// Two adjacent halves of which each CPU has its own.
+template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair_destroy> {
+    static_assert(std::is_unsigned_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "halves are unsigned, of 4 or 8 bytes");
+
+  public:
+    pair() { detail::check(thiscpu_pair_create(sizeof(T), &it_)); }
+
+    /// Whether it was done; if not, `expected` is what is there.
+    bool compare_exchange(std::pair<T, T> &expected, std::pair<T, T> replacement) {
+        thiscpu_halves old = {expected.first, expected.second};
+        thiscpu_halves wanted = {replacement.first, replacement.second};
+        thiscpu_status status = thiscpu_pair_cmpxchg(it_, &old, &wanted, &old);
+        if (status == THISCPU_STATUS_DIFFERS) {
+            expected = {static_cast<T>(old.first), static_cast<T>(old.second)};
+            return false;
+        }
+        detail::check(status);
+        return true;
+    }
+    /// Those of all CPUs.
+    std::vector<std::pair<T, T>> values() const {
+        std::size_t count = 0;
+        std::vector<thiscpu_halves> wide;
+        do {
+            wide.resize(count);
+            detail::check(thiscpu_pair_values(it_, wide.data(), wide.size(), &count));
+        } while (count > wide.size());
+        std::vector<std::pair<T, T>> values;
+        for (const auto &halves : wide) {
+            values.emplace_back(static_cast<T>(halves.first), static_cast<T>(halves.second));
+        }
+        return values;
+    }
+};
+
+/// A list of which each CPU has its own, of nodes that begin with a thiscpu_link.
+class list : public detail::handle<thiscpu_list, thiscpu_list_destroy> {
+  public:
+    list() { detail::check(thiscpu_list_create(&it_)); }
+
+    void push(thiscpu_link *node) { detail::check(thiscpu_list_push(it_, node)); }
+    /// Null if this CPU has none.
+    [[nodiscard]] thiscpu_link *pop() { return taken(thiscpu_list_pop); }
+    [[nodiscard]] thiscpu_link *take_all() { return taken(thiscpu_list_take_all); }
+    /// Calls `each` with the nodes of all CPUs, one after the other. Nobody else may use the list meanwhile.
+    template <class Each> void drain(Each each) {
+        thiscpu_link *rest = nullptr;
+        // Only linked here, so that what `each` throws does not pass through the library.
+        detail::check(thiscpu_list_drain(it_, link, &rest));
+        while (rest != nullptr) {
+            thiscpu_link *node = rest;
+            rest = node->next;
+            each(node);
+        }
+    }
+
+  private:
+    thiscpu_link *taken(thiscpu_status (*take)(thiscpu_list *, thiscpu_link **)) {
+        thiscpu_link *node;
+        thiscpu_status status = take(it_, &node);
+        detail::check(status == THISCPU_STATUS_EMPTY ? THISCPU_STATUS_OK : status);
+        return node;
+    }
+    static void link(thiscpu_link *node, void *context) {
+        auto **rest = static_cast<thiscpu_link **>(context);
+        node->next = *rest;
+        *rest = node;
+    }
+};
+
+} // namespace with_exceptions, or without_exceptions
 } // namespace thiscpu
 
 #endif

@@ -1,5 +1,7 @@
 //! What every function does at the border: no panic crosses it, and no pointer is used that cannot be one.
 
+use std::alloc::{Layout, alloc};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::status::Status;
@@ -53,7 +55,7 @@ impl<T> Place<'_, T> {
     }
 }
 
-/// Makes a handle, and puts it into its place; nothing is made if there is none.
+/// Makes a handle, and puts it into its place; nothing is made if there is none, or no memory.
 ///
 /// # Safety
 ///
@@ -62,9 +64,30 @@ pub(crate) unsafe fn make<T>(out: *mut *mut T, new: impl FnOnce() -> Result<T, S
     call(|| {
         // SAFETY: the caller's promise.
         let place = unsafe { place(out) }?;
-        place.put(Box::into_raw(Box::new(new()?)));
+        let room = Room::<T>::new()?;
+        place.put(room.fill(new()?));
         Ok(())
     })
+}
+
+/// Memory for a handle. A box of the standard library's would end the process where there is none.
+struct Room<T>(Box<MaybeUninit<T>>);
+
+impl<T> Room<T> {
+    fn new() -> Result<Room<T>, Status> {
+        const { assert!(size_of::<T>() > 0) };
+        // SAFETY: the layout has a size.
+        let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<MaybeUninit<T>>();
+        if memory.is_null() {
+            return Err(Status::NoMemory);
+        }
+        // SAFETY: just allocated, as a box does it, with the layout of a value that may be uninitialised.
+        Ok(Room(unsafe { Box::from_raw(memory) }))
+    }
+
+    fn fill(self, value: T) -> *mut T {
+        Box::into_raw(Box::write(self.0, value))
+    }
 }
 
 /// Ends a handle; null is none.

@@ -11,7 +11,10 @@ use crate::status::Status;
 /// whatever the program counts by it: bytes, connections, tokens.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_budget_destroy` by the last. Units belong to nobody: who
-/// releases them need not be who acquired them.
+/// releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
+///
+/// Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
+/// `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again.
 pub struct ThiscpuBudget(Budget);
 
 /// The largest limit there can be, 2^56.
@@ -69,7 +72,7 @@ pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> S
 /// Never waits for units.
 ///
 /// Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
-/// acquired. Then nothing is acquired, what was too much is dropped, and the budget is right again.
+/// acquired. Nothing is acquired then; to be tried again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
     // SAFETY: a handle is null or live, as the header asks.
@@ -109,7 +112,7 @@ pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u
     unsafe { with(budget, body) }
 }
 
-/// The same, for at most so many nanoseconds.
+/// The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
 ///
 /// Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
 #[unsafe(no_mangle)]
@@ -123,9 +126,11 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     unsafe { with(budget, body) }
 }
 
-/// Gives `n` units back. One restartable sequence, or one atomic addition. Never waits, and may be called from signal handlers.
+/// Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
+/// held.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, which is found now or by a later call.
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
+/// is held of it is released all the same, or nothing if it is more than all that is held; not to be tried again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
@@ -194,7 +199,8 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 /// Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
 /// has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is
+/// found now that more was released than acquired. The limit is changed all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_set_limit(
     budget: *mut ThiscpuBudget,

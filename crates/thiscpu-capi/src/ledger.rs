@@ -7,10 +7,11 @@ use thiscpu::{Account, Ledger};
 use crate::border::{call, copy_out, end, make, place, there};
 use crate::status::Status;
 
-/// Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand.
+/// Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand. Counters are 62 bits
+/// wide, from -2^61 to 2^61 - 1, and wrap around beyond.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_ledger_destroy` by the last. A ledger lives on until its
-/// last account is closed. None may be called from signal handlers but those that say so.
+/// last account is closed. None may be called from signal handlers.
 pub struct ThiscpuLedger(AnyLedger);
 
 /// One account of a ledger. All its functions may be called by any number of threads at once, `thiscpu_account_close` by the last.
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn thiscpu_ledger_count(
 /// Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
 /// fence for each account that a CPU holds something of.
 ///
-/// Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`.
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
     call(|| {
@@ -148,13 +149,16 @@ pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Stat
 
 /// Calls `each` for each open account with its number, its counters (as many as the ledger was created with), and `context`: all as they were at
 /// one instant of the call, in no order that means anything. Takes about 0.15 us an account and 16 bytes a counter meanwhile; charges go on. `each`
-/// may do anything, but it must return, and not by an exception or `longjmp`.
+/// may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
+/// ends.
 ///
-/// Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED`.
+/// Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_for_each(
     ledger: *mut ThiscpuLedger,
-    each: Option<unsafe extern "C" fn(number: u64, counters: *const i64, context: *mut c_void)>,
+    each: Option<
+        unsafe extern "C-unwind" fn(number: u64, counters: *const i64, context: *mut c_void),
+    >,
     context: *mut c_void,
 ) -> Status {
     call(|| {
@@ -172,7 +176,7 @@ pub unsafe extern "C" fn thiscpu_ledger_for_each(
 /// Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
 /// 0.1 us.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if there is no memory.
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_open(
     ledger: *mut ThiscpuLedger,

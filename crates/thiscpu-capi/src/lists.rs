@@ -1,7 +1,7 @@
 //! Per-CPU lists.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 use thiscpu::{Link, PerCpuStack};
 
@@ -11,8 +11,8 @@ use crate::status::Status;
 /// A list of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
 /// is out of reach.
 ///
-/// All its functions but `thiscpu_list_drain` may be called by any number of threads at once, also in signal handlers and in children of
-/// `fork`; `thiscpu_list_create` not in signal handlers. They never wait.
+/// Pushing and taking may be done by any number of threads at once, and in signal handlers; they never wait. `thiscpu_list_drain` and
+/// `thiscpu_list_destroy` are for who is alone with the list.
 pub struct ThiscpuList(PerCpuStack);
 
 /// The first member of each node.
@@ -99,19 +99,19 @@ unsafe fn take(
         // SAFETY: the caller's promise.
         let (list, place) = unsafe { (there(list)?, place(place_of_it)?) };
         let node = take(&list.0);
-        place.put(node.map_or(std::ptr::null_mut(), |node| node.cast().as_ptr()));
+        place.put(node.map_or(null_mut(), |node| node.cast().as_ptr()));
         node.map(drop).ok_or(Status::Empty)
     })
 }
 
-/// Takes the nodes of all CPUs' lists, and calls `each` with one after the other and with `context`. Nobody else may use the list
-/// meanwhile. `each` may free the node; it must return, and not by an exception or `longjmp`.
+/// Takes the nodes of all CPUs' lists, and then calls `each` with one after the other and with `context`. Nobody else may use the list
+/// meanwhile. `each` may free the node, or push it again; it must return, and not by an exception (which ends the process) or `longjmp`.
 ///
 /// Errors: `THISCPU_STATUS_NULL` if the handle or `each` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_list_drain(
     list: *mut ThiscpuList,
-    each: Option<unsafe extern "C" fn(node: *mut ThiscpuLink, context: *mut c_void)>,
+    each: Option<unsafe extern "C-unwind" fn(node: *mut ThiscpuLink, context: *mut c_void)>,
     context: *mut c_void,
 ) -> Status {
     call(|| {
@@ -119,9 +119,22 @@ pub unsafe extern "C" fn thiscpu_list_drain(
         // SAFETY: the handle is null or live, as the header asks.
         unsafe { there(list) }?;
         // SAFETY: just looked at; the header asks that nobody else uses it.
-        let list = unsafe { &mut *list };
-        // SAFETY: the caller's function, with what it was given to be called with.
-        list.0.drain().for_each(|node| unsafe { each(node.cast().as_ptr(), context) });
+        let nodes = unsafe { &mut *list }.0.drain();
+        let first = nodes.fold(null_mut(), |next, node| {
+            let node = node.cast::<ThiscpuLink>().as_ptr();
+            // SAFETY: the node is in no list any more, and begins with its link.
+            unsafe { (*node).next = next };
+            node
+        });
+        // Here the list is not borrowed, and `each` may use it.
+        let mut rest = first;
+        while !rest.is_null() {
+            let node = rest;
+            // SAFETY: set above; `each` has only had those before it.
+            rest = unsafe { (*node).next };
+            // SAFETY: the caller's function, with what it was given to be called with.
+            unsafe { each(node, context) };
+        }
         Ok(())
     })
 }

@@ -2,14 +2,14 @@
 
 use thiscpu::PerCpuPair;
 
-use crate::border::{call, end, make, place, there};
+use crate::border::{call, copy_out, end, make, place, there};
 use crate::status::Status;
 
 /// Two adjacent halves of 4 or 8 bytes of which each CPU has its own, compared and replaced as one, by one store. Halves are 64 bits in every
 /// function.
 ///
-/// All its functions may be called by any number of threads at once, also in signal handlers and in children of `fork`;
-/// `thiscpu_pair_destroy` by the last, and `thiscpu_pair_create` not in signal handlers. They never wait.
+/// All its functions may be called by any number of threads at once, `thiscpu_pair_destroy` by the last. But for that and
+/// `thiscpu_pair_create` they never wait, and may be called from signal handlers too.
 pub struct ThiscpuPair(Pair);
 
 enum Pair {
@@ -93,4 +93,34 @@ pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
         }
         Err(Status::Differs)
     })
+}
+
+/// The pairs of all CPUs, each half as it was at some moment of its own: as many as there is room for into `values`, and how many
+/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+///
+/// Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_MISALIGNED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_pair_values(
+    pair: *mut ThiscpuPair,
+    values: *mut ThiscpuHalves,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    call(|| {
+        // SAFETY: as for `thiscpu_pair_cmpxchg`.
+        let (pair, place) = unsafe { (there(pair)?, place(count)?) };
+        // SAFETY: there is room for so many, as the header asks.
+        let copied = unsafe {
+            match &pair.0 {
+                Pair::Narrow(pair) => copy_out(values, room, pair.lanes().map(halves)),
+                Pair::Wide(pair) => copy_out(values, room, pair.lanes().map(halves)),
+            }
+        };
+        place.put(copied?);
+        Ok(())
+    })
+}
+
+fn halves<H: Into<u64>>((first, second): (H, H)) -> ThiscpuHalves {
+    ThiscpuHalves { first: first.into(), second: second.into() }
 }

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use thiscpu::Error;
 
-/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says
-/// otherwise. `thiscpu_strerror` says it in words.
+/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, but after `THISCPU_STATUS_FAILED` what the
+/// function says. `thiscpu_strerror` says it in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -21,7 +21,7 @@ pub enum Status {
     StillOut,
     /// A handle, or another pointer that is needed, is null.
     Null,
-    /// A pointer is not a multiple of the alignment of what it points to.
+    /// A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it.
     Misaligned,
     /// A size, an alignment or a number of counters that there cannot be.
     Size,
@@ -82,4 +82,16 @@ fn words(status: i32) -> &'static CStr {
 #[unsafe(no_mangle)]
 pub extern "C" fn thiscpu_strerror(status: i32) -> *const c_char {
     words(status).as_ptr()
+}
+
+/// The version of the library that is running, as `THISCPU_VERSION` is that of the header. Never null, and valid for ever. May be
+/// called from anywhere.
+#[unsafe(no_mangle)]
+pub extern "C" fn thiscpu_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("a version has no nul in it"),
+        };
+    VERSION.as_ptr()
 }

@@ -8,8 +8,8 @@ use crate::status::Status;
 /// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
 /// an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
 ///
-/// All its functions may be called by any number of threads at once, also in signal handlers and in children of `fork`;
-/// `thiscpu_word_destroy` by the last, and `thiscpu_word_create` not in signal handlers. They never wait.
+/// All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
+/// `thiscpu_word_create` they never wait, and may be called from signal handlers too.
 pub struct ThiscpuWord(Word);
 
 enum Word {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
 }
 
 /// The words of all CPUs, each as it was at some moment of its own: as many as there is room for into `values`, and how many
-/// there are into `*count`. Their number may grow, up to 4,096; with a `room` of 0 `values` may be null.
+/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
 ///
 /// Errors: `THISCPU_STATUS_NULL`.
 #[unsafe(no_mangle)]

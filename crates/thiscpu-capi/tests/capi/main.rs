@@ -3,6 +3,7 @@
 mod fixture;
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -63,6 +64,26 @@ fn classes() {
         for linked in [Linked::Shared, Linked::Static] {
             passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
         }
+    }
+}
+
+#[test]
+fn without_exceptions() {
+    if has("g++") {
+        let options = ["-std=c++17", "-fno-exceptions"];
+        let program = compile("plain.cpp", "g++", &options, Linked::Shared);
+        passes(&program);
+        let ended = run(&program, &["fail"], &[]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.signal() == Some(6) && said.contains("a size"), "{said}");
+    }
+}
+
+#[test]
+fn nothing_thrown_comes_through() {
+    if has("g++") {
+        let program = compile("throws.cpp", "g++", &["-std=c++17"], Linked::Shared);
+        assert_eq!(run(&program, &[], &[]).status.signal(), Some(6));
     }
 }
 

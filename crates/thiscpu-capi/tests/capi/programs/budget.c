@@ -56,6 +56,12 @@ int main(void) {
     CHECK((now == THISCPU_STATUS_FAILED) + (later == THISCPU_STATUS_FAILED) == 1);
     OK(thiscpu_budget_available(places, &n));
     CHECK(n == LIMIT);
+    // The limit is changed all the same.
+    now = thiscpu_budget_release(places, 1);
+    later = thiscpu_budget_set_limit(places, LIMIT + 5);
+    CHECK((now == THISCPU_STATUS_FAILED) + (later == THISCPU_STATUS_FAILED) == 1);
+    OK(thiscpu_budget_available(places, &n));
+    CHECK(n == LIMIT + 5);
     OK(thiscpu_budget_destroy(places));
     return 0;
 }

@@ -20,6 +20,10 @@ static void counters() {
     two.set(3);
     one = std::move(two);
     CHECK(one.sum() == 3 && one.read() <= one.bounds().high);
+    // Over one that is there, which ends.
+    thiscpu::counter three;
+    three = std::move(one);
+    CHECK(one.get() == nullptr && three.sum() == 3);
 }
 
 static void budgets() {
@@ -40,6 +44,17 @@ static void budgets() {
     budget.release(11);
     auto lease = budget.try_lease(2);
     CHECK(lease->forget() == 2 && budget.acquired() == 2);
+    budget.release(2);
+    auto kept = budget.try_lease(3);
+    {
+        thiscpu::budget other(10);
+        auto others = other.try_lease(1);
+        *others = std::move(*kept);
+        CHECK(kept->units() == 0 && other.acquired() == 0 && budget.acquired() == 3);
+    }
+    CHECK(budget.acquired() == 0);
+    CHECK(budget.acquire_for(1, std::chrono::seconds::max()) && budget.acquire_for(1, std::chrono::duration<double>(1e300)));
+    CHECK(!budget.acquire_for(100, -1s));
 }
 
 static void ledgers() {
@@ -49,6 +64,7 @@ static void ledgers() {
     one.charge_aside(1, 7);
     one.move_to(two, 0, 2);
     CHECK(one.sum(0) == 3 && two.sum(0) == 2 && ledger.count() == 2);
+    CHECK((one.snapshot(2) == std::vector<std::int64_t>{3, 7}));
     std::int64_t all = 0;
     for (auto &[number, counters] : ledger.report()) {
         CHECK(number == one.number() || number == two.number());
@@ -106,6 +122,42 @@ static void words() {
     CHECK(word.exchange(0) <= 65535);
 }
 
+static void pairs() {
+    thiscpu::pair<std::uint32_t> pair;
+    std::pair<std::uint32_t, std::uint32_t> seen{0, 0};
+    while (!pair.compare_exchange(seen, {seen.first + 1, 7})) {
+    }
+    bool is_there = false;
+    for (auto halves : pair.values()) {
+        is_there |= halves == std::pair<std::uint32_t, std::uint32_t>(1, 7);
+    }
+    CHECK(is_there);
+}
+
+static void lists() {
+    thiscpu::list list;
+    thiscpu_link nodes[3];
+    for (auto &node : nodes) {
+        list.push(&node);
+    }
+    int count = 0;
+    list.drain([&](thiscpu_link *) { count++; });
+    CHECK(count == 3 && list.pop() == nullptr && list.take_all() == nullptr);
+}
+
+// Some types allocate by themselves.
+struct own {
+    static void *operator new(std::size_t) = delete;
+    int value = 4;
+};
+
+static void own_ways() {
+    thiscpu::cache<own> cache;
+    own *one = cache.make();
+    CHECK(one->value == 4);
+    cache.destroy(one);
+}
+
 static void errors() {
     bool is_thrown = false;
     try {
@@ -123,6 +175,9 @@ int main() {
     ledgers();
     caches();
     words();
+    pairs();
+    lists();
+    own_ways();
     errors();
     return 0;
 }

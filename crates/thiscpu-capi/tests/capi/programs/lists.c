@@ -32,6 +32,13 @@ static void *take_and_put(void *with) {
     return NULL;
 }
 
+static thiscpu_list *again;
+
+static void push_again(thiscpu_link *node, void *context) {
+    OK(thiscpu_list_push(again, node));
+    ++*(int *)context;
+}
+
 static void see(thiscpu_link *node, void *context) {
     CHECK(((struct node *)node)->uses++ == 0);
     ++*(int *)context;
@@ -42,6 +49,10 @@ int main(void) {
     OK(thiscpu_list_create(&list));
     on_threads(take_and_put, list);
     int seen = 0;
+    again = list;
+    OK(thiscpu_list_drain(list, push_again, &seen));
+    CHECK(seen == THREADS * NODES);
+    seen = 0;
     OK(thiscpu_list_drain(list, see, &seen));
     CHECK(seen == THREADS * NODES);
     SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_list_push(list, (thiscpu_link *)(void *)((char *)nodes + 1)));

@@ -29,6 +29,16 @@ int main(void) {
         thiscpu_status status = thiscpu_pair_cmpxchg(pair, &large, &zero, NULL);
         CHECK(status == (half == 4 ? THISCPU_STATUS_RANGE : THISCPU_STATUS_DIFFERS));
 
+        size_t number;
+        OK(thiscpu_pair_values(pair, NULL, 0, &number));
+        static thiscpu_halves values[4097];
+        OK(thiscpu_pair_values(pair, values, 4097, &number));
+        uint64_t sum = 0;
+        for (size_t i = 0; i < number; i++) {
+            sum += values[i].first;
+        }
+        CHECK(sum == (uint64_t)EACH * THREADS);
+
         // Where there is room for one, not where one may be.
         char *room = aligned_alloc(16, 64);
         CHECK(room != NULL);

@@ -1,0 +1,20 @@
+#include <thiscpu.hpp>
+
+#include "check.h"
+
+// Without exceptions; what fails ends the program, with the words of the status.
+int main(int count, char **) {
+    thiscpu::counter counter;
+    counter += 2;
+    CHECK(counter.sum() == 2);
+    thiscpu::ledger ledger(2);
+    auto account = ledger.open();
+    account.charge(1, 3);
+    CHECK(ledger.report().size() == 1);
+    thiscpu::cache<int> cache;
+    cache.destroy(cache.make(4));
+    if (count > 1) {
+        thiscpu::ledger none(0);
+    }
+    return 0;
+}
