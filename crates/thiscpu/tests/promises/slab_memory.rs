@@ -241,7 +241,8 @@ fn access_to(page: usize) -> String {
 /// What is freed while another class of the same group shrinks is not left where only threads without a lane find it.
 fn others_shrink_meanwhile() {
     static GROUP: Group = Group::new(2);
-    static CLASSES: [Class; 2] = [Class::new(64, 8, 1), Class::new(96, 8, 2)];
+    // Of the first a sheaf has few: each of its objects is many steps.
+    static CLASSES: [Class; 2] = [Class::new(40_000, 8, 1), Class::new(96, 8, 2)];
     let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], n * CELL_BYTES));
     let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slowly()).expect("no memory");
     let free = |class: Handle<'_>, object| {
@@ -249,7 +250,6 @@ fn others_shrink_meanwhile() {
         unsafe { class.free_or(object, || class.free_slowly(object)) };
     };
     pin::pin(0);
-    free(shrinks, alloc(shrinks));
     let check = |steps, _, ()| {
         let without_lane = || {
             probe::leave_lanes();
@@ -268,7 +268,9 @@ fn others_shrink_meanwhile() {
         let objects = [(); 10].map(|()| alloc(other));
         objects.into_iter().for_each(|object| free(other, object));
     };
-    at_each_step(|| (), || shrinks.shrink(), conflict, check);
+    // A class that has nothing in lanes closes none.
+    let prepare = || free(shrinks, alloc(shrinks));
+    at_each_step(prepare, || shrinks.shrink(), conflict, check);
     shrinks.shrink();
     assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_out), [0, 0]);
 }
