@@ -43,6 +43,26 @@ unsafe fn with(
     call(|| body(&unsafe { there(budget) }?.0))
 }
 
+/// Puts a number of a budget's into its place.
+///
+/// # Safety
+///
+/// As for `with`, and the place is null or valid.
+unsafe fn answer(
+    budget: *mut ThiscpuBudget,
+    out: *mut u64,
+    ask: impl FnOnce(&Budget) -> u64,
+) -> Status {
+    let body = |budget: &Budget| {
+        // SAFETY: the caller's promise.
+        let place = unsafe { place(out) }?;
+        place.put(ask(budget));
+        Ok(())
+    };
+    // SAFETY: the same promises.
+    unsafe { with(budget, body) }
+}
+
 /// Makes a budget of `limit` units, all of them free, and puts its handle into `*budget`. The handle is valid until
 /// `thiscpu_budget_destroy`.
 ///
@@ -88,14 +108,8 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
     n: u64,
     acquired: *mut u64,
 ) -> Status {
-    let body = |budget: &Budget| {
-        // SAFETY: a caller's pointer is null or valid, as the header asks.
-        let place = unsafe { place(acquired) }?;
-        place.put(budget.try_acquire_up_to(n));
-        Ok(())
-    };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: as for `thiscpu_budget_try_acquire`, and a caller's pointer is null or valid, as the header asks.
+    unsafe { answer(budget, acquired, |budget| budget.try_acquire_up_to(n)) }
 }
 
 /// Acquires `n` units, and waits until there are so many: first come, first served. Waits for ever for more than the limit,
@@ -150,14 +164,8 @@ pub unsafe extern "C" fn thiscpu_budget_available(
     budget: *mut ThiscpuBudget,
     available: *mut u64,
 ) -> Status {
-    let body = |budget: &Budget| {
-        // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-        let place = unsafe { place(available) }?;
-        place.put(budget.available());
-        Ok(())
-    };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
+    unsafe { answer(budget, available, Budget::available) }
 }
 
 /// How many units are held, at one instant of the call, into `*acquired`. Otherwise as `thiscpu_budget_available`.
@@ -168,14 +176,8 @@ pub unsafe extern "C" fn thiscpu_budget_acquired(
     budget: *mut ThiscpuBudget,
     acquired: *mut u64,
 ) -> Status {
-    let body = |budget: &Budget| {
-        // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-        let place = unsafe { place(acquired) }?;
-        place.put(budget.acquired());
-        Ok(())
-    };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
+    unsafe { answer(budget, acquired, Budget::acquired) }
 }
 
 /// The limit, into `*limit`. One load.
@@ -186,14 +188,8 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
     budget: *mut ThiscpuBudget,
     limit: *mut u64,
 ) -> Status {
-    let body = |budget: &Budget| {
-        // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-        let place = unsafe { place(limit) }?;
-        place.put(budget.limit());
-        Ok(())
-    };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
+    unsafe { answer(budget, limit, Budget::limit) }
 }
 
 /// Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough

@@ -88,6 +88,18 @@ macro_rules! with_each_number {
 
 with_each_number!(One = 1, Two = 2, Three = 3, Four = 4, Five = 5, Six = 6, Seven = 7, Eight = 8);
 
+/// Does something with an account and the index of one of its counters; that is an error if there is none.
+macro_rules! with_counter {
+    ($any:expr, $index:expr, |$it:ident| $do:expr) => {
+        of_any_account!($any, |$it, COUNT| {
+            if $index >= COUNT {
+                return Err(Status::Range);
+            }
+            $do
+        })
+    };
+}
+
 /// Makes a ledger whose accounts have so many counters, from 1 to `THISCPU_LEDGER_COUNTERS_MAX`, and puts its handle into `*ledger`. If
 /// counters are never negative, because whoever uncharges has charged before, `is_signed` is false, and then
 /// `thiscpu_account_read` shows no negative values either.
@@ -207,12 +219,7 @@ pub unsafe extern "C" fn thiscpu_account_charge(
     call(|| {
         // SAFETY: a handle is null or live, as the header asks.
         let account = unsafe { there(account) }?;
-        of_any_account!(account.0, |account, COUNT| {
-            if index >= COUNT {
-                return Err(Status::Range);
-            }
-            account.charge(index, n);
-        });
+        with_counter!(account.0, index, |account| account.charge(index, n));
         Ok(())
     })
 }
@@ -230,12 +237,7 @@ pub unsafe extern "C" fn thiscpu_account_charge_aside(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let account = unsafe { there(account) }?;
-        of_any_account!(account.0, |account, COUNT| {
-            if index >= COUNT {
-                return Err(Status::Range);
-            }
-            account.charge_aside(index, n);
-        });
+        with_counter!(account.0, index, |account| account.charge_aside(index, n));
         Ok(())
     })
 }
@@ -252,12 +254,7 @@ pub unsafe extern "C" fn thiscpu_account_read(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`, and a caller's pointer is null or valid.
         let (account, place) = unsafe { (there(account)?, place(value)?) };
-        of_any_account!(account.0, |account, COUNT| {
-            if index >= COUNT {
-                return Err(Status::Range);
-            }
-            place.put(account.read(index));
-        });
+        with_counter!(account.0, index, |account| place.put(account.read(index)));
         Ok(())
     })
 }
@@ -274,12 +271,7 @@ pub unsafe extern "C" fn thiscpu_account_sum(
     call(|| {
         // SAFETY: as for `thiscpu_account_read`.
         let (account, place) = unsafe { (there(account)?, place(sum)?) };
-        of_any_account!(account.0, |account, COUNT| {
-            if index >= COUNT {
-                return Err(Status::Range);
-            }
-            place.put(account.sum(index));
-        });
+        with_counter!(account.0, index, |account| place.put(account.sum(index)));
         Ok(())
     })
 }
