@@ -13,17 +13,7 @@ const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
 fn build_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let output = Path::new(THISCPU).parent().expect("target/profile");
-        let profile = match output.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--offline", "--package", "thiscpu-malloc-preload"]);
-        build.args(["--profile", profile, "--target-dir"]);
-        build.arg(output.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success());
-        output.join("libthiscpu_malloc.so")
+        thiscpu_testing::build("thiscpu-malloc-preload").join("libthiscpu_malloc.so")
     })
 }
 

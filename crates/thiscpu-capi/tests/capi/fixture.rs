@@ -9,18 +9,7 @@ use std::sync::OnceLock;
 pub(crate) fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
-        // A test is in `deps`, in a directory that is named after the profile.
-        let test = std::env::current_exe().expect("a test knows where it is");
-        let output = test.ancestors().nth(2).expect("target/profile/deps/test");
-        let profile = match output.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--offline", "--package", env!("CARGO_PKG_NAME")]);
-        build.args(["--profile", profile, "--target-dir"]);
-        build.arg(output.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success());
+        let output = thiscpu_testing::build(env!("CARGO_PKG_NAME"));
         let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         std::fs::create_dir_all(&here).expect("a directory");
         for (built, name) in [
@@ -35,18 +24,9 @@ pub(crate) fn libraries() -> &'static Path {
     })
 }
 
-/// Whether a tool that is named is here. In CI a test must not be left out unseen.
+/// Whether a compiler, or `nm`, is here.
 pub(crate) fn has(tool: &str) -> bool {
-    let mut version = Command::new(tool);
-    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    let found = version.status().is_ok_and(|status| status.success());
-    if !found {
-        let is_ci =
-            std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-        assert!(!is_ci, "{tool} is missing: apt-get install gcc g++ clang binutils");
-        eprintln!("skipped: {tool} is missing: apt-get install gcc g++ clang binutils");
-    }
-    found
+    thiscpu_testing::has(tool, "gcc g++ clang binutils")
 }
 
 /// How a program finds the library.

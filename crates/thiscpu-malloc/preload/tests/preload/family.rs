@@ -1,6 +1,8 @@
 //! What the functions of the family promise, as C and C++ programs see them.
 
-use crate::fixture::{compile, has, library, passes, run, text};
+use thiscpu_testing::has;
+
+use crate::fixture::{compile, library, passes, run, text};
 use std::process::Command;
 
 #[test]

@@ -9,38 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// other output.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        // A test is in `deps`, in a directory that is named after the profile.
-        let test = std::env::current_exe().expect("a test knows where it is");
-        let output = test.ancestors().nth(2).expect("target/profile/deps/test");
-        let profile = match output.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--offline", "--package", env!("CARGO_PKG_NAME")]);
-        build.args(["--profile", profile, "--target-dir"]);
-        build.arg(output.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success());
-        output.join("libthiscpu_malloc.so")
-    })
-}
-
-/// Whether a tool that is named is here. In CI a test must not be left out unseen.
-pub(crate) fn has(tool: &str, package: &str) -> bool {
-    let found = Command::new(tool)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !found {
-        let is_ci =
-            std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-        assert!(!is_ci, "{tool} is missing: apt-get install {package}");
-        eprintln!("skipped: {tool} is missing: apt-get install {package}");
-    }
-    found
+    LIBRARY
+        .get_or_init(|| thiscpu_testing::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so"))
 }
 
 /// One of `programs`, compiled once; `None` if there is no compiler.
@@ -53,7 +23,7 @@ pub(crate) fn compile(source: &'static str, options: &[&str]) -> Option<PathBuf>
 
 fn compile_anew(source: &str, options: &[&str]) -> Option<PathBuf> {
     let compiler = if source.ends_with(".cpp") { "c++" } else { "cc" };
-    if !has(compiler, "g++") {
+    if !thiscpu_testing::has(compiler, "g++") {
         return None;
     }
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/programs");
