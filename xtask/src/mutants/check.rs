@@ -21,6 +21,8 @@ pub(super) struct Check {
 enum Kind {
     /// `cargo xtask aborts`
     Aborts,
+    /// `cargo test -p thiscpu-capi --test capi`
+    Capi,
     /// `cargo test -p thiscpu-malloc --test guard`
     Guard,
     /// `cargo test -p thiscpu-malloc`, its integration tests
@@ -72,14 +74,15 @@ impl FromStr for Check {
         let (kind, filter) = text.split_once(' ').unwrap_or((text, ""));
         let kind = match kind {
             "aborts" => Kind::Aborts,
+            "capi" => Kind::Capi,
             "guard" => Kind::Guard,
             "malloc" => Kind::Malloc,
             "model" => Kind::Model,
             "preload" => Kind::Preload,
             "tests" => Kind::Tests,
             _ => bail!(
-                "there is no check `{kind}`; there are aborts, guard, malloc, model, preload and \
-                 tests"
+                "there is no check `{kind}`; there are aborts, capi, guard, malloc, model, \
+                 preload and tests"
             ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
@@ -90,6 +93,7 @@ impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Aborts => "aborts",
+            Kind::Capi => "capi",
             Kind::Guard => "guard",
             Kind::Malloc => "malloc",
             Kind::Model => "model",
@@ -128,7 +132,7 @@ impl Check {
         // Built beside what the checked tree is built, which has the dependencies; but programs of the
         // same name would take each other's place, and so would shared objects.
         let target = match self.kind {
-            Kind::Aborts | Kind::Preload => tree.path.join("target"),
+            Kind::Aborts | Kind::Capi | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
             Kind::Guard | Kind::Malloc | Kind::Tests => tree.origin.join("target"),
         };
@@ -139,6 +143,7 @@ impl Check {
                 command.args(["build", "--release", "--package", "thiscpu-aborts"])
             }
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
+            Kind::Capi => command.args(["test", "--package", "thiscpu-capi", "--test", "capi"]),
             Kind::Guard => command.args(["test", "--package", "thiscpu-malloc", "--test", "guard"]),
             Kind::Malloc => command.args(["test", "--package", "thiscpu-malloc", "--tests"]),
             Kind::Model => command
