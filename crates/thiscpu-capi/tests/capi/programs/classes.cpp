@@ -53,8 +53,20 @@ static void budgets() {
         CHECK(kept->units() == 0 && other.acquired() == 0 && budget.acquired() == 3);
     }
     CHECK(budget.acquired() == 0);
-    CHECK(budget.acquire_for(1, std::chrono::seconds::max()) && budget.acquire_for(1, std::chrono::duration<double>(1e300)));
     CHECK(!budget.acquire_for(100, -1s));
+    // For ever is long enough for whoever comes late.
+    auto comes_late = [](auto timeout) {
+        thiscpu::budget one(1);
+        CHECK(one.try_acquire(1));
+        std::thread other([&] {
+            std::this_thread::sleep_for(30ms);
+            one.release(1);
+        });
+        CHECK(one.acquire_for(1, timeout));
+        other.join();
+    };
+    comes_late(std::chrono::seconds::max());
+    comes_late(std::chrono::duration<double>(1e300));
 }
 
 static void ledgers() {

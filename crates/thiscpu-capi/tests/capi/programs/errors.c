@@ -108,7 +108,8 @@ static void sizes(void) {
 }
 
 static void words(void) {
-    CHECK(strcmp(thiscpu_version(), THISCPU_VERSION) == 0);
+    // A library may say more of how it was built.
+    CHECK(strncmp(thiscpu_version(), THISCPU_VERSION, strlen(THISCPU_VERSION)) == 0);
     for (int status = THISCPU_STATUS_OK; status <= THISCPU_STATUS_FAILED; status++) {
         CHECK(strlen(thiscpu_strerror(status)) > 3);
         CHECK(strcmp(thiscpu_strerror(status), thiscpu_strerror(-1)) != 0);
