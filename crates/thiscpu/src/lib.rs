@@ -5,7 +5,7 @@
 //! versions do not make.
 //!
 //! - [`Counter`]: adds that cost about a nanosecond on any number of CPUs, and **exact** sums at any time
-//!   without making the writers wait. [`Counters`]: several, read at one instant.
+//!   without making the writers wait. [`Counters`]: several, read at one instant. [`sum_all`]: many, for one fence.
 //! - [`Budget`]: a limit that is never exceeded and never refused wrongly, at about a nanosecond a call while
 //!   there is room.
 //! - [`Ledger`]: accounts for any number of owners, charged in a cache on each CPU, exact on demand.
@@ -70,7 +70,7 @@ mod slab;
 mod sys;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
-pub use counter::{Bounds, Compared, Counter, Counters};
+pub use counter::{Bounds, Compared, Counter, Counters, Summed, sum_all};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};

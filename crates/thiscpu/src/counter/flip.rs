@@ -20,6 +20,21 @@ use crate::sys::fence;
 use crate::sys::lock::Guard;
 use crate::sys::tier::{self, Tier};
 
+/// A flip that waits for a fence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    /// The gate as it was.
+    before: Seen,
+    /// How many flips had begun, with this one.
+    pub(super) number: u32,
+}
+
+impl Begun {
+    pub(super) fn wants_fence(self) -> bool {
+        tier::chosen() != Some(Tier::Atomic) && self.before.item().is_some()
+    }
+}
+
 /// What a flip found, for each counter.
 pub(super) struct Flipped<const N: usize> {
     /// The value at the instant of the flip.
@@ -48,25 +63,45 @@ impl<const N: usize> Core<N> {
     }
 
     /// Flips the banks; `then` may also close the gate.
-    pub(super) fn flip(&self, _guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> Flipped<N> {
+    pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> Flipped<N> {
+        let (begun, mut flipped) = self.begin_flip(guard, then);
+        if begun.wants_fence() {
+            fence::fence();
+        }
+        self.end_flip(guard, begun, &mut flipped);
+        flipped
+    }
+
+    /// The first two steps. The third is the caller's, for one counter or for many.
+    pub(super) fn begin_flip(
+        &self,
+        _guard: &Guard<'_>,
+        then: impl Fn(Seen) -> Seen,
+    ) -> (Begun, Flipped<N>) {
         let before = self.gate.look();
+        let begun = Begun { before, number: self.flips.load(Relaxed).wrapping_add(1) };
         let (old, new) = (before.bank(), before.flipped().bank());
-        // What is frozen stays frozen; this matters only where a fork, or the panic of a fence that
-        // could not be had, left a flip half done.
-        if self.unfinished.swap(true, Relaxed) {
-            self.fence(before);
+        // What is frozen stays frozen; this matters only where a flip is half done: by a fork, by the
+        // panic of a fence that could not be had, or by who adds up many counters and goes on with this one later.
+        if self.unfinished.swap(true, Relaxed) && begun.wants_fence() {
+            fence::fence();
         }
         self.freeze(before, new);
-        let mut flipped = self.add_up(before, new);
+        let frozen = self.add_up(before, new);
         self.open(before, new);
         // Release: pairs with the Acquire in `sums`; the flip comes after its number.
-        self.flips.store(self.flips.load(Relaxed).wrapping_add(1), Release);
+        self.flips.store(begun.number, Release);
         self.gate.turn(then(before.flipped()));
         // Before the fence, which takes long: until the shared pairs of the old bank are frozen, an
         // adder that looked at the old gate may still commit to them, and `extent` would not be of
         // one instant with the flip.
         self.freeze_shared(old);
-        self.fence(before);
+        (begun, frozen)
+    }
+
+    /// The last step: adds what is in the old bank to what was in the other.
+    pub(super) fn end_flip(&self, _guard: &Guard<'_>, begun: Begun, flipped: &mut Flipped<N>) {
+        let (before, old) = (begun.before, begun.before.bank());
         self.freeze(before, old);
         let rest = self.add_up(before, old);
         for index in 0..N {
@@ -75,13 +110,6 @@ impl<const N: usize> Core<N> {
             self.last[index].store(flipped.values[index], Relaxed);
         }
         self.unfinished.store(false, Relaxed);
-        flipped
-    }
-
-    fn fence(&self, seen: Seen) {
-        if tier::chosen() != Some(Tier::Atomic) && seen.item().is_some() {
-            fence::fence();
-        }
     }
 
     fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, Cell, usize)) {

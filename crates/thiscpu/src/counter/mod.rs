@@ -4,6 +4,7 @@ mod add;
 mod cell;
 mod core;
 mod flip;
+mod many;
 mod pair;
 mod several;
 mod tight;
@@ -14,6 +15,7 @@ use std::fmt;
 
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
+pub use self::many::{Summed, sum_all};
 pub use self::several::Counters;
 use self::window::Extent;
 use crate::section::{Outcome, Processor, Sections as _};

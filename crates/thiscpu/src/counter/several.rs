@@ -23,7 +23,7 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///
 /// One gate for several counters follows from the flip; the kernel has no such thing.
 pub struct Counters<const N: usize> {
-    core: Core<N>,
+    pub(super) core: Core<N>,
 }
 
 /// As many cells of the larger kind as fit into a lane.

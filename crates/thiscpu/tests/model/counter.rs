@@ -72,7 +72,8 @@ fn adds_and_sums() {
             })
         };
         let summer = |number| {
-            model::spawn(number, move || (0..3).map(|_| call(counter, &Op::Sum(0))).collect())
+            let ops = [Op::Sum(0), Op::SumOfMany(0), Op::Sum(0)];
+            model::spawn(number, move || ops.iter().map(|op| call(counter, op)).collect())
         };
         let threads = [adder(0), adder(1), adder(2), summer(1), summer(2)];
         let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();

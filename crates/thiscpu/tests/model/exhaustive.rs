@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use thiscpu::model::{self, Machine, exhaustive};
-use thiscpu::{Bounds, Counter, Counters, PerCpu, Tier};
+use thiscpu::{Bounds, Counter, Counters, PerCpu, Tier, sum_all};
 
 use crate::record::take_lanes;
 
@@ -97,6 +97,34 @@ fn two_sums_in_a_row_while_a_thread_has_no_lane() {
         assert_token(COUNTERS.sum(0));
         assert_token(COUNTERS.sum(0));
         carrier.join();
+    });
+}
+
+/// Two counters among which a token moves, so that a part of one sum may be forgotten, and a sum of one between the looks at it.
+#[test]
+fn a_sum_of_many_while_a_token_moves() {
+    in_every_order(2, || {
+        take_lanes(&COUNTERS, 3);
+        take_lanes(&OTHERS, 1);
+        OTHERS.add(1, 5);
+        let carrier = carrier(2);
+        let sums = sum_all(&[&OTHERS, &COUNTERS]);
+        assert_eq!(sums[..2], [0, 5]);
+        assert_token(sums[2]);
+        carrier.join();
+        assert_eq!(sum_all(&[&COUNTERS, &OTHERS]), [0, 0, 0, 5]);
+    });
+}
+
+#[test]
+fn a_sum_between_the_looks_of_a_sum_of_many() {
+    in_every_order(2, || {
+        take_lanes(&COUNTERS, 3);
+        let carrier = carrier(2);
+        let other = model::spawn(0, move || assert_token(COUNTERS.sum(0)));
+        assert_token(sum_all(&[&COUNTERS])[0]);
+        carrier.join();
+        other.join();
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use thiscpu::{Bounds, Compared, Counter, Counters, model};
+use thiscpu::{Bounds, Compared, Counter, Counters, model, sum_all};
 
 use crate::history::{Call, Specification, is_linearizable};
 
@@ -10,6 +10,7 @@ use crate::history::{Call, Specification, is_linearizable};
 pub(crate) enum Op {
     Add(i64),
     Sum(i64),
+    SumOfMany(i64),
     Set(i64),
     Take(i64),
     Compare(i64, Compared),
@@ -30,7 +31,7 @@ impl Specification for Value {
             Op::Add(n) => Some(Value(self.0.wrapping_add(n))),
             Op::Set(value) => Some(Value(value)),
             Op::Take(value) => (value == self.0).then_some(Value(0)),
-            Op::Sum(value) => same(value == self.0),
+            Op::Sum(value) | Op::SumOfMany(value) => same(value == self.0),
             Op::Compare(rhs, Compared { ordering, exact }) => {
                 let is_exact = exact.is_none_or(|exact| exact == self.0);
                 same(is_exact && self.0.cmp(&rhs) == ordering)
@@ -55,6 +56,7 @@ pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
             Op::Set(value)
         }
         Op::Sum(_) => Op::Sum(counter.sum()),
+        Op::SumOfMany(_) => Op::SumOfMany(sum_all(&[counter])[0]),
         Op::Take(_) => Op::Take(counter.take()),
         Op::Compare(rhs, _) => Op::Compare(rhs, counter.compare(rhs)),
         Op::Bounds(_) => Op::Bounds(counter.bounds()),
@@ -74,7 +76,8 @@ pub(crate) fn any() -> Op {
     let amount = AMOUNTS[model::choose(AMOUNTS.len())];
     match model::choose(12) {
         0..=4 => Op::Add(amount),
-        5 | 6 => Op::Sum(0),
+        5 => Op::Sum(0),
+        6 => Op::SumOfMany(0),
         7 => Op::Set(amount),
         8 => Op::Take(0),
         9 => Op::Compare(amount, Compared { ordering: Ordering::Equal, exact: None }),

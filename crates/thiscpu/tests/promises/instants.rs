@@ -6,7 +6,7 @@ use crate::common::pin::two_cpus;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
 use crate::common::{ALL, EVERYWHERE, Scenario, slow};
-use thiscpu::{Counter, Counters};
+use thiscpu::{Counter, Counters, Summed, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("instants::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
@@ -18,6 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("instants::token_of_many_units", &ALL, token_of_many_units),
     Scenario::new("instants::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
     Scenario::new("instants::snapshot_without_lanes", &ALL, snapshot_without_lanes),
+    Scenario::new("instants::tokens_in_sums_of_many", &EVERYWHERE, tokens_in_sums_of_many),
     Scenario::new("instants::sums_lie_between_adds", &EVERYWHERE, sums_lie_between_adds),
 ];
 
@@ -25,6 +26,15 @@ const SUMS: u64 = 1500;
 const PASSES: u64 = 1000;
 
 fn token_sums(counter: &Counter, adders: &[Adder], amount: i64) {
+    token_sums_by(counter, adders, amount, &Counter::sum);
+}
+
+fn token_sums_by(
+    counter: &Counter,
+    adders: &[Adder],
+    amount: i64,
+    sum_of: &(dyn Fn(&Counter) -> i64 + Sync),
+) {
     spread(counter);
     pass(
         adders,
@@ -33,14 +43,14 @@ fn token_sums(counter: &Counter, adders: &[Adder], amount: i64) {
             let ask = |asker: usize| {
                 let mut asked = 0;
                 while token.ask_more(&mut asked, SUMS, PASSES) {
-                    let sum = counter.sum();
+                    let sum = sum_of(counter);
                     assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
                 }
             };
             together(2, ask, || {});
         },
     );
-    let sum = counter.sum();
+    let sum = sum_of(counter);
     assert!(sum == 0 || sum == amount, "{sum}");
 }
 
@@ -88,13 +98,43 @@ fn snapshot_without_lanes() {
     snapshots(&[Adder::Laneless, Adder::Laneless]);
 }
 
+/// A counter among others, asked for by two at once, one of whom also asks for it alone, or twice.
+fn tokens_in_sums_of_many() {
+    static TOKEN: Counter = Counter::new();
+    static UNUSED: Counter = Counter::new();
+    static FIXED: Counters<3> = Counters::new();
+    (0..3).for_each(|i| FIXED.add(i, 10 + i as i64));
+    let asked = AtomicUsize::new(0);
+    token_sums_by(&TOKEN, &MIXED, 1, &|token| {
+        let number = asked.fetch_add(1, SeqCst);
+        let all: [&dyn Summed; 4] = [&UNUSED, &FIXED, token, token];
+        match number % 4 {
+            0 => token.sum(),
+            1 => {
+                let sums = sum_all(&all);
+                assert_eq!(sums[..4], [0, 10, 11, 12]);
+                assert!(matches!(sums[5], 0 | 1), "{sums:?}");
+                sums[4]
+            }
+            _ => {
+                let sums = sum_all(&all[..3]);
+                assert_eq!(sums[..4], [0, 10, 11, 12]);
+                sums[4]
+            }
+        }
+    });
+    assert!(sum_all(&[]).is_empty());
+}
+
 /// Many ask at once, and share each other's flips: no answer is older than its question, none is
 /// from after its end, and none is older than one that somebody already has.
 fn sums_lie_between_adds() {
     const ADDERS: usize = 4;
     const ASKERS: usize = 4;
     static COUNTER: Counter = Counter::new();
+    static OTHER: Counter = Counter::new();
     spread(&COUNTER);
+    spread(&OTHER);
     let tally = Tally::new(ADDERS);
     let known = AtomicI64::new(0);
     let askers = AtomicUsize::new(ASKERS);
@@ -109,9 +149,11 @@ fn sums_lie_between_adds() {
         }
     };
     let ask = || {
-        for _ in 0..slow::rounds(1000) {
+        for round in 0..slow::rounds(1000) {
             let before = known.load(SeqCst);
-            let (done, sum, begun) = tally.around(|| COUNTER.sum());
+            let all: [&dyn Summed; 2] = [&OTHER, &COUNTER];
+            let sum = || if round % 2 == 0 { COUNTER.sum() } else { sum_all(&all)[1] };
+            let (done, sum, begun) = tally.around(sum);
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
             assert!(before <= sum, "{sum} after {before}");
             known.fetch_max(sum, SeqCst);
