@@ -151,7 +151,8 @@ fn sums_lie_between_adds() {
     let ask = || {
         for round in 0..slow::rounds(1000) {
             let before = known.load(SeqCst);
-            let all: [&dyn Summed; 2] = [&OTHER, &COUNTER];
+            // The second flip of the same counter comes before the first is ended.
+            let all: [&dyn Summed; 3] = [&OTHER, &COUNTER, &COUNTER];
             let sum = || if round % 2 == 0 { COUNTER.sum() } else { sum_all(&all)[1] };
             let (done, sum, begun) = tally.around(sum);
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
