@@ -57,7 +57,7 @@ fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
     for directory in [&include, &lib, &for_pkg_config, &for_cmake] {
         fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
-    for header in ["thiscpu.h", "thiscpu.hpp"] {
+    for header in ["thiscpu.h", "thiscpu.hpp", "thiscpu_inline.h", "thiscpu_sections.h"] {
         copy(&here.join("include").join(header), &include.join(header))?;
     }
     copy(&built.join("libthiscpu_capi.a"), &lib.join("libthiscpu.a"))?;

@@ -796,3 +796,6 @@ enum thiscpu_status thiscpu_list_drain(struct thiscpu_list *list,
 #endif  // __cplusplus
 
 #endif  /* THISCPU_H */
+
+
+#include "thiscpu_inline.h"

@@ -1,7 +1,9 @@
 //! Budgets.
 
+use std::mem::offset_of;
 use std::time::Duration;
 
+use thiscpu::inside::foreign::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{Budget, Exhausted};
 
 use crate::border::{call, end, make, place, there};
@@ -16,6 +18,9 @@ use crate::status::Status;
 /// Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
 /// `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again.
 pub struct ThiscpuBudget(Budget);
+
+// What thiscpu_inline.h says of it.
+const _: () = assert!(offset_of!(ThiscpuBudget, 0) + BUDGET_GATE_AT == 0 && BUDGET_SCALE == 64);
 
 /// The largest limit there can be, 2^56.
 pub const THISCPU_BUDGET_LIMIT_MAX: u64 = 0x0100_0000_0000_0000;

@@ -2,10 +2,11 @@
 
 use std::alloc::Layout;
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{NonNull, null_mut};
 
 use thiscpu::RawCache;
+use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_AT};
 
 use crate::border::{call, end, make, place, there};
 use crate::status::Status;
@@ -16,6 +17,12 @@ use crate::status::Status;
 /// None may be called from signal handlers. What is freed twice, freed to another cache, or written to after it was freed is noticed
 /// sooner or later, and ends the process with a line that says which address it is.
 pub struct ThiscpuCache(RawCache);
+
+// Where thiscpu_inline.h has the gate and the key.
+const _: () = {
+    let [gate, key] = CACHE_GATE_AND_KEY_AT;
+    assert!(offset_of!(ThiscpuCache, 0) + gate == 0 && offset_of!(ThiscpuCache, 0) + key == 8);
+};
 
 /// What a cache has, about, and what it has done.
 #[repr(C)]
@@ -107,6 +114,18 @@ pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c
     let status = call(|| {
         // SAFETY: a handle is null or live, as the header asks.
         object = unsafe { there(cache) }?.0.alloc();
+        Ok(())
+    });
+    object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())
+}
+
+// Not for the header of the functions, so not documented there: an inlined `alloc` comes here with an entry that is not marked.
+#[unsafe(export_name = "thiscpu_inside_1_hand_out")]
+unsafe extern "C" fn hand_out(cache: *mut ThiscpuCache, entry: usize) -> *mut c_void {
+    let mut object = None;
+    let status = call(|| {
+        // SAFETY: a handle is live where something was taken out of it.
+        object = foreign::hand_out(&unsafe { there(cache) }?.0, entry);
         Ok(())
     });
     object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())

@@ -1,8 +1,10 @@
 //! Counters.
 
 use std::cmp::Ordering;
+use std::mem::offset_of;
 
 use thiscpu::Counter;
+use thiscpu::inside::foreign::COUNTER_GATE_AT;
 
 use crate::border::{call, end, make, place, there};
 use crate::status::Status;
@@ -13,6 +15,9 @@ use crate::status::Status;
 /// All its functions may be called by any number of threads at once, `thiscpu_counter_destroy` by the last. Adding never waits, and may be
 /// done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had.
 pub struct ThiscpuCounter(Counter);
+
+// Where thiscpu_inline.h has it.
+const _: () = assert!(offset_of!(ThiscpuCounter, 0) + COUNTER_GATE_AT == 0);
 
 /// What a counter's value was within, at one instant of the call.
 #[repr(C)]

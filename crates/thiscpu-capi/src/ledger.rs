@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use thiscpu::inside::foreign::{AccountWay, way_of};
 use thiscpu::{Account, Ledger};
 
 use crate::border::{call, copy_out, end, make, place, there};
@@ -15,7 +16,13 @@ use crate::status::Status;
 pub struct ThiscpuLedger(AnyLedger);
 
 /// One account of a ledger. All its functions may be called by any number of threads at once, `thiscpu_account_close` by the last.
-pub struct ThiscpuAccount(AnyAccount);
+// Inlined calls read the fields before the last. As of `ThiscpuWord`.
+#[cfg_attr(all(), repr(C))]
+pub struct ThiscpuAccount {
+    way: AccountWay,
+    counters: usize,
+    account: AnyAccount,
+}
 
 /// The largest number of counters that an account can have.
 pub const THISCPU_LEDGER_COUNTERS_MAX: usize = 8;
@@ -87,6 +94,13 @@ macro_rules! with_each_number {
 }
 
 with_each_number!(One = 1, Two = 2, Three = 3, Four = 4, Five = 5, Six = 6, Seven = 7, Eight = 8);
+
+impl ThiscpuAccount {
+    fn new(account: AnyAccount) -> ThiscpuAccount {
+        let (way, counters) = of_any_account!(account, |account, COUNT| (way_of(account), COUNT));
+        ThiscpuAccount { way, counters, account }
+    }
+}
 
 /// Does something with an account and the index of one of its counters; that is an error if there is none.
 macro_rules! with_counter {
@@ -195,7 +209,7 @@ pub unsafe extern "C" fn thiscpu_account_open(
     account: *mut *mut ThiscpuAccount,
 ) -> Status {
     // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-    unsafe { make(account, || Ok(ThiscpuAccount(there(ledger)?.0.open()))) }
+    unsafe { make(account, || Ok(ThiscpuAccount::new(there(ledger)?.0.open()))) }
 }
 
 /// Closes an account; what is in its counters is gone. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be
@@ -219,7 +233,7 @@ pub unsafe extern "C" fn thiscpu_account_charge(
     call(|| {
         // SAFETY: a handle is null or live, as the header asks.
         let account = unsafe { there(account) }?;
-        with_counter!(account.0, index, |account| account.charge(index, n));
+        with_counter!(account.account, index, |account| account.charge(index, n));
         Ok(())
     })
 }
@@ -237,7 +251,7 @@ pub unsafe extern "C" fn thiscpu_account_charge_aside(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let account = unsafe { there(account) }?;
-        with_counter!(account.0, index, |account| account.charge_aside(index, n));
+        with_counter!(account.account, index, |account| account.charge_aside(index, n));
         Ok(())
     })
 }
@@ -254,7 +268,7 @@ pub unsafe extern "C" fn thiscpu_account_read(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`, and a caller's pointer is null or valid.
         let (account, place) = unsafe { (there(account)?, place(value)?) };
-        with_counter!(account.0, index, |account| place.put(account.read(index)));
+        with_counter!(account.account, index, |account| place.put(account.read(index)));
         Ok(())
     })
 }
@@ -271,7 +285,7 @@ pub unsafe extern "C" fn thiscpu_account_sum(
     call(|| {
         // SAFETY: as for `thiscpu_account_read`.
         let (account, place) = unsafe { (there(account)?, place(sum)?) };
-        with_counter!(account.0, index, |account| place.put(account.sum(index)));
+        with_counter!(account.account, index, |account| place.put(account.sum(index)));
         Ok(())
     })
 }
@@ -289,7 +303,7 @@ pub unsafe extern "C" fn thiscpu_account_snapshot(
         // SAFETY: as for `thiscpu_account_charge`.
         let account = unsafe { there(account) }?;
         // SAFETY: there is room for so many, as the header asks.
-        let count = of_any_account!(account.0, |account, COUNT| unsafe {
+        let count = of_any_account!(account.account, |account, COUNT| unsafe {
             if room < COUNT {
                 return Err(Status::Size);
             }
@@ -313,7 +327,7 @@ pub unsafe extern "C" fn thiscpu_account_move(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let (from, to) = unsafe { (there(from)?, there(to)?) };
-        move_between(&from.0, &to.0, index, n)
+        move_between(&from.account, &to.account, index, n)
     })
 }
 
@@ -328,7 +342,7 @@ pub unsafe extern "C" fn thiscpu_account_number(
     call(|| {
         // SAFETY: as for `thiscpu_account_read`.
         let (account, place) = unsafe { (there(account)?, place(number_of_it)?) };
-        place.put(of_any_account!(account.0, |account, COUNT| {
+        place.put(of_any_account!(account.account, |account, COUNT| {
             const _: () = assert!(COUNT <= THISCPU_LEDGER_COUNTERS_MAX);
             account.id().get()
         }));

@@ -6,6 +6,7 @@ mod border;
 pub mod budget;
 pub mod cache;
 pub mod counter;
+mod inside;
 pub mod ledger;
 pub mod lists;
 pub mod pairs;

@@ -1,6 +1,7 @@
 //! Per-CPU words.
 
 use thiscpu::PerCpu;
+use thiscpu::inside::foreign::item_of;
 
 use crate::border::{call, copy_out, end, make, place, there};
 use crate::status::Status;
@@ -10,7 +11,24 @@ use crate::status::Status;
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
 /// `thiscpu_word_create` they never wait, and may be called from signal handlers too.
-pub struct ThiscpuWord(Word);
+// Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
+#[cfg_attr(all(), repr(C))]
+pub struct ThiscpuWord {
+    /// Where it is in lane 0, if it is of 8 bytes; else null.
+    item_of_8: usize,
+    item: usize,
+    bytes: usize,
+    word: Word,
+}
+
+impl ThiscpuWord {
+    fn new<T: thiscpu::Word>(wrap: fn(PerCpu<T>) -> Word) -> Result<ThiscpuWord, Status> {
+        let word = PerCpu::try_new()?;
+        let (item, bytes) = (item_of(&word), size_of::<T>());
+        let item_of_8 = if bytes == 8 { item } else { 0 };
+        Ok(ThiscpuWord { item_of_8, item, bytes, word: wrap(word) })
+    }
+}
 
 enum Word {
     One(PerCpu<u8>),
@@ -54,14 +72,12 @@ macro_rules! of_each_width {
 /// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut ThiscpuWord) -> Status {
-    let new = || {
-        Ok(ThiscpuWord(match bytes {
-            1 => Word::One(PerCpu::try_new()?),
-            2 => Word::Two(PerCpu::try_new()?),
-            4 => Word::Four(PerCpu::try_new()?),
-            8 => Word::Eight(PerCpu::try_new()?),
-            _ => return Err(Status::Size),
-        }))
+    let new = || match bytes {
+        1 => ThiscpuWord::new(Word::One),
+        2 => ThiscpuWord::new(Word::Two),
+        4 => ThiscpuWord::new(Word::Four),
+        8 => ThiscpuWord::new(Word::Eight),
+        _ => Err(Status::Size),
     };
     // SAFETY: a caller's pointer is null or valid, as the header asks.
     unsafe { make(word, new) }
@@ -82,7 +98,7 @@ pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Sta
     call(|| {
         // SAFETY: a handle is null or live, as the header asks.
         let word = unsafe { there(word) }?;
-        of_each_width!(word.0, |word: Value| word.add(n as Value));
+        of_each_width!(word.word, |word: Value| word.add(n as Value));
         Ok(())
     })
 }
@@ -99,7 +115,7 @@ pub unsafe extern "C" fn thiscpu_word_add_return(
     call(|| {
         // SAFETY: as above, and a caller's pointer is null or valid.
         let (word, place) = unsafe { (there(word)?, place(sum)?) };
-        place.put(of_each_width!(word.0, |word: Value| wide(word.add_return(n as Value))));
+        place.put(of_each_width!(word.word, |word: Value| wide(word.add_return(n as Value))));
         Ok(())
     })
 }
@@ -116,7 +132,7 @@ pub unsafe extern "C" fn thiscpu_word_xchg(
     call(|| {
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(old)?) };
-        place.put(of_each_width!(word.0, |word: Value| wide(word.xchg(replacement as Value))));
+        place.put(of_each_width!(word.word, |word: Value| wide(word.xchg(replacement as Value))));
         Ok(())
     })
 }
@@ -134,7 +150,7 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     call(|| {
         // SAFETY: as for `thiscpu_word_add`.
         let word = unsafe { there(word) }?;
-        let result: Result<u64, u64> = of_each_width!(word.0, |word: Value| word
+        let result: Result<u64, u64> = of_each_width!(word.word, |word: Value| word
             .cmpxchg(old as Value, replacement as Value)
             .map_or_else(|found| Err(wide(found)), |()| Ok(replacement)));
         let Err(other) = result else { return Ok(()) };
@@ -161,7 +177,7 @@ pub unsafe extern "C" fn thiscpu_word_values(
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(count)?) };
         // SAFETY: there is room for so many, as the header asks.
-        let copied = of_each_width!(word.0, |word: Value| unsafe {
+        let copied = of_each_width!(word.word, |word: Value| unsafe {
             copy_out(values, room, word.lanes().map(wide::<Value>))
         });
         place.put(copied?);

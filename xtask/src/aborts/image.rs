@@ -14,7 +14,7 @@ const NAMES: &str = ".thiscpu_sections";
 const DESCRIPTOR_BYTES: u64 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Architecture {
+pub(crate) enum Architecture {
     X86_64,
     Aarch64,
 }

@@ -15,6 +15,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use binary::Checked;
+pub(crate) use image::Architecture;
+pub(crate) use template::path as template_of;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -23,7 +23,7 @@ pub(super) fn directory(root: &Path, architecture: Architecture) -> PathBuf {
 }
 
 /// Where the template of a section is.
-pub(super) fn path(root: &Path, architecture: Architecture, section: &str) -> PathBuf {
+pub(crate) fn path(root: &Path, architecture: Architecture, section: &str) -> PathBuf {
     directory(root, architecture).join(format!("{}.txt", section.replace("::", ".")))
 }
 

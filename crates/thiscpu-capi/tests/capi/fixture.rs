@@ -1,5 +1,6 @@
 //! What is built for the tests: the library, as users are told to, and the programs that use it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -40,7 +41,9 @@ pub(crate) enum Linked {
 pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Linked) -> PathBuf {
     let (libraries, here) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
     let file = Path::new(source).file_name().expect("a file").display();
-    let name = format!("{file}-{compiler}-{linked:?}{}", options.concat()).replace('.', "-");
+    let mut hasher = DefaultHasher::new();
+    options.hash(&mut hasher);
+    let name = format!("{file}-{compiler}-{linked:?}-{:x}", hasher.finish()).replace('.', "-");
     let output = libraries.join(name);
     let mut compile = Command::new(compiler);
     compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);

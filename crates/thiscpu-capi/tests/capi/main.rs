@@ -9,11 +9,41 @@ use std::process::Command;
 
 use fixture::{Linked, compile, has, libraries, passes, run};
 
-/// Compiled as C11 by both compilers, and linked both ways.
+const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
+
+/// Compiled as C11 by both compilers, and linked both ways; by one of them also without inlined calls.
 fn in_c(source: &str) {
     for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
         for linked in [Linked::Shared, Linked::Static] {
-            passes(&compile(source, compiler, &["-std=c11", "-D_GNU_SOURCE"], linked));
+            passes(&compile(source, compiler, &C11, linked));
+        }
+    }
+    if has("gcc") {
+        let options = [&C11[..], &["-DTHISCPU_NO_INLINE"]].concat();
+        passes(&compile(source, "gcc", &options, Linked::Shared));
+    }
+}
+
+/// The functions that are inlined, and how to link a program that counts calls of them.
+const WRAPPED: [&str; 7] = [
+    "-Wl,--wrap=thiscpu_counter_add",
+    "-Wl,--wrap=thiscpu_budget_try_acquire",
+    "-Wl,--wrap=thiscpu_budget_release",
+    "-Wl,--wrap=thiscpu_account_charge",
+    "-Wl,--wrap=thiscpu_cache_alloc",
+    "-Wl,--wrap=thiscpu_cache_free",
+    "-Wl,--wrap=thiscpu_word_add",
+];
+
+#[test]
+fn inlined_calls_are_no_calls() {
+    for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
+        // Where the library's variable is copied into the program, and where it is not.
+        for kind in [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]] {
+            for linked in [Linked::Shared, Linked::Static] {
+                let options = [&C11[..], kind, &WRAPPED].concat();
+                passes(&compile("inlined.c", compiler, &options, linked));
+            }
         }
     }
 }
@@ -132,7 +162,9 @@ fn declared() -> BTreeSet<String> {
     let lines = text.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']));
     let calls = lines.filter_map(|line| line.split_once('('));
     let names = calls.filter_map(|(before, _)| before.rsplit([' ', '*']).next());
-    names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned).collect()
+    let names = names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned);
+    // Those that only inlined calls know.
+    names.chain(["thiscpu_inside_1", "thiscpu_inside_1_hand_out"].map(str::to_owned)).collect()
 }
 
 #[test]

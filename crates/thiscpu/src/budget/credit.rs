@@ -18,7 +18,7 @@ use crate::lanes::table::{BIAS, STRIDE};
 use crate::sys::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// A unit in a lane.
-pub(super) const SCALE: i64 = 64;
+pub const SCALE: i64 = 64;
 const SHIFT_BITS: u32 = 6;
 
 /// The bytes of a budget in each lane: its gate wants items aligned to this.

@@ -12,7 +12,7 @@ use core::fmt;
 use core::panic::RefUnwindSafe;
 use core::time::Duration;
 
-use self::credit::SCALE;
+pub use self::credit::SCALE;
 pub use self::lease::{Lease, Reserve};
 use self::pool::Pool;
 use self::recall::{CALM_FIRST, plenty};
@@ -84,6 +84,9 @@ pub struct Budget {
 }
 
 const _: () = assert!(size_of::<Budget>() == 128, "what is promised in several places");
+
+/// Where a budget's gate is, for code that is no Rust.
+pub const GATE_AT: usize = core::mem::offset_of!(Budget, gate);
 
 impl RefUnwindSafe for Budget {}
 

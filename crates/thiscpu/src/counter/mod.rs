@@ -74,6 +74,9 @@ pub struct Counter {
     core: Core<1>,
 }
 
+/// Where a counter's gate is, for code that is no Rust.
+pub const GATE_AT: usize = std::mem::offset_of!(Counter, core.gate);
+
 /// What a counter's value was within, at one instant of the call that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {

@@ -63,6 +63,11 @@ impl<T: Word> PerCpu<T> {
         Ok(PerCpu { item: Item::try_new(size, size)?, holds: PhantomData })
     }
 
+    /// The word's address in lane 0.
+    pub(crate) fn item(&self) -> usize {
+        self.item.address()
+    }
+
     /// Puts `new` into this CPU's word and returns what was there.
     ///
     /// ```

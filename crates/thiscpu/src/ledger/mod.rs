@@ -201,6 +201,20 @@ impl fmt::Display for AccountId {
     }
 }
 
+/// What a charge says to its section, for code that is no Rust.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Way {
+    /// Where its set is, as a section wants it.
+    pub set: usize,
+    /// The key to be found there.
+    pub key: u64,
+    /// From a key to its first counter.
+    pub first: usize,
+    /// From a counter to the next.
+    pub step: usize,
+}
+
 // SAFETY: a handle is a reference to a record, whose fields are atomics, and to what the ledger shares.
 unsafe impl<const N: usize> Send for Account<N> {}
 // SAFETY: as above.
@@ -219,6 +233,12 @@ impl<const N: usize> Account<N> {
     fn shared(&self) -> &Shared<N> {
         // SAFETY: the handle keeps it.
         unsafe { &*self.record().chunk().ledger }
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        let (key, chunk) = (self.record().key(), self.record().chunk());
+        let [first, second] = [0, 1].map(|index| cache::cell(index, N));
+        Way { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
     }
 
     #[inline(always)]

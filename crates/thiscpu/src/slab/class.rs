@@ -31,7 +31,7 @@ pub struct Group {
     /// First, so that sections need no register of their own for it.
     pub(super) gate: Gate,
     /// The key that entries are made with; odd once it is used.
-    key: AtomicUsize,
+    pub(super) key: AtomicUsize,
     /// Held by whoever opens or closes the gate.
     pub(super) lock: Lock,
     /// How many classes it has.

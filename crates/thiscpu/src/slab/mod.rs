@@ -76,6 +76,10 @@ pub struct RawCache {
     class: Class,
 }
 
+/// Where a cache's gate and its key are, for code that is no Rust.
+pub const GATE_AND_KEY_AT: [usize; 2] =
+    [core::mem::offset_of!(RawCache, group.gate), core::mem::offset_of!(RawCache, group.key)];
+
 impl RawCache {
     /// The most bytes that an object can have, a mebibyte.
     pub const SIZE_MAX: usize = class::SIZE_MAX;
@@ -114,6 +118,10 @@ impl RawCache {
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
         self.handle().alloc_or(|| self.alloc_slowly())
+    }
+
+    pub(crate) fn hand_out(&self, entry: usize) -> Option<NonNull<u8>> {
+        self.handle().hand_out(entry)
     }
 
     // With the arguments of the calls that lead here, so that little has to be done for them.

@@ -1,4 +1,8 @@
-//! The C header, made from the words and types of the functions that it declares.
+//! The C headers: that of the functions, made from their words and types, and that of the sections, made from templates.
+
+mod aarch64;
+mod sections;
+mod x86_64;
 
 use std::path::Path;
 
@@ -7,27 +11,32 @@ use cbindgen::{Builder, Config};
 
 const CRATE: &str = "crates/thiscpu-capi";
 const HEADER: &str = "include/thiscpu.h";
+const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
 /// In the order in which a reader meets them.
 const SOURCES: [&str; 9] =
     ["status", "tier", "counter", "budget", "ledger", "cache", "words", "pairs", "lists"];
 
-/// Makes the C header anew.
+/// Makes the C headers anew.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only looks whether the header is the one that would be made
+    /// Only looks whether the headers are those that would be made
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
-    let path = root.join(CRATE).join(HEADER);
-    let made = make(root)?;
-    if !arguments.check {
-        return std::fs::write(&path, made).with_context(|| format!("writing {}", path.display()));
-    }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    if there != made {
-        bail!("{} is not what its sources say; make it anew: cargo xtask header", path.display());
+    for (name, made) in [(HEADER, make(root)?), (SECTIONS_HEADER, sections::make(root)?)] {
+        let path = root.join(CRATE).join(name);
+        if !arguments.check {
+            std::fs::write(&path, made).with_context(|| format!("writing {}", path.display()))?;
+            continue;
+        }
+        if std::fs::read_to_string(&path).unwrap_or_default() != made {
+            bail!(
+                "{} is not what its sources say; make it anew: cargo xtask header",
+                path.display()
+            );
+        }
     }
     Ok(())
 }
@@ -59,7 +68,7 @@ mod tests {
         let sources = std::fs::read_dir(root.join(CRATE).join("src")).unwrap();
         let mut names: Vec<_> = sources
             .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-            .filter(|name| !["lib", "border"].contains(&name.as_str()))
+            .filter(|name| !["lib", "border", "inside"].contains(&name.as_str()))
             .collect();
         names.sort();
         let mut known = SOURCES;

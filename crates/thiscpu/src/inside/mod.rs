@@ -1,4 +1,6 @@
-//! What the allocator that is built on this library needs of it: not part of the API, and free to change.
+//! What the allocator and the library for C, which are built on this one, need of it: not part of the API, and free to change.
+
+pub mod foreign;
 
 pub use crate::section::{Ready, Way};
 pub use crate::slab::barn::out_by_tag;

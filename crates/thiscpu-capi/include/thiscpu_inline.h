@@ -1,0 +1,185 @@
+/*
+ * The hot calls, inlined: thiscpu_counter_add, thiscpu_budget_try_acquire and _release, thiscpu_account_charge, thiscpu_cache_alloc and
+ * _free, and thiscpu_word_add. thiscpu.h includes this, and then these names, called, are the functions below: a section each, and a call of the
+ * library's function where that is refused or interrupted. What they promise and return is the same. Their addresses are those of the
+ * library's functions.
+ *
+ * THISCPU_NO_INLINE, defined before thiscpu.h is included, leaves all of this out, and so do compilers that have no `asm goto` with outputs.
+ *
+ * Code that is unloaded must not leave a section behind that the kernel may still look at. A shared object that is closed (`dlclose`) is
+ * therefore linked with `-Wl,-z,nodelete`, as pkg-config and CMake are told to do, or compiled with THISCPU_NO_INLINE.
+ */
+#ifndef THISCPU_INLINE_H
+#define THISCPU_INLINE_H
+
+#if defined(__clang__)
+#define THISCPU_ASM_GOTO_OUTPUTS (__clang_major__ >= 12)
+#elif defined(__GNUC__)
+#define THISCPU_ASM_GOTO_OUTPUTS (__GNUC__ >= 11)
+#else
+#define THISCPU_ASM_GOTO_OUTPUTS 0
+#endif
+
+#if !defined(THISCPU_NO_INLINE) && THISCPU_ASM_GOTO_OUTPUTS && (defined(__x86_64__) || defined(__aarch64__))
+
+#include "thiscpu_sections.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where sections find a thread's lane: the offsets of the rseq area and, in the upper half, of the index from the thread pointer, 0 if no section can
+ * be entered; and the table that an index leads into. Stored before `main` and before constructors of programs, so constant to them. */
+struct thiscpu_inside {
+    int64_t offsets;
+    const uintptr_t *table;
+};
+
+extern const struct thiscpu_inside thiscpu_inside_1;
+
+/* An object for an entry that was taken and is not marked as it should be: says so, and ends the process. */
+void *thiscpu_inside_1_hand_out(struct thiscpu_cache *cache, uintptr_t entry);
+
+/* What handles begin with. Counters and budgets begin with their gate. */
+struct thiscpu_inside_account {
+    uintptr_t set;
+    uint64_t key;
+    uintptr_t first;
+    uintptr_t step;
+    size_t counters;
+};
+
+struct thiscpu_inside_cache {
+    uintptr_t gate;
+    uintptr_t key;
+};
+
+struct thiscpu_inside_word {
+    uintptr_t item_of_8;
+    uintptr_t item;
+    size_t bytes;
+};
+
+/* The first word of a free object. */
+typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
+
+#define THISCPU_LIKELY(so) __builtin_expect(!!(so), 1)
+/* Conditions are joined by `&`, so that what stays the same in a loop is one of them. */
+#define THISCPU_AREA ((intptr_t)(int32_t)thiscpu_inside_1.offsets)
+#define THISCPU_INDEX ((intptr_t)(thiscpu_inside_1.offsets >> 32))
+
+THISCPU_SECTION enum thiscpu_status thiscpu_counter_add_inline(struct thiscpu_counter *counter, int64_t n) {
+    intptr_t area = THISCPU_AREA;
+    if (THISCPU_LIKELY((counter != NULL) & (area != 0))
+        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, counter, n)) {
+        return THISCPU_STATUS_OK;
+    }
+    return thiscpu_counter_add(counter, n);
+}
+
+THISCPU_SECTION enum thiscpu_status thiscpu_budget_try_acquire_inline(struct thiscpu_budget *budget, uint64_t n) {
+    intptr_t area = THISCPU_AREA;
+    /* A lane counts what was taken of it, in units of 64. */
+    if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
+        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * 64)) {
+        return THISCPU_STATUS_OK;
+    }
+    return thiscpu_budget_try_acquire(budget, n);
+}
+
+THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu_budget *budget, uint64_t n) {
+    intptr_t area = THISCPU_AREA;
+    if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
+        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * -64)) {
+        return THISCPU_STATUS_OK;
+    }
+    return thiscpu_budget_release(budget, n);
+}
+
+THISCPU_SECTION enum thiscpu_status
+thiscpu_account_charge_inline(struct thiscpu_account *account, size_t index, int64_t n) {
+    intptr_t area = THISCPU_AREA;
+    const struct thiscpu_inside_account *way = (const struct thiscpu_inside_account *)(const void *)account;
+    if (THISCPU_LIKELY((way != NULL) & (area != 0)) && THISCPU_LIKELY(index < way->counters)
+        && thiscpu_section_charge(area, THISCPU_INDEX, thiscpu_inside_1.table, way->set, way->key,
+                                  way->first + index * way->step, n)) {
+        return THISCPU_STATUS_OK;
+    }
+    return thiscpu_account_charge(account, index, n);
+}
+
+THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
+    intptr_t area = THISCPU_AREA;
+    uintptr_t entry = 0;
+    if (THISCPU_LIKELY((cache != NULL) & (area != 0))) {
+        entry = thiscpu_section_take_first(area, THISCPU_INDEX, thiscpu_inside_1.table, cache);
+    }
+    if (!THISCPU_LIKELY(entry)) {
+        return thiscpu_cache_alloc(cache);
+    }
+    /* An entry is the key less the address, and is what a free object begins with. Whoever has taken one finds the key stored. */
+    const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
+    thiscpu_inside_mark *object = (thiscpu_inside_mark *)(__atomic_load_n(&way->key, __ATOMIC_RELAXED) - entry);
+    if (!THISCPU_LIKELY(*object == entry)) {
+        return thiscpu_inside_1_hand_out(cache, entry);
+    }
+    *object = 0;
+    return object;
+}
+
+THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cache *cache, void *object) {
+    intptr_t area = THISCPU_AREA;
+    if (THISCPU_LIKELY((cache != NULL) & (area != 0) & (object != NULL))) {
+        const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
+        uintptr_t entry = __atomic_load_n(&way->key, __ATOMIC_RELAXED) - (uintptr_t)object;
+        thiscpu_inside_mark *mark = (thiscpu_inside_mark *)object;
+        /* Else it is free already, which the function says. */
+        if (THISCPU_LIKELY(*mark != entry)) {
+            *mark = entry;
+            if (THISCPU_LIKELY(
+                    thiscpu_section_give_first(area, THISCPU_INDEX, thiscpu_inside_1.table, cache, entry))) {
+                return THISCPU_STATUS_OK;
+            }
+            *mark = 0;
+        }
+    }
+    return thiscpu_cache_free(cache, object);
+}
+
+THISCPU_SECTION enum thiscpu_status thiscpu_word_add_inline(struct thiscpu_word *word, uint64_t n) {
+    intptr_t area = THISCPU_AREA;
+    if (THISCPU_LIKELY((word != NULL) & (area != 0))) {
+        const struct thiscpu_inside_word *way = (const struct thiscpu_inside_word *)(const void *)word;
+        const uintptr_t *table = thiscpu_inside_1.table;
+        int is_done;
+        if (THISCPU_LIKELY(way->item_of_8)) {
+            is_done = thiscpu_section_u64_add(area, THISCPU_INDEX, table, way->item_of_8, n);
+        } else if (way->bytes == 4) {
+            is_done = thiscpu_section_u32_add(area, THISCPU_INDEX, table, way->item, n);
+        } else if (way->bytes == 2) {
+            is_done = thiscpu_section_u16_add(area, THISCPU_INDEX, table, way->item, n);
+        } else {
+            is_done = thiscpu_section_u8_add(area, THISCPU_INDEX, table, way->item, n);
+        }
+        if (THISCPU_LIKELY(is_done)) {
+            return THISCPU_STATUS_OK;
+        }
+    }
+    return thiscpu_word_add(word, n);
+}
+
+#define thiscpu_counter_add(counter, n) thiscpu_counter_add_inline(counter, n)
+#define thiscpu_budget_try_acquire(budget, n) thiscpu_budget_try_acquire_inline(budget, n)
+#define thiscpu_budget_release(budget, n) thiscpu_budget_release_inline(budget, n)
+#define thiscpu_account_charge(account, index, n) thiscpu_account_charge_inline(account, index, n)
+#define thiscpu_cache_alloc(cache) thiscpu_cache_alloc_inline(cache)
+#define thiscpu_cache_free(cache, object) thiscpu_cache_free_inline(cache, object)
+#define thiscpu_word_add(word, n) thiscpu_word_add_inline(word, n)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+
+#endif

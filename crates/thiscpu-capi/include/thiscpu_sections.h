@@ -1,0 +1,655 @@
+/* Made by `cargo xtask header` from xtask/templates. */
+
+#ifndef THISCPU_SECTIONS_H
+#define THISCPU_SECTIONS_H
+
+#include <stdint.h>
+
+/*
+ * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
+ * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
+ * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0.
+ *
+ * For gcc 11 and clang 12 and newer ones.
+ */
+
+#define THISCPU_SECTION static inline __attribute__((always_inline, unused))
+
+/* A section's descriptor, and for checkers its name. */
+#define THISCPU_DESCRIPTOR(name) \
+    ".pushsection __rseq_cs, \"aw\"\n\t" \
+    ".balign 32\n" \
+    "30:\n\t" \
+    ".long 0, 0\n\t" \
+    ".quad 31f, 32f - 31f, 34f\n\t" \
+    ".popsection\n\t" \
+    ".pushsection __rseq_cs_ptr_array, \"aw\"\n\t" \
+    ".quad 30b\n\t" \
+    ".popsection\n\t" \
+    ".pushsection .thiscpu_sections, \"o\", %%progbits, __rseq_cs\n\t" \
+    ".quad 30b\n\t" \
+    ".asciz \"" name "\"\n\t" \
+    ".popsection\n\t"
+
+#if defined(__x86_64__)
+
+/* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
+#define THISCPU_ABORT_HANDLER \
+    ".pushsection __rseq_failure, \"ax\"\n\t" \
+    ".byte 0x0f, 0xb9, 0x3d\n\t" \
+    ".long 0x53053053\n" \
+    "34:\n\t"
+
+/* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+    uint64_t a, count, window, distance;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("add_windowed")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "addq (%[gate]), %[a]\n\t"
+        "testb $7, %b[a]\n\t"
+        "jne %l[out]\n\t"
+        "movq (%[a]), %[count]\n\t"
+        "addq %[n], %[count]\n\t"
+        "movq 8(%[a]), %[window]\n\t"
+        "movq %[count], %[distance]\n\t"
+        "subq %[window], %[distance]\n\t"
+        "shrq %b[window], %[distance]\n\t"
+        "jne %l[out]\n\t"
+        "movq %[count], (%[a])\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* charge: charges an account, if it is in this CPU's cache. */
+THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+    uint64_t a, count, distance;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("charge")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "addq %[set], %[a]\n\t"
+        "testb $7, %b[a]\n\t"
+        "jne %l[out]\n\t"
+        "cmpq %[key], (%[a])\n\t"
+        "je 35f\n\t"
+        "addq $8, %[a]\n\t"
+        "cmpq %[key], (%[a])\n\t"
+        "je 35f\n\t"
+        "addq $8, %[a]\n\t"
+        "cmpq %[key], (%[a])\n\t"
+        "je 35f\n\t"
+        "addq $8, %[a]\n\t"
+        "cmpq %[key], (%[a])\n\t"
+        "jne %l[out]\n\t"
+        "35:\n"
+        "movq (%[a], %[cell], 1), %[count]\n\t"
+        "addq %[n], %[count]\n\t"
+        "leaq 1024(%[count]), %[distance]\n\t"
+        "shrq $11, %[distance]\n\t"
+        "jne %l[out]\n\t"
+        "movq %[count], (%[a], %[cell], 1)\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a), [count] "=&r"(count), [distance] "=&r"(distance)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
+THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate) {
+    uint64_t a, top;
+    uintptr_t entry = 0;
+    __asm__ __volatile__(
+        THISCPU_DESCRIPTOR("take_first")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl 34f\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "addq (%[gate]), %[a]\n\t"
+        "testb $7, %b[a]\n\t"
+        "jne 34f\n\t"
+        "xorl %k[top], %k[top]\n\t"
+        "movq (%[a]), %[entry]\n\t"
+        "testq %[entry], %[entry]\n\t"
+        "jne 35f\n\t"
+        "movq 16(%[a]), %[top]\n\t"
+        "movq 8(%[a], %[top], 1), %[entry]\n\t"
+        "testq %[entry], %[entry]\n\t"
+        "je 33f\n\t"
+        "subq $8, %[top]\n\t"
+        "addq $16, %[a]\n\t"
+        "35:\n"
+        "movq %[top], (%[a])\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "xorl %k[entry], %k[entry]\n\t"
+        "jmp 33f\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
+        : "memory", "cc");
+    return entry;
+}
+
+/* give_first: puts an entry into this CPU's part of a cache, if there is room. */
+THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+    uint64_t a, top;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("give_first")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "addq (%[gate]), %[a]\n\t"
+        "testb $7, %b[a]\n\t"
+        "jne %l[out]\n\t"
+        "cmpq $0, (%[a])\n\t"
+        "je 35f\n\t"
+        "movq 16(%[a]), %[top]\n\t"
+        "movq 16(%[a], %[top], 1), %[gate]\n\t"
+        "testq %[gate], %[gate]\n\t"
+        "je %l[out]\n\t"
+        "movq %[entry], 16(%[a], %[top], 1)\n\t"
+        "leaq 8(%[top]), %[entry]\n\t"
+        "addq $16, %[a]\n\t"
+        "35:\n"
+        "movq %[entry], (%[a])\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a), [gate] "+&r"(gate), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u8::add: adds to this CPU's word of 1 byte. */
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t a;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u8::add")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "testq %[a], %[a]\n\t"
+        "je %l[out]\n\t"
+        "addb %b[n], 2(%[a], %[item], 1)\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u16::add: the same of 2 bytes. */
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t a;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u16::add")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "testq %[a], %[a]\n\t"
+        "je %l[out]\n\t"
+        "addw %w[n], 2(%[a], %[item], 1)\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u32::add: the same of 4 bytes. */
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t a;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u32::add")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "testq %[a], %[a]\n\t"
+        "je %l[out]\n\t"
+        "addl %k[n], 2(%[a], %[item], 1)\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u64::add: the same of 8 bytes. */
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t a;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u64::add")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:8(%[area])\n\t"
+        "31:\n"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "cmpl $0, %%fs:4(%[area])\n\t"
+        "jl %l[out]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "testq %[a], %[a]\n\t"
+        "je %l[out]\n\t"
+        "addq %[n], 2(%[a], %[item], 1)\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a)
+        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+#elif defined(__aarch64__)
+
+/* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
+#define THISCPU_ABORT_HANDLER \
+    ".pushsection __rseq_failure, \"ax\"\n\t" \
+    ".inst 0xd428bc00\n" \
+    "34:\n\t"
+
+/* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+    uint64_t s, a, count, window;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("add_windowed")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "ldr %[s], [%[gate]]\n\t"
+        "add %[a], %[a], %[s]\n\t"
+        "tst %[a], #0x7\n\t"
+        "b.ne %l[out]\n\t"
+        "ldp %[count], %[window], [%[a]]\n\t"
+        "add %[count], %[count], %[n]\n\t"
+        "sub %[s], %[count], %[window]\n\t"
+        "lsr %[s], %[s], %[window]\n\t"
+        "cbnz %[s], %l[out]\n\t"
+        "str %[count], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count), [window] "=&r"(window)
+        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* charge: charges an account, if it is in this CPU's cache. */
+THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+    uint64_t s, a, count;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("charge")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "add %[a], %[a], %[set]\n\t"
+        "tst %[a], #0x7\n\t"
+        "b.ne %l[out]\n\t"
+        "ldr %[s], [%[a]]\n\t"
+        "cmp %[s], %[key]\n\t"
+        "b.eq 35f\n\t"
+        "ldr %[s], [%[a], #0x8]!\n\t"
+        "cmp %[s], %[key]\n\t"
+        "b.eq 35f\n\t"
+        "ldr %[s], [%[a], #0x8]!\n\t"
+        "cmp %[s], %[key]\n\t"
+        "b.eq 35f\n\t"
+        "ldr %[s], [%[a], #0x8]!\n\t"
+        "cmp %[s], %[key]\n\t"
+        "b.ne %l[out]\n\t"
+        "35:\n"
+        "ldr %[count], [%[a], %[cell]]\n\t"
+        "add %[count], %[count], %[n]\n\t"
+        "add %[s], %[count], #0x400\n\t"
+        "lsr %[s], %[s], #0xb\n\t"
+        "cbnz %[s], %l[out]\n\t"
+        "str %[count], [%[a], %[cell]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count)
+        : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
+THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate) {
+    uint64_t s, a, top;
+    uintptr_t entry = 0;
+    __asm__ __volatile__(
+        THISCPU_DESCRIPTOR("take_first")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "tbnz %w[s], #0x1f, 33f\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "ldr %[s], [%[gate]]\n\t"
+        "add %[a], %[a], %[s]\n\t"
+        "tst %[a], #0x7\n\t"
+        "b.ne 33f\n\t"
+        "mov %[top], #0x0\n\t"
+        "ldr %[entry], [%[a]]\n\t"
+        "cbnz %[entry], 35f\n\t"
+        "ldr %[top], [%[a], #0x10]!\n\t"
+        "add %[s], %[a], %[top]\n\t"
+        "ldur %[entry], [%[s], #-0x8]\n\t"
+        "cbz %[entry], 33f\n\t"
+        "sub %[top], %[top], #0x8\n\t"
+        "35:\n"
+        "str %[top], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "mov %w[entry], #0x0\n\t"
+        "b 33f\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
+        : "memory", "cc");
+    return entry;
+}
+
+/* give_first: puts an entry into this CPU's part of a cache, if there is room. */
+THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+    uint64_t s, a, top;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("give_first")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "ldr %[s], [%[gate]]\n\t"
+        "add %[a], %[a], %[s]\n\t"
+        "tst %[a], #0x7\n\t"
+        "b.ne %l[out]\n\t"
+        "mov %[top], %[entry]\n\t"
+        "ldr %[s], [%[a]]\n\t"
+        "cbz %[s], 35f\n\t"
+        "ldr %[top], [%[a], #0x10]!\n\t"
+        "ldr %[s], [%[a], %[top]]\n\t"
+        "cbz %[s], %l[out]\n\t"
+        "str %[entry], [%[a], %[top]]\n\t"
+        "add %[top], %[top], #0x8\n\t"
+        "35:\n"
+        "str %[top], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [top] "=&r"(top)
+        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [entry] "r"(entry)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u8::add: adds to this CPU's word of 1 byte. */
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t s, a, v;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u8::add")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "cbz %[a], %l[out]\n\t"
+        "add %[a], %[a], %[item]\n\t"
+        "add %[a], %[a], #0x2\n\t"
+        "ldrb %w[v], [%[a]]\n\t"
+        "add %w[v], %w[v], %w[n]\n\t"
+        "strb %w[v], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u16::add: the same of 2 bytes. */
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t s, a, v;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u16::add")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "cbz %[a], %l[out]\n\t"
+        "add %[a], %[a], %[item]\n\t"
+        "add %[a], %[a], #0x2\n\t"
+        "ldrh %w[v], [%[a]]\n\t"
+        "add %w[v], %w[v], %w[n]\n\t"
+        "strh %w[v], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u32::add: the same of 4 bytes. */
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t s, a, v;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u32::add")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "cbz %[a], %l[out]\n\t"
+        "add %[a], %[a], %[item]\n\t"
+        "add %[a], %[a], #0x2\n\t"
+        "ldr %w[v], [%[a]]\n\t"
+        "add %w[v], %w[v], %w[n]\n\t"
+        "str %w[v], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* u64::add: the same of 8 bytes. */
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+    uint64_t s, a, v;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("u64::add")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[area], %[area], %[s]\n\t"
+        "str %[a], [%[area], #0x8]\n\t"
+        "31:\n"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %w[s], [%[area], #0x4]\n\t"
+        "cmp %w[s], #0x0\n\t"
+        "b.lt %l[out]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "cbz %[a], %l[out]\n\t"
+        "add %[a], %[a], %[item]\n\t"
+        "add %[a], %[a], #0x2\n\t"
+        "ldr %[v], [%[a]]\n\t"
+        "add %[v], %[v], %[n]\n\t"
+        "str %[v], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : "memory", "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,127 @@
+// Linked with `--wrap` for the hot functions, so that what is not inlined is counted: hardly anything, where there are sections.
+#include "check.h"
+
+enum { CALLS = 100000 };
+
+static long called;
+
+#define WRAP(answer, name, parameters, ...)                                                                            \
+    answer __real_##name parameters;                                                                                   \
+    answer __wrap_##name parameters;                                                                                   \
+    answer __wrap_##name parameters {                                                                                  \
+        called++;                                                                                                      \
+        return __real_##name(__VA_ARGS__);                                                                             \
+    }
+
+#undef thiscpu_counter_add
+#undef thiscpu_budget_try_acquire
+#undef thiscpu_budget_release
+#undef thiscpu_account_charge
+#undef thiscpu_cache_alloc
+#undef thiscpu_cache_free
+#undef thiscpu_word_add
+WRAP(thiscpu_status, thiscpu_counter_add, (thiscpu_counter * counter, int64_t n), counter, n)
+WRAP(thiscpu_status, thiscpu_budget_try_acquire, (thiscpu_budget * budget, uint64_t n), budget, n)
+WRAP(thiscpu_status, thiscpu_budget_release, (thiscpu_budget * budget, uint64_t n), budget, n)
+WRAP(thiscpu_status, thiscpu_account_charge, (thiscpu_account * account, size_t i, int64_t n), account, i, n)
+WRAP(void *, thiscpu_cache_alloc, (thiscpu_cache * cache), cache)
+WRAP(thiscpu_status, thiscpu_cache_free, (thiscpu_cache * cache, void *object), cache, object)
+WRAP(thiscpu_status, thiscpu_word_add, (thiscpu_word * word, uint64_t n), word, n)
+
+static thiscpu_tier tier;
+
+// Calls the functions first, as whatever is used for the first time does.
+#define HARDLY_CALLS(name, ...)                                                                                        \
+    do {                                                                                                               \
+        for (int i = 0; i < 1000; i++) {                                                                               \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+        called = 0;                                                                                                    \
+        for (int i = 0; i < CALLS; i++) {                                                                              \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+        if (tier != THISCPU_TIER_ATOMIC && called > CALLS / 10) {                                                      \
+            fprintf(stderr, "%s: %ld of %d were calls\n", name, called, CALLS);                                        \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+        CHECK(tier != THISCPU_TIER_ATOMIC || called >= CALLS);                                                         \
+    } while (0)
+
+int main(void) {
+    OK(thiscpu_tier_now(&tier));
+
+    thiscpu_counter *counter;
+    int64_t sum;
+    OK(thiscpu_counter_create(&counter));
+    HARDLY_CALLS("a counter's add", OK(thiscpu_counter_add_inline(counter, 3)));
+    OK(thiscpu_counter_sum(counter, &sum));
+    CHECK(sum == 3L * (CALLS + 1000));
+    SAYS(THISCPU_STATUS_NULL, thiscpu_counter_add_inline(NULL, 1));
+
+    thiscpu_budget *budget;
+    uint64_t available;
+    OK(thiscpu_budget_create(1 << 30, &budget));
+    HARDLY_CALLS("a budget's acquire and release", OK(thiscpu_budget_try_acquire_inline(budget, 5));
+                 OK(thiscpu_budget_release_inline(budget, 4)));
+    OK(thiscpu_budget_available(budget, &available));
+    CHECK(available == (1 << 30) - (CALLS + 1000));
+    SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, 1 << 30));
+    SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, UINT64_MAX));
+    SAYS(THISCPU_STATUS_NULL, thiscpu_budget_try_acquire_inline(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL, thiscpu_budget_release_inline(NULL, 1));
+
+    thiscpu_ledger *ledger;
+    thiscpu_account *account;
+    for (size_t counters = 1; counters <= THISCPU_LEDGER_COUNTERS_MAX; counters++) {
+        OK(thiscpu_ledger_create(counters, true, &ledger));
+        OK(thiscpu_account_open(ledger, &account));
+        HARDLY_CALLS("a charge", OK(thiscpu_account_charge_inline(account, counters - 1, i % 2 ? 7 : -6)));
+        SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge_inline(account, counters, 1));
+        for (size_t index = 0; index < counters; index++) {
+            OK(thiscpu_account_sum(account, index, &sum));
+            CHECK(sum == (index == counters - 1 ? (CALLS + 1000) / 2 : 0));
+        }
+        OK(thiscpu_account_close(account));
+        OK(thiscpu_ledger_destroy(ledger));
+    }
+    SAYS(THISCPU_STATUS_NULL, thiscpu_account_charge_inline(NULL, 0, 1));
+
+    thiscpu_cache *cache;
+    void *objects[20];
+    OK(thiscpu_cache_create(24, 8, &cache));
+    HARDLY_CALLS("a pair of alloc and free", {
+        void *object = thiscpu_cache_alloc_inline(cache);
+        CHECK(object && *(uint64_t *)object == 0);
+        *(uint64_t *)object = 1;
+        OK(thiscpu_cache_free_inline(cache, object));
+    });
+    HARDLY_CALLS("objects of a sheaf", {
+        objects[i % 20] = thiscpu_cache_alloc_inline(cache);
+        for (int other = 0; i % 20 == 19 && other < 20; other++) {
+            OK(thiscpu_cache_free_inline(cache, objects[other]));
+        }
+    });
+    CHECK(!thiscpu_cache_alloc_inline(NULL));
+    SAYS(THISCPU_STATUS_NULL, thiscpu_cache_free_inline(NULL, &sum));
+    OK(thiscpu_cache_free_inline(cache, NULL));
+    OK(thiscpu_cache_close(cache, NULL));
+
+    for (size_t bytes = 1; bytes <= 8; bytes *= 2) {
+        thiscpu_word *word;
+        uint64_t values[4096], total = 0;
+        size_t count;
+        OK(thiscpu_word_create(bytes, &word));
+        HARDLY_CALLS("a word's add", OK(thiscpu_word_add_inline(word, 0x100000003)));
+        OK(thiscpu_word_values(word, values, 4096, &count));
+        for (size_t i = 0; i < count; i++) {
+            total += values[i];
+        }
+        uint64_t mask = bytes == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * bytes) - 1;
+        CHECK((total & mask) == ((CALLS + 1000) * UINT64_C(0x100000003) & mask));
+        OK(thiscpu_word_destroy(word));
+    }
+    SAYS(THISCPU_STATUS_NULL, thiscpu_word_add_inline(NULL, 1));
+    OK(thiscpu_budget_destroy(budget));
+    OK(thiscpu_counter_destroy(counter));
+    return 0;
+}

@@ -1,0 +1,72 @@
+//! Templates of AArch64, whose syntax is nearly that of assembly.
+
+use anyhow::{Context as _, Result};
+
+use super::sections::Names;
+
+pub(super) const ABORT_HANDLER: &str = "\
+/* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
+#define THISCPU_ABORT_HANDLER \\
+    \".pushsection __rseq_failure, \\\"ax\\\"\\n\\t\" \\
+    \".inst 0xd428bc00\\n\" \\
+    \"34:\\n\\t\"
+";
+
+/// What jumps, and to where its last operand says.
+const JUMPS: [&str; 5] = ["b", "cbz", "cbnz", "tbz", "tbnz"];
+
+/// A line of a template.
+pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
+    let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
+    let mut operands: Vec<_> = operands.split(", ").map(str::to_owned).collect();
+    if JUMPS.contains(&mnemonic) || mnemonic.starts_with("b.") {
+        let label = operands.pop().context("a jump to nowhere")?;
+        operands.push(names.label(&label)?.to_owned());
+    }
+    if operands.last().is_some_and(|last| last == "descriptor") {
+        let target = if mnemonic == "adrp" { "30b" } else { ":lo12:30b" };
+        operands.pop();
+        if mnemonic == "add" {
+            operands.push(operands[0].clone());
+        }
+        operands.push(target.to_owned());
+    }
+    let mut translated = Vec::new();
+    for operand in &operands {
+        translated.push(translate_operand(operand, names)?);
+    }
+    Ok(format!("{mnemonic} {}", translated.join(", ")))
+}
+
+/// A register, maybe with the brackets of an address around it, or what stays as it is.
+fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
+    let core = operand.trim_start_matches('[').trim_end_matches(['!', ']']);
+    let Some((name, part)) = names.operand(core)? else { return Ok(operand.to_owned()) };
+    Ok(operand.replace(core, &format!("%{part}[{name}]")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sections::Role::Reads;
+    use super::*;
+
+    #[test]
+    fn lines_get_their_operands() {
+        let operands = [("s", Reads), ("a", Reads), ("area", Reads)];
+        let names = Names::of(&operands, false);
+        for (template, wanted) in [
+            ("mrs r1, tpidr_el0", "mrs %[s], tpidr_el0"),
+            ("adrp r2, descriptor", "adrp %[a], 30b"),
+            ("add r2, descriptor", "add %[a], %[a], :lo12:30b"),
+            ("str r2, [r3, #0x8]", "str %[a], [%[area], #0x8]"),
+            ("ldr r1, [r2, #0x8]!", "ldr %[s], [%[a], #0x8]!"),
+            ("ldrh r2.w, [r1, r3]", "ldrh %w[a], [%[s], %[area]]"),
+            ("ldr r2, [r3, r2, lsl #3]", "ldr %[a], [%[area], %[a], lsl #3]"),
+            ("b.lt out", "b.lt %l[out]"),
+            ("cbnz r1, range:17", "cbnz %[s], 35f"),
+            ("tbnz r1.w, #0x1f, end", "tbnz %w[s], #0x1f, 33f"),
+        ] {
+            assert_eq!(translate(template, &names).unwrap(), wanted);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Templates of x86-64, which are in Intel's syntax, as C compilers want assembly: in AT&T's.
+
+use anyhow::{Context as _, Result, bail};
+
+use super::sections::Names;
+
+pub(super) const ABORT_HANDLER: &str = "\
+/* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
+#define THISCPU_ABORT_HANDLER \\
+    \".pushsection __rseq_failure, \\\"ax\\\"\\n\\t\" \\
+    \".byte 0x0f, 0xb9, 0x3d\\n\\t\" \\
+    \".long 0x53053053\\n\" \\
+    \"34:\\n\\t\"
+";
+
+/// A line of a template.
+pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
+    let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
+    if mnemonic.starts_with('j') {
+        return Ok(format!("{mnemonic} {}", names.label(operands)?));
+    }
+    let operands: Vec<_> = operands.split(", ").collect();
+    let suffix = operands.iter().find_map(|operand| suffix(operand)).context("no width")?;
+    let mut translated = Vec::new();
+    for operand in operands.iter().rev() {
+        translated.push(translate_operand(operand, names)?);
+    }
+    let mnemonic = match mnemonic {
+        // From the width that is read to the one that is written.
+        "movzx" => {
+            let from = operands.last().and_then(|from| self::suffix(from)).context("no width")?;
+            format!("movz{from}{suffix}")
+        }
+        _ => format!("{mnemonic}{suffix}"),
+    };
+    Ok(format!("{mnemonic} {}", translated.join(", ")))
+}
+
+/// How wide an operand is, if it says so.
+fn suffix(operand: &str) -> Option<char> {
+    for (prefix, suffix) in
+        [("byte ptr", 'b'), ("word ptr", 'w'), ("dword ptr", 'l'), ("qword ptr", 'q')]
+    {
+        if operand.starts_with(prefix) {
+            return Some(suffix);
+        }
+    }
+    let register = operand.strip_prefix('r')?;
+    Some(match register.split_once('.') {
+        Some((_, "d")) => 'l',
+        Some((_, "w")) => 'w',
+        Some((_, "b")) => 'b',
+        _ => 'q',
+    })
+}
+
+fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
+    if operand == "[descriptor]" {
+        return Ok("30b(%%rip)".into());
+    }
+    if let Some((_, address)) = operand.split_once('[') {
+        let segment = if operand.contains("fs:") { "%%fs:" } else { "" };
+        let address = address.strip_suffix(']').context("an address without an end")?;
+        return Ok(format!("{segment}{}", translate_address(address, names)?));
+    }
+    match names.operand(operand)? {
+        Some((name, part)) => Ok(register(name, part)),
+        None => Ok(format!("${}", number(operand)?)),
+    }
+}
+
+fn register(name: &str, part: &str) -> String {
+    let part = match part {
+        "d" => "k",
+        part => part,
+    };
+    format!("%{part}[{name}]")
+}
+
+/// `base + index*8 + displacement`, of which all but the first may be missing.
+fn translate_address(address: &str, names: &Names<'_>) -> Result<String> {
+    let (mut base, mut index, mut displacement) = (None, None, String::new());
+    for part in address.split(" + ") {
+        let (term, scale) = part.split_once('*').unwrap_or((part, "1"));
+        match names.operand(term)? {
+            Some((name, "")) if base.is_none() && scale == "1" => base = Some(register(name, "")),
+            Some((name, "")) if index.is_none() => index = Some((register(name, ""), scale)),
+            Some(_) => bail!("`{address}` has too many registers"),
+            None => displacement = number(term)?.to_string(),
+        }
+    }
+    let base = base.unwrap_or_default();
+    let index = index.map_or_else(String::new, |(index, scale)| format!(", {index}, {scale}"));
+    Ok(format!("{displacement}({base}{index})"))
+}
+
+/// `8`, or `10h`.
+fn number(text: &str) -> Result<i64> {
+    let number = match text.strip_suffix('h') {
+        Some(digits) => i64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.with_context(|| format!("`{text}` is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sections::Role::Reads;
+    use super::*;
+
+    #[test]
+    fn lines_become_those_of_att() {
+        let operands = [("a", Reads), ("area", Reads), ("n", Reads)];
+        let names = Names::of(&operands, false);
+        for (template, wanted) in [
+            ("lea r1, [descriptor]", "leaq 30b(%%rip), %[a]"),
+            ("mov qword ptr fs:[r2 + 8], r1", "movq %[a], %%fs:8(%[area])"),
+            ("movzx r1.d, word ptr fs:[r2]", "movzwl %%fs:(%[area]), %k[a]"),
+            ("cmp dword ptr fs:[r2 + 4], 0", "cmpl $0, %%fs:4(%[area])"),
+            ("mov r1, qword ptr [r2 + r1*8]", "movq (%[area], %[a], 8), %[a]"),
+            ("add byte ptr [r1 + r2 + 10h], r3.b", "addb %b[n], 16(%[a], %[area], 1)"),
+            ("shr r1, r3.b", "shrq %b[n], %[a]"),
+            ("shr r1, 0Bh", "shrq $11, %[a]"),
+            ("test r1.b, 7", "testb $7, %b[a]"),
+            ("jne out", "jne %l[out]"),
+            ("jmp end", "jmp 33f"),
+        ] {
+            assert_eq!(translate(template, &names).unwrap(), wanted);
+        }
+        assert!(translate("mov r1, something", &names).is_err());
+        assert!(translate("mov r1, qword ptr [r1 + r2 + r3]", &names).is_err());
+    }
+}
