@@ -24,13 +24,14 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
     );
     let mut report = Report::default();
     let mut driven = Driven::new();
-    for case in subjects::all() {
-        let path = (case.explore)(&world);
-        let wanted = |copy: usize| wanted(copy) && (case.drives)(&world.copies[copy].name);
-        for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
-            let reached = drive(&world, &case, &path, at, &mut report);
-            driven.entry(copy).or_default().extend(reached);
-        }
+    drive_all(&world, &wanted, &mut driven, &mut report);
+    #[cfg(feature = "c")]
+    {
+        // Once more, in C; what is not driven yet are its copies.
+        crate::inlined::begin();
+        let rust = driven.clone();
+        let wanted = |copy: usize| wanted(copy) && !rust.contains_key(&copy);
+        drive_all(&world, &wanted, &mut driven, &mut report);
     }
     for (at, copy) in world.copies.iter().enumerate().filter(|&(at, _)| wanted(at)) {
         report.copy(copy);
@@ -52,6 +53,23 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
         }
     }
     Ok(report)
+}
+
+/// Drives the wanted copies by all cases.
+fn drive_all(
+    world: &World,
+    wanted: &dyn Fn(usize) -> bool,
+    driven: &mut Driven,
+    report: &mut Report,
+) {
+    for case in subjects::all() {
+        let path = (case.explore)(world);
+        let wanted = |copy: usize| wanted(copy) && (case.drives)(&world.copies[copy].name);
+        for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
+            let reached = drive(world, &case, &path, at, report);
+            driven.entry(copy).or_default().extend(reached);
+        }
+    }
 }
 
 /// Which points of which copies some op was stopped at.

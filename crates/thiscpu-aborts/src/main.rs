@@ -15,6 +15,8 @@ mod all;
 mod copies;
 mod cpus;
 mod drive;
+#[cfg(feature = "c")]
+mod inlined;
 mod lane;
 mod memory;
 mod ops;

@@ -3,15 +3,28 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+#[cfg(feature = "c")]
+use crate::inlined;
 use thiscpu::inside::{Handle, Way};
 use thiscpu::{
     Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
     PerCpuStack, RawCache, Word, probe,
 };
 
+/// Does an op as C does, if that is what is driven.
+macro_rules! or_in_c {
+    ($in_c:expr, $op:expr) => {{
+        #[cfg(feature = "c")]
+        if inlined::is_on() {
+            return $in_c;
+        }
+        $op
+    }};
+}
+
 #[inline(never)]
-pub(crate) fn add<T: Integer>(word: &PerCpu<T>, n: T) {
-    word.add(n);
+pub(crate) fn add<T: Integer + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
+    or_in_c!(inlined::add(word, n), word.add(n));
 }
 
 #[inline(never)]
@@ -59,7 +72,7 @@ pub(crate) fn take_all(stack: &PerCpuStack) -> Option<NonNull<Link>> {
 
 #[inline(never)]
 pub(crate) fn count(counter: &Counter, n: i64) {
-    counter.add(n);
+    or_in_c!(inlined::count(counter, n), counter.add(n));
 }
 
 #[inline(never)]
@@ -69,7 +82,7 @@ pub(crate) fn count_one_of<const N: usize>(counters: &Counters<N>, i: usize, n: 
 
 #[inline(never)]
 pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
-    budget.try_acquire(n)
+    or_in_c!(inlined::acquire(budget, n), budget.try_acquire(n))
 }
 
 #[inline(never)]
@@ -79,18 +92,18 @@ pub(crate) fn acquire_up_to(budget: &Budget, n: u64) -> u64 {
 
 #[inline(never)]
 pub(crate) fn release(budget: &Budget, n: u64) {
-    budget.release(n);
+    or_in_c!(inlined::release(budget, n), budget.release(n));
 }
 
 /// The second counter, so that its row is not where keys end.
 #[inline(never)]
 pub(crate) fn charge(account: &Account<2>, n: i64) {
-    account.charge(1, n);
+    or_in_c!(inlined::charge(account, 1, n), account.charge(1, n));
 }
 
 #[inline(never)]
 pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
-    cache.alloc()
+    or_in_c!(inlined::alloc(cache), cache.alloc())
 }
 
 /// # Safety
@@ -99,7 +112,7 @@ pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
 #[inline(never)]
 pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
     // SAFETY: the caller's promise.
-    unsafe { cache.free(object) }
+    unsafe { or_in_c!(inlined::free(cache, object), cache.free(object)) }
 }
 
 /// As malloc does it.

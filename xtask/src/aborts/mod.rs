@@ -5,6 +5,7 @@ mod aarch64;
 mod binary;
 mod code;
 mod image;
+mod in_c;
 mod template;
 mod x86_64;
 
@@ -52,7 +53,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     if !arguments.binary.is_empty() {
         return look(sh, &arguments.binary, filter, arguments.bless).map(drop);
     }
-    let driver = build(sh, "thiscpu-aborts", &["--release"], &[])?;
+    let driver = build(sh, "thiscpu-aborts", &["--release", "--features", "c"], &[])?;
     if arguments.only != Some(Half::Binary) && !arguments.bless {
         drive(sh, &driver, filter)?;
     }
@@ -69,6 +70,10 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let checked = look(sh, &binaries, filter, arguments.bless)?;
     if whole && !arguments.bless {
         complete(sh, &checked)?;
+        for checked in look(sh, &in_c::objects(sh)?, "", false)? {
+            let sections = checked.copies.len();
+            ensure!(sections == crate::header::SECTIONS_IN_C, "FAILED it has {sections} sections");
+        }
     }
     Ok(())
 }
@@ -102,14 +107,14 @@ fn drive(sh: &Shell, driver: &Path, filter: &str) -> Result<()> {
 /// The driver in builds where the linker has much to drop, by the linkers there are: names and
 /// descriptors must be dropped together.
 fn linked_differently(sh: &Shell) -> Result<Vec<PathBuf>> {
-    let mut binaries = vec![build(sh, "thiscpu-aborts", &[], &[])?];
+    let mut binaries = vec![build(sh, "thiscpu-aborts", &["--features", "c"], &[])?];
     if cfg!(target_arch = "x86_64") {
         // Rust's own linker is the default there; without it, it is the C compiler's.
         let env = [
             ("RUSTFLAGS", "-C linker-features=-lld"),
             ("CARGO_TARGET_DIR", "target/aborts-other-linker"),
         ];
-        binaries.push(build(sh, "thiscpu-aborts", &[], &env)?);
+        binaries.push(build(sh, "thiscpu-aborts", &["--features", "c"], &env)?);
     }
     Ok(binaries)
 }

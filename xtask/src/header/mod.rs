@@ -4,6 +4,8 @@ mod aarch64;
 mod sections;
 mod x86_64;
 
+pub(crate) use sections::COUNT as SECTIONS_IN_C;
+
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};

@@ -76,7 +76,10 @@ const fn word(name: &'static str, about: &'static str) -> Section {
     }
 }
 
-const SECTIONS: [Section; 8] = [
+/// How many sections C has.
+pub(crate) const COUNT: usize = 8;
+
+const SECTIONS: [Section; COUNT] = [
     Section {
         name: "add_windowed",
         about: "adds to this CPU's part of a counter or budget, if that stays in its window",

@@ -140,7 +140,7 @@ impl Check {
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
             Kind::Aborts if only_build => {
-                command.args(["build", "--release", "--package", "thiscpu-aborts"])
+                command.args(["build", "--release", "--package", "thiscpu-aborts", "--features", "c"])
             }
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
             Kind::Capi => command.args(["test", "--package", "thiscpu-capi", "--test", "capi"]),

@@ -13,7 +13,7 @@ const PROGRAMS: [&[&str]; 3] = [
     &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "promises"],
     &["build", "--profile", "vm", "--package", "thiscpu-cli"],
     // Other profiles leave copies of sections in that nobody calls.
-    &["build", "--release", "--package", "thiscpu-aborts"],
+    &["build", "--release", "--package", "thiscpu-aborts", "--features", "c"],
 ];
 
 /// Builds them; their paths, whose names up to a `-` are the programs'.

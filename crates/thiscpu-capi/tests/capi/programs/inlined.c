@@ -1,7 +1,11 @@
 // Linked with `--wrap` for the hot functions, so that what is not inlined is counted: hardly anything, where there are sections.
 #include "check.h"
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { CALLS = 100000 };
+enum { CALLS = 100000, MANY = 10000 };
 
 static long called;
 
@@ -46,6 +50,38 @@ static thiscpu_tier tier;
         }                                                                                                              \
         CHECK(tier != THISCPU_TIER_ATOMIC || called >= CALLS);                                                         \
     } while (0)
+
+// What is done wrong to an object ends the process. On one CPU, so that what is freed is what is had next.
+static void ends(thiscpu_cache *cache, void (*wrong)(thiscpu_cache *cache)) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        cpu_set_t here;
+        CPU_ZERO(&here);
+        CPU_SET(sched_getcpu(), &here);
+        CHECK(sched_setaffinity(0, sizeof here, &here) == 0);
+        CHECK(freopen("/dev/null", "w", stderr));
+        wrong(cache);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void write_after_free(thiscpu_cache *cache) {
+    volatile uint64_t *object = thiscpu_cache_alloc_inline(cache);
+    thiscpu_cache_free_inline(cache, (void *)object);
+    *object = 1;
+    for (int i = 0; i < MANY; i++) {
+        thiscpu_cache_alloc_inline(cache);
+    }
+}
+
+static void free_twice(thiscpu_cache *cache) {
+    void *object = thiscpu_cache_alloc_inline(cache);
+    thiscpu_cache_free_inline(cache, object);
+    thiscpu_cache_free_inline(cache, object);
+}
 
 int main(void) {
     OK(thiscpu_tier_now(&tier));
@@ -101,6 +137,15 @@ int main(void) {
             OK(thiscpu_cache_free_inline(cache, objects[other]));
         }
     });
+    static void *many[MANY];
+    for (int i = 0; i < MANY; i++) {
+        CHECK((many[i] = thiscpu_cache_alloc_inline(cache)));
+    }
+    for (int i = 0; i < MANY; i++) {
+        OK(thiscpu_cache_free_inline(cache, many[i]));
+    }
+    ends(cache, write_after_free);
+    ends(cache, free_twice);
     CHECK(!thiscpu_cache_alloc_inline(NULL));
     SAYS(THISCPU_STATUS_NULL, thiscpu_cache_free_inline(NULL, &sum));
     OK(thiscpu_cache_free_inline(cache, NULL));

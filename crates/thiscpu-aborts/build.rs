@@ -1,0 +1,20 @@
+//! With the feature `c`: the ops of C, as its compiler inlines them.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(feature = "c")]
+    compile();
+}
+
+#[cfg(feature = "c")]
+fn compile() {
+    let headers = "../thiscpu-capi/include";
+    println!("cargo::rerun-if-changed=src/inlined.c");
+    println!("cargo::rerun-if-changed={headers}");
+    cc::Build::new()
+        .file("src/inlined.c")
+        .include(headers)
+        .opt_level(2)
+        .std("c11")
+        .compile("inlined");
+}

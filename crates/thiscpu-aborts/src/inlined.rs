@@ -1,0 +1,180 @@
+//! The ops of C, and what they turn to where a section of theirs does not commit: the same op in Rust.
+//!
+//! Handles are what the library for C has: counters, budgets and caches are themselves, words and accounts have in front of
+//! them what inlined calls read.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use thiscpu::inside::foreign::{self, AccountWay};
+use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
+
+/// Whether ops are C's.
+static IN_C: AtomicBool = AtomicBool::new(false);
+
+/// Has ops done in C from now on.
+pub(crate) fn begin() {
+    let [area, index] = foreign::offsets().map(|offset| i32::try_from(offset).unwrap_or_default());
+    let offsets = u64::from(area as u32) | u64::from(index as u32) << 32;
+    INSIDE.offsets.store(offsets, Relaxed);
+    IN_C.store(true, Relaxed);
+}
+
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    IN_C.load(Relaxed)
+}
+
+/// As `thiscpu_inline.h` declares it.
+#[repr(C)]
+struct Inside {
+    offsets: AtomicU64,
+    table: *const std::sync::atomic::AtomicUsize,
+}
+
+// SAFETY: the table is static, and of atomics.
+unsafe impl Sync for Inside {}
+
+#[unsafe(export_name = "thiscpu_inside_1")]
+static INSIDE: Inside = Inside { offsets: AtomicU64::new(0), table: foreign::table() };
+
+#[repr(C)]
+struct WordInC {
+    item_of_8: usize,
+    item: usize,
+    bytes: usize,
+    word: *const c_void,
+    add: unsafe fn(*const c_void, u64),
+}
+
+#[repr(C)]
+struct AccountInC<'a> {
+    way: AccountWay,
+    counters: usize,
+    account: &'a Account<2>,
+}
+
+unsafe extern "C" {
+    fn inlined_counter_add(counter: *const c_void, n: i64);
+    fn inlined_budget_try_acquire(budget: *const c_void, n: u64);
+    fn inlined_budget_release(budget: *const c_void, n: u64);
+    fn inlined_account_charge(account: *const c_void, index: usize, n: i64);
+    fn inlined_cache_alloc(cache: *const c_void) -> *mut u8;
+    fn inlined_cache_free(cache: *const c_void, object: *mut u8);
+    fn inlined_word_add(word: *const c_void, n: u64);
+}
+
+/// A handle, as C has it.
+fn handle<T>(of: &T) -> *const c_void {
+    ptr::from_ref(of).cast()
+}
+
+thread_local! {
+    /// What the function said, if the inlined call came to it.
+    static SAID: Cell<Option<Result<(), Exhausted>>> = const { Cell::new(None) };
+}
+
+pub(crate) fn count(counter: &Counter, n: i64) {
+    // SAFETY: a counter is what C has as one.
+    unsafe { inlined_counter_add(handle(counter), n) }
+}
+
+pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
+    SAID.set(None);
+    // SAFETY: a budget is what C has as one.
+    unsafe { inlined_budget_try_acquire(handle(budget), n) };
+    SAID.take().unwrap_or(Ok(()))
+}
+
+pub(crate) fn release(budget: &Budget, n: u64) {
+    // SAFETY: as above.
+    unsafe { inlined_budget_release(handle(budget), n) }
+}
+
+pub(crate) fn charge(account: &Account<2>, index: usize, n: i64) {
+    let account = AccountInC { way: foreign::way_of(account), counters: 2, account };
+    // SAFETY: it begins with what C reads of an account, and the account is open.
+    unsafe { inlined_account_charge(handle(&account), index, n) }
+}
+
+pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
+    // SAFETY: a cache is what C has as one.
+    NonNull::new(unsafe { inlined_cache_alloc(handle(cache)) })
+}
+
+/// # Safety
+///
+/// As for `RawCache::free`.
+pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
+    // SAFETY: as above, and the caller's promise.
+    unsafe { inlined_cache_free(handle(cache), object.as_ptr()) }
+}
+
+pub(crate) fn add<T: Integer + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
+    let (item, bytes) = (foreign::item_of(word), size_of::<T>());
+    let item_of_8 = if bytes == 8 { item } else { 0 };
+    let in_c = WordInC { item_of_8, item, bytes, word: handle(word), add: add_in_rust::<T> };
+    // SAFETY: it begins with what C reads of a word, and the word lives.
+    unsafe { inlined_word_add(handle(&in_c), n.into()) }
+}
+
+/// # Safety
+///
+/// The word is a `PerCpu<T>`, and `n` was a `T`.
+unsafe fn add_in_rust<T: Integer + TryFrom<u64>>(word: *const c_void, n: u64) {
+    // SAFETY: the caller's promise.
+    let word = unsafe { &*word.cast::<PerCpu<T>>() };
+    word.add(T::try_from(n).unwrap_or_else(|_| unreachable!("it was one")));
+}
+
+// What the library for C has in their place. Nobody reads what they return.
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_counter_add(counter: &Counter, n: i64) -> c_int {
+    counter.add(n);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_budget_try_acquire(budget: &Budget, n: u64) -> c_int {
+    SAID.set(Some(budget.try_acquire(n)));
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_budget_release(budget: &Budget, n: u64) -> c_int {
+    budget.release(n);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_account_charge(account: &AccountInC<'_>, index: usize, n: i64) -> c_int {
+    account.account.charge(index, n);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_cache_alloc(cache: &RawCache) -> *mut c_void {
+    cache.alloc().map_or(null_mut(), |object| object.cast().as_ptr())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn thiscpu_cache_free(cache: &RawCache, object: NonNull<u8>) -> c_int {
+    // SAFETY: what `free` was given.
+    unsafe { cache.free(object) };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_word_add(word: &WordInC, n: u64) -> c_int {
+    // SAFETY: they belong together.
+    unsafe { (word.add)(word.word, n) };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_inside_1_hand_out(cache: &RawCache, entry: usize) -> *mut c_void {
+    foreign::hand_out(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
+}
