@@ -82,7 +82,7 @@ fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
 }
 
 /// The versions that a program which was linked with this one runs with; as the library's build script has it.
-fn interface() -> String {
+pub(crate) fn interface() -> String {
     match VERSION.split('.').collect::<Vec<_>>()[..] {
         ["0", minor, ..] => format!("0.{minor}"),
         [major, ..] => major.into(),

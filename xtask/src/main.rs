@@ -1,12 +1,14 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
 mod aborts;
+mod c_bench;
 mod degraded;
 mod header;
 mod install;
 mod model;
 mod mutants;
 mod programs;
+mod stats;
 mod tools;
 mod vm;
 
@@ -39,6 +41,8 @@ enum Task {
     Install(install::Arguments),
     /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
     Programs(programs::Arguments),
+    /// Measures what an add costs in C, inlined and called, against one in the manner of librseq
+    CBench(c_bench::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -55,5 +59,6 @@ fn main() -> anyhow::Result<()> {
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),
         Task::Vm(arguments) => vm::run(&sh, &arguments),
         Task::Programs(arguments) => programs::run(&sh, &arguments),
+        Task::CBench(arguments) => c_bench::run(&sh, &arguments),
     }
 }

@@ -139,9 +139,14 @@ impl Check {
         command.env("CARGO_TARGET_DIR", target);
         match self.kind {
             // The driver first, because the task would say in its own way that it does not build.
-            Kind::Aborts if only_build => {
-                command.args(["build", "--release", "--package", "thiscpu-aborts", "--features", "c"])
-            }
+            Kind::Aborts if only_build => command.args([
+                "build",
+                "--release",
+                "--package",
+                "thiscpu-aborts",
+                "--features",
+                "c",
+            ]),
             Kind::Aborts => command.args(["xtask", "aborts"]).args(self.filter.split_whitespace()),
             Kind::Capi => command.args(["test", "--package", "thiscpu-capi", "--test", "capi"]),
             Kind::Guard => command.args(["test", "--package", "thiscpu-malloc", "--test", "guard"]),

@@ -6,7 +6,8 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::allocator::{Allocator, Choice};
 use super::program::Program;
-use super::series::{Mean, Series, Value, largest, least, median};
+use super::series::{Mean, Series, Value};
+use crate::stats::{largest, least, median};
 
 /// What ratios are to, if it ran: the first of these for single programs, each of them for means. The last is for what
 /// hardening costs.
