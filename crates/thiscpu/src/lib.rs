@@ -9,8 +9,12 @@
 //! - [`Budget`]: a limit that is never exceeded and never refused wrongly, at about a nanosecond a call while
 //!   there is room.
 //! - [`Ledger`]: accounts for any number of owners, charged in a cache on each CPU, exact on demand.
+//! - [`Cache`]: objects of one type, from arrays on each CPU.
 //! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
 //! - [`report`]: which mode am I in, and why?
+//!
+//! The [guide] says which of them to take and which not, and how to move over from atomics, striped counters,
+//! semaphores and librseq.
 //!
 //! ```
 //! static REQUESTS: thiscpu::Counter = thiscpu::Counter::new();
@@ -32,6 +36,10 @@
 //! thread is registered at its first use. Memory that holds sections is never unmapped: a shared
 //! object that links this library statically stays loaded. Children of `vfork` and of `clone(CLONE_VM)`
 //! must not use it.
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 
 /// How it works: an essay for each mechanism.
 #[cfg(any(doc, doctest))]

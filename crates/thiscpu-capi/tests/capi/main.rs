@@ -139,7 +139,7 @@ fn examples() {
             continue;
         }
         let mut count = 0;
-        for page in ["README.md", "docs/c.md"] {
+        for page in ["README.md", "docs/c.md", "docs/guide.md"] {
             let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
             let text = std::fs::read_to_string(page).expect("a page");
             for example in text.split(&format!("\n```{name}\n")).skip(1) {
