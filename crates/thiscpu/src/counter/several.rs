@@ -9,7 +9,7 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// one instant.
 ///
 /// Each is a [`Counter`](crate::Counter) in what it promises; together they cost one flip and one
-/// fence a snapshot. Memory: 48 bytes a counter and a few more, 32 for each lane in use, 32 shared (the
+/// fence a snapshot. Memory: 40 bytes a counter and 24 to 32 more, 32 a counter for each lane in use, 32 shared (the
 /// atomic tier: 64 in place of 32).
 ///
 /// ```
