@@ -234,10 +234,12 @@ fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
         progress.aside(|| print_outcome(&outcome, json))?;
         outcomes.push(outcome);
     }
-    match report::summary(&outcomes) {
-        Some(summary) if !json => progress.aside(|| print_line(&format!("\n{summary}"))),
-        _ => Ok(()),
+    if !json {
+        for grid in report::summary(&outcomes) {
+            progress.aside(|| print_line(&format!("\n{grid}")))?;
+        }
     }
+    Ok(())
 }
 
 fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {
