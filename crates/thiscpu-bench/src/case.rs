@@ -59,6 +59,12 @@ impl Case {
         title(self.kind, self.threads)
     }
 
+    /// Who takes part, in the order they are shown.
+    #[must_use]
+    pub fn contenders(&self) -> &[Name] {
+        &self.contenders
+    }
+
     /// Measures everyone once a round, so that a machine that drifts hits all alike, and in the
     /// opposite order in every other round, so that nobody always comes after the same neighbour.
     /// `announce` hears who comes next, and in which round.

@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, Write as _},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -11,6 +12,7 @@ use thiscpu_bench::{
     Case, Name, Options, Outcome, Plan, Progress, Workload, memory, object, parse_seconds,
     parse_threads, report,
 };
+use thiscpu_report::Report;
 
 use crate::{FAILED, REFUSED};
 
@@ -165,6 +167,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     audit: u64,
 
+    /// Also write a page with plots to DIR, and the figures as JSON and CSV beside it. DIR is made if it is not
+    /// there; an earlier report in it is replaced, anything else in it is left alone and the run refused
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+
     /// Print one JSON object a line instead of tables
     #[arg(long)]
     json: bool,
@@ -191,10 +198,21 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     if let Some(order) = args.memory_child {
         return end(memory::child(order).and_then(|report| print_line(&report)));
     }
-    match Plan::new(&args.options()) {
-        Ok(plan) => end(run(&plan, args.json, &tier.to_string())),
-        Err(why) => complain(&why, REFUSED),
+    let plan = match Plan::new(&args.options()) {
+        Ok(plan) => plan,
+        Err(why) => return complain(&why, REFUSED),
+    };
+    // Before anything is measured, which takes minutes.
+    let page = args.report.as_deref().map(|dir| Report::prepare(dir, &plan, arguments()));
+    match page.transpose() {
+        Ok(page) => end(run(&plan, args.json, &tier.to_string(), page)),
+        Err(why) => complain(&format!("{why:#}"), REFUSED),
     }
+}
+
+/// What the program was called with, for people to read and repeat.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
 }
 
 /// What the process ends with.
@@ -220,8 +238,9 @@ impl Args {
     }
 }
 
-/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to.
-fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
+/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to. The page, if one is
+/// wanted, is written after each case: what was measured is there if a later one fails.
+fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<()> {
     if json {
         plan.absentees.iter().for_each(|why| warn(why));
     } else {
@@ -233,11 +252,17 @@ fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
         let outcome = measure(case, &progress)?;
         progress.aside(|| print_outcome(&outcome, json))?;
         outcomes.push(outcome);
+        if let Some(page) = &mut page {
+            page.write(&outcomes)?;
+        }
     }
     if !json {
         for grid in report::summary(&outcomes) {
             progress.aside(|| print_line(&format!("\n{grid}")))?;
         }
+    }
+    if let Some(page) = page {
+        progress.aside(|| warn(&format!("the report is in {}", page.page().display())));
     }
     Ok(())
 }

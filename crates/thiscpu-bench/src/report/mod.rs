@@ -5,6 +5,8 @@ mod rows;
 mod summary;
 mod table;
 
+pub use crate::contenders::allocators::versions;
+
 pub use self::{
     grid::Grid,
     rows::{Row, rows},
