@@ -29,7 +29,7 @@ pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
 fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
     let scale = super::scale_of(drawn);
     let threads = Axis::of_names(drawn.threads.iter().map(usize::to_string));
-    let margins = Margins { top: TOP, right: 138, bottom: BOTTOM, left: 62 };
+    let margins = Margins { top: TOP, right: 160, bottom: BOTTOM, left: 62 };
     let figures = Axis::of(&scale, drawn.unit, 7);
     let frame = Frame::draw(area, &margins, threads, figures)?;
     super::write_heading(area, drawn, &scale)?;

@@ -12,9 +12,9 @@ use crate::series::Deviation;
 
 const TOP: i32 = 30;
 const BOTTOM: i32 = 40;
-const PANEL: i32 = 78;
+const PANEL: i32 = 88;
 /// What a panel has above its columns: a name, and how many sums were wrong.
-const PANEL_TOP: i32 = 27;
+const PANEL_TOP: i32 = 36;
 
 /// No more labels fit under the columns.
 const LABELS_MAX: usize = 13;

@@ -29,7 +29,7 @@ pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
 
 fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<()> {
     let scale = super::scale_of(drawn);
-    let margins = Margins { top: TOP, right: 84, bottom: BOTTOM, left: 126 };
+    let margins = Margins { top: TOP, right: 84, bottom: BOTTOM, left: 144 };
     // The first row is the uppermost.
     let names = Axis { labels: Vec::new(), ends: (0.5 - rows.len() as f64, 0.5), has_lines: false };
     let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.unit, 4), names)?;
