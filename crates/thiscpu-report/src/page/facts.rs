@@ -16,7 +16,16 @@ pub(super) fn notices(run: &Run, done: usize) -> Markup {
             p.notice role="note" { "This is not an optimised build: its times mean nothing." }
         }
         @for absentee in &run.absentees {
-            p.notice role="note" { (absentee) }
+            p.notice role="note" { (with_code(absentee)) "." }
+        }
+    }
+}
+
+/// A sentence whose commands are between backticks, without these.
+fn with_code(sentence: &str) -> Markup {
+    html! {
+        @for (index, part) in sentence.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
         }
     }
 }

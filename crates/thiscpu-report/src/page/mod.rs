@@ -106,8 +106,10 @@ fn section(
                     (figures(case, pictures))
                 }
             }
-            @for grid in grids.iter().chain(&summary) {
-                (table::table(grid))
+            div.tables {
+                @for grid in grids.iter().chain(&summary) {
+                    (table::table(grid))
+                }
             }
         }
     }
