@@ -17,7 +17,7 @@ const PANEL: i32 = 88;
 const PANEL_TOP: i32 = 36;
 
 /// No more labels fit under the columns.
-const LABELS_MAX: usize = 13;
+const LABELS_MAX: usize = 11;
 
 /// The plot's height, and its drawing.
 pub(super) fn draw(deviations: &[Deviation]) -> Result<(i32, String)> {
@@ -132,11 +132,15 @@ fn short(number: u64) -> String {
     }
 }
 
-/// 1, and the largest power of ten or of a thousand.
+/// 1, and the largest power of ten that there is a column for.
 fn count_labels(most: f64) -> Vec<(f64, String)> {
     let top = most.log10().floor().max(1.0) as u32;
-    let label = |power: u32| (f64::from(power), grouped(10_u64.pow(power)));
-    [0, top].map(label).to_vec()
+    let text = |power: u32| match power {
+        0..6 => grouped(10_u64.pow(power)),
+        6..9 => format!("{} M", 10_u64.pow(power - 6)),
+        _ => format!("10^{power}"),
+    };
+    [0, top].map(|power| (f64::from(power), text(power))).to_vec()
 }
 
 #[cfg(test)]
@@ -154,11 +158,20 @@ mod tests {
     fn columns_have_labels_as_far_as_there_is_room() {
         let texts = |side| labels(side).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         assert_eq!(texts(2), ["-2", "-1", "0", "1", "2"]);
-        assert_eq!(
-            texts(12),
-            ["-2Ki", "-512", "-128", "-32", "-8", "-2", "0", "2", "8", "32", "128", "512", "2Ki"]
-        );
+        let each_third = ["-2Ki", "-256", "-32", "-4", "0", "4", "32", "256", "2Ki"];
+        assert_eq!(texts(12), each_third);
         assert!(texts(64).len() <= LABELS_MAX);
+    }
+
+    #[test]
+    fn counts_have_labels_for_which_there_is_room() {
+        for most in [1.0, 9.0, 470_000.0, 17_748_755.0, 1e9, 1e15] {
+            let labels = count_labels(most);
+            assert_eq!(labels[0], (0.0, "1".to_owned()));
+            assert!(labels[1].1.len() <= 7, "{labels:?}");
+        }
+        assert_eq!(count_labels(17_748_755.0)[1], (7.0, "10 M".to_owned()));
+        assert_eq!(count_labels(470_000.0)[1], (5.0, "100,000".to_owned()));
     }
 
     #[test]
