@@ -128,6 +128,10 @@ Metrics:
 Rounds are interleaved: each measures every contender once. With slices shorter than the default a
 run is a trial: fewer than 100,000 sums, a hundredth of the counters and accounts.
 
+--report DIR writes index.html, a page with a plot of each case, each plot as a file (*.svg), and the
+figures as results.json, results.csv and deviations.csv; docs/bench.md says what is in them. All are written
+anew after each case, so that a run which ends early leaves what it has measured.
+
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on.
 Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a bad request.";
 

@@ -147,3 +147,24 @@ fn what_was_measured_is_there_when_a_run_is_interrupted() {
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     assert!(page.contains("This run is not complete"), "{page}");
 }
+
+#[test]
+fn the_readme_shows_pictures_that_are_there_and_names_their_command() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let names: Vec<&str> = readme
+        .split("docs/plots/")
+        .skip(1)
+        .filter_map(|rest| rest.split(['"', ')']).next())
+        .filter(|name| name.contains('.'))
+        .collect();
+    assert!(names.iter().filter(|name| name.ends_with(".svg")).count() >= 4, "{names:?}");
+    for name in names {
+        assert!(root.join("docs/plots").join(name).exists(), "docs/plots/{name}");
+    }
+    let results = results(&root.join("docs/plots"));
+    assert_eq!(results["is_complete"], true);
+    assert_eq!(results["run"]["build"]["is_optimised"], true);
+    let command = results["run"]["command"].as_str().unwrap();
+    assert!(readme.contains(&format!("`{command}`")), "{command}");
+}

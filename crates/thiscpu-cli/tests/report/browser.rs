@@ -45,7 +45,6 @@ impl Page {
     /// Opens a file in a browser of its own, with an empty profile.
     pub(crate) fn open(file: &Path, medium: Medium) -> Self {
         let browser = Browser::new(LaunchOptions {
-            path: Some("/usr/bin/chromium".into()),
             // Without one of its own, which a container may not allow. The page is ours.
             sandbox: false,
             args: ["--disable-quic", "--disable-component-update", "--hide-scrollbars"]

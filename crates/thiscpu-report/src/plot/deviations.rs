@@ -41,7 +41,7 @@ fn draw_on(area: &Area<'_>, deviations: &[Deviation]) -> Result<()> {
     }
     let below = (TOP + deviations.len() as i32 * PANEL + 32) * FINE;
     let style = text_style(MUTED, false, HPos::Center);
-    let title = "distance from 0 or 1: each column up to the next";
+    let title = "distance from 0 or 1, in classes that double";
     write(area, title, ((62 + WIDTH - 8) / 2 * FINE, below), style)
 }
 

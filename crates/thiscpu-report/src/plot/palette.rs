@@ -161,9 +161,8 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
         Name::Atomic | Name::AtomicCas => (BLUE, Shape::Square),
         Name::SpinlockFold | Name::CompareTwice | Name::SlubLock => (PURPLE, Shape::Up),
         Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::Down),
-        Name::LiGate | Name::CompareOnce | Name::PerThread64 | Name::Snmalloc => {
-            (OLIVE, Shape::Diamond)
-        }
+        Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::Diamond),
+        Name::Snmalloc => (OLIVE, Shape::Cross),
         Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc => (SKY, Shape::Star),
         Name::Section | Name::SlubTid => (WINE, Shape::Plus),
         Name::Mimalloc => (BLUE, Shape::Right),
@@ -178,12 +177,18 @@ mod tests {
 
     use super::*;
 
+    /// Who is in plots of objects, if not in a program that is built without them.
+    const PEERS: [Name; 4] = [Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
+
     #[test]
     fn nobody_in_a_plot_looks_like_somebody_else() {
         for workload in Workload::ALL {
             let options = Options { workloads: vec![workload], ..Options::default() };
             for case in Plan::new(&options).unwrap().cases {
-                let names = case.contenders();
+                let mut names = case.contenders().to_vec();
+                if workload == Workload::Object {
+                    names.extend(PEERS.iter().filter(|peer| !case.contenders().contains(peer)));
+                }
                 for (index, &one) in names.iter().enumerate() {
                     for &other in &names[..index] {
                         let ((hue, shape), (other_hue, other_shape)) = (look(one), look(other));
