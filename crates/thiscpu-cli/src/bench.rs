@@ -172,7 +172,7 @@ pub(crate) struct Args {
     audit: u64,
 
     /// Also write a page with plots to DIR, and the figures as JSON and CSV beside it. DIR is made if it is not
-    /// there; an earlier report in it is replaced, anything else in it is left alone and the run refused
+    /// there; an earlier report in it is replaced; one that has files and no report is refused
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 

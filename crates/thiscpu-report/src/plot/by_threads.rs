@@ -1,5 +1,7 @@
 //! Figures by threads: a line for each contender, with the spread over the rounds at each point.
 
+use std::ops::Range;
+
 use anyhow::Result;
 use plotters::style::{Color as _, text_anchor::HPos};
 
@@ -9,7 +11,7 @@ use super::{
     palette::{INK, MUTED, look},
     scale::Scale,
 };
-use crate::series::{Drawn, Series};
+use crate::series::{Drawn, Point, Series};
 
 const TOP: i32 = 34;
 const BOTTOM: i32 = 46;
@@ -64,7 +66,7 @@ fn places(
     scale: &Scale,
     offset: i32,
 ) -> Vec<Place> {
-    let place = |point: &crate::series::Point| {
+    let place = |point: &Point| {
         let index = drawn.threads.iter().position(|&threads| threads == point.threads);
         let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
         (x + offset, y)
@@ -97,7 +99,7 @@ fn write_names(
     drawn: &Drawn,
     places: &[Vec<Place>],
     x: i32,
-    along: std::ops::Range<i32>,
+    along: Range<i32>,
 ) -> Result<()> {
     let wanted: Vec<i32> =
         places.iter().map(|places| places.last().map_or(along.end, |place| place.1)).collect();
@@ -112,7 +114,7 @@ fn write_names(
 }
 
 /// Places near those that are `wanted`, in the same order, at least `distance` apart and inside `range` as far as there is room.
-fn apart(wanted: &[i32], distance: i32, range: std::ops::Range<i32>) -> Vec<i32> {
+fn apart(wanted: &[i32], distance: i32, range: Range<i32>) -> Vec<i32> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&index| wanted[index]);
     let mut places = wanted.to_vec();

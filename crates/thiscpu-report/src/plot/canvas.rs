@@ -1,5 +1,6 @@
 //! What plots are drawn on, and the few things they are drawn of.
 
+use anyhow::Result;
 use plotters::{
     coord::Shift,
     drawing::DrawingArea,
@@ -25,17 +26,11 @@ pub(crate) const TEXT: i32 = 13;
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A plot's lines and shapes; nothing can fail but a write, and that is to memory.
-pub(crate) type Drawn = anyhow::Result<()>;
-
 /// A place, in units of the drawing.
 pub(crate) type Place = (i32, i32);
 
 /// Makes a drawing of so many units of its picture in height.
-pub(crate) fn drawing(
-    height: i32,
-    draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
-) -> anyhow::Result<String> {
+pub(crate) fn drawing(height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     let size = ((WIDTH * FINE) as u32, (height * FINE) as u32);
     {
@@ -58,23 +53,23 @@ pub(crate) fn text_style<'a>(hue: Hue, is_bold: bool, across: HPos) -> TextStyle
 }
 
 /// Writes a text whose middle in height, and whose `across`, is at a place.
-pub(crate) fn write(area: &Area<'_>, text: &str, at: Place, style: TextStyle<'_>) -> Drawn {
+pub(crate) fn write(area: &Area<'_>, text: &str, at: Place, style: TextStyle<'_>) -> Result<()> {
     Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
 /// A line through places.
-pub(crate) fn line(area: &Area<'_>, places: &[Place], style: impl Into<ShapeStyle>) -> Drawn {
+pub(crate) fn line(area: &Area<'_>, places: &[Place], style: impl Into<ShapeStyle>) -> Result<()> {
     Ok(area.draw(&PathElement::new(places.to_vec(), style))?)
 }
 
 /// The line from the smallest to the largest value of a contender's rounds.
-pub(crate) fn whisker(area: &Area<'_>, name: Name, from: Place, to: Place) -> Drawn {
+pub(crate) fn whisker(area: &Area<'_>, name: Name, from: Place, to: Place) -> Result<()> {
     let width = if name.is_ours() { 9 * FINE / 4 } else { 6 * FINE / 4 };
     line(area, &[from, to], look(name).0.rgb().mix(0.75).stroke_width(width as u32))
 }
 
 /// A contender's shape; this project's are larger.
-pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Drawn {
+pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Result<()> {
     let radius = f64::from(FINE) * if name.is_ours() { 5.2 } else { 3.8 };
     let (hue, shape) = look(name);
     let style = hue.rgb().filled();
@@ -88,6 +83,6 @@ pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Drawn {
 }
 
 /// A filled rectangle in a contender's colour.
-pub(crate) fn column(area: &Area<'_>, name: Name, from: Place, to: Place) -> Drawn {
+pub(crate) fn column(area: &Area<'_>, name: Name, from: Place, to: Place) -> Result<()> {
     Ok(area.draw(&Rectangle::new([from, to], look(name).0.rgb().filled()))?)
 }

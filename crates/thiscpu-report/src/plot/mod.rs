@@ -140,7 +140,7 @@ fn scale_of(drawn: &Drawn) -> Scale {
 }
 
 /// What is drawn, above the plot.
-fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> canvas::Drawn {
+fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> Result<()> {
     let threads = match drawn.threads[..] {
         [1] => ", 1 thread".to_owned(),
         [threads] => format!(", {threads} threads"),
