@@ -75,6 +75,7 @@ fn assert_readable(seen: &Value, medium: Medium) {
         );
         assert!(number(&edges["left"]) >= 0.0, "{medium:?}: {id}");
         assert!(number(&edges["right"]) <= f64::from(medium.width), "{medium:?}: {id}");
+        assert_labels_apart(plot, medium);
         let marks = ["markers", "columns", "labels"].map(|kind| list(&plot[kind]));
         for mark in marks.into_iter().flatten() {
             // Labels by their boxes, since all of a text is to be seen.
@@ -88,6 +89,22 @@ fn assert_readable(seen: &Value, medium: Medium) {
             let is_inside =
                 own[0] >= left && own[1] <= right + 0.5 && own[2] >= top && own[3] <= bottom + 0.5;
             assert!(is_inside, "{medium:?}: {id}: {mark} is outside");
+        }
+    }
+}
+
+/// No label of a plot is written over another.
+fn assert_labels_apart(plot: &Value, medium: Medium) {
+    let edge = |label: &Value, key: &str| number(&label["box"][key]);
+    let labels = list(&plot["labels"]);
+    for (index, one) in labels.iter().enumerate() {
+        for other in &labels[..index] {
+            let is_apart = |least: &str, most: &str| {
+                edge(one, most) <= edge(other, least) + 1.0
+                    || edge(other, most) <= edge(one, least) + 1.0
+            };
+            let is_apart = is_apart("left", "right") || is_apart("top", "bottom");
+            assert!(is_apart, "{medium:?}: {}: {} over {}", plot["id"], one["text"], other["text"]);
         }
     }
 }

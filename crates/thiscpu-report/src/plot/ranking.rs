@@ -29,10 +29,10 @@ pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
 
 fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<()> {
     let scale = super::scale_of(drawn);
-    let margins = Margins { top: TOP, right: 84, bottom: BOTTOM, left: 144 };
+    let margins = Margins { top: TOP, right: 100, bottom: BOTTOM, left: 144 };
     // The first row is the uppermost.
     let names = Axis { labels: Vec::new(), ends: (0.5 - rows.len() as f64, 0.5), has_lines: false };
-    let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.unit, 4), names)?;
+    let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.unit, 3), names)?;
     super::write_heading(area, drawn, &scale)?;
     let (across, _) = frame.extent();
     for (index, (series, point)) in rows.iter().enumerate() {
@@ -46,7 +46,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<
         let hue = if name.is_ours() { INK } else { MUTED };
         let figure_style = text_style(hue, name.is_ours(), HPos::Right);
         let figure = report::with_unit(point.median, drawn.unit);
-        write(area, &figure, (across.end + 80 * FINE, at.1), figure_style)?;
+        write(area, &figure, (across.end + 96 * FINE, at.1), figure_style)?;
     }
     Ok(())
 }
