@@ -7,9 +7,10 @@ use anyhow::{Context as _, Result};
 use crate::{
     contenders::Name,
     cpus::Cpus,
+    deviations::Deviations,
     kind::Kind,
     metric::{Metric, Reading},
-    workloads::Setting,
+    workloads::{Setting, Workload},
 };
 
 /// One thing to measure, for all who take part in it.
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub(crate) contenders: Vec<Name>,
     pub(crate) rounds: u32,
     pub(crate) series: Vec<Series>,
+    /// Of those whose sums were looked at, in all rounds.
+    pub(crate) deviations: Vec<(Name, Deviations)>,
 }
 
 /// One contender's values of one metric, one for each round.
@@ -56,6 +59,12 @@ impl Case {
         title(self.kind, self.threads)
     }
 
+    /// Who takes part, in the order they are shown.
+    #[must_use]
+    pub fn contenders(&self) -> &[Name] {
+        &self.contenders
+    }
+
     /// Measures everyone once a round, so that a machine that drifts hits all alike, and in the
     /// opposite order in every other round, so that nobody always comes after the same neighbour.
     /// `announce` hears who comes next, and in which round.
@@ -71,6 +80,7 @@ impl Case {
             contenders: self.contenders.clone(),
             rounds: self.rounds,
             series: Vec::new(),
+            deviations: Vec::new(),
         };
         for round in 0..self.rounds {
             let setting = Setting {
@@ -92,7 +102,7 @@ impl Case {
                     .kind
                     .measure(name, &setting)
                     .with_context(|| format!("{}: {name} failed", self.title()))?;
-                readings.into_iter().for_each(|reading| outcome.add(name, &reading));
+                readings.into_iter().for_each(|reading| outcome.add(name, reading));
             }
         }
         Ok(outcome)
@@ -106,6 +116,48 @@ impl Outcome {
         title(self.kind, self.threads)
     }
 
+    /// Which workload it is of.
+    #[must_use]
+    pub fn workload(&self) -> Workload {
+        self.kind.workload()
+    }
+
+    /// Which case of the workload; empty if that has only one.
+    #[must_use]
+    pub fn case(&self) -> &'static str {
+        self.kind.case_name()
+    }
+
+    /// What is done in it, in a sentence without its full stop.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        self.kind.what()
+    }
+
+    /// With how many threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Who took part, in the order they are shown.
+    #[must_use]
+    pub fn contenders(&self) -> &[Name] {
+        &self.contenders
+    }
+
+    /// The name of the metric that a picture of it shows; none where there is nothing to compare.
+    #[must_use]
+    pub fn drawn(&self) -> Option<&'static str> {
+        self.kind.drawn().map(|metric| metric.name)
+    }
+
+    /// How far each sum was from what can be true, of those whose sums were looked at.
+    #[must_use]
+    pub fn deviations(&self) -> &[(Name, Deviations)] {
+        &self.deviations
+    }
+
     /// One contender's values of one metric, if there are any.
     pub(crate) fn values(&self, contender: Name, metric: &Metric) -> Option<&[f64]> {
         self.series
@@ -114,18 +166,28 @@ impl Outcome {
             .map(|series| series.values.as_slice())
     }
 
-    fn add(&mut self, contender: Name, reading: &Reading) {
+    fn add(&mut self, contender: Name, reading: Reading) {
+        match reading {
+            Reading::Value(metric, value) => self.add_value(contender, metric, value),
+            Reading::Deviations(deviations) => self.add_deviations(contender, *deviations),
+        }
+    }
+
+    fn add_value(&mut self, contender: Name, metric: &'static Metric, value: f64) {
         let known = self
             .series
             .iter_mut()
-            .find(|series| series.contender == contender && series.metric == reading.metric);
+            .find(|series| series.contender == contender && series.metric == metric);
         match known {
-            Some(series) => series.values.push(reading.value),
-            None => self.series.push(Series {
-                contender,
-                metric: reading.metric,
-                values: vec![reading.value],
-            }),
+            Some(series) => series.values.push(value),
+            None => self.series.push(Series { contender, metric, values: vec![value] }),
+        }
+    }
+
+    fn add_deviations(&mut self, contender: Name, deviations: Deviations) {
+        match self.deviations.iter_mut().find(|(name, _)| *name == contender) {
+            Some((_, known)) => known.merge(&deviations),
+            None => self.deviations.push((contender, deviations)),
         }
     }
 }

@@ -7,7 +7,10 @@ use crate::{
         counters::{self, for_counter},
         ledgers::{self, for_ledger},
     },
-    metric::{Metric, RESIDENT_BYTES, TIME_PER_OP},
+    metric::{
+        ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
+        TIME_PER_OP, TIME_PER_REPORT, TIME_PER_SUM,
+    },
     workloads::{
         Measured, Setting, Workload, add, commit, fault,
         memory::{self, Many},
@@ -187,6 +190,19 @@ impl Kind {
         match self {
             Self::Object(scene) if scene.is_idle() => &RESIDENT_BYTES,
             _ => &TIME_PER_OP,
+        }
+    }
+
+    /// The figure that a picture of it shows; none where all that counts is that nothing is wrong.
+    pub(crate) const fn drawn(self) -> Option<&'static Metric> {
+        match self {
+            Self::Token => Some(&TIME_PER_SUM),
+            Self::Slowdown => Some(&ADDERS_SLOWDOWN),
+            Self::Memory => Some(&RESIDENT_PER_COUNTER),
+            Self::MemoryOfAccounts => Some(&RESIDENT_PER_ACCOUNT),
+            Self::Report => Some(&TIME_PER_REPORT),
+            Self::AuditOfAccounts => None,
+            _ => Some(self.compared()),
         }
     }
 

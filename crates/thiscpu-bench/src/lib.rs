@@ -14,6 +14,7 @@ mod case;
 mod children;
 mod contenders;
 mod cpus;
+mod deviations;
 mod interrupt;
 mod kind;
 mod metric;
@@ -25,11 +26,13 @@ mod rseq;
 mod slice;
 mod stats;
 mod turns;
+mod words;
 mod workloads;
 
 pub use crate::{
     case::{Case, Outcome},
     contenders::Name,
+    deviations::{Class, Deviations},
     plan::{
         DEFAULT_ROUNDS, DEFAULT_SECONDS, Options, Plan, SECONDS_MAX, THREADS_MAX, parse_seconds,
         parse_threads,

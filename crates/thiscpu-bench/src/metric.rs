@@ -1,6 +1,6 @@
 //! What is measured, in which unit, and what becomes of its values in several rounds.
 
-use crate::stats::Spread;
+use crate::{deviations::Deviations, stats::Spread};
 
 /// One kind of figure in a report.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,17 +123,19 @@ pub(crate) static RESIDENT_BYTES: Metric = Metric::spread("resident_bytes", "byt
 /// Time to make one counter, or open one account.
 pub(crate) static TIME_PER_CREATE: Metric = Metric::spread("time_per_create", "ns");
 
-/// One value of one metric.
+/// One thing that measuring a contender once gave.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) metric: &'static Metric,
-    pub(crate) value: f64,
+pub(crate) enum Reading {
+    /// A value of one metric.
+    Value(&'static Metric, f64),
+    /// How far each sum was from what can be true.
+    Deviations(Box<Deviations>),
 }
 
 impl Metric {
     /// Pairs the metric with a value of it.
     pub(crate) fn reads(&'static self, value: f64) -> Reading {
-        Reading { metric: self, value }
+        Reading::Value(self, value)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, Write as _},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -11,6 +12,7 @@ use thiscpu_bench::{
     Case, Name, Options, Outcome, Plan, Progress, Workload, memory, object, parse_seconds,
     parse_threads, report,
 };
+use thiscpu_report::Report;
 
 use crate::{FAILED, REFUSED};
 
@@ -126,6 +128,10 @@ Metrics:
 Rounds are interleaved: each measures every contender once. With slices shorter than the default a
 run is a trial: fewer than 100,000 sums, a hundredth of the counters and accounts.
 
+--report DIR writes index.html, a page with a plot of each case, each plot as a file (*.svg), and the
+figures as results.json, results.csv and deviations.csv; docs/bench.md says what is in them. All are written
+anew after each case, so that a run which ends early leaves what it has measured.
+
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on.
 Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a bad request.";
 
@@ -165,6 +171,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     audit: u64,
 
+    /// Also write a page with plots to DIR, and the figures as JSON and CSV beside it. DIR is made if it is not
+    /// there; an earlier report in it is replaced; one that has files and no report is refused
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+
     /// Print one JSON object a line instead of tables
     #[arg(long)]
     json: bool,
@@ -191,10 +202,21 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     if let Some(order) = args.memory_child {
         return end(memory::child(order).and_then(|report| print_line(&report)));
     }
-    match Plan::new(&args.options()) {
-        Ok(plan) => end(run(&plan, args.json, &tier.to_string())),
-        Err(why) => complain(&why, REFUSED),
+    let plan = match Plan::new(&args.options()) {
+        Ok(plan) => plan,
+        Err(why) => return complain(&why, REFUSED),
+    };
+    // Before anything is measured, which takes minutes.
+    let page = args.report.as_deref().map(|dir| Report::prepare(dir, &plan, arguments()));
+    match page.transpose() {
+        Ok(page) => end(run(&plan, args.json, &tier.to_string(), page)),
+        Err(why) => complain(&format!("{why:#}"), REFUSED),
     }
+}
+
+/// What the program was called with, for people to read and repeat.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
 }
 
 /// What the process ends with.
@@ -220,8 +242,9 @@ impl Args {
     }
 }
 
-/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to.
-fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
+/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to. The page, if one is
+/// wanted, is written after each case: what was measured is there if a later one fails.
+fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<()> {
     if json {
         plan.absentees.iter().for_each(|why| warn(why));
     } else {
@@ -233,11 +256,19 @@ fn run(plan: &Plan, json: bool, tier: &str) -> Result<()> {
         let outcome = measure(case, &progress)?;
         progress.aside(|| print_outcome(&outcome, json))?;
         outcomes.push(outcome);
+        if let Some(page) = &mut page {
+            page.write(&outcomes)?;
+        }
     }
-    match report::summary(&outcomes) {
-        Some(summary) if !json => progress.aside(|| print_line(&format!("\n{summary}"))),
-        _ => Ok(()),
+    if !json {
+        for grid in report::summary(&outcomes) {
+            progress.aside(|| print_line(&format!("\n{grid}")))?;
+        }
     }
+    if let Some(page) = page {
+        progress.aside(|| warn(&format!("the report is in {}", page.page().display())));
+    }
+    Ok(())
 }
 
 fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {

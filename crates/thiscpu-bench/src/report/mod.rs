@@ -1,11 +1,15 @@
 //! What is shown of an outcome: lines for programs, tables for people.
 
+mod grid;
 mod rows;
 mod summary;
 mod table;
 
+pub use crate::contenders::allocators::versions;
+
 pub use self::{
+    grid::Grid,
     rows::{Row, rows},
     summary::summary,
-    table::{heading, table},
+    table::{heading, metric_title, table, with_unit},
 };

@@ -129,6 +129,7 @@ mod tests {
                 series(Name::ThisCpu, &TIME_PER_OP, &[20.0, 40.0, 80.0]),
                 series(Name::ThisCpu, &WRONG_SUMS, &[1.0, 0.0, 2.0]),
             ],
+            deviations: Vec::new(),
         }
     }
 

@@ -1,8 +1,7 @@
 //! What all cases of the workload `object` come to: this project's allocators against the fastest that others wrote.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{
+    Grid,
     rows::ratio,
     table::{span, with_unit},
 };
@@ -25,27 +24,25 @@ enum By {
 /// Two tables with a row for each outcome of the workload `object`, by medians and by what was disturbed least; none if
 /// there is no such outcome.
 #[must_use]
-pub fn summary(outcomes: &[Outcome]) -> Option<String> {
+pub fn summary(outcomes: &[Outcome]) -> Vec<Grid> {
     let is_of_objects = |outcome: &&Outcome| matches!(outcome.kind, Kind::Object(_));
     let outcomes: Vec<_> = outcomes.iter().filter(is_of_objects).collect();
     if outcomes.is_empty() {
-        return None;
+        return Vec::new();
     }
     let peers = PEERS.iter().filter(|peer| peer.available().is_ok()).map(|peer| peer.as_str());
     let peers: Vec<_> = peers.collect();
-    Some(format!(
-        "object, all cases: who of {} had the smallest median (in idle-64, jemalloc), and ratios of each round\n\n\
-         {}\n\nobject, all cases, by the least of all rounds, which is what was disturbed least\n\n{}",
-        peers.join(", "),
-        table(&outcomes, By::Median),
-        table(&outcomes, By::Least)
-    ))
+    let by_median = format!(
+        "object, all cases: who of {} had the smallest median (in idle-64, jemalloc), and ratios of each round",
+        peers.join(", ")
+    );
+    let by_least =
+        "object, all cases, by the least of all rounds, which is what was disturbed least";
+    vec![grid(by_median, &outcomes, By::Median), grid(by_least.to_owned(), &outcomes, By::Least)]
 }
 
-fn table(outcomes: &[&Outcome], by: By) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header([
+fn grid(title: String, outcomes: &[&Outcome], by: By) -> Grid {
+    let header = [
         "case",
         "fastest peer",
         "its time",
@@ -53,12 +50,9 @@ fn table(outcomes: &[&Outcome], by: By) -> Table {
         "thiscpu-malloc / it",
         "cache / slub-lock",
         "hardened / malloc",
-    ]);
-    table.add_rows(outcomes.iter().map(|outcome| row(outcome, by)));
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+    ];
+    let rows = outcomes.iter().map(|outcome| row(outcome, by).to_vec()).collect();
+    Grid { title, header: header.map(str::to_owned).to_vec(), rows, names: 2 }
 }
 
 fn row(outcome: &Outcome, by: By) -> [String; 7] {
@@ -127,12 +121,14 @@ mod tests {
             contenders: values.iter().map(|value| value.0).collect(),
             rounds: 3,
             series: values.iter().map(series).collect(),
+            deviations: Vec::new(),
         }
     }
 
-    fn words(text: &str) -> Vec<String> {
+    fn words(grids: &[Grid]) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        text.lines().map(words).collect()
+        let lines = |grid: &Grid| grid.to_string().lines().map(words).collect::<Vec<_>>();
+        grids.iter().flat_map(lines).collect()
     }
 
     #[test]
@@ -159,7 +155,7 @@ mod tests {
                 (Name::ThisCpuMalloc, &RESIDENT_BYTES, [1e6, 1e6, 1e6]),
             ],
         );
-        let lines = words(&summary(&[pair, idle]).unwrap());
+        let lines = words(&summary(&[pair, idle]));
         for wanted in [
             "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 (0.200 to 0.600) | 1.000 (0.800 to 1.000) | \
              6.000 (5.000 to 6.000) | 1.000 (1.000 to 1.100) |",
@@ -173,8 +169,8 @@ mod tests {
     #[test]
     fn who_was_not_measured_leaves_an_empty_cell() {
         let alone = outcome("pair-8", 2, &[(Name::ThisCpuCache, &TIME_PER_OP, [1.0; 3])]);
-        let lines = words(&summary(&[alone]).unwrap());
+        let lines = words(&summary(&[alone]));
         assert!(lines.iter().any(|line| line == "| pair-8, 2 threads | | | | | | |"), "{lines:#?}");
-        assert_eq!(summary(&[]), None);
+        assert_eq!(summary(&[]), []);
     }
 }

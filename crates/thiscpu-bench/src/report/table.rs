@@ -1,10 +1,15 @@
 //! A table of one outcome, for people.
 
-use comfy_table::{CellAlignment, Table, presets};
+use std::iter;
 
-use super::{Row, rows};
+use super::{Grid, Row, rows};
 use crate::{
-    case::Outcome, contenders::allocators, cpus::Cpus, kind::Kind, plan::Plan, stats::Spread,
+    case::Outcome,
+    contenders::{Name, allocators},
+    cpus::Cpus,
+    kind::Kind,
+    plan::Plan,
+    stats::Spread,
 };
 
 /// The lines above all tables: on what and how it was measured, and how to read it.
@@ -32,9 +37,9 @@ pub fn heading(plan: &Plan, tier: &str) -> String {
     lines.join("\n")
 }
 
-/// A title and a row for each contender, with a column for each metric.
+/// A row for each contender, with a column for each metric.
 #[must_use]
-pub fn table(outcome: &Outcome) -> String {
+pub fn table(outcome: &Outcome) -> Grid {
     let rows = rows(outcome);
     let mut metrics: Vec<&str> = Vec::new();
     for row in &rows {
@@ -42,25 +47,23 @@ pub fn table(outcome: &Outcome) -> String {
             metrics.push(row.metric);
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(std::iter::once("contender").chain(metrics.iter().copied().map(title)));
-    for contender in &outcome.contenders {
+    let titles = metrics.iter().map(|metric| metric_title(metric));
+    let header = iter::once("contender").chain(titles).map(str::to_owned).collect();
+    let row_of = |contender: &Name| {
         let cell_of = |metric: &&str| {
             rows.iter()
                 .find(|row| row.contender == contender.as_str() && row.metric == *metric)
                 .map_or_else(String::new, cell)
         };
-        let cells = metrics.iter().map(cell_of);
-        table.add_row(std::iter::once(contender.to_string()).chain(cells));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("{}\n\n{table}", outcome.title())
+        iter::once(contender.to_string()).chain(metrics.iter().map(cell_of)).collect()
+    };
+    let rows = outcome.contenders.iter().map(row_of).collect();
+    Grid { title: outcome.title(), header, rows, names: 1 }
 }
 
-fn title(metric: &str) -> &str {
+/// What a metric is called where people read it.
+#[must_use]
+pub fn metric_title(metric: &str) -> &str {
     match metric {
         "time_per_op" => "time per op",
         "thiscpu_ratio" => "thiscpu / this",
@@ -107,7 +110,9 @@ pub(super) fn span(spread: Spread, unit: &str) -> String {
     }
 }
 
-pub(super) fn with_unit(value: f64, unit: &str) -> String {
+/// A figure as people read it: short, with its unit.
+#[must_use]
+pub fn with_unit(value: f64, unit: &str) -> String {
     match unit {
         "ns" if value.abs() >= 1e6 => format!("{:.1} ms", value / 1e6),
         "ns" if value.abs() >= 1e4 => format!("{:.1} us", value / 1e3),

@@ -21,6 +21,7 @@ use hdrhistogram::Histogram;
 use super::{Measured, Setting, shared_counter};
 use crate::{
     contenders::counters::Contender,
+    deviations::Deviations,
     interrupt::Interruptions,
     metric::{MAX_ERROR, Reading, SUMS, TIME_PER_SUM, TIME_PER_SUM_P999, TOKEN_MOVES, WRONG_SUMS},
     slice,
@@ -115,18 +116,22 @@ struct Sums {
     count: u64,
     wrong: u64,
     error_max: u64,
+    deviations: Deviations,
     call_ns: Histogram<u64>,
 }
 
 impl Sums {
     fn new() -> Result<Self> {
         const SIGNIFICANT_DIGITS: u8 = 3;
-        Ok(Self { count: 0, wrong: 0, error_max: 0, call_ns: Histogram::new(SIGNIFICANT_DIGITS)? })
+        let call_ns = Histogram::new(SIGNIFICANT_DIGITS)?;
+        Ok(Self { count: 0, wrong: 0, error_max: 0, deviations: Deviations::new(), call_ns })
     }
 
     #[inline]
     fn record(&mut self, sum: i64) {
-        let error = sum.abs_diff(sum.clamp(0, 1));
+        let distance = sum - sum.clamp(0, 1);
+        let error = distance.unsigned_abs();
+        self.deviations.record(distance);
         self.count += 1;
         self.wrong += u64::from(error != 0);
         self.error_max = self.error_max.max(error);
@@ -140,6 +145,7 @@ impl Sums {
             MAX_ERROR.reads(self.error_max as f64),
             TIME_PER_SUM.reads(quantile_ns(0.5)),
             TIME_PER_SUM_P999.reads(quantile_ns(0.999)),
+            Reading::Deviations(Box::new(self.deviations.clone())),
         ]
     }
 }
@@ -226,5 +232,7 @@ mod tests {
             sums.record(sum);
         }
         assert_eq!((sums.count, sums.wrong, sums.error_max), (5, 2, 3));
+        let classes = sums.deviations.classes().map(|class| (class.from, class.to, class.sums));
+        assert_eq!(classes.collect::<Vec<_>>(), [(-3, -2, 1), (0, 0, 3), (1, 1, 1)]);
     }
 }

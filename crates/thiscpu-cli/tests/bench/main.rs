@@ -10,6 +10,7 @@ use std::{
 use serde_json::Value;
 
 mod object;
+mod report;
 
 /// The shortest run that still measures something.
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];

@@ -2,13 +2,13 @@
 
 #[cfg(feature = "peers")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
+pub use self::versions::versions;
 pub(crate) use self::{
     mallocs::Glibc,
     slub_lock::SlubLock,
     slub_tid::SlubTid,
     this_cpu_cache::ThisCpuCache,
     this_cpu_malloc::{ThisCpuMalloc, harden},
-    versions::versions,
 };
 use super::Name;
 

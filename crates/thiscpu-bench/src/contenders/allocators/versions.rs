@@ -3,7 +3,8 @@
 use std::ffi::CStr;
 
 /// All of them that are built in, each with its version.
-pub(crate) fn versions() -> Vec<String> {
+#[must_use]
+pub fn versions() -> Vec<String> {
     vec![
         glibc(),
         #[cfg(feature = "peers")]

@@ -85,6 +85,19 @@ impl Scene {
         self.name
     }
 
+    /// What is done in it, in a sentence without its full stop.
+    pub(crate) const fn what(self) -> &'static str {
+        match self.what {
+            What::Pair(_) => "One object of so many bytes allocated and freed",
+            What::Burst(_) => "10,000 objects of so many bytes allocated, then freed",
+            What::Remote(_) => "Objects of 64 bytes allocated by one thread and freed by another",
+            What::Crowd(_) => {
+                "An object of 64 bytes allocated, and a random one of the thread's 16 freed"
+            }
+            What::Idle => "Resident memory while each thread has 31 objects, 16 bytes to 16 KiB",
+        }
+    }
+
     /// Whether it is one of those that a run of all workloads has time for.
     pub(crate) const fn is_in_full_run(self) -> bool {
         match self.what {

@@ -1,0 +1,140 @@
+//! Chromium, and what is to be seen in it.
+
+use std::{
+    ffi::OsStr,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use headless_chrome::{
+    Browser, LaunchOptions, Tab,
+    protocol::cdp::{
+        Emulation::{MediaFeature, SetDeviceMetricsOverride, SetEmulatedMedia},
+        Log, Network, Runtime,
+        types::Event,
+    },
+};
+use serde_json::Value;
+
+/// What a page is shown on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Medium {
+    pub(crate) width: u32,
+    pub(crate) is_dark: bool,
+    pub(crate) is_print: bool,
+}
+
+impl Medium {
+    pub(crate) const fn screen(width: u32, is_dark: bool) -> Self {
+        Self { width, is_dark, is_print: false }
+    }
+
+    /// A4 between margins of a centimetre, by somebody whose screen is dark.
+    pub(crate) const PAPER: Self = Self { width: 718, is_dark: true, is_print: true };
+}
+
+/// A page that has been opened, and what has happened since.
+pub(crate) struct Page {
+    tab: Arc<Tab>,
+    _browser: Browser,
+    requests: Arc<Mutex<Vec<String>>>,
+    complaints: Arc<Mutex<Vec<String>>>,
+}
+
+impl Page {
+    /// Opens a file in a browser of its own, with an empty profile.
+    pub(crate) fn open(file: &Path, medium: Medium) -> Self {
+        let browser = Browser::new(LaunchOptions {
+            // Without one of its own, which a container may not allow. The page is ours.
+            sandbox: false,
+            args: ["--disable-quic", "--disable-component-update", "--hide-scrollbars"]
+                .map(OsStr::new)
+                .to_vec(),
+            ..LaunchOptions::default()
+        })
+        .unwrap();
+        let tab = browser.new_tab().unwrap();
+        let (requests, complaints) =
+            <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
+        let (requested, complained) = (requests.clone(), complaints.clone());
+        let listener = move |event: &Event| match event {
+            Event::NetworkRequestWillBeSent(event) => {
+                requested.lock().unwrap().push(event.params.request.url.clone());
+            }
+            Event::LogEntryAdded(event) => {
+                complained.lock().unwrap().push(event.params.entry.text.clone());
+            }
+            Event::RuntimeConsoleAPICalled(event) => {
+                complained.lock().unwrap().push(format!("{:?}", event.params.args));
+            }
+            Event::RuntimeExceptionThrown(event) => {
+                complained.lock().unwrap().push(event.params.exception_details.text.clone());
+            }
+            _ => {}
+        };
+        tab.add_event_listener(Arc::new(listener)).unwrap();
+        let network = Network::Enable {
+            max_total_buffer_size: None,
+            max_resource_buffer_size: None,
+            max_post_data_size: None,
+            report_direct_socket_traffic: None,
+            enable_durable_messages: None,
+        };
+        tab.call_method(network).unwrap();
+        tab.call_method(Log::Enable(None)).unwrap();
+        tab.call_method(Runtime::Enable(None)).unwrap();
+        let page = Self { tab, _browser: browser, requests, complaints };
+        page.show(medium);
+        page.tab.navigate_to(&url(file)).unwrap().wait_until_navigated().unwrap();
+        page
+    }
+
+    /// Shows it on another medium.
+    pub(crate) fn show(&self, medium: Medium) {
+        let scheme = if medium.is_dark { "dark" } else { "light" };
+        let feature =
+            MediaFeature { name: "prefers-color-scheme".to_owned(), value: scheme.to_owned() };
+        let media = if medium.is_print { "print" } else { "screen" };
+        let emulated =
+            SetEmulatedMedia { media: Some(media.to_owned()), features: Some(vec![feature]) };
+        self.tab.call_method(emulated).unwrap();
+        let metrics = SetDeviceMetricsOverride {
+            width: medium.width,
+            height: 800,
+            device_scale_factor: 1.0,
+            mobile: medium.width < 600,
+            scale: None,
+            screen_width: None,
+            screen_height: None,
+            position_x: None,
+            position_y: None,
+            dont_set_visible_size: None,
+            screen_orientation: None,
+            viewport: None,
+            display_feature: None,
+            device_posture: None,
+        };
+        self.tab.call_method(metrics).unwrap();
+    }
+
+    /// What there is to see.
+    pub(crate) fn look(&self) -> Value {
+        let seen = self.tab.evaluate(include_str!("look.js"), false).unwrap();
+        serde_json::from_str(seen.value.unwrap().as_str().unwrap()).unwrap()
+    }
+
+    /// The page on paper.
+    pub(crate) fn print(&self) -> Vec<u8> {
+        self.tab.print_to_pdf(None).unwrap()
+    }
+
+    /// What was loaded, and what the browser complained of.
+    pub(crate) fn events(&self) -> (Vec<String>, Vec<String>) {
+        (self.requests.lock().unwrap().clone(), self.complaints.lock().unwrap().clone())
+    }
+}
+
+/// Where a browser finds a file.
+pub(crate) fn url(file: &Path) -> String {
+    format!("file://{}", file.display())
+}
