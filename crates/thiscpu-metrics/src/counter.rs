@@ -1,0 +1,108 @@
+//! Counters: what only grows.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::row::Row;
+
+/// A series that only grows: a handle, which is cheap to clone; all clones are the same series.
+///
+/// | | costs | blocks whom |
+/// |---|---|---|
+/// | [`increment`](Counter::increment) | one section, about a nanosecond; wait-free | nobody |
+/// | [`absolute`](Counter::absolute) | an exact sum: a fence if the counter is in use on several CPUs | other calls of it |
+///
+/// `increment` may be called from signal handlers and in children of `fork`; `absolute`, and making or dropping handles,
+/// not from signal handlers. Values are those of `u64` and wrap around.
+///
+/// ```
+/// let registry = thiscpu_metrics::Registry::new();
+/// let requests = registry.counter("requests_total", "Requests so far.", &[("method", "get")])?;
+/// requests.increment(3);
+/// assert!(registry.render().contains("requests_total{method=\"get\"} 3\n"));
+/// # Ok::<(), thiscpu_metrics::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Counter(pub(crate) Cell);
+
+/// Where a counter's value is.
+#[derive(Clone)]
+pub(crate) enum Cell {
+    Own(Arc<Own>),
+    Member(Arc<Member>),
+}
+
+/// A counter that is alone.
+pub(crate) struct Own(pub(crate) thiscpu::Counter);
+
+/// A counter that is read together with others.
+pub(crate) struct Member {
+    pub(crate) row: Arc<dyn Row>,
+    pub(crate) index: usize,
+}
+
+impl Counter {
+    /// Adds `n`.
+    ///
+    /// # Panics
+    ///
+    /// As [`thiscpu::Counter::add`].
+    #[inline]
+    pub fn increment(&self, n: u64) {
+        match &self.0 {
+            Cell::Own(own) => own.increment(n),
+            Cell::Member(member) => member.increment(n),
+        }
+    }
+
+    /// Raises the value to `value`, if it is less at an instant of this call: for mirrors of a counter that is kept
+    /// elsewhere. Increments by others between that instant and the end of the call come on top.
+    ///
+    /// # Panics
+    ///
+    /// As [`thiscpu::Counter::sum`].
+    pub fn absolute(&self, value: u64) {
+        match &self.0 {
+            Cell::Own(own) => own.absolute(value),
+            Cell::Member(member) => member.absolute(value),
+        }
+    }
+}
+
+impl std::fmt::Debug for Counter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counter").finish_non_exhaustive()
+    }
+}
+
+impl Own {
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        // The same bits: a sum is read back as `u64`.
+        self.0.add(n as i64);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.0.sum() as u64, |n| self.increment(n));
+    }
+}
+
+impl Member {
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        self.row.add(&[(self.index, n as i64)]);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
+    }
+}
+
+/// One at a time, so that two who raise the same counter do not both add what it lacks.
+fn raise(value: u64, sum: impl FnOnce() -> u64, add: impl FnOnce(u64)) {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = sum();
+    if now < value {
+        add(value - now);
+    }
+}

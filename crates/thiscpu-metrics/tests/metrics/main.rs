@@ -1,0 +1,9 @@
+//! What this crate promises to its users.
+
+mod errors;
+mod facade;
+mod http;
+mod instants;
+mod observed;
+mod text;
+mod threads;
