@@ -3,19 +3,19 @@
 //! A gauge is a base, under a lock, plus a counter. Whole amounts go to the counter; what is set goes to the base, and so do
 //! fractions. To set it is to take the counter to 0 and to store the base, both under the lock.
 //!
-//! A scrape reads many gauges, and holds no lock while it sums their counters. The base and the sum it adds must
+//! A scrape reads many gauges, and holds none of their locks while it sums their counters. The base and the sum it adds must
 //! be of one instant all the same: a base from before a `set` and a sum from after it would be a value that never was. So a scrape
-//! has a number, which is to be seen while it is under way, and
+//! has a number:
 //!
-//! 1. the scrape locks each gauge for a moment and copies its base;
+//! 1. the scrape shows its number, and then locks each gauge for a moment;
 //! 2. it sums all counters, for one fence;
-//! 3. it locks each gauge for a moment again.
+//! 3. it locks each gauge for a moment again, and reads its base.
 //!
 //! Who changes a base sees, under the lock, that a scrape is under way, and first notes the gauge's exact value as it is before the
 //! change (`set` knows it anyway from what it takes), with the scrape's number, unless there is a note with that number.
 //! In step 3 a note with the scrape's number is the value: it was true when it was noted, which is after the scrape began and before it ends.
 //! Without one the base did not change between 1 and 3: who locked the gauge in between saw the number, because the scrape stored it
-//! before it unlocked that lock in 1. So the base of step 1 was the base at the instant of the sum.
+//! before it unlocked that lock in 1. So the base of step 3 was the base at the instant of the sum.
 //!
 //! A note from before step 1 (the number was seen early) is as good: the scrape had begun.
 
@@ -157,15 +157,15 @@ impl Core {
         base.value = value;
     }
 
-    /// Step 1 of a scrape: the base.
-    pub(crate) fn begin(&self) -> f64 {
-        self.lock().value
+    /// Step 1 of a scrape: whoever locks the gauge from now on sees the scrape's number.
+    pub(crate) fn begin(&self) {
+        drop(self.lock());
     }
 
-    /// Step 3: the value, of the base that `begin` gave and the sum that was taken since.
-    pub(crate) fn end(&self, scrape: u64, base: f64, whole: i64) -> f64 {
-        let now = self.lock();
-        if now.noted_for == scrape { now.noted } else { base + whole as f64 }
+    /// Step 3: the value, with the sum that was taken since step 1.
+    pub(crate) fn end(&self, scrape: u64, whole: i64) -> f64 {
+        let base = self.lock();
+        if base.noted_for == scrape { base.noted } else { base.value + whole as f64 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Base> {

@@ -215,13 +215,19 @@ mod tests {
     use std::{
         io::{Read as _, Write as _},
         net::TcpStream,
+        time::Instant,
     };
 
     use super::*;
 
+    /// So long nobody waits for an answer that comes.
+    const HOPELESS: Duration = Duration::from_secs(60);
+
     fn ask(address: SocketAddr) -> TcpStream {
         let mut client = TcpStream::connect(address).unwrap();
-        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        client.set_read_timeout(Some(HOPELESS)).unwrap();
+        // Fails if the endpoint has ended the connection already.
+        let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client
     }
 
@@ -237,6 +243,7 @@ mod tests {
         let endpoint = registry.serve_within("127.0.0.1:0", limits).unwrap();
         let address = endpoint.address();
         let silent = || TcpStream::connect(address).unwrap();
+        let began = Instant::now();
         let stuck: Vec<_> = (0..3).flat_map(|_| [silent(), ask(address)]).collect();
         counters[0].increment(1);
         // Its own time may be too short as well, on a slow machine; the next has another.
@@ -244,7 +251,9 @@ mod tests {
             let mut answer = [0; 15];
             ask(address).read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200 OK"
         };
-        while !is_answered() {}
+        while !is_answered() {
+            assert!(began.elapsed() < HOPELESS, "nobody is answered");
+        }
         drop(stuck);
     }
 

@@ -190,3 +190,38 @@ impl HistogramFn for histogram::Core {
         histogram::Core::record(self, value, count as u64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use metrics::{Level, Recorder as _};
+
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_found_during_a_scrape() {
+        let registry = Registry::new();
+        let recorder = registry.recorder();
+        let metadata = Metadata::new("", Level::INFO, None);
+        let key = Key::from_static_name("hits");
+        let find = || {
+            recorder.register_counter(&key, &metadata).increment(1);
+            recorder.register_gauge(&Key::from_static_name("level"), &metadata).increment(1.0);
+        };
+        find();
+        thread::scope(|scope| {
+            let state = registry.state();
+            let (found, is_found) = mpsc::channel();
+            scope.spawn(move || {
+                find();
+                found.send(()).unwrap();
+            });
+            // Where it waits for the scrape, it would wait for ever.
+            let outcome = is_found.recv_timeout(Duration::from_secs(60));
+            drop(state);
+            outcome.unwrap();
+        });
+        assert!(registry.render().contains("hits 2\n"));
+    }
+}

@@ -165,12 +165,11 @@ impl Registry {
         state.scrapes += 1;
         let number = state.scrapes;
         let under_way = self.shared.under_way.begin(number);
-        let bases: Vec<f64> = state.gauges.iter().map(|(gauge, _)| gauge.begin()).collect();
+        state.gauges.iter().for_each(|(gauge, _)| gauge.begin());
         let summed: Vec<&dyn Summed> = state.sources.iter().map(Source::summed).collect();
         let values = sum_all(&summed);
-        let ended = state.gauges.iter().zip(bases);
-        let gauges =
-            ended.map(|((gauge, at), base)| gauge.end(number, base, values[*at])).collect();
+        let ended = state.gauges.iter().map(|(gauge, at)| gauge.end(number, values[*at]));
+        let gauges = ended.collect();
         drop(under_way);
         state.carry(&values);
         Reading { state, values, gauges }

@@ -6,10 +6,25 @@ use thiscpu_metrics::Registry;
 
 use crate::threads::{alternate, value};
 
+fn acknowledged() -> Registry {
+    let names = ["sent_total", "acknowledged_total"];
+    Registry::builder().group("acknowledged", &names).build().unwrap()
+}
+
+/// Registers others between those of a group, so that they would be read long after each other if they were not read together.
+fn register_others(registry: &Registry) {
+    for i in 0..1_000 {
+        registry.counter(&format!("other{i}"), "", &[]).unwrap();
+    }
+}
+
 /// Turns of two threads add to one counter, then to the other: the first is ahead by 0 or 1.
-fn ahead_by_one(registry: &Registry) {
-    let counters = ["sent_total", "acknowledged_total"]
-        .map(|name| registry.counter(name, "", &[("to", "x")]).unwrap());
+#[test]
+fn a_group_is_read_at_one_instant() {
+    let registry = acknowledged();
+    let sent = registry.counter("sent_total", "", &[("to", "x")]).unwrap();
+    register_others(&registry);
+    let counters = [sent, registry.counter("acknowledged_total", "", &[("to", "x")]).unwrap()];
     // So that both are in lanes.
     counters.iter().for_each(|counter| (0..100).for_each(|_| counter.increment(1)));
     alternate(
@@ -23,25 +38,20 @@ fn ahead_by_one(registry: &Registry) {
     );
 }
 
-#[test]
-fn a_group_is_read_at_one_instant() {
-    let names = ["sent_total", "acknowledged_total"];
-    ahead_by_one(&Registry::builder().group("acknowledged", &names).build().unwrap());
-}
-
 /// The same by handles that the facade gave.
 #[test]
 fn a_group_of_the_facade_is_read_at_one_instant() {
-    let names = ["sent_total", "acknowledged_total"];
-    let registry = Registry::builder().group("acknowledged", &names).build().unwrap();
+    let registry = acknowledged();
     let counters = metrics::with_local_recorder(&registry.recorder(), || {
-        [metrics::counter!("sent.total"), metrics::counter!("acknowledged.total")]
+        let sent = metrics::counter!("sent.total");
+        register_others(&registry);
+        [sent, metrics::counter!("acknowledged.total")]
     });
     alternate(
         |turn| counters[turn as usize % 2].increment(1),
         || {
             let text = registry.render();
-            let ahead = value(&text, names[0]) - value(&text, names[1]);
+            let ahead = value(&text, "sent_total") - value(&text, "acknowledged_total");
             assert!(matches!(ahead, 0.0 | 1.0), "{ahead}");
         },
     );
@@ -102,22 +112,20 @@ fn a_gauge_shows_no_value_that_never_was() {
     });
 }
 
-/// The same while fractions alone change the base, which a scrape has to see too.
+/// A fraction, then a whole amount, and so on: as many of these as of those, or one less. Only fractions change the base here.
 #[test]
-fn fractions_of_a_gauge_are_of_the_scrape_or_after_it() {
+fn fractions_of_a_gauge_are_seen_before_what_comes_after_them() {
     let registry = Registry::new();
+    // So that the counter in it is read long after the scrape began.
+    register_others(&registry);
     let gauge = registry.gauge("level", "", &[]).unwrap();
+    // So that it is in lanes.
     (0..100).for_each(|_| gauge.increment(1.0));
     gauge.set(0.0);
-    let step = |turn: u64| match turn % 4 {
-        0 => gauge.increment(0.25),
-        1 => gauge.increment(1.0),
-        2 => gauge.decrement(0.25),
-        _ => gauge.decrement(1.0),
-    };
+    let step = |turn: u64| gauge.increment(if turn.is_multiple_of(2) { 0.25 } else { 1.0 });
     alternate(step, || {
         let level = value(&registry.render(), "level");
-        assert!([0.0, 0.25, 1.25, 1.0].contains(&level), "{level}");
+        assert!([0.0, 0.25].contains(&(level % 1.25)), "{level}");
     });
 }
 

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 /// How often to scrape at least, and how many turns are to be taken meanwhile.
-const SCRAPES: u64 = 2_000;
-const TURNS: u64 = 4_000;
+const SCRAPES: u64 = 1_000;
+const TURNS: u64 = 1_000;
 
 /// Two threads take turns, of which each calls `step` with the turn's number, while `scrape` is called.
 pub(crate) fn alternate(step: impl Fn(u64) + Sync, scrape: impl Fn()) {
