@@ -51,6 +51,10 @@ pub enum Name {
     SlubLock,
     /// A freelist a CPU, changed together with a transaction id.
     SlubTid,
+    /// The metrics-exporter-prometheus crate.
+    MetricsExporter,
+    /// The prometheus-client crate.
+    PrometheusClient,
     /// The library this program belongs to.
     ThisCpu,
     /// That library's cache of objects of one size.
@@ -65,7 +69,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -87,6 +91,8 @@ impl Name {
         Self::Rpmalloc,
         Self::SlubLock,
         Self::SlubTid,
+        Self::MetricsExporter,
+        Self::PrometheusClient,
         Self::ThisCpu,
         Self::ThisCpuCache,
         Self::ThisCpuMalloc,
@@ -117,6 +123,8 @@ impl Name {
             Self::Rpmalloc => "rpmalloc",
             Self::SlubLock => "slub-lock",
             Self::SlubTid => "slub-tid",
+            Self::MetricsExporter => "metrics-exporter-prometheus",
+            Self::PrometheusClient => "prometheus-client",
             Self::ThisCpu => "thiscpu",
             Self::ThisCpuCache => "thiscpu-cache",
             Self::ThisCpuMalloc => "thiscpu-malloc",
