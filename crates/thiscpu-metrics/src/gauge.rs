@@ -185,3 +185,26 @@ impl Base {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use crate::registry::Registry;
+
+    /// Who changes the base when a scrape begins has not seen its number, and so has noted nothing: the scrape sums after that.
+    #[test]
+    fn a_scrape_waits_for_who_did_not_see_it_begin() {
+        let registry = Registry::new();
+        let gauge = registry.gauge("level", "", &[]).unwrap();
+        let base = gauge.0.lock();
+        thread::scope(|scope| {
+            let scrape = scope.spawn(|| registry.render());
+            // Long enough, as a rule, for the scrape to sum if nothing kept it from that.
+            thread::sleep(Duration::from_millis(50));
+            gauge.increment(1.0);
+            drop(base);
+            assert_eq!(scrape.join().unwrap(), "# TYPE level gauge\nlevel 1\n");
+        });
+    }
+}

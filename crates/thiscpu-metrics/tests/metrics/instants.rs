@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu_metrics::Registry;
 
-use crate::threads::{alternate, value};
+use crate::threads::{amid_steps, value};
 
 fn acknowledged() -> Registry {
     let names = ["sent_total", "acknowledged_total"];
@@ -18,7 +18,7 @@ fn register_others(registry: &Registry) {
     }
 }
 
-/// Turns of two threads add to one counter, then to the other: the first is ahead by 0 or 1.
+/// A thread adds to one counter, then to the other: the first is ahead by 0 or 1.
 #[test]
 fn a_group_is_read_at_one_instant() {
     let registry = acknowledged();
@@ -27,8 +27,8 @@ fn a_group_is_read_at_one_instant() {
     let counters = [sent, registry.counter("acknowledged_total", "", &[("to", "x")]).unwrap()];
     // So that both are in lanes.
     counters.iter().for_each(|counter| (0..100).for_each(|_| counter.increment(1)));
-    alternate(
-        |turn| counters[turn as usize % 2].increment(1),
+    amid_steps(
+        |number| counters[number as usize % 2].increment(1),
         || {
             let text = registry.render();
             let [sent, acknowledged] = ["sent_total", "acknowledged_total"]
@@ -47,8 +47,8 @@ fn a_group_of_the_facade_is_read_at_one_instant() {
         register_others(&registry);
         [sent, metrics::counter!("acknowledged.total")]
     });
-    alternate(
-        |turn| counters[turn as usize % 2].increment(1),
+    amid_steps(
+        |number| counters[number as usize % 2].increment(1),
         || {
             let text = registry.render();
             let ahead = value(&text, "sent_total") - value(&text, "acknowledged_total");
@@ -76,7 +76,7 @@ fn members_of_a_group_are_apart_by_labels() {
 fn a_histogram_is_read_at_one_instant() {
     let registry = Registry::builder().default_buckets(&[0.5, 1.0]).build().unwrap();
     let histogram = registry.histogram("ones", "", &[]).unwrap();
-    alternate(
+    amid_steps(
         |_| histogram.record(1.0),
         || {
             let text = registry.render();
@@ -90,7 +90,7 @@ fn a_histogram_is_read_at_one_instant() {
     assert_eq!(value(&text, "ones_count"), value(&text, "ones_sum"));
 }
 
-/// Whole amounts, fractions and `set` in turn, by two threads: no other value than these ever was.
+/// Whole amounts, fractions and `set` in turn: no other value than these ever was.
 #[test]
 fn a_gauge_shows_no_value_that_never_was() {
     let registry = Registry::new();
@@ -98,7 +98,7 @@ fn a_gauge_shows_no_value_that_never_was() {
     // So that the counter in it is in lanes.
     (0..100).for_each(|_| gauge.increment(1.0));
     gauge.set(0.0);
-    let step = |turn: u64| match turn % 6 {
+    let step = |number: u64| match number % 6 {
         0 => gauge.increment(1.0),
         1 => gauge.increment(0.25),
         2 => gauge.increment(1.0),
@@ -106,7 +106,7 @@ fn a_gauge_shows_no_value_that_never_was() {
         4 => gauge.decrement(1.0),
         _ => gauge.set(0.0),
     };
-    alternate(step, || {
+    amid_steps(step, || {
         let level = value(&registry.render(), "level");
         assert!([0.0, 1.0, 1.25, 2.25, 10.0, 9.0].contains(&level), "{level}");
     });
@@ -122,8 +122,8 @@ fn fractions_of_a_gauge_are_seen_before_what_comes_after_them() {
     // So that it is in lanes.
     (0..100).for_each(|_| gauge.increment(1.0));
     gauge.set(0.0);
-    let step = |turn: u64| gauge.increment(if turn.is_multiple_of(2) { 0.25 } else { 1.0 });
-    alternate(step, || {
+    let step = |number: u64| gauge.increment(if number.is_multiple_of(2) { 0.25 } else { 1.0 });
+    amid_steps(step, || {
         let level = value(&registry.render(), "level");
         assert!([0.0, 0.25].contains(&(level % 1.25)), "{level}");
     });
