@@ -97,7 +97,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Registry::observe`]; those that were registered before the one with such a name have theirs.
+    /// As [`Registry::observe`]; then none of them has an instrument.
     pub fn update(&mut self) -> Result<(), Error> {
         // The registry's lock is not held while instruments are made: the meter has locks too, which it holds while it calls us.
         let new: Vec<(String, String, Kind)> = {
@@ -105,32 +105,37 @@ impl Observer {
             let each = |family: &Family| (family.name.clone(), family.help.clone(), family.kind);
             state.families[self.families..].iter().map(each).collect()
         };
+        if let Some((name, ..)) = new.iter().find(|(name, ..)| !is_instrument_name(name)) {
+            return Err(Error::NotForOpenTelemetry { name: name.clone() });
+        }
         for (name, help, kind) in new {
-            if !is_instrument_name(&name) {
-                return Err(Error::NotForOpenTelemetry { name });
-            }
-            let whole = |name: String, tell| {
-                let builder =
-                    self.meter.u64_observable_counter(name).with_description(help.clone());
-                drop(builder.with_callback(self.callback(tell)).build());
-            };
-            match kind {
-                Kind::Counter => whole(name, tell_counter),
-                Kind::Gauge => {
-                    let builder = self.meter.f64_observable_gauge(name).with_description(help);
-                    drop(builder.with_callback(self.callback(tell_gauge)).build());
-                }
-                Kind::Histogram => {
-                    whole(format!("{name}_bucket"), tell_buckets);
-                    whole(format!("{name}_count"), tell_count);
-                    let sum = self.meter.f64_observable_counter(format!("{name}_sum"));
-                    let callback = self.callback(tell_sum);
-                    drop(sum.with_description(help).with_callback(callback).build());
-                }
-            }
+            self.make(&name, &help, kind);
             self.families += 1;
         }
         Ok(())
+    }
+
+    /// Makes the next family's instruments.
+    fn make(&self, name: &str, help: &str, kind: Kind) {
+        let (meter, help) = (&self.meter, help.to_owned());
+        let whole = |name: String, tell| {
+            let builder = meter.u64_observable_counter(name).with_description(help.clone());
+            let _ = builder.with_callback(self.callback(tell)).build();
+        };
+        match kind {
+            Kind::Counter => whole(name.to_owned(), tell_counter),
+            Kind::Gauge => {
+                let builder = meter.f64_observable_gauge(name.to_owned()).with_description(help);
+                let _ = builder.with_callback(self.callback(tell_gauge)).build();
+            }
+            Kind::Histogram => {
+                whole(format!("{name}_bucket"), tell_buckets);
+                whole(format!("{name}_count"), tell_count);
+                let builder = meter.f64_observable_counter(format!("{name}_sum"));
+                let builder = builder.with_description(help);
+                let _ = builder.with_callback(self.callback(tell_sum)).build();
+            }
+        }
     }
 
     /// A callback of the next family's next instrument.
