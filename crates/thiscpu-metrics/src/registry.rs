@@ -117,7 +117,7 @@ impl Registry {
     /// What is registered, in the text format of Prometheus (0.0.4), in the order in which it was registered.
     ///
     /// Each value was the exact one at an instant of this call; all series of a group, and all lines of a histogram, are of one instant. Costs
-    /// one fence, if anything is in use on several CPUs (see [`thiscpu::sum_all`]), and some 100 ns a series; holds up who
+    /// one fence, if anything is in use on several CPUs (see [`thiscpu::sum_all`]), and less than 100 ns a series; holds up who
     /// registers, and nobody else.
     ///
     /// # Panics

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use thiscpu::Summed;
+use thiscpu::{Counters, Summed};
 
 use crate::{
     builder::{Membership, Settings},
-    counter::{Cell, Counter, Member, Own},
+    counter::{Cell, Counter, Member, NEIGHBOURS, Own},
     error::{Error, Kind},
     gauge::{self, Gauge, UnderWay},
     histogram::{self, Histogram},
@@ -35,6 +35,8 @@ pub(crate) struct State {
     series: HashMap<String, (usize, usize)>,
     /// Rows of groups by group and labels, and where in a scrape their values begin.
     rows: HashMap<(usize, String), (Arc<dyn Row>, usize)>,
+    /// The row that counters without a group go to, how many it has, and where in a scrape its values begin.
+    neighbours: Option<(Arc<Counters<NEIGHBOURS>>, usize, usize)>,
     /// Help texts of what is not registered yet.
     helps: HashMap<String, String>,
     pub(crate) rejected: Rejected,
@@ -73,7 +75,7 @@ pub(crate) enum Instrument {
 
 /// What has to be summed for a scrape.
 pub(crate) enum Source {
-    Own(Arc<Own>),
+    Neighbours(Arc<Counters<NEIGHBOURS>>),
     Row(Arc<dyn Row>),
     Gauge(Arc<gauge::Core>),
     Histogram(Arc<histogram::Core>),
@@ -95,7 +97,7 @@ const LINES_OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 impl Source {
     pub(crate) fn summed(&self) -> &dyn Summed {
         match self {
-            Source::Own(own) => &own.0,
+            Source::Neighbours(row) => &**row,
             Source::Row(row) => row.summed(),
             Source::Gauge(gauge) => gauge.whole(),
             Source::Histogram(histogram) => histogram.row().summed(),
@@ -237,9 +239,16 @@ impl State {
     }
 
     fn add_counter(&mut self) -> (usize, Instrument) {
-        let own = Arc::new(Own(thiscpu::Counter::new()));
-        let at = self.add_source(Source::Own(Arc::clone(&own)), 1);
-        (at, Instrument::Counter(Counter(Cell::Own(own))))
+        let (row, index, at) = match self.neighbours.take() {
+            Some(known) if known.1 < NEIGHBOURS => known,
+            _ => {
+                let row = Arc::new(Counters::new());
+                let at = self.add_source(Source::Neighbours(Arc::clone(&row)), NEIGHBOURS);
+                (row, 0, at)
+            }
+        };
+        self.neighbours = Some((Arc::clone(&row), index + 1, at));
+        (at + index, Instrument::Counter(Counter(Cell::Own(Arc::new(Own { row, index })))))
     }
 
     /// A counter of a group: in the row that those with the same labels are in.
