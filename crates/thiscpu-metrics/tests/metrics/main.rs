@@ -5,6 +5,7 @@ mod facade;
 mod http;
 mod instants;
 mod observed;
+mod places;
 mod text;
 mod threads;
 
