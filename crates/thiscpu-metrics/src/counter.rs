@@ -29,7 +29,7 @@ pub struct Counter(pub(crate) Cell);
 /// Where a counter's value is.
 #[derive(Clone)]
 pub(crate) enum Cell {
-    Own(Arc<Own>),
+    Own(Own),
     Member(Arc<Member>),
 }
 
@@ -38,10 +38,16 @@ pub(crate) enum Cell {
 pub(crate) const NEIGHBOURS: usize = 16;
 
 /// A counter that is read together with whichever were registered before and after it.
+#[derive(Clone)]
 pub(crate) struct Own {
     pub(crate) row: Arc<Counters<NEIGHBOURS>>,
     pub(crate) index: usize,
 }
+
+/// Counter `I` of a row, as the facade has it: what its handles point to is the row itself, and the number is in the code that they call, so an increment
+/// neither loads nor checks it.
+#[repr(transparent)]
+pub(crate) struct Slot<const I: usize>(Counters<NEIGHBOURS>);
 
 /// A counter that is read together with others.
 pub(crate) struct Member {
@@ -92,6 +98,39 @@ impl Own {
 
     pub(crate) fn absolute(&self, value: u64) {
         raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
+    }
+}
+
+impl<const I: usize> Slot<I> {
+    fn of(row: Arc<Counters<NEIGHBOURS>>) -> Arc<Slot<I>> {
+        let row = Arc::into_raw(row).cast::<Slot<I>>();
+        // SAFETY: the pointer is what `into_raw` gave, and what it gave up is taken here. A slot is transparent, so it has the size and the
+        // alignment of a row, and a row is a valid one.
+        unsafe { Arc::from_raw(row) }
+    }
+
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        self.0.add(I, n as i64);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.0.sum(I) as u64, |n| self.increment(n));
+    }
+}
+
+impl Own {
+    /// As the facade has it.
+    pub(crate) fn to_facade(&self) -> metrics::Counter {
+        macro_rules! slot {
+            ($($index:literal)*) => {
+                match self.index {
+                    $($index => metrics::Counter::from_arc(Slot::<$index>::of(Arc::clone(&self.row))),)*
+                    other => unreachable!("a row has no counter {other}"),
+                }
+            };
+        }
+        slot!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
 use crate::{
-    counter::{Cell, Member, Own},
+    counter::{Cell, Member, Slot},
     error::{Error, Kind, Named},
     gauge, histogram,
     name::sanitised,
@@ -125,7 +125,7 @@ impl metrics::Recorder for Recorder {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
         self.counters.get_or(key, || match self.instrument(Kind::Counter, key) {
             Some(Instrument::Counter(counter)) => match counter.0 {
-                Cell::Own(own) => metrics::Counter::from_arc(own),
+                Cell::Own(own) => own.to_facade(),
                 Cell::Member(member) => metrics::Counter::from_arc(member),
             },
             _ => metrics::Counter::noop(),
@@ -147,13 +147,13 @@ impl metrics::Recorder for Recorder {
     }
 }
 
-impl CounterFn for Own {
+impl<const I: usize> CounterFn for Slot<I> {
     fn increment(&self, value: u64) {
-        Own::increment(self, value);
+        Slot::increment(self, value);
     }
 
     fn absolute(&self, value: u64) {
-        Own::absolute(self, value);
+        Slot::absolute(self, value);
     }
 }
 

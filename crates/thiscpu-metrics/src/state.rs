@@ -248,7 +248,7 @@ impl State {
             }
         };
         self.neighbours = Some((Arc::clone(&row), index + 1, at));
-        (at + index, Instrument::Counter(Counter(Cell::Own(Arc::new(Own { row, index })))))
+        (at + index, Instrument::Counter(Counter(Cell::Own(Own { row, index }))))
     }
 
     /// A counter of a group: in the row that those with the same labels are in.

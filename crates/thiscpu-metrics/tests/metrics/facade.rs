@@ -37,6 +37,26 @@ fn two_recorders_of_a_registry_have_the_same_series() {
     assert_eq!(value(&registry.render(), "hits"), 2.0);
 }
 
+/// More than share a row.
+#[test]
+fn each_of_many_counters_is_its_own() {
+    let registry = Registry::new();
+    let own: Vec<_> =
+        (0..40).map(|i| registry.counter(&format!("own{i}"), "", &[]).unwrap()).collect();
+    with_local_recorder(&registry.recorder(), || {
+        for (i, own) in (0..40).zip(own) {
+            own.increment(i);
+            counter!(format!("own{i}")).increment(1000);
+            counter!(format!("new{i}")).absolute(100 + i);
+        }
+    });
+    let text = registry.render();
+    for i in 0..40 {
+        assert_eq!(value(&text, &format!("own{i}")), f64::from(1000 + i));
+        assert_eq!(value(&text, &format!("new{i}")), f64::from(100 + i));
+    }
+}
+
 #[test]
 fn what_cannot_be_is_told_later() {
     let registry = Registry::new();
