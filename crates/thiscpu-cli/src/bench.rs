@@ -87,8 +87,9 @@ for fault and tenants:
   thiscpu        this library
 for metrics:
   metrics-exporter-prometheus, prometheus-client
-                 these, by crates of their names
-  thiscpu        thiscpu-metrics, by the same facade as the first of them
+                 these; the first by handles of the `metrics` facade
+  thiscpu        thiscpu-metrics, by its own handles
+  thiscpu-facade the same by handles of the facade
 for object:
   glibc          the C library's malloc and free
   mimalloc, jemalloc, snmalloc, rpmalloc

@@ -57,6 +57,8 @@ pub enum Name {
     PrometheusClient,
     /// The library this program belongs to.
     ThisCpu,
+    /// The same registry of metrics, by the facade `metrics`.
+    ThisCpuFacade,
     /// That library's cache of objects of one size.
     ThisCpuCache,
     /// That library's `malloc`.
@@ -69,7 +71,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -94,6 +96,7 @@ impl Name {
         Self::MetricsExporter,
         Self::PrometheusClient,
         Self::ThisCpu,
+        Self::ThisCpuFacade,
         Self::ThisCpuCache,
         Self::ThisCpuMalloc,
         Self::ThisCpuHardened,
@@ -126,6 +129,7 @@ impl Name {
             Self::MetricsExporter => "metrics-exporter-prometheus",
             Self::PrometheusClient => "prometheus-client",
             Self::ThisCpu => "thiscpu",
+            Self::ThisCpuFacade => "thiscpu-facade",
             Self::ThisCpuCache => "thiscpu-cache",
             Self::ThisCpuMalloc => "thiscpu-malloc",
             Self::ThisCpuHardened => "thiscpu-hardened",

@@ -1,7 +1,9 @@
 //! Registries of metrics that Prometheus scrapes.
 
 pub(crate) use self::{
-    metrics_exporter::MetricsExporter, prometheus_client::PrometheusClient, this_cpu::ThisCpu,
+    metrics_exporter::MetricsExporter,
+    prometheus_client::PrometheusClient,
+    this_cpu::{ThisCpu, ThisCpuFacade},
 };
 use super::Name;
 
@@ -12,7 +14,8 @@ mod tests;
 mod this_cpu;
 
 /// Who competes as a registry.
-pub(crate) const ALL: &[Name] = &[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpu];
+pub(crate) const ALL: &[Name] =
+    &[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpu, Name::ThisCpuFacade];
 
 /// The name of the only metric, as it is registered. `prometheus-client` writes `_total` behind it.
 const METRIC: &str = "requests";
@@ -24,7 +27,7 @@ pub(crate) trait Contender: Send + Sync + Sized {
 
     fn new() -> Self;
 
-    /// Registers the counter whose label has this value.
+    /// Registers the counter whose label has this value; once.
     fn counter(&self, label: &str) -> Self::Handle;
 
     /// Adds 1.
@@ -44,7 +47,7 @@ pub(crate) fn total(text: &str) -> u64 {
 /// Evaluates an expression with `C` standing for the type of the registry called `$name`.
 macro_rules! for_registry {
     ($name:expr, $C:ident => $body:expr) => {
-        for_registry!(@match $name, $C, $body, MetricsExporter PrometheusClient ThisCpu)
+        for_registry!(@match $name, $C, $body, MetricsExporter PrometheusClient ThisCpu ThisCpuFacade)
     };
     (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
         match $name {
