@@ -6,15 +6,16 @@ use crate::{
         budgets::{self, for_budget},
         counters::{self, for_counter},
         ledgers::{self, for_ledger},
+        registries::{self, for_registry},
     },
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
-        TIME_PER_OP, TIME_PER_REPORT, TIME_PER_SUM,
+        TIME_PER_OP, TIME_PER_REPORT, TIME_PER_SCRAPE, TIME_PER_SUM,
     },
     workloads::{
         Measured, Setting, Workload, add, commit, fault,
         memory::{self, Many},
-        nospace,
+        metrics, nospace,
         object::{self, Scene},
         reports, slowdown, tenancy, tenants, threshold, token,
     },
@@ -44,11 +45,13 @@ pub(crate) enum Kind {
     Zipf,
     Report,
     AuditOfAccounts,
+    Increment,
+    Scrape,
     Object(Scene),
 }
 
 impl Kind {
-    const OF_COUNTING: [Self; 21] = [
+    const OF_COUNTING: [Self; 23] = [
         Self::Add,
         Self::Accounting,
         Self::Syscalls,
@@ -70,6 +73,8 @@ impl Kind {
         Self::Zipf,
         Self::Report,
         Self::AuditOfAccounts,
+        Self::Increment,
+        Self::Scrape,
     ];
 
     /// Every kind, in the order they run within their workloads.
@@ -101,6 +106,7 @@ impl Kind {
             | Self::Zipf
             | Self::Report
             | Self::AuditOfAccounts => Workload::Tenants,
+            Self::Increment | Self::Scrape => Workload::Metrics,
             Self::Object(_) => Workload::Object,
         }
     }
@@ -125,6 +131,8 @@ impl Kind {
             Self::Zipf => "zipf",
             Self::Report => "report",
             Self::AuditOfAccounts => "audit",
+            Self::Increment => "increment",
+            Self::Scrape => "scrape",
             Self::Object(scene) => scene.name(),
         }
     }
@@ -132,7 +140,7 @@ impl Kind {
     /// The numbers of threads it runs with when `asked` names none, or in spite of it.
     pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
         let by_default: &[usize] = match self {
-            Self::Add | Self::Far | Self::One => &[1, 2],
+            Self::Add | Self::Far | Self::One | Self::Increment => &[1, 2],
             Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf => &[2],
             Self::Accounting
             | Self::Syscalls
@@ -147,6 +155,7 @@ impl Kind {
             Self::Slowdown => return vec![slowdown::ADDERS],
             Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
             Self::Report => return vec![reports::THREADS],
+            Self::Scrape => return vec![metrics::SCRAPE_THREADS],
             Self::Object(scene) => return scene.threads(asked),
         };
         if asked.is_empty() { by_default } else { asked }.to_vec()
@@ -160,6 +169,7 @@ impl Kind {
             (Self::Report | Self::AuditOfAccounts, _) => &[Name::ThisCpu],
             (_, Workload::Memory) => Many::Counters.contenders(),
             (_, Workload::Nospace) => budgets::ALL,
+            (_, Workload::Metrics) => registries::ALL,
             (_, Workload::Fault | Workload::Tenants) => ledgers::ALL,
             _ => counters::ALL,
         };
@@ -189,6 +199,7 @@ impl Kind {
     pub(crate) const fn compared(self) -> &'static Metric {
         match self {
             Self::Object(scene) if scene.is_idle() => &RESIDENT_BYTES,
+            Self::Scrape => &TIME_PER_SCRAPE,
             _ => &TIME_PER_OP,
         }
     }
@@ -230,6 +241,8 @@ impl Kind {
             Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
             Self::Report => reports::measure(setting),
             Self::AuditOfAccounts => tenancy::audit(setting),
+            Self::Increment => for_registry!(name, C => metrics::increment::<C>(setting)),
+            Self::Scrape => for_registry!(name, C => metrics::scrape::<C>(setting)),
             Self::Object(scene) => object::measure(scene, name, setting),
         }
     }

@@ -106,6 +106,10 @@ pub(crate) static CHARGE_P9999: Metric = Metric::spread("charge_p9999", "ns");
 pub(crate) static CHARGE_P9999_ALONE: Metric = Metric::spread("charge_p9999_alone", "ns");
 /// The longest time of a charge while reports are made.
 pub(crate) static LONGEST_CHARGE: Metric = Metric::spread("longest_charge", "ns");
+/// The median time of a scrape of all counters.
+pub(crate) static TIME_PER_SCRAPE: Metric = Metric::spread("time_per_scrape", "ns");
+/// How many counters were scraped.
+pub(crate) static SERIES: Metric = Metric::spread("series", "count");
 /// How many counters were made.
 pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
 /// Resident memory that one counter came to.

@@ -17,6 +17,7 @@ impl Workload {
             }
             Self::Fault => "Page faults are accounted for",
             Self::Tenants => "Accounts of many owners are charged",
+            Self::Metrics => "Metrics are incremented, and scraped",
             Self::Object => {
                 "Objects are allocated and freed; each slice is a process in which one contender allocates"
             }
@@ -67,6 +68,10 @@ impl Kind {
             Self::AuditOfAccounts => {
                 "Not timed: accounts come and go, units move, the process forks; each unit is accounted for"
             }
+            Self::Increment => "One counter of a registry incremented, by a handle",
+            Self::Scrape => {
+                "The text of 100,000 counters, all incremented on two CPUs since the last one (a trial: 1,000)"
+            }
             Self::Object(scene) => scene.what(),
         }
     }
@@ -78,7 +83,11 @@ impl Name {
     pub const fn is_ours(self) -> bool {
         matches!(
             self,
-            Self::ThisCpu | Self::ThisCpuCache | Self::ThisCpuMalloc | Self::ThisCpuHardened
+            Self::ThisCpu
+                | Self::ThisCpuFacade
+                | Self::ThisCpuCache
+                | Self::ThisCpuMalloc
+                | Self::ThisCpuHardened
         )
     }
 
@@ -121,7 +130,10 @@ impl Name {
             Self::SlubTid => {
                 "a freelist a CPU, changed together with a transaction id (Linux until 2025)"
             }
+            Self::MetricsExporter => "the metrics-exporter-prometheus crate, by the facade metrics",
+            Self::PrometheusClient => "the prometheus-client crate",
             Self::ThisCpu => "this library",
+            Self::ThisCpuFacade => "this project's registry of metrics, by the facade metrics",
             Self::ThisCpuCache => "this library's cache of objects of one size",
             Self::ThisCpuMalloc => "this project's malloc",
             Self::ThisCpuHardened => "the same, with a sampled share of blocks guarded",

@@ -48,6 +48,9 @@ Workloads (case: threads by default):
   tenants, audit (2, 4 and 16)      not timed: charges to 2,048 accounts that are opened and closed,
                                     while units move, sums and reports are taken, and the process
                                     forks; each unit is accounted for. Only thiscpu
+  metrics, increment (1 and 2)      one counter incremented by every thread, by a handle it holds
+  metrics, scrape (always 2)        one scrape of 100,000 counters, all incremented on two CPUs since
+                                    the one before
   memory (always 2)                 1,000,000 counters (striped: 5,000), each used from two CPUs,
                                     in a process of their own; one round
   memory, accounts (always 2)       the same with 1,000,000 accounts of four counters
@@ -84,6 +87,11 @@ for fault and tenants:
   per-thread-64  one cached owner a thread, handed in after 64 charges (Linux until 2022)
   memcg-stock    a stock of charges for seven owners a CPU, random ones of whom make room
   thiscpu        this library
+for metrics:
+  metrics-exporter-prometheus, prometheus-client
+                 these; the first by handles of the `metrics` facade
+  thiscpu        thiscpu-metrics, by its own handles
+  thiscpu-facade the same by handles of the facade
 for object:
   glibc          the C library's malloc and free
   mimalloc, jemalloc, snmalloc, rpmalloc
@@ -101,7 +109,8 @@ Metrics:
                       does. Up to a thread a CPU: time of all threads, less what they waited while
                       other programs had their CPUs, / operations; with more threads: wall time x
                       CPUs / operations
-  thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round
+  thiscpu_ratio       thiscpu's time_per_op / this contender's, round by round; in scrape of
+                      time_per_scrape
   cache_ratio         the same of thiscpu-cache
   malloc_ratio        the same of thiscpu-malloc; in idle-64 of resident_bytes
   hardened_ratio      the same of thiscpu-hardened, to thiscpu-malloc only
@@ -119,6 +128,7 @@ Metrics:
   recalls_per_second  how often thiscpu gathered all units
   adders_slowdown     percent of the adders' undisturbed work
   hit_rate            percent of the charges that touched nothing which all CPUs share
+  time_per_scrape     median time of one scrape of all `series`
   time_per_report     median time of a report over all accounts at one instant
   charge_p9999        99.99 % of the charges meanwhile take at most that; _alone: without reports
   longest_charge      the longest of them
@@ -126,7 +136,8 @@ Metrics:
   time_per_create
 
 Rounds are interleaved: each measures every contender once. With slices shorter than the default a
-run is a trial: fewer than 100,000 sums, a hundredth of the counters and accounts.
+run is a trial: fewer than 100,000 sums, a hundredth of the counters, accounts and
+series.
 
 --report DIR writes index.html, a page with a plot of each case, each plot as a file (*.svg), and the
 figures as results.json, results.csv and deviations.csv; docs/bench.md says what is in them. All are written
@@ -139,7 +150,7 @@ Exit status: 0 all was run, 1 something failed, 2 nothing was run because of a b
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants, object
+    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants, metrics, object
     /// [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,

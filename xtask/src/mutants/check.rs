@@ -27,6 +27,8 @@ enum Kind {
     Guard,
     /// `cargo test -p thiscpu-malloc`, its integration tests
     Malloc,
+    /// `cargo test -p thiscpu-metrics`, without its documentation's
+    Metrics,
     /// `cargo xtask model`
     Model,
     /// `cargo test -p thiscpu-malloc-preload --test preload`
@@ -77,12 +79,13 @@ impl FromStr for Check {
             "capi" => Kind::Capi,
             "guard" => Kind::Guard,
             "malloc" => Kind::Malloc,
+            "metrics" => Kind::Metrics,
             "model" => Kind::Model,
             "preload" => Kind::Preload,
             "tests" => Kind::Tests,
             _ => bail!(
-                "there is no check `{kind}`; there are aborts, capi, guard, malloc, model, \
-                 preload and tests"
+                "there is no check `{kind}`; there are aborts, capi, guard, malloc, metrics, \
+                 model, preload and tests"
             ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
@@ -96,6 +99,7 @@ impl fmt::Display for Check {
             Kind::Capi => "capi",
             Kind::Guard => "guard",
             Kind::Malloc => "malloc",
+            Kind::Metrics => "metrics",
             Kind::Model => "model",
             Kind::Preload => "preload",
             Kind::Tests => "tests",
@@ -134,7 +138,7 @@ impl Check {
         let target = match self.kind {
             Kind::Aborts | Kind::Capi | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
-            Kind::Guard | Kind::Malloc | Kind::Tests => tree.origin.join("target"),
+            Kind::Guard | Kind::Malloc | Kind::Metrics | Kind::Tests => tree.origin.join("target"),
         };
         command.env("CARGO_TARGET_DIR", target);
         match self.kind {
@@ -151,6 +155,7 @@ impl Check {
             Kind::Capi => command.args(["test", "--package", "thiscpu-capi", "--test", "capi"]),
             Kind::Guard => command.args(["test", "--package", "thiscpu-malloc", "--test", "guard"]),
             Kind::Malloc => command.args(["test", "--package", "thiscpu-malloc", "--tests"]),
+            Kind::Metrics => command.args(["test", "--package", "thiscpu-metrics", "--tests"]),
             Kind::Model => command
                 .args(["test", "--profile", "model", "--package", "thiscpu", "--test", "model"])
                 .env("RUSTFLAGS", model::FLAGS),

@@ -11,6 +11,7 @@ mod lanes;
 pub(crate) mod ledgers;
 mod name;
 mod percpu_counter;
+pub(crate) mod registries;
 
 pub(crate) use self::lanes::Padded;
 pub use self::name::Name;

@@ -51,8 +51,14 @@ pub enum Name {
     SlubLock,
     /// A freelist a CPU, changed together with a transaction id.
     SlubTid,
+    /// The metrics-exporter-prometheus crate.
+    MetricsExporter,
+    /// The prometheus-client crate.
+    PrometheusClient,
     /// The library this program belongs to.
     ThisCpu,
+    /// The same registry of metrics, by the facade `metrics`.
+    ThisCpuFacade,
     /// That library's cache of objects of one size.
     ThisCpuCache,
     /// That library's `malloc`.
@@ -65,7 +71,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -87,7 +93,10 @@ impl Name {
         Self::Rpmalloc,
         Self::SlubLock,
         Self::SlubTid,
+        Self::MetricsExporter,
+        Self::PrometheusClient,
         Self::ThisCpu,
+        Self::ThisCpuFacade,
         Self::ThisCpuCache,
         Self::ThisCpuMalloc,
         Self::ThisCpuHardened,
@@ -117,7 +126,10 @@ impl Name {
             Self::Rpmalloc => "rpmalloc",
             Self::SlubLock => "slub-lock",
             Self::SlubTid => "slub-tid",
+            Self::MetricsExporter => "metrics-exporter-prometheus",
+            Self::PrometheusClient => "prometheus-client",
             Self::ThisCpu => "thiscpu",
+            Self::ThisCpuFacade => "thiscpu-facade",
             Self::ThisCpuCache => "thiscpu-cache",
             Self::ThisCpuMalloc => "thiscpu-malloc",
             Self::ThisCpuHardened => "thiscpu-hardened",

@@ -81,6 +81,7 @@ pub fn metric_title(metric: &str) -> &str {
         "doubled_units" => "doubled units",
         "recalls_per_second" => "recalls/s",
         "hit_rate" => "hits",
+        "time_per_scrape" => "time per scrape",
         "time_per_report" => "time per report",
         "charge_p9999" => "charge, p99.99",
         "charge_p9999_alone" => "the same alone",

@@ -13,6 +13,7 @@ mod audit;
 pub(crate) mod commit;
 pub(crate) mod fault;
 pub mod memory;
+pub(crate) mod metrics;
 pub(crate) mod nospace;
 pub mod object;
 pub(crate) mod reports;
@@ -43,13 +44,15 @@ pub enum Workload {
     Fault,
     /// Accounts of many owners are charged.
     Tenants,
+    /// Metrics are incremented and scraped.
+    Metrics,
     /// Objects are allocated and freed.
     Object,
 }
 
 impl Workload {
     /// Every workload, in the order they run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Add,
         Self::Commit,
         Self::Sum,
@@ -58,6 +61,7 @@ impl Workload {
         Self::Nospace,
         Self::Fault,
         Self::Tenants,
+        Self::Metrics,
         Self::Object,
     ];
 
@@ -72,6 +76,7 @@ impl Workload {
             Self::Nospace => "nospace",
             Self::Fault => "fault",
             Self::Tenants => "tenants",
+            Self::Metrics => "metrics",
             Self::Object => "object",
         }
     }

@@ -84,14 +84,18 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 19] = [
-        (&["adds"], "add, commit, sum, threshold, memory, nospace, fault, tenants, object"),
+    let cases: [(&[&str], &str); 20] = [
+        (
+            &["adds"],
+            "add, commit, sum, threshold, memory, nospace, fault, tenants, metrics, object",
+        ),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
-             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu, thiscpu-cache, \
-             thiscpu-malloc, thiscpu-hardened",
+             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, metrics-exporter-prometheus, \
+             prometheus-client, thiscpu, thiscpu-facade, thiscpu-cache, thiscpu-malloc, \
+             thiscpu-hardened",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -117,6 +121,10 @@ fn bad_input_runs_nothing_and_says_what_exists() {
             &["object", "--contender", "thiscpu"],
             "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
              thiscpu-malloc, thiscpu-hardened can run the workload object",
+        ),
+        (
+            &["metrics", "--contender", "atomic"],
+            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run the workload metrics",
         ),
         (&["object", "--case", "pair-63"], "there are pair-8, pair-16"),
         (&["--no-such-option"], "--no-such-option"),
@@ -239,6 +247,26 @@ fn tenants_accounts_for_every_unit() {
     assert_eq!((figure("lost_units"), figure("doubled_units")), (0.0, 0.0));
     assert!(figure("audited") >= 50_000.0 && figure("forks") >= 1.0);
     assert_eq!(figure("opened"), figure("closed"));
+}
+
+#[test]
+fn metrics_are_incremented_and_scraped() {
+    let lines = lines(&["metrics"]);
+    let registries =
+        ["metrics-exporter-prometheus", "prometheus-client", "thiscpu", "thiscpu-facade"];
+    for threads in [1, 2] {
+        let timed = lines.iter().filter(|line| {
+            line["case"] == "increment"
+                && line["metric"] == "time_per_op"
+                && line["threads"] == threads
+        });
+        assert!(timed.map(|line| &line["contender"]).eq(registries), "{threads}");
+    }
+    assert_eq!(those(&lines, "scrape", "time_per_scrape", "contender"), registries);
+    let series = those(&lines, "scrape", "series", "median");
+    assert!(series.iter().all(|count| **count == 1000.0), "{series:?}");
+    let compared = those(&lines, "scrape", "thiscpu_ratio", "contender");
+    assert_eq!(compared, [registries[0], registries[1], registries[3]]);
 }
 
 #[test]

@@ -156,10 +156,12 @@ impl Shape {
 pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
     match contender {
         Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::Circle),
-        Name::ThisCpuCache => (RUST, Shape::Diamond),
+        Name::ThisCpuCache | Name::ThisCpuFacade => (RUST, Shape::Diamond),
         Name::ThisCpuHardened => (TAN, Shape::Square),
-        Name::Atomic | Name::AtomicCas => (BLUE, Shape::Square),
-        Name::SpinlockFold | Name::CompareTwice | Name::SlubLock => (PURPLE, Shape::Up),
+        Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::Square),
+        Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
+            (PURPLE, Shape::Up)
+        }
         Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::Down),
         Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::Diamond),
         Name::Snmalloc => (OLIVE, Shape::Cross),

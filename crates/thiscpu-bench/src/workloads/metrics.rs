@@ -1,0 +1,101 @@
+//! `metrics`: registries of metrics that Prometheus scrapes.
+//!
+//! | case | what |
+//! |---|---|
+//! | `increment` | every thread adds 1 to the same counter, by a handle it holds |
+//! | `scrape` | a scrape of 100,000 counters, each of which threads on two CPUs have incremented since the one before |
+
+use std::{thread, time::Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::{Measured, Setting};
+use crate::{
+    contenders::registries::{Contender, total},
+    metric::{SERIES, TIME_PER_OP, TIME_PER_SCRAPE},
+    slice, stats,
+};
+
+/// Increments between two looks at the stop flag.
+const STEP: u32 = 256;
+
+/// Counters that are scraped; and in a trial.
+const COUNTERS: usize = 100_000;
+const COUNTERS_OF_TRIAL: usize = 1_000;
+
+/// Threads that increment them, on a CPU each if there are so many.
+pub(crate) const SCRAPE_THREADS: usize = 2;
+
+/// How often each thread increments each counter first: often enough for each to take lanes.
+const FIRST_ROUNDS: usize = 20;
+
+/// So many scrapes at least, however short the slices.
+const SCRAPES_MIN: usize = 3;
+
+/// Measures the time of an increment, and makes sure that none was lost.
+pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let registry = C::new();
+    let counter = registry.counter("/");
+    let prepare = |_| {
+        let counter = counter.clone();
+        move || {
+            C::increment(&counter);
+            Ok(())
+        }
+    };
+    let conduct = slice::lasting(setting.length);
+    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    let (told, incremented) = (total(&registry.scrape()), slice.ops + slice.warmup_ops);
+    ensure!(told == incremented, "{incremented} increments were made, but the scrape has {told}");
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+}
+
+/// Measures the time of a scrape, and makes sure that it has all increments.
+pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let registry = C::new();
+    let counters = if setting.is_trial { COUNTERS_OF_TRIAL } else { COUNTERS };
+    let handles: Vec<_> = (0..counters).map(|i| registry.counter(&format!("/page/{i}"))).collect();
+    increment_all::<C>(setting, &handles, FIRST_ROUNDS)?;
+    let mut rounds = FIRST_ROUNDS;
+    let (began, mut times) = (Instant::now(), Vec::new());
+    while times.len() < SCRAPES_MIN || began.elapsed() < setting.length {
+        let timed = || {
+            let before = Instant::now();
+            let text = registry.scrape();
+            (before.elapsed(), text)
+        };
+        let (time, text) = setting.cpus.confined(0..1, timed).context("cannot pin a thread")?;
+        times.push(time.as_nanos() as f64);
+        let (told, incremented) = (total(&text), (counters * SCRAPE_THREADS * rounds) as u64);
+        ensure!(
+            told == incremented,
+            "{incremented} increments were made, but the scrape has {told}"
+        );
+        increment_all::<C>(setting, &handles, 1)?;
+        rounds += 1;
+    }
+    let time = stats::median(&times).unwrap_or_default();
+    Ok(vec![TIME_PER_SCRAPE.reads(time), SERIES.reads(counters as f64)])
+}
+
+/// Has each thread increment each counter so many times.
+fn increment_all<C: Contender>(
+    setting: &Setting<'_>,
+    handles: &[C::Handle],
+    times: usize,
+) -> Result<()> {
+    let work = |index| {
+        setting.cpus.pin(index).context("cannot pin a thread")?;
+        (0..times).for_each(|_| handles.iter().for_each(C::increment));
+        anyhow::Ok(())
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            (0..SCRAPE_THREADS).map(|index| scope.spawn(move || work(index))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+        };
+        threads.into_iter().try_for_each(join)
+    })
+}

@@ -1,0 +1,156 @@
+//! Counters: what only grows.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiscpu::Counters;
+
+use crate::row::Row;
+
+/// A series that only grows: a handle, which is cheap to clone; all clones are the same series.
+///
+/// | | costs | blocks whom |
+/// |---|---|---|
+/// | [`increment`](Counter::increment) | one section, about a nanosecond; wait-free | nobody |
+/// | [`absolute`](Counter::absolute) | an exact sum: a fence if the counter is in use on several CPUs | other calls of it |
+///
+/// `increment` may be called from signal handlers and in children of `fork`; `absolute`, and making or dropping handles,
+/// not from signal handlers. Values are those of `u64` and wrap around.
+///
+/// ```
+/// let registry = thiscpu_metrics::Registry::new();
+/// let requests = registry.counter("requests_total", "Requests so far.", &[("method", "get")])?;
+/// requests.increment(3);
+/// assert!(registry.render().contains("requests_total{method=\"get\"} 3\n"));
+/// # Ok::<(), thiscpu_metrics::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Counter(pub(crate) Cell);
+
+/// Where a counter's value is.
+#[derive(Clone)]
+pub(crate) enum Cell {
+    Own(Own),
+    Member(Arc<Member>),
+}
+
+/// How many counters that have nothing to do with each other share a row. To sum a row costs less than to sum each: its gate is turned, and its lock
+/// is taken, once.
+pub(crate) const NEIGHBOURS: usize = 16;
+
+/// A counter that is read together with whichever were registered before and after it.
+#[derive(Clone)]
+pub(crate) struct Own {
+    pub(crate) row: Arc<Counters<NEIGHBOURS>>,
+    pub(crate) index: usize,
+}
+
+/// Counter `I` of a row, as the facade has it: what its handles point to is the row itself, and the number is in the code that they call, so an increment
+/// neither loads nor checks it.
+#[repr(transparent)]
+pub(crate) struct Slot<const I: usize>(Counters<NEIGHBOURS>);
+
+/// A counter that is read together with others.
+pub(crate) struct Member {
+    pub(crate) row: Arc<dyn Row>,
+    pub(crate) index: usize,
+}
+
+impl Counter {
+    /// Adds `n`.
+    ///
+    /// # Panics
+    ///
+    /// As [`thiscpu::Counter::add`].
+    #[inline]
+    pub fn increment(&self, n: u64) {
+        match &self.0 {
+            Cell::Own(own) => own.increment(n),
+            Cell::Member(member) => member.increment(n),
+        }
+    }
+
+    /// Raises the value to `value`, if it is less at an instant of this call: for mirrors of a counter that is kept
+    /// elsewhere. Increments by others between that instant and the end of the call come on top.
+    ///
+    /// # Panics
+    ///
+    /// As [`thiscpu::Counter::sum`].
+    pub fn absolute(&self, value: u64) {
+        match &self.0 {
+            Cell::Own(own) => own.absolute(value),
+            Cell::Member(member) => member.absolute(value),
+        }
+    }
+}
+
+impl std::fmt::Debug for Counter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counter").finish_non_exhaustive()
+    }
+}
+
+impl Own {
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        // The same bits: a sum is read back as `u64`.
+        self.row.add(self.index, n as i64);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
+    }
+}
+
+impl<const I: usize> Slot<I> {
+    fn of(row: Arc<Counters<NEIGHBOURS>>) -> Arc<Slot<I>> {
+        let row = Arc::into_raw(row).cast::<Slot<I>>();
+        // SAFETY: the pointer is what `into_raw` gave, and what it gave up is taken here. A slot is transparent, so it has the size and the
+        // alignment of a row, and a row is a valid one.
+        unsafe { Arc::from_raw(row) }
+    }
+
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        self.0.add(I, n as i64);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.0.sum(I) as u64, |n| self.increment(n));
+    }
+}
+
+impl Own {
+    /// As the facade has it.
+    pub(crate) fn to_facade(&self) -> metrics::Counter {
+        macro_rules! slot {
+            ($($index:literal)*) => {
+                match self.index {
+                    $($index => metrics::Counter::from_arc(Slot::<$index>::of(Arc::clone(&self.row))),)*
+                    other => unreachable!("a row has no counter {other}"),
+                }
+            };
+        }
+        slot!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    }
+}
+
+impl Member {
+    #[inline]
+    pub(crate) fn increment(&self, n: u64) {
+        self.row.add(&[(self.index, n as i64)]);
+    }
+
+    pub(crate) fn absolute(&self, value: u64) {
+        raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
+    }
+}
+
+/// One at a time, so that two who raise the same counter do not both add what it lacks.
+fn raise(value: u64, sum: impl FnOnce() -> u64, add: impl FnOnce(u64)) {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = sum();
+    if now < value {
+        add(value - now);
+    }
+}

@@ -1,0 +1,86 @@
+//! Numbers as the text format has them.
+
+/// From here on a whole number is written with an exponent.
+const LONG: f64 = 1e16;
+
+/// Appends a number.
+pub(crate) fn push(value: f64, out: &mut String) {
+    if value.is_nan() {
+        out.push_str("NaN");
+    } else if value.is_infinite() {
+        out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
+    } else if value.abs() < LONG && value as i64 as f64 == value {
+        push_whole(value as i64, out);
+    } else {
+        out.push_str(ryu::Buffer::new().format_finite(value));
+    }
+}
+
+/// Appends a whole number.
+pub(crate) fn push_whole(value: impl itoa::Integer, out: &mut String) {
+    out.push_str(itoa::Buffer::new().format(value));
+}
+
+/// Appends whole units and billionths, both of either sign, as one exact number.
+pub(crate) fn push_parts(whole: i64, billionths: i64, out: &mut String) {
+    const BILLION: i128 = 1_000_000_000;
+    let all = i128::from(whole) * BILLION + i128::from(billionths);
+    if all < 0 {
+        out.push('-');
+    }
+    let all = all.unsigned_abs();
+    push_whole(all / BILLION as u128, out);
+    let billionths = (all % BILLION as u128) as u32;
+    if billionths > 0 {
+        let digits = format!("{billionths:09}");
+        out.push('.');
+        out.push_str(digits.trim_end_matches('0'));
+    }
+}
+
+/// A number by itself.
+pub(crate) fn text(value: f64) -> String {
+    let mut text = String::new();
+    push(value, &mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back() {
+        for (value, wanted) in [
+            (0.0, "0"),
+            (-3.0, "-3"),
+            (0.005, "0.005"),
+            (1e16, "1e16"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(text(value), wanted);
+        }
+        for value in [1e300, 0.1 + 0.2, -1e-7, f64::MIN_POSITIVE, 9_007_199_254_740_993.0] {
+            assert_eq!(text(value).parse(), Ok(value));
+        }
+    }
+
+    #[test]
+    fn parts_are_one_number() {
+        for (parts, wanted) in [
+            ((0, 0), "0"),
+            ((3, 250_000_000), "3.25"),
+            ((0, -1), "-0.000000001"),
+            ((-1, -500_000_000), "-1.5"),
+            ((1, -500_000_000), "0.5"),
+            ((2, 3_000_000_000), "5"),
+            ((i64::MAX, 1), "9223372036854775807.000000001"),
+        ] {
+            let mut text = String::new();
+            push_parts(parts.0, parts.1, &mut text);
+            assert_eq!(text, wanted);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Counters that are read at one instant, as many as are wanted.
+
+use std::sync::Arc;
+
+use thiscpu::{Counters, Summed};
+
+/// The most counters of one row.
+pub(crate) const LONGEST: usize = 64;
+
+/// A [`Counters`] of some size.
+pub(crate) trait Row: Send + Sync {
+    /// Adds to some of them, one after the other.
+    fn add(&self, amounts: &[(usize, i64)]);
+
+    /// The exact value of one.
+    fn sum(&self, index: usize) -> i64;
+
+    fn summed(&self) -> &dyn Summed;
+}
+
+impl<const N: usize> Row for Counters<N> {
+    #[inline]
+    fn add(&self, amounts: &[(usize, i64)]) {
+        amounts.iter().for_each(|&(index, n)| Counters::add(self, index, n));
+    }
+
+    fn sum(&self, index: usize) -> i64 {
+        Counters::sum(self, index)
+    }
+
+    fn summed(&self) -> &dyn Summed {
+        self
+    }
+}
+
+/// A row of at least so many counters, up to [`LONGEST`], and how many it has: each size is code of its own, so there are few.
+pub(crate) fn of(counters: usize) -> (Arc<dyn Row>, usize) {
+    match counters {
+        ..=2 => (Arc::new(Counters::<2>::new()), 2),
+        3..=4 => (Arc::new(Counters::<4>::new()), 4),
+        5..=8 => (Arc::new(Counters::<8>::new()), 8),
+        9..=16 => (Arc::new(Counters::<16>::new()), 16),
+        17..=32 => (Arc::new(Counters::<32>::new()), 32),
+        33..=LONGEST => (Arc::new(Counters::<LONGEST>::new()), LONGEST),
+        _ => unreachable!("the builder refuses more than {LONGEST} counters in a row"),
+    }
+}

@@ -1,0 +1,96 @@
+//! The text format of Prometheus, version 0.0.4.
+
+use crate::{
+    error::Kind,
+    histogram,
+    name::escape_help,
+    number,
+    registry::Reading,
+    state::{Family, Instrument, Series},
+};
+
+/// The media type of what [`Registry::render`](crate::Registry::render) gives.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// More than most lines have beside their series: a space, a number and the end.
+const VALUE_BYTES: usize = 16;
+
+/// Writes what was read.
+pub(crate) fn render(reading: &Reading<'_>) -> String {
+    let bytes = |family: &Family| family.text_bytes() + VALUE_BYTES * family.series.len();
+    let bytes = reading.state.families.iter().map(bytes).sum();
+    let mut out = String::with_capacity(bytes);
+    for family in &reading.state.families {
+        push_heading(family, &mut out);
+        for series in &family.series {
+            push_series(reading, family, series, &mut out);
+        }
+    }
+    push_rejected(reading, &mut out);
+    out
+}
+
+fn push_heading(family: &Family, out: &mut String) {
+    if !family.help.is_empty() {
+        push_all(out, &["# HELP ", &family.name, " "]);
+        escape_help(&family.help, out);
+        out.push('\n');
+    }
+    push_all(out, &["# TYPE ", &family.name, " ", family.kind.as_str(), "\n"]);
+}
+
+#[inline]
+fn push_series(reading: &Reading<'_>, family: &Family, series: &Series, out: &mut String) {
+    if let Instrument::Histogram(histogram) = &series.instrument {
+        return push_histogram(&histogram.0, &reading.values[series.at..], family, series, out);
+    }
+    out.push_str(family.text(series));
+    out.push(' ');
+    match family.kind {
+        // The same bits that were added.
+        Kind::Counter => number::push_whole(reading.values[series.at] as u64, out),
+        _ => number::push(reading.gauges[series.at], out),
+    }
+    out.push('\n');
+}
+
+fn push_histogram(
+    core: &histogram::Core,
+    values: &[i64],
+    family: &Family,
+    series: &Series,
+    out: &mut String,
+) {
+    let (name, labels) = (&*family.name, family.labels(series));
+    let comma = if labels.is_empty() { "" } else { "," };
+    let mut count = 0_u64;
+    for (bound, &inside) in core.bounds().texts().zip(values) {
+        count = count.wrapping_add(inside as u64);
+        push_all(out, &[name, "_bucket{", labels, comma, "le=\"", bound, "\"} "]);
+        number::push_whole(count, out);
+        out.push('\n');
+    }
+    let [open, close] = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
+    let buckets = core.bounds().buckets();
+    push_all(out, &[name, "_sum", open, labels, close, " "]);
+    number::push_parts(values[buckets], values[buckets + 1], out);
+    push_all(out, &["\n", name, "_count", open, labels, close, " "]);
+    number::push_whole(count, out);
+    out.push('\n');
+}
+
+/// A comment that readers of the format pass over, for people who wonder where a metric is.
+fn push_rejected(reading: &Reading<'_>, out: &mut String) {
+    let rejected = &reading.state.rejected;
+    if let Some(first) = rejected.errors().first() {
+        out.push_str("# Rejected registrations: ");
+        number::push_whole(rejected.count(), out);
+        out.push_str("; the first: ");
+        escape_help(&first.to_string(), out);
+        out.push('\n');
+    }
+}
+
+fn push_all(out: &mut String, parts: &[&str]) {
+    parts.iter().for_each(|part| out.push_str(part));
+}

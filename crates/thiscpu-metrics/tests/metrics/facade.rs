@@ -1,0 +1,94 @@
+//! The recorder, as libraries that know only the facade use it.
+
+use metrics::{counter, describe_counter, describe_gauge, gauge, histogram, with_local_recorder};
+use thiscpu_metrics::{Error, Registry};
+
+use crate::threads::value;
+
+#[test]
+fn names_become_prometheus_names() {
+    let registry = Registry::new();
+    with_local_recorder(&registry.recorder(), || {
+        describe_counter!("http.requests", "Requests.");
+        counter!("http.requests", "http.method" => "get").increment(2);
+        counter!("http.requests", "http.method" => "get").increment(3);
+        counter!("http.requests", "http.method" => "put").absolute(4);
+        gauge!("queue-length").set(7.5);
+        describe_gauge!("queue-length", "Said later.");
+        describe_gauge!("queue-length", "And once more.");
+        histogram!("time").record(0.5);
+    });
+    let text = registry.render();
+    let wanted = "# HELP http_requests Requests.\n# TYPE http_requests counter\n\
+                  http_requests{http_method=\"get\"} 5\nhttp_requests{http_method=\"put\"} 4\n\
+                  # HELP queue_length Said later.\n# TYPE queue_length gauge\nqueue_length 7.5\n";
+    assert!(text.starts_with(wanted), "{text}");
+    assert_eq!(value(&text, "time_sum"), 0.5);
+    assert_eq!(registry.rejected(), []);
+}
+
+#[test]
+fn two_recorders_of_a_registry_have_the_same_series() {
+    let registry = Registry::new();
+    for _ in 0..2 {
+        with_local_recorder(&registry.recorder(), || counter!("hits").increment(1));
+    }
+    registry.counter("hits", "", &[]).unwrap_err();
+    assert_eq!(value(&registry.render(), "hits"), 2.0);
+}
+
+/// More than share a row.
+#[test]
+fn each_of_many_counters_is_its_own() {
+    let registry = Registry::new();
+    let own: Vec<_> =
+        (0..40).map(|i| registry.counter(&format!("own{i}"), "", &[]).unwrap()).collect();
+    with_local_recorder(&registry.recorder(), || {
+        for (i, own) in (0..40).zip(own) {
+            own.increment(i);
+            counter!(format!("own{i}")).increment(1000);
+            counter!(format!("new{i}")).absolute(100 + i);
+        }
+    });
+    let text = registry.render();
+    for i in 0..40 {
+        assert_eq!(value(&text, &format!("own{i}")), f64::from(1000 + i));
+        assert_eq!(value(&text, &format!("new{i}")), f64::from(100 + i));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_told_later() {
+    let registry = Registry::new();
+    with_local_recorder(&registry.recorder(), || {
+        counter!("a.b").increment(1);
+        for _ in 0..2 {
+            counter!("a_b").increment(10);
+            gauge!("a.b").set(10.0);
+            counter!("c", "le" => "1").increment(10);
+        }
+    });
+    let rejected = registry.rejected();
+    let [same, kind, label] = &rejected[..] else { panic!("{rejected:?}") };
+    let (name, first, second) = ("a_b".to_owned(), "a.b".to_owned(), "a_b".to_owned());
+    assert_eq!(*same, Error::SameForPrometheus { name, first, second });
+    assert!(matches!(kind, Error::OtherKind { .. }), "{kind}");
+    assert!(matches!(label, Error::ReservedLabel { .. }), "{label}");
+    let text = registry.render();
+    assert_eq!(value(&text, "a_b"), 1.0);
+    let comment = text.lines().last().unwrap();
+    assert!(
+        comment.starts_with("# Rejected registrations: 3; the first: \"a_b\" is a_b"),
+        "{comment}"
+    );
+}
+
+#[test]
+fn a_program_has_one_recorder() {
+    let registry = Registry::new();
+    registry.install_recorder().unwrap();
+    let error = Registry::new().install_recorder().unwrap_err();
+    assert_eq!(error, Error::RecorderInstalled);
+    counter!("installed").increment(1);
+    assert_eq!(value(&registry.render(), "installed"), 1.0);
+}

@@ -1,0 +1,63 @@
+//! The endpoint, over loopback.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+};
+
+use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
+
+/// Head and body of the answer.
+fn ask(address: SocketAddr, method: &str, path: &str) -> (String, String) {
+    let mut client = TcpStream::connect(address).unwrap();
+    write!(client, "{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[test]
+fn metrics_are_read_by_get() {
+    let registry = Registry::new();
+    let counter = registry.counter("hits_total", "Hits.", &[]).unwrap();
+    let endpoint = registry.serve("127.0.0.1:0").unwrap();
+    let address = endpoint.address();
+    for _ in 0..2 {
+        counter.increment(1);
+        let (head, body) = ask(address, "GET", "/metrics");
+        assert!(head.starts_with("http/1.1 200 ok"), "{head}");
+        assert!(head.contains(&format!("content-type: {CONTENT_TYPE}")), "{head}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+        assert_eq!(body, registry.render());
+    }
+    let (head, body) = ask(address, "HEAD", "/metrics?x=y");
+    assert!(head.starts_with("http/1.1 200 ok") && body.is_empty(), "{head} {body}");
+    let (head, _) = ask(address, "GET", "/");
+    assert!(head.starts_with("http/1.1 404"), "{head}");
+    let (head, _) = ask(address, "POST", "/metrics");
+    assert!(head.starts_with("http/1.1 405") && head.contains("allow: get, head"), "{head}");
+}
+
+#[test]
+fn an_address_in_use_is_said_to_be() {
+    let registry = Registry::new();
+    let endpoint = registry.serve("127.0.0.1:0").unwrap();
+    let address = endpoint.address().to_string();
+    let error = registry.serve(&address).unwrap_err();
+    assert_eq!(error, Error::AddressInUse { address: address.clone() });
+    let message = error.to_string();
+    assert!(message.contains(&address) && message.contains("another port"), "{message}");
+    // An endpoint that is dropped listens no more.
+    drop(endpoint);
+    registry.serve(&address).unwrap();
+}
+
+#[test]
+fn addresses_that_cannot_be() {
+    for address in ["", "localhost", "127.0.0.1:99999", "192.0.2.1:0"] {
+        let error = Registry::new().serve(address).unwrap_err();
+        assert!(matches!(error, Error::BadAddress { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("{address:?}")), "{error}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The same series for OpenTelemetry.
+
+use opentelemetry::{KeyValue, metrics::MeterProvider as _};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, SdkMeterProvider,
+    data::{AggregatedMetrics, MetricData},
+};
+use thiscpu_metrics::{Error, Registry};
+
+/// Values of an instrument as its reader has them, with their attributes in the order of their names.
+fn collected(
+    provider: &SdkMeterProvider,
+    exporter: &InMemoryMetricExporter,
+    instrument: &str,
+) -> Vec<(String, f64)> {
+    exporter.reset();
+    provider.force_flush().unwrap();
+    let all = exporter.get_finished_metrics().unwrap();
+    let metrics = all.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics());
+    let mut values = Vec::new();
+    for metric in metrics.filter(|metric| metric.name() == instrument) {
+        match metric.data() {
+            AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                assert!(sum.is_monotonic());
+                let points = sum.data_points();
+                values.extend(points.map(|p| (text(p.attributes()), p.value() as f64)));
+            }
+            AggregatedMetrics::F64(MetricData::Sum(sum)) => {
+                let points = sum.data_points();
+                values.extend(points.map(|p| (text(p.attributes()), p.value())));
+            }
+            AggregatedMetrics::F64(MetricData::Gauge(gauge)) => {
+                let points = gauge.data_points();
+                values.extend(points.map(|p| (text(p.attributes()), p.value())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    values.sort_by(|one, other| one.0.cmp(&other.0));
+    values
+}
+
+fn text<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+    let mut all: Vec<_> = attributes.map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+    all.sort();
+    all.join(" ")
+}
+
+#[test]
+fn each_collection_has_what_there_is() {
+    let registry = Registry::builder().buckets("size", &[1.0]).build().unwrap();
+    let hits = registry.counter("hits", "Hits.", &[("path", "a \"b\"")]).unwrap();
+    let size = registry.histogram("size", "", &[]).unwrap();
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
+    let mut observer = registry.observe(&provider.meter("test")).unwrap();
+    let level = registry.gauge("level", "", &[]).unwrap();
+    observer.update().unwrap();
+    let of = |instrument| collected(&provider, &exporter, instrument);
+    let one = |value: f64| vec![(String::new(), value)];
+    for round in 1..=3 {
+        hits.increment(2);
+        level.set(f64::from(round) + 0.5);
+        size.record(0.75);
+        size.record(2.0);
+        let round = f64::from(round);
+        assert_eq!(of("hits"), [("path=a \"b\"".to_owned(), 2.0 * round)]);
+        assert_eq!(of("level"), one(round + 0.5));
+        assert_eq!(of("size_count"), one(2.0 * round));
+        assert_eq!(of("size_sum"), one(2.75 * round));
+        let buckets = [("le=+Inf".to_owned(), 2.0 * round), ("le=1".to_owned(), round)];
+        assert_eq!(of("size_bucket"), buckets);
+    }
+    // A series of a metric that is known needs no update.
+    registry.counter("hits", "", &[]).unwrap().increment(1);
+    assert_eq!(of("hits")[0], (String::new(), 1.0));
+}
+
+#[test]
+fn names_that_only_prometheus_has() {
+    let registry = Registry::new();
+    let provider = SdkMeterProvider::builder().build();
+    let mut observer = registry.observe(&provider.meter("test")).unwrap();
+    registry.counter("ok", "", &[]).unwrap();
+    registry.counter("job:hits", "", &[]).unwrap();
+    let error = observer.update().unwrap_err();
+    assert_eq!(error, Error::NotForOpenTelemetry { name: "job:hits".to_owned() });
+    assert!(error.to_string().contains("job:hits"));
+}

@@ -1,0 +1,102 @@
+//! Handles in signal handlers and in children of `fork`.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+};
+
+use thiscpu_metrics::{Counter, Gauge, Histogram, Registry};
+
+use crate::threads::value;
+
+struct Handles {
+    own: Counter,
+    member: Counter,
+    level: Gauge,
+    time: Histogram,
+}
+
+impl Handles {
+    fn new() -> (Registry, Handles) {
+        let registry = Registry::builder().group("g", &["member"]).build().unwrap();
+        let own = registry.counter("own", "", &[]).unwrap();
+        let member = registry.counter("member", "", &[]).unwrap();
+        let level = registry.gauge("level", "", &[]).unwrap();
+        let time = registry.histogram("time", "", &[]).unwrap();
+        (registry, Handles { own, member, level, time })
+    }
+
+    /// Once each.
+    fn use_all(&self) {
+        self.own.increment(1);
+        self.member.increment(1);
+        self.level.increment(1.0);
+        self.time.record(1.0);
+    }
+}
+
+/// Whether each was used so many times.
+fn have(registry: &Registry, times: u64) -> bool {
+    let text = registry.render();
+    let all = ["own", "member", "level", "time_count", "time_sum"];
+    all.iter().all(|series| value(&text, series) == times as f64)
+}
+
+static HANDLES: OnceLock<Handles> = OnceLock::new();
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    if let Some(handles) = HANDLES.get() {
+        handles.use_all();
+    }
+    SIGNALS.fetch_add(1, SeqCst);
+}
+
+#[test]
+fn a_handler_may_interrupt_a_scrape() {
+    let (registry, handles) = Handles::new();
+    assert!(HANDLES.set(handles).is_ok());
+    let handler: extern "C" fn(libc::c_int) = on_signal;
+    // SAFETY: the handler only uses what may be used in one: a loaded `OnceLock`, atomics and handles.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    // SAFETY: has no preconditions.
+    let scraping = unsafe { libc::pthread_self() };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                // SAFETY: the thread waits for this one before it ends.
+                unsafe { libc::pthread_kill(scraping, libc::SIGUSR1) };
+                std::thread::yield_now();
+            }
+        });
+        for _ in 0..300 {
+            let _ = registry.render();
+        }
+        while SIGNALS.load(SeqCst) < 300 {
+            std::thread::yield_now();
+        }
+        is_over.store(true, SeqCst);
+    });
+    assert!(have(&registry, SIGNALS.load(SeqCst)), "{}", registry.render());
+}
+
+#[test]
+fn a_child_has_what_its_parent_had_and_goes_on() {
+    let (registry, handles) = Handles::new();
+    (0..100).for_each(|_| handles.use_all());
+    // SAFETY: the child only uses this test's registry, whose locks nobody has, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        handles.use_all();
+        let is_right = have(&registry, 101);
+        // SAFETY: has no preconditions.
+        unsafe { libc::_exit(i32::from(!is_right)) };
+    }
+    assert!(child > 0, "no child could be had");
+    let mut status = -1;
+    // SAFETY: the status is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(have(&registry, 100));
+}
