@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use thiscpu::inside::foreign::{self, AccountWay};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
@@ -18,6 +18,7 @@ static IN_C: AtomicBool = AtomicBool::new(false);
 pub(crate) fn begin() {
     let [area, index] = foreign::offsets().map(|offset| i32::try_from(offset).unwrap_or_default());
     let offsets = u64::from(area as u32) | u64::from(index as u32) << 32;
+    INSIDE.habit.store(foreign::habit_offset() as i64, Relaxed);
     INSIDE.offsets.store(offsets, Relaxed);
     IN_C.store(true, Relaxed);
 }
@@ -32,13 +33,15 @@ pub(crate) fn is_on() -> bool {
 struct Inside {
     offsets: AtomicU64,
     table: *const std::sync::atomic::AtomicUsize,
+    habit: AtomicI64,
 }
 
 // SAFETY: the table is static, and of atomics.
 unsafe impl Sync for Inside {}
 
 #[unsafe(export_name = "thiscpu_inside_1")]
-static INSIDE: Inside = Inside { offsets: AtomicU64::new(0), table: foreign::table() };
+static INSIDE: Inside =
+    Inside { offsets: AtomicU64::new(0), table: foreign::table(), habit: AtomicI64::new(0) };
 
 #[repr(C)]
 struct WordInC {

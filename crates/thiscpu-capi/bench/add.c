@@ -167,6 +167,10 @@ int main(int count, char **arguments) {
     if (!__rseq_size || index_now() >= LANES) {
         refuse("the C library has not registered this thread for rseq, or the kernel has no mm_cid (Linux 6.3)");
     }
+    thiscpu_tier tier;
+    if (thiscpu_tier_now(&tier) || tier != THISCPU_TIER_RSEQ_CID) {
+        refuse("this is about the tier rseq-cid, which THISCPU_TIER, or the kernel, does not allow");
+    }
     the.lanes = aligned_alloc(LANE_BYTES, (size_t)LANES * LANE_BYTES);
     if (!the.lanes || thiscpu_counter_create(&the.counter) || thiscpu_word_create(8, &the.word)) {
         refuse("no memory, or THISCPU_TIER is wrong");
@@ -195,6 +199,24 @@ int main(int count, char **arguments) {
         pthread_join(threads[i].thread, NULL);
         seconds += threads[i].seconds;
         done += threads[i].done;
+    }
+    // Each add is in one of them.
+    uint64_t values[LANES], found = (uint64_t)shared;
+    int64_t sum;
+    size_t count;
+    if (thiscpu_counter_sum(the.counter, &sum) || thiscpu_word_values(the.word, values, LANES, &count) || count > LANES) {
+        refuse("the sums cannot be had");
+    }
+    found += (uint64_t)sum;
+    for (size_t i = 0; i < count; i++) {
+        found += values[i];
+    }
+    for (size_t i = 0; i < LANES; i++) {
+        found += *(uint64_t *)(void *)(the.lanes + i * LANE_BYTES);
+    }
+    if (found != done) {
+        fprintf(stderr, "%llu adds, of which %llu are there\n", (unsigned long long)done, (unsigned long long)found);
+        return 1;
     }
     printf("%.4f\n", seconds / (double)done * 1e9);
     return 0;

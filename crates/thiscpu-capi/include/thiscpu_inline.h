@@ -20,19 +20,25 @@
 #define THISCPU_ASM_GOTO_OUTPUTS 0
 #endif
 
-#if !defined(THISCPU_NO_INLINE) && THISCPU_ASM_GOTO_OUTPUTS && (defined(__x86_64__) || defined(__aarch64__))
+#if !defined(THISCPU_NO_INLINE) && THISCPU_ASM_GOTO_OUTPUTS && defined(__linux__) && defined(__LP64__)                 \
+    && (defined(__x86_64__) || defined(__AARCH64EL__))
 
 #include "thiscpu_sections.h"
 
 #ifdef __cplusplus
+/* What is C too has C's casts. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
 extern "C" {
 #endif
 
-/* Where sections find a thread's lane: the offsets of the rseq area and, in the upper half, of the index from the thread pointer, 0 if no section can
- * be entered; and the table that an index leads into. Stored before `main` and before constructors of programs, so constant to them. */
+/* Where sections find a thread's lane: the offsets of the rseq area (0 if no section can be entered) and, in the upper half, of the index from the thread
+ * pointer; the table that an index leads into; and the offset of the thread's habit. It changes once, from 0, before the first handle is there. So who
+ * has loaded it too early calls functions, and nobody is hurt by its being constant. */
 struct thiscpu_inside {
     int64_t offsets;
     const uintptr_t *table;
+    int64_t habit;
 };
 
 extern const struct thiscpu_inside thiscpu_inside_1;
@@ -64,7 +70,6 @@ struct thiscpu_inside_word {
 typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 
 #define THISCPU_LIKELY(so) __builtin_expect(!!(so), 1)
-/* Conditions are joined by `&`, so that what stays the same in a loop is one of them. */
 #define THISCPU_AREA ((intptr_t)(int32_t)thiscpu_inside_1.offsets)
 #define THISCPU_INDEX ((intptr_t)(thiscpu_inside_1.offsets >> 32))
 
@@ -96,11 +101,22 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu
     return thiscpu_budget_release(budget, n);
 }
 
+/* Whether a charge is to look into this thread's lane. The library changes that for a thread whose accounts are hardly ever there. */
+THISCPU_SECTION int thiscpu_looks(void) {
+    uint32_t habit;
+#if defined(__x86_64__)
+    __asm__ __volatile__("movl %%fs:(%[offset]), %[habit]" : [habit] "=r"(habit) : [offset] "r"(thiscpu_inside_1.habit));
+#else
+    habit = *(const volatile uint32_t *)((const char *)__builtin_thread_pointer() + thiscpu_inside_1.habit);
+#endif
+    return !habit;
+}
+
 THISCPU_SECTION enum thiscpu_status
 thiscpu_account_charge_inline(struct thiscpu_account *account, size_t index, int64_t n) {
     intptr_t area = THISCPU_AREA;
     const struct thiscpu_inside_account *way = (const struct thiscpu_inside_account *)(const void *)account;
-    if (THISCPU_LIKELY((way != NULL) & (area != 0)) && THISCPU_LIKELY(index < way->counters)
+    if (THISCPU_LIKELY((way != NULL) & (area != 0)) && THISCPU_LIKELY(index < way->counters) && THISCPU_LIKELY(thiscpu_looks())
         && thiscpu_section_charge(area, THISCPU_INDEX, thiscpu_inside_1.table, way->set, way->key,
                                   way->first + index * way->step, n)) {
         return THISCPU_STATUS_OK;
@@ -168,16 +184,18 @@ THISCPU_SECTION enum thiscpu_status thiscpu_word_add_inline(struct thiscpu_word 
     return thiscpu_word_add(word, n);
 }
 
-#define thiscpu_counter_add(counter, n) thiscpu_counter_add_inline(counter, n)
-#define thiscpu_budget_try_acquire(budget, n) thiscpu_budget_try_acquire_inline(budget, n)
-#define thiscpu_budget_release(budget, n) thiscpu_budget_release_inline(budget, n)
-#define thiscpu_account_charge(account, index, n) thiscpu_account_charge_inline(account, index, n)
-#define thiscpu_cache_alloc(cache) thiscpu_cache_alloc_inline(cache)
-#define thiscpu_cache_free(cache, object) thiscpu_cache_free_inline(cache, object)
-#define thiscpu_word_add(word, n) thiscpu_word_add_inline(word, n)
+/* With any arguments: a comma of a template's is no comma of a macro's. */
+#define thiscpu_counter_add(...) thiscpu_counter_add_inline(__VA_ARGS__)
+#define thiscpu_budget_try_acquire(...) thiscpu_budget_try_acquire_inline(__VA_ARGS__)
+#define thiscpu_budget_release(...) thiscpu_budget_release_inline(__VA_ARGS__)
+#define thiscpu_account_charge(...) thiscpu_account_charge_inline(__VA_ARGS__)
+#define thiscpu_cache_alloc(...) thiscpu_cache_alloc_inline(__VA_ARGS__)
+#define thiscpu_cache_free(...) thiscpu_cache_free_inline(__VA_ARGS__)
+#define thiscpu_word_add(...) thiscpu_word_add_inline(__VA_ARGS__)
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 
 #endif

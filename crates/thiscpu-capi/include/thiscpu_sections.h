@@ -15,18 +15,18 @@
 
 #define THISCPU_SECTION static inline __attribute__((always_inline, unused))
 
-/* A section's descriptor, and for checkers its name. */
+/* A section's descriptor, and for checkers its name. Each is in the group of its function, if that is one of which linkers keep one copy of several. */
 #define THISCPU_DESCRIPTOR(name) \
-    ".pushsection __rseq_cs, \"aw\"\n\t" \
+    ".pushsection __rseq_cs, \"aw?\"\n\t" \
     ".balign 32\n" \
     "30:\n\t" \
     ".long 0, 0\n\t" \
     ".quad 31f, 32f - 31f, 34f\n\t" \
     ".popsection\n\t" \
-    ".pushsection __rseq_cs_ptr_array, \"aw\"\n\t" \
+    ".pushsection __rseq_cs_ptr_array, \"aw?\"\n\t" \
     ".quad 30b\n\t" \
     ".popsection\n\t" \
-    ".pushsection .thiscpu_sections, \"o\", %%progbits, __rseq_cs\n\t" \
+    ".pushsection .thiscpu_sections, \"o?\", %%progbits, __rseq_cs\n\t" \
     ".quad 30b\n\t" \
     ".asciz \"" name "\"\n\t" \
     ".popsection\n\t"
@@ -35,7 +35,7 @@
 
 /* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
 #define THISCPU_ABORT_HANDLER \
-    ".pushsection __rseq_failure, \"ax\"\n\t" \
+    ".pushsection __rseq_failure, \"ax?\"\n\t" \
     ".byte 0x0f, 0xb9, 0x3d\n\t" \
     ".long 0x53053053\n" \
     "34:\n\t"
@@ -324,7 +324,7 @@ out:
 
 /* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
 #define THISCPU_ABORT_HANDLER \
-    ".pushsection __rseq_failure, \"ax\"\n\t" \
+    ".pushsection __rseq_failure, \"ax?\"\n\t" \
     ".inst 0xd428bc00\n" \
     "34:\n\t"
 

@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::inside;
 use crate::status::Status;
 
 /// Runs what a function does. A panic says on standard error what is wrong, and outside it is a status.
@@ -66,6 +67,7 @@ pub(crate) unsafe fn make<T>(out: *mut *mut T, new: impl FnOnce() -> Result<T, S
         let place = unsafe { place(out) }?;
         let room = Room::<T>::new()?;
         place.put(room.fill(new()?));
+        inside::publish();
         Ok(())
     })
 }

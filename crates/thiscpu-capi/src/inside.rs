@@ -1,10 +1,14 @@
 //! What inlined calls read of the library: where sections find a thread's lane. `thiscpu_inline.h` declares the same, and declares it
-//! constant, so that a loop of adds loads it once. That is true because it is stored before anything else of the program runs.
+//! constant, so that a loop of adds loads it once. It changes once, from nothing to what it is from then on, when the first handle is made; who has
+//! loaded it before that calls the library's functions, which is slower and no less right.
 //!
 //! A program that is linked with the shared library may have a copy of `thiscpu_inside_1` of its own in its place, as of any variable (a copy
 //! relocation). It is changed in here by its address, which is then that of the copy.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI64, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 
 use thiscpu::inside::foreign;
 
@@ -12,9 +16,11 @@ use thiscpu::inside::foreign;
 #[repr(C)]
 pub struct Inside {
     /// The offsets of the rseq area and, in the upper half, of the index from the thread pointer: in one word, so that whoever loads it
-    /// has both or neither.
+    /// has both or neither. No section can be entered if the first is 0.
     offsets: AtomicU64,
     table: *const AtomicUsize,
+    /// The offset of the thread's habit from the thread pointer.
+    habit: AtomicI64,
 }
 
 // SAFETY: the table is static, and of atomics.
@@ -22,19 +28,38 @@ unsafe impl Sync for Inside {}
 
 /// Its name changes with anything that inlined calls rely on: what was compiled with another header does not start with this library then.
 #[unsafe(export_name = "thiscpu_inside_1")]
-pub static INSIDE: Inside = Inside { offsets: AtomicU64::new(0), table: foreign::table() };
+pub static INSIDE: Inside =
+    Inside { offsets: AtomicU64::new(0), table: foreign::table(), habit: AtomicI64::new(0) };
 
-/// Chooses a tier, as the first use would. A wrong `THISCPU_TIER` is said by whatever is used first.
-extern "C" fn begin() {
-    let is_chosen = std::panic::catch_unwind(thiscpu::tier).is_ok_and(|tier| tier.is_ok());
-    let [area, index] = if is_chosen { foreign::offsets() } else { [0, 0] };
+const UNKNOWN: u64 = 0;
+/// No section is to be entered, ever.
+const NEVER: u64 = 1 << 32;
+
+/// Called whenever a handle is made: whoever has one finds what is known.
+pub(crate) fn publish() {
+    let [area, index] = foreign::offsets();
     // No program has that much of static TLS.
     let (Ok(area), Ok(index)) = (i32::try_from(area), i32::try_from(index)) else { return };
-    // Relaxed: whoever loads it comes after it in program order, or was started by somebody who does.
-    INSIDE.offsets.store(u64::from(area as u32) | u64::from(index as u32) << 32, Relaxed);
+    let offsets = u64::from(area as u32) | u64::from(index as u32) << 32;
+    // Relaxed: known before `offsets` are.
+    INSIDE.habit.store(foreign::habit_offset() as i64, Relaxed);
+    // Release: whoever was handed a handle finds what was stored before it was made.
+    let _ = INSIDE.offsets.compare_exchange(UNKNOWN, offsets, Release, Relaxed);
 }
 
-/// Of those functions that are called before `main`, after the C library's own and before those of programs.
+/// Two copies of the library in one process have two of these variables, unless the linker was told to bind functions within each shared object
+/// and not variables (`-Bsymbolic-functions`). Inlined calls of one would then use the other's lanes, so there must be none.
+extern "C" fn begin() {
+    // By its address as others see it, which the compiler must not think it knows.
+    let inside = std::hint::black_box(&raw const INSIDE);
+    // SAFETY: it is this static, or another copy's, which has the same fields.
+    let inside = unsafe { &*inside };
+    if std::hint::black_box(inside.table) != foreign::table() {
+        inside.offsets.store(NEVER, Relaxed);
+    }
+}
+
+/// Of those functions that are called when the library is loaded, before any of the code that it is loaded for.
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static BEGIN: extern "C" fn() = begin;

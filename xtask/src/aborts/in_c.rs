@@ -28,7 +28,7 @@ pub(super) fn objects(sh: &Shell) -> Result<Vec<PathBuf>> {
         if !are_here(sh, "copies in C", &[Tool { program, package }])? {
             continue;
         }
-        for level in ["-O0", "-O2"] {
+        for level in ["-O0", "-Os", "-O2"] {
             let object = here.join(format!("{number}-{program}{level}.so"));
             cmd!(sh, "{program} {options...} {level} -std=c11 -shared -fPIC -nostdlib -I {HEADERS} {SOURCE} -o {object}")
                 .quiet()

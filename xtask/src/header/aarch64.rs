@@ -7,7 +7,7 @@ use super::sections::Names;
 pub(super) const ABORT_HANDLER: &str = "\
 /* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
 #define THISCPU_ABORT_HANDLER \\
-    \".pushsection __rseq_failure, \\\"ax\\\"\\n\\t\" \\
+    \".pushsection __rseq_failure, \\\"ax?\\\"\\n\\t\" \\
     \".inst 0xd428bc00\\n\" \\
     \"34:\\n\\t\"
 ";

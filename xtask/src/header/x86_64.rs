@@ -7,7 +7,7 @@ use super::sections::Names;
 pub(super) const ABORT_HANDLER: &str = "\
 /* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
 #define THISCPU_ABORT_HANDLER \\
-    \".pushsection __rseq_failure, \\\"ax\\\"\\n\\t\" \\
+    \".pushsection __rseq_failure, \\\"ax?\\\"\\n\\t\" \\
     \".byte 0x0f, 0xb9, 0x3d\\n\\t\" \\
     \".long 0x53053053\\n\" \\
     \"34:\\n\\t\"

@@ -35,6 +35,13 @@ pub(crate) fn has(tool: &str) -> bool {
 pub(crate) enum Linked {
     Shared,
     Static,
+    /// It does not need it.
+    Nothing,
+}
+
+/// Where one of `programs` is.
+pub(crate) fn program(source: &str) -> String {
+    format!("{}/tests/capi/programs/{source}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// One of `programs`, or the file of that name, compiled: all warnings are errors.
@@ -50,6 +57,7 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     compile.args(options).arg("-I").arg(here.join("include")).arg("-o").arg(&output);
     compile.arg(here.join("tests/capi/programs").join(source));
     match linked {
+        Linked::Nothing => {}
         Linked::Shared => {
             compile.arg("-L").arg(libraries).arg("-lthiscpu");
             compile.arg(format!("-Wl,-rpath,{}", libraries.display()));

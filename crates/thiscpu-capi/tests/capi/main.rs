@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use fixture::{Linked, compile, has, libraries, passes, run};
+use fixture::{Linked, compile, has, libraries, passes, program, run};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
 
@@ -95,6 +95,49 @@ fn classes() {
             passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
         }
     }
+}
+
+/// Of an inline function, a member or a template every file has a copy, and linkers drop all but one, with its sections.
+#[test]
+fn two_files_share_their_functions() {
+    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
+        for level in ["-O0", "-O1", "-O2"] {
+            let twin = program("twin.cpp");
+            passes(&compile("twins.cpp", compiler, &["-std=c++17", level, &twin], Linked::Shared));
+        }
+    }
+}
+
+/// Two copies of the library, which export what the optimized one does, and whose functions may be their own while variables are not.
+#[test]
+fn copies_do_not_use_each_others_lanes() {
+    if !has("gcc") {
+        return;
+    }
+    for (number, bound) in
+        ["-Wl,-Bsymbolic-functions", "-Wl,-Bsymbolic", "-g"].into_iter().enumerate()
+    {
+        let here = libraries().join(format!("copies-{number}"));
+        std::fs::create_dir_all(&here).expect("a directory");
+        let exported = here.join("exported");
+        std::fs::write(&exported, "{ global: thiscpu_*; one_*; two_*; local: *; };")
+            .expect("a file");
+        let exported = format!("-Wl,--version-script={}", exported.display());
+        let copies = ["one", "two"].map(|name| {
+            let (define, library) = (format!("-DNAME={name}"), here.join(format!("{name}.so")));
+            let options = [&C11[..], &["-shared", "-fPIC", bound, &exported, &define]].concat();
+            std::fs::rename(compile("copy.c", "gcc", &options, Linked::Static), &library)
+                .expect("it can be moved");
+            library.to_str().expect("a name in letters").to_owned()
+        });
+        let options = [&C11[..], &["-Wl,--no-as-needed", &copies[0], &copies[1]]].concat();
+        passes(&compile("copies.c", "gcc", &options, Linked::Nothing));
+    }
+}
+
+#[test]
+fn a_tier_is_chosen_at_the_first_use() {
+    in_c("late.c");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub use crate::slab::GATE_AND_KEY_AT as CACHE_GATE_AND_KEY_AT;
 
 use crate::lanes::table::TABLE;
 use crate::ledger::Account;
-use crate::sys::rseq::OFFSETS;
+use crate::sys::rseq::{self, OFFSETS};
 use crate::{PerCpu, RawCache, Word};
 
 /// The lane table.
@@ -24,6 +24,12 @@ pub fn offsets() -> [isize; 2] {
         0 => [0, 0],
         area => [area, OFFSETS.index()],
     }
+}
+
+/// The offset from the thread pointer of a 32-bit word that is 0 as long as this thread's charges are to look into its lane first. Else a charge
+/// is one of `Account::charge`, which knows what to do.
+pub fn habit_offset() -> isize {
+    rseq::habit_offset()
 }
 
 /// The address of a word in lane 0.

@@ -9,6 +9,8 @@
 
 use core::cell::Cell;
 
+use crate::sys::rseq;
+
 /// How many charges are watched.
 const WATCHED: i32 = if cfg!(thiscpu_model) { 1 } else { 32 };
 /// How many of them must hit for a look to pay: with three of four, one in four guesses is wrong.
@@ -61,6 +63,8 @@ impl Habit {
     fn change(&self, left: i32) {
         self.left.set(left);
         self.hits.set(0);
+        // Inlined charges of C come here, as others do, when this is not 0.
+        rseq::set_habit(left == 0);
     }
 }
 

@@ -243,6 +243,21 @@ fn state() -> &'static AtomicU32 {
     unsafe { &*(address as *const AtomicU32) }
 }
 
+/// Where in our own area's block the thread's habit is, for code that is no Rust.
+const HABIT: isize = 36;
+
+/// The offset from the thread pointer of a word that is 0 as long as charges of this thread are to look into its lane.
+pub(crate) fn habit_offset() -> isize {
+    own_offset() + HABIT
+}
+
+/// Tells charges that are no Rust's whether to look into this thread's lane.
+pub(crate) fn set_habit(looks: bool) {
+    let address = thread_pointer().wrapping_add_signed(habit_offset());
+    // SAFETY: as for `state`; the word behind that.
+    unsafe { &*(address as *const AtomicU32) }.store(u32::from(!looks), Relaxed);
+}
+
 /// Whether this thread has given up lanes for good.
 pub(crate) fn is_done() -> bool {
     state().load(Relaxed) == DONE

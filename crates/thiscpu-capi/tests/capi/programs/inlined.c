@@ -122,6 +122,28 @@ int main(void) {
     }
     SAYS(THISCPU_STATUS_NULL, thiscpu_account_charge_inline(NULL, 0, 1));
 
+    // A thread whose accounts are hardly ever in its lane soon does not look there; then it does again.
+    static thiscpu_account *accounts[MANY];
+    OK(thiscpu_ledger_create(2, true, &ledger));
+    for (int i = 0; i < MANY; i++) {
+        OK(thiscpu_account_open(ledger, &accounts[i]));
+    }
+    called = 0;
+    for (int i = 0; i < 50 * MANY; i++) {
+        OK(thiscpu_account_charge_inline(accounts[i % MANY], 1, 1));
+    }
+    CHECK(called > 25 * MANY);
+    for (int i = 0; i < 50 * MANY; i++) {
+        OK(thiscpu_account_charge_inline(accounts[0], 1, 1));
+    }
+    HARDLY_CALLS("a charge to one of many", OK(thiscpu_account_charge_inline(accounts[0], 1, 1)));
+    OK(thiscpu_account_sum(accounts[0], 1, &sum));
+    CHECK(sum == 50 + 50 * MANY + CALLS + 1000);
+    for (int i = 0; i < MANY; i++) {
+        OK(thiscpu_account_close(accounts[i]));
+    }
+    OK(thiscpu_ledger_destroy(ledger));
+
     thiscpu_cache *cache;
     void *objects[20];
     OK(thiscpu_cache_create(24, 8, &cache));
