@@ -1,5 +1,6 @@
 //! What the allocator and the library for C, which are built on this one, need of it: not part of the API, and free to change.
 
+#[cfg(not(thiscpu_model))]
 pub mod foreign;
 
 pub use crate::section::{Ready, Way};
