@@ -203,12 +203,12 @@ int main(int count, char **arguments) {
     // Each add is in one of them.
     uint64_t values[LANES], found = (uint64_t)shared;
     int64_t sum;
-    size_t count;
-    if (thiscpu_counter_sum(the.counter, &sum) || thiscpu_word_values(the.word, values, LANES, &count) || count > LANES) {
+    size_t words;
+    if (thiscpu_counter_sum(the.counter, &sum) || thiscpu_word_values(the.word, values, LANES, &words) || words > LANES) {
         refuse("the sums cannot be had");
     }
     found += (uint64_t)sum;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < words; i++) {
         found += values[i];
     }
     for (size_t i = 0; i < LANES; i++) {

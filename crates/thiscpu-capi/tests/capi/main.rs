@@ -135,6 +135,21 @@ fn copies_do_not_use_each_others_lanes() {
     }
 }
 
+/// `cargo xtask c-bench` measures adds that happen. The program ends with 2 where it cannot be about its tier.
+#[test]
+fn the_bench_finds_each_of_its_adds() {
+    if !has("gcc") {
+        return;
+    }
+    let source = format!("{}/bench/add.c", env!("CARGO_MANIFEST_DIR"));
+    let bench = compile(&source, "gcc", &["-std=c11"], Linked::Shared);
+    for contender in ["librseq-style", "word", "counter", "word-call", "counter-call", "atomic"] {
+        let ended = run(&bench, &[contender, "0", "3"], &[]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(matches!(ended.status.code(), Some(0 | 2)), "{contender}: {said}");
+    }
+}
+
 #[test]
 fn a_tier_is_chosen_at_the_first_use() {
     in_c("late.c");
