@@ -256,22 +256,25 @@ impl Args {
 /// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to. The page, if one is
 /// wanted, is written after each case: what was measured is there if a later one fails.
 fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<()> {
+    let has_page = page.is_some();
+    let mut is_read = true;
     if json {
         plan.absentees.iter().for_each(|why| warn(why));
     } else {
-        print_line(&report::heading(plan, tier))?;
+        is_read = goes_on(print_line(&report::heading(plan, tier)), has_page)?;
     }
     let progress = Progress::new(plan);
     let mut outcomes = Vec::new();
     for case in &plan.cases {
-        let outcome = measure(case, &progress)?;
-        progress.aside(|| print_outcome(&outcome, json))?;
-        outcomes.push(outcome);
+        outcomes.push(measure(case, &progress)?);
         if let Some(page) = &mut page {
             page.write(&outcomes)?;
         }
+        if let Some(outcome) = outcomes.last().filter(|_| is_read) {
+            is_read = goes_on(progress.aside(|| print_outcome(outcome, json)), has_page)?;
+        }
     }
-    if !json {
+    if !json && is_read {
         for grid in report::summary(&outcomes) {
             progress.aside(|| print_line(&format!("\n{grid}")))?;
         }
@@ -280,6 +283,14 @@ fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<
         progress.aside(|| warn(&format!("the report is in {}", page.page().display())));
     }
     Ok(())
+}
+
+/// Whether there is somebody to print to. Without a page that is the end.
+fn goes_on(printed: Result<()>, has_page: bool) -> Result<bool> {
+    match printed {
+        Err(error) if has_page && is_closed_pipe(&error) => Ok(false),
+        other => other.map(|()| true),
+    }
 }
 
 fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {

@@ -9,12 +9,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::data::FORMAT;
 
 /// The page's file.
 pub(crate) const PAGE: &str = "index.html";
+
+/// What the names of files begin with that are not written yet.
+const TEMPORARY: &str = ".report-";
 
 /// The file that says which others belong to the report.
 pub(crate) const RESULTS: &str = "results.json";
@@ -33,6 +36,14 @@ struct Earlier {
     format: String,
     #[serde(default)]
     plots: BTreeSet<String>,
+}
+
+/// The same while files are being replaced.
+#[derive(Serialize)]
+struct Begun<'a> {
+    format: &'static str,
+    is_complete: bool,
+    plots: &'a BTreeSet<String>,
 }
 
 impl Directory {
@@ -58,6 +69,12 @@ impl Directory {
 
     /// Writes files, each of which appears whole, and removes pictures that are not among them.
     pub(crate) fn replace(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
+        let names = files.iter().map(|(name, _)| name).filter(|name| is_picture(name));
+        self.pictures.extend(names.cloned());
+        // First, for whoever finds this half done: all of these are files of a report.
+        let begun = Begun { format: FORMAT, is_complete: false, plots: &self.pictures };
+        let begun = serde_json::to_vec(&begun)?;
+        self.put(RESULTS, &begun).with_context(|| format!("cannot write {RESULTS}"))?;
         for (name, content) in files {
             self.put(name, content).with_context(|| format!("cannot write {name}"))?;
         }
@@ -82,7 +99,7 @@ impl Directory {
 /// A file that is gone when it is dropped, and that others may read as they may read any new file.
 fn temporary(directory: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".report-").permissions(Permissions::from_mode(0o666));
+    builder.prefix(TEMPORARY).permissions(Permissions::from_mode(0o666));
     builder.tempfile_in(directory)
 }
 
@@ -91,21 +108,33 @@ fn temporary(directory: &Path) -> io::Result<tempfile::NamedTempFile> {
 fn pictures_of_earlier(path: &Path) -> Result<BTreeSet<String>> {
     let shown = path.display();
     let cannot_read = || format!("cannot read the directory {shown}; name another one");
-    let is_empty = fs::read_dir(path).with_context(cannot_read)?.next().is_none();
-    if is_empty {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(path).with_context(cannot_read)? {
+        names.insert(entry.with_context(cannot_read)?.file_name().to_string_lossy().into_owned());
+    }
+    // What a report that was killed was about to write.
+    names.retain(|name| !name.starts_with(TEMPORARY));
+    if names.is_empty() {
         return Ok(BTreeSet::new());
     }
     let earlier: Option<Earlier> = fs::read(path.join(RESULTS))
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok())
         .filter(|earlier: &Earlier| earlier.format == FORMAT);
-    match earlier {
-        Some(earlier) => Ok(earlier.plots.into_iter().filter(|name| is_picture(name)).collect()),
-        None => bail!(
+    let Some(earlier) = earlier else {
+        bail!(
             "{shown} has files in it that are not of a report; name an empty directory, one that is to be \
              made, or one with an earlier report, which is then replaced"
-        ),
+        );
+    };
+    let strange = names.iter().find(|name| is_picture(name) && !earlier.plots.contains(*name));
+    if let Some(name) = strange {
+        bail!(
+            "{shown} has a picture {name} in it that is not of the report there, and might be replaced; move it, \
+             or name another directory"
+        );
     }
+    Ok(earlier.plots.into_iter().filter(|name| is_picture(name)).collect())
 }
 
 /// Whether a name is one that a picture has: of this directory, whatever a file says that somebody may have changed.
@@ -181,15 +210,25 @@ mod tests {
         let pictures = [file("old.svg", "1"), file("kept.svg", "1"), results(listed)];
         first.replace(&pictures).unwrap();
         fs::write(path.join("notes.txt"), "").unwrap();
-        fs::write(path.join("mine.svg"), "").unwrap();
         fs::write(above.path().join("outside.svg"), "").unwrap();
+        fs::write(path.join("mine.svg"), "").unwrap();
+        let why = Directory::prepare(&path).unwrap_err().to_string();
+        assert!(why.contains("a picture mine.svg in it that is not of the report"), "{why}");
+        fs::remove_file(path.join("mine.svg")).unwrap();
 
         let mut second = Directory::prepare(&path).unwrap();
         second.replace(&[file("kept.svg", "2"), file("new.svg", "2"), results("")]).unwrap();
-        let left = ["kept.svg", "mine.svg", "new.svg", "notes.txt", RESULTS];
+        let left = ["kept.svg", "new.svg", "notes.txt", RESULTS];
         assert_eq!(names(&path), BTreeSet::from(left.map(str::to_owned)));
         assert!(above.path().join("outside.svg").exists());
         assert_eq!(fs::read_to_string(path.join("kept.svg")).unwrap(), "2");
+
+        // A report that ends amid this leaves a directory that is a report's.
+        fs::create_dir(path.join(PAGE)).unwrap();
+        second.replace(&[file("late.svg", ""), file(PAGE, "")]).unwrap_err();
+        fs::remove_dir(path.join(PAGE)).unwrap();
+        fs::write(path.join(".report-left"), "").unwrap();
+        let mut second = Directory::prepare(&path).unwrap();
 
         // What this report has written goes as well.
         second.replace(&[results("")]).unwrap();

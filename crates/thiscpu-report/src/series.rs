@@ -22,7 +22,7 @@ pub(crate) struct Drawn {
     /// Its name, for people.
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// The numbers of threads, in the order they were measured.
+    /// The numbers of threads, in ascending order.
     pub(crate) threads: Vec<usize>,
     /// Who has figures, in the order they are shown.
     pub(crate) series: Vec<Series>,
@@ -117,7 +117,9 @@ fn drawn(metric: &'static str, outcomes: &[&Outcome]) -> Option<Drawn> {
             }),
         }
     }
-    let threads = outcomes.iter().map(|outcome| outcome.threads()).collect();
+    let mut threads: Vec<usize> = outcomes.iter().map(|outcome| outcome.threads()).collect();
+    threads.sort_unstable();
+    series.iter_mut().for_each(|series| series.points.sort_by_key(|point| point.threads));
     Some(Drawn { title: report::metric_title(metric), unit: unit?, threads, series })
 }
 
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn numbers_of_threads_come_together_in_their_case() {
-        let cases = cases(&outcomes(Workload::Commit, &[1, 2]));
+        let cases = cases(&outcomes(Workload::Commit, &[2, 1]));
         let titles: Vec<String> = cases.iter().map(Case::title).collect();
         assert_eq!(titles, ["commit accounting", "commit syscalls"]);
         let drawn = cases[1].drawn.as_ref().unwrap();

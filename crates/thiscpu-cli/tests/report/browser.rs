@@ -3,7 +3,8 @@
 use std::{
     ffi::OsStr,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use headless_chrome::{
@@ -15,6 +16,7 @@ use headless_chrome::{
     },
 };
 use serde_json::Value;
+use url::Url;
 
 /// What a page is shown on.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +35,13 @@ impl Medium {
     pub(crate) const PAPER: Self = Self { width: 718, is_dark: true, is_print: true };
 }
 
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A page that has been opened, and what has happened since.
 pub(crate) struct Page {
     tab: Arc<Tab>,
     _browser: Browser,
+    _turn: MutexGuard<'static, ()>,
     requests: Arc<Mutex<Vec<String>>>,
     complaints: Arc<Mutex<Vec<String>>>,
 }
@@ -44,9 +49,13 @@ pub(crate) struct Page {
 impl Page {
     /// Opens a file in a browser of its own, with an empty profile.
     pub(crate) fn open(file: &Path, medium: Medium) -> Self {
+        static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+        let turn = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let browser = Browser::new(LaunchOptions {
             // Without one of its own, which a container may not allow. The page is ours.
             sandbox: false,
+            // A machine that is busy is no failure.
+            idle_browser_timeout: PATIENCE,
             args: ["--disable-quic", "--disable-component-update", "--hide-scrollbars"]
                 .map(OsStr::new)
                 .to_vec(),
@@ -54,6 +63,7 @@ impl Page {
         })
         .unwrap();
         let tab = browser.new_tab().unwrap();
+        tab.set_default_timeout(PATIENCE);
         let (requests, complaints) =
             <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
         let (requested, complained) = (requests.clone(), complaints.clone());
@@ -83,7 +93,7 @@ impl Page {
         tab.call_method(network).unwrap();
         tab.call_method(Log::Enable(None)).unwrap();
         tab.call_method(Runtime::Enable(None)).unwrap();
-        let page = Self { tab, _browser: browser, requests, complaints };
+        let page = Self { tab, _browser: browser, _turn: turn, requests, complaints };
         page.show(medium);
         page.tab.navigate_to(&url(file)).unwrap().wait_until_navigated().unwrap();
         page
@@ -136,5 +146,5 @@ impl Page {
 
 /// Where a browser finds a file.
 pub(crate) fn url(file: &Path) -> String {
-    format!("file://{}", file.display())
+    Url::from_file_path(file).unwrap().into()
 }
