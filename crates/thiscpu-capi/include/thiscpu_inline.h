@@ -70,6 +70,8 @@ struct thiscpu_inside_word {
 typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 
 #define THISCPU_LIKELY(so) __builtin_expect(!!(so), 1)
+/* What is done with units stays between their acquisition and their release, as far as compilers are concerned. */
+#define THISCPU_COMPILER_BARRIER __asm__ __volatile__("" ::: "memory")
 #define THISCPU_AREA ((intptr_t)(int32_t)thiscpu_inside_1.offsets)
 #define THISCPU_INDEX ((intptr_t)(thiscpu_inside_1.offsets >> 32))
 
@@ -87,6 +89,7 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_try_acquire_inline(struct thi
     /* A lane counts what was taken of it, in units of 64. */
     if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
         && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * 64)) {
+        THISCPU_COMPILER_BARRIER;
         return THISCPU_STATUS_OK;
     }
     return thiscpu_budget_try_acquire(budget, n);
@@ -94,6 +97,7 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_try_acquire_inline(struct thi
 
 THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu_budget *budget, uint64_t n) {
     intptr_t area = THISCPU_AREA;
+    THISCPU_COMPILER_BARRIER;
     if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
         && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * -64)) {
         return THISCPU_STATUS_OK;

@@ -8,7 +8,8 @@
 /*
  * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
  * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
- * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0.
+ * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0. Those that add order nothing but
+ * themselves, to compilers too.
  *
  * For gcc 11 and clang 12 and newer ones.
  */
@@ -70,7 +71,7 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, 
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -117,7 +118,7 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const 
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [distance] "=&r"(distance)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -226,7 +227,7 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const 
         "33:"
         : [a] "=&r"(a)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -255,7 +256,7 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const
         "33:"
         : [a] "=&r"(a)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -284,7 +285,7 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const
         "33:"
         : [a] "=&r"(a)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -313,7 +314,7 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const
         "33:"
         : [a] "=&r"(a)
         : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -361,7 +362,7 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, 
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count), [window] "=&r"(window)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -413,7 +414,7 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const 
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count)
         : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -535,7 +536,7 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const 
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -571,7 +572,7 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -607,7 +608,7 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:
@@ -643,7 +644,7 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
-        : "memory", "cc"
+        : "cc"
         : out);
     return 1;
 out:

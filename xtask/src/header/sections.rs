@@ -41,6 +41,9 @@ struct Section {
     arguments: &'static [(&'static str, &'static str)],
     /// Whether it returns what it took, 0 if nothing. Else it returns whether it committed.
     returns_what_it_took: bool,
+    /// Whether what it hands over, or takes, is memory of the program's. Else it orders nothing, as a relaxed atomic operation does, and
+    /// compilers keep what they know of memory.
+    is_of_memory: bool,
     /// The operands, in the order in which their registers appear.
     x86_64: &'static [Operand],
     aarch64: &'static [Operand],
@@ -71,6 +74,7 @@ const fn word(name: &'static str, about: &'static str) -> Section {
         about,
         arguments: &[("uintptr_t", "item"), ("uint64_t", "n")],
         returns_what_it_took: false,
+        is_of_memory: false,
         x86_64: WORD_X86_64,
         aarch64: WORD_AARCH64,
     }
@@ -85,6 +89,7 @@ const SECTIONS: [Section; COUNT] = [
         about: "adds to this CPU's part of a counter or budget, if that stays in its window",
         arguments: &[("const void *", "gate"), ("int64_t", "n")],
         returns_what_it_took: false,
+        is_of_memory: false,
         x86_64: &[
             ("a", Scratch),
             ("area", Reads),
@@ -118,6 +123,7 @@ const SECTIONS: [Section; COUNT] = [
             ("int64_t", "n"),
         ],
         returns_what_it_took: false,
+        is_of_memory: false,
         x86_64: &[
             ("a", Scratch),
             ("area", Reads),
@@ -148,6 +154,7 @@ const SECTIONS: [Section; COUNT] = [
         about: "takes an entry out of this CPU's part of a cache; 0 if there is none",
         arguments: &[("const void *", "gate")],
         returns_what_it_took: true,
+        is_of_memory: true,
         x86_64: &[
             ("a", Scratch),
             ("area", Reads),
@@ -173,6 +180,7 @@ const SECTIONS: [Section; COUNT] = [
         about: "puts an entry into this CPU's part of a cache, if there is room",
         arguments: &[("const void *", "gate"), ("uintptr_t", "entry")],
         returns_what_it_took: false,
+        is_of_memory: true,
         x86_64: &[
             ("a", Scratch),
             ("area", Reads),
@@ -213,7 +221,8 @@ const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 /*
  * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
  * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
- * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0.
+ * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0. Those that add order nothing but
+ * themselves, to compilers too.
  *
  * For gcc 11 and clang 12 and newer ones.
  */
@@ -342,9 +351,10 @@ fn wrap(section: &Section, operands: &[Operand], body: &str) -> String {
         true => ("uintptr_t", "", "    uintptr_t entry = 0;\n", "", "    return entry;\n"),
         false => ("int", " goto", "", "\n        : out", "    return 1;\nout:\n    return 0;\n"),
     };
+    let clobbers = if section.is_of_memory { "\"memory\", \"cc\"" } else { "\"cc\"" };
     format!(
         "/* {}: {}. */\nTHISCPU_SECTION {kind} thiscpu_section_{}({}) {{\n    uint64_t {};\n{answer}    \
-         __asm__ __volatile__{asm}(\n{body}        : {}\n        : {}\n        : \"memory\", \"cc\"{labels});\n{ends}}}\n\n",
+         __asm__ __volatile__{asm}(\n{body}        : {}\n        : {}\n        : {clobbers}{labels});\n{ends}}}\n\n",
         section.name,
         section.about,
         section.name.replace("::", "_"),
