@@ -34,8 +34,9 @@ pub struct Observer {
     registry: Registry,
     meter: Meter,
     under_way: Arc<Mutex<UnderWay>>,
-    /// How many of the registry's families have instruments: the first so many.
+    /// How many of the registry's families have been seen: the first so many.
     families: usize,
+    skipped: Vec<Error>,
 }
 
 /// How many instruments there are, and collections that have not come to the last: first the one that has asked for nothing the longest.
@@ -83,7 +84,7 @@ impl Registry {
     ///
     /// let exporter = InMemoryMetricExporter::default();
     /// let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
-    /// registry.observe(&provider.meter("server"))?;
+    /// registry.observe(&provider.meter("server"));
     ///
     /// requests.increment(3);
     /// provider.force_flush()?;
@@ -91,38 +92,42 @@ impl Registry {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
+    /// Metrics with names that OpenTelemetry does not have get no instruments, and are in [`Observer::skipped`]: its names begin with a letter, have no
+    /// `:`, and 248 characters at most.
     ///
-    /// If OpenTelemetry has no such names: they begin with a letter, have no `:`, and 248 characters at most.
-    pub fn observe(&self, meter: &Meter) -> Result<Observer, Error> {
+    /// To call it twice for one meter makes all instruments twice, and the meter complains: keep the observer.
+    pub fn observe(&self, meter: &Meter) -> Observer {
         let (registry, meter, under_way) = (self.clone(), meter.clone(), Arc::default());
-        let mut observer = Observer { registry, meter, under_way, families: 0 };
-        observer.update()?;
-        Ok(observer)
+        let mut observer =
+            Observer { registry, meter, under_way, families: 0, skipped: Vec::new() };
+        observer.update();
+        observer
     }
 }
 
 impl Observer {
     /// Makes instruments for metrics that were registered since the last call. Not from an instrument's callback.
-    ///
-    /// # Errors
-    ///
-    /// As [`Registry::observe`]; then none of them has an instrument.
-    pub fn update(&mut self) -> Result<(), Error> {
+    pub fn update(&mut self) {
         // The registry's lock is not held while instruments are made: the meter has locks too, which it holds while it calls us.
         let new: Vec<(String, String, Kind)> = {
             let state = self.registry.state();
             let each = |family: &Family| (family.name.clone(), family.help.clone(), family.kind);
             state.families[self.families..].iter().map(each).collect()
         };
-        if let Some((name, ..)) = new.iter().find(|(name, ..)| !is_instrument_name(name)) {
-            return Err(Error::NotForOpenTelemetry { name: name.clone() });
-        }
         for (name, help, kind) in new {
-            self.make(&name, &help, kind);
+            if is_instrument_name(&name) {
+                self.make(&name, &help, kind);
+            } else {
+                self.skipped.push(Error::NotForOpenTelemetry { name });
+            }
             self.families += 1;
         }
-        Ok(())
+    }
+
+    /// The metrics that have no instruments, because of their names: for each an error that says so.
+    #[must_use]
+    pub fn skipped(&self) -> &[Error] {
+        &self.skipped
     }
 
     /// Makes the next family's instruments.
@@ -297,7 +302,7 @@ mod tests {
 
     fn observer(registry: &Registry) -> Observer {
         let (meter, under_way) = (NoopMeterProvider::new().meter("test"), Arc::default());
-        Observer { registry: registry.clone(), meter, under_way, families: 0 }
+        Observer { registry: registry.clone(), meter, under_way, families: 0, skipped: Vec::new() }
     }
 
     /// Two readers ask one instrument each in turn, and the counters grow between any two.
