@@ -68,8 +68,8 @@ type Tell<T> = fn(&Scrape, &Family, &Series, &mut Told<T>);
 
 impl Registry {
     /// Makes an observable instrument of `meter` for each metric that is registered: counters and gauges as they are; of a histogram `X` the counters
-    /// `X_bucket` (cumulative, with an attribute `le` for each bound), `X_count` and `X_sum`, because there are no histograms that are observed. What is
-    /// registered later is there after [`Observer::update`]; new series of known metrics are there at once.
+    /// `X_bucket` (cumulative, with an attribute `le` for each bound) and `X_count`, and `X_sum`, which goes up and down because observations may be
+    /// negative; there are no histograms that are observed. What is registered later is there after [`Observer::update`]; new series of known metrics are there at once.
     ///
     /// Each collection takes one scrape, for all instruments: one fence, each value exact, series of a group of one instant of that collection.
     /// Readers of one provider share their instruments' values, so one that collects amid another's collection replaces some of what that has: give
@@ -95,7 +95,10 @@ impl Registry {
     /// Metrics with names that OpenTelemetry does not have get no instruments, and are in [`Observer::skipped`]: its names begin with a letter, have no
     /// `:`, and 248 characters at most.
     ///
-    /// To call it twice for one meter makes all instruments twice, and the meter complains: keep the observer.
+    /// The SDK puts all that an instrument has above 2,000 series (for `X_bucket`, series times buckets) into one point with the attribute
+    /// `otel.metric.overflow`, unless a view of the provider gives the instrument another cardinality limit.
+    ///
+    /// To call it twice for one meter makes a second set of callbacks, with a second scrape for each collection: keep the observer, and update it.
     pub fn observe(&self, meter: &Meter) -> Observer {
         let (registry, meter, under_way) = (self.clone(), meter.clone(), Arc::default());
         let mut observer =
@@ -146,7 +149,8 @@ impl Observer {
             Kind::Histogram => {
                 whole(format!("{name}_bucket"), tell_buckets);
                 whole(format!("{name}_count"), tell_count);
-                let builder = meter.f64_observable_counter(format!("{name}_sum"));
+                // Not one that only grows: observations may be negative.
+                let builder = meter.f64_observable_up_down_counter(format!("{name}_sum"));
                 let builder = builder.with_description(help);
                 let _ = builder.with_callback(self.callback(tell_sum)).build();
             }

@@ -26,6 +26,7 @@ fn collected(
                 values.extend(points.map(|p| (text(p.attributes()), p.value() as f64)));
             }
             AggregatedMetrics::F64(MetricData::Sum(sum)) => {
+                assert!(!sum.is_monotonic(), "observations may be negative");
                 let points = sum.data_points();
                 values.extend(points.map(|p| (text(p.attributes()), p.value())));
             }
@@ -71,6 +72,8 @@ fn each_collection_has_what_there_is() {
         let buckets = [("le=+Inf".to_owned(), 2.0 * round), ("le=1".to_owned(), round)];
         assert_eq!(of("size_bucket"), buckets);
     }
+    size.record(-10.0);
+    assert_eq!(of("size_sum"), one(-1.75));
     // A series of a metric that is known needs no update.
     registry.counter("hits", "", &[]).unwrap().increment(1);
     assert_eq!(of("hits")[0], (String::new(), 1.0));
