@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
@@ -51,6 +52,27 @@ fn an_address_in_use_is_said_to_be() {
     // An endpoint that is dropped listens no more.
     drop(endpoint);
     registry.serve(&address).unwrap();
+}
+
+/// The thread is its parent's alone, and goes on.
+#[test]
+fn a_child_drops_its_parents_endpoint() {
+    let registry = Registry::new();
+    let mut endpoint = Some(registry.serve("127.0.0.1:0").unwrap());
+    // SAFETY: the child only drops the endpoint, whose locks nobody has, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(endpoint.take())));
+        // SAFETY: has no preconditions.
+        unsafe { libc::_exit(i32::from(dropped.is_err())) };
+    }
+    assert!(child > 0, "no child could be had");
+    let mut status = -1;
+    // SAFETY: the status is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let (head, _) = ask(endpoint.unwrap().address(), "GET", "/metrics");
+    assert!(head.starts_with("http/1.1 200 ok"), "{head}");
 }
 
 #[test]
