@@ -103,6 +103,13 @@ pub enum Error {
         /// What the system says.
         why: String,
     },
+    /// An address that the program may not listen at.
+    NoPrivilege {
+        /// The address.
+        address: String,
+        /// What the system says.
+        why: String,
+    },
     /// The endpoint's thread cannot be started.
     NoThread {
         /// What the system says.
@@ -217,6 +224,11 @@ impl fmt::Display for Error {
                 f,
                 "cannot listen at {address:?}: {why}; an address is one of this machine's with a port, such as \
                  127.0.0.1:9090"
+            ),
+            Error::NoPrivilege { address, why } => write!(
+                f,
+                "this program may not listen at {address}: {why}; ports below 1024 take a privilege as a rule \
+                 (CAP_NET_BIND_SERVICE); give a higher one"
             ),
             Error::NoThread { why } => write!(f, "cannot start the endpoint's thread: {why}"),
             Error::NotForOpenTelemetry { name } => write!(

