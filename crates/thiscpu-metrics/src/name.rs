@@ -37,7 +37,7 @@ pub(crate) fn sanitised(of: Named, name: &str) -> Cow<'_, str> {
 }
 
 /// The series as it is written, without its value: `name`, or `name{label="value",...}` with the labels in the order of
-/// their names, so that the same labels are always the same text.
+/// their names, so that the same labels are always the same text. An empty value is no label, as for Prometheus.
 pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
     check(Named::Metric, name)?;
     let mut labels: Vec<_> = labels.to_vec();
@@ -51,13 +51,16 @@ pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
         if labels[..index].iter().any(|&(other, _)| other == label) {
             return Err(Error::LabelTwice { metric: name.to_owned(), label: label.to_owned() });
         }
-        text.push(if index == 0 { '{' } else { ',' });
+        if value.is_empty() {
+            continue;
+        }
+        text.push(if text.len() == name.len() { '{' } else { ',' });
         text.push_str(label);
         text.push_str("=\"");
         escape_value(value, &mut text);
         text.push('"');
     }
-    if !labels.is_empty() {
+    if text.len() > name.len() {
         text.push('}');
     }
     Ok(text)
@@ -151,7 +154,7 @@ mod tests {
     #[cfg(feature = "opentelemetry")]
     #[test]
     fn labels_read_back() {
-        for labels in [&[][..], &[("x", "")], &[("a", "C:\\n\n\"end\""), ("b", ",b=\"{}")]] {
+        for labels in [&[][..], &[("x", "\n")], &[("a", "C:\\n\n\"end\""), ("b", ",b=\"{}")]] {
             let text = series("a", labels).unwrap();
             let inside = text[1..].trim_start_matches('{').trim_end_matches('}');
             let pairs = pairs(inside);

@@ -74,6 +74,9 @@ impl Registry {
 
     /// Registers a counter. By convention its name ends in `_total`; it is written as it is given.
     ///
+    /// A label with an empty value is one that is not there, as for Prometheus: the same series. The first help text that is not empty counts for all
+    /// series of the name.
+    ///
     /// # Errors
     ///
     /// If Prometheus has no such names, the series is there already, its name is a metric of another kind or help text, or the label is reserved:

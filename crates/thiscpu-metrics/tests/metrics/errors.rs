@@ -45,6 +45,35 @@ fn what_is_there_already() {
     assert_eq!(registry.render(), text);
 }
 
+/// Which registration has the text makes no difference; one that is refused says nothing.
+#[test]
+fn help_may_come_later() {
+    let registry = Registry::new();
+    registry.counter("hits", "", &[]).unwrap();
+    registry.counter("hits", "Refused.", &[]).unwrap_err();
+    registry.counter("hits", "Hits.", &[("a", "1")]).unwrap();
+    says(&registry.counter("hits", "Misses.", &[("a", "2")]).unwrap_err(), &["\"Hits.\""]);
+    assert_eq!(
+        registry.render(),
+        "# HELP hits Hits.\n# TYPE hits counter\nhits 0\nhits{a=\"1\"} 0\n"
+    );
+}
+
+/// For Prometheus a label without a value is one that is not there.
+#[test]
+fn empty_labels_make_no_series() {
+    let registry = Registry::new();
+    registry.counter("hits", "", &[]).unwrap().increment(1);
+    let error = registry.counter("hits", "", &[("x", "")]).unwrap_err();
+    assert_eq!(error, Error::Duplicate { series: "hits".to_owned() });
+    registry.counter("hits", "", &[("a", ""), ("b", "1"), ("c", "")]).unwrap();
+    metrics::with_local_recorder(&registry.recorder(), || {
+        metrics::counter!("hits", "x" => "").increment(1);
+    });
+    assert_eq!(registry.rejected(), []);
+    assert_eq!(registry.render(), "# TYPE hits counter\nhits 2\nhits{b=\"1\"} 0\n");
+}
+
 #[test]
 fn lines_of_histograms_are_taken() {
     let registry = Registry::new();
