@@ -1,6 +1,6 @@
 //! What cannot be is refused with words, and changes nothing.
 
-use thiscpu_metrics::{Error, Kind, Named, Registry};
+use thiscpu_metrics::{Error, Kind, Registry};
 
 /// The message has all of these in it.
 #[track_caller]
@@ -15,11 +15,12 @@ fn says(error: &Error, words: &[&str]) {
 fn bad_names() {
     let registry = Registry::new();
     let error = registry.counter("http.requests", "", &[]).unwrap_err();
-    let (of, name) = (Named::Metric, "http.requests".to_owned());
-    assert_eq!(error, Error::BadCharacter { of, name, character: '.', position: 4 });
+    let name = "http.requests".to_owned();
+    assert_eq!(error, Error::BadCharacter { name, character: '.', position: 4 });
     says(&error, &["http.requests", "'.' at position 4", "letters of ASCII"]);
     let error = registry.gauge("ok", "", &[("9th", "")]).unwrap_err();
-    says(&error, &["label", "9th", "'9' at position 0"]);
+    says(&error, &["label \"9th\" of ok", "'9' at position 0"]);
+    says(&registry.gauge("ok", "", &[("", "x")]).unwrap_err(), &["label of ok", "empty"]);
     says(&registry.histogram("", "", &[]).unwrap_err(), &["metric", "empty"]);
     says(&registry.counter("ok", "", &[("le", "1")]).unwrap_err(), &["\"le\"", "ok", "buckets"]);
     says(&registry.counter("ok", "", &[("__x", "1")]).unwrap_err(), &["\"__x\"", "Prometheus"]);
