@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    error::{Error, Named},
+    error::Error,
     histogram::{Bounds, DEFAULT_BOUNDS},
     name,
     registry::Registry,
@@ -96,7 +96,7 @@ impl Builder {
         let bounds = |of: String, bounds: &[f64]| Ok(Arc::new(Bounds::new(&of, bounds)?));
         let mut by_name = HashMap::new();
         for (name, values) in self.by_name {
-            name::check(Named::Metric, &name)?;
+            name::check(&name)?;
             by_name.insert(name.clone(), bounds(name, &values)?);
         }
         let mut by_prefix = Vec::new();
@@ -124,7 +124,7 @@ fn grouped(
             return refuse(format!("it has {are} metrics, and must have 1 to {most}"));
         }
         for (index, metric) in metrics.iter().enumerate() {
-            name::check(Named::Metric, metric)?;
+            name::check(metric)?;
             let membership = Membership { group: groups.len(), index };
             if let Some(known) = members.insert(metric.clone(), membership) {
                 let of = groups.get(known.group).map_or(&group, |group| &group.name);

@@ -8,17 +8,28 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name without a character.
-    EmptyName {
-        /// Whose it is.
-        of: Named,
-    },
-    /// A name with a character that Prometheus does not have in names.
+    /// A metric's name without a character.
+    EmptyName,
+    /// A metric's name with a character that Prometheus does not have in them.
     BadCharacter {
-        /// Whose name it is.
-        of: Named,
         /// The name.
         name: String,
+        /// The first character that cannot be there.
+        character: char,
+        /// How many characters come before it.
+        position: usize,
+    },
+    /// A label without a name.
+    EmptyLabel {
+        /// The metric it was given for.
+        metric: String,
+    },
+    /// A label with a character that Prometheus does not have in them.
+    BadLabel {
+        /// The metric it was given for.
+        metric: String,
+        /// The label.
+        label: String,
         /// The first character that cannot be there.
         character: char,
         /// How many characters come before it.
@@ -103,6 +114,13 @@ pub enum Error {
         /// What the system says.
         why: String,
     },
+    /// An address that the program may not listen at.
+    NoPrivilege {
+        /// The address.
+        address: String,
+        /// What the system says.
+        why: String,
+    },
     /// The endpoint's thread cannot be started.
     NoThread {
         /// What the system says.
@@ -117,15 +135,6 @@ pub enum Error {
     RecorderInstalled,
 }
 
-/// Who has a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// A metric.
-    Metric,
-    /// A label of one.
-    Label,
-}
-
 /// What kind of metric a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -135,15 +144,6 @@ pub enum Kind {
     Gauge,
     /// Observations in buckets.
     Histogram,
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Named::Metric => "metric",
-            Named::Label => "label",
-        })
-    }
 }
 
 impl Kind {
@@ -168,15 +168,20 @@ impl std::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::EmptyName { of } => write!(f, "a {of}'s name is empty; give it one"),
-            Error::BadCharacter { of, name, character, position } => {
-                let colon = if *of == Named::Metric { ", `:`" } else { "" };
-                write!(
-                    f,
-                    "the {of} name {name:?} cannot have {character:?} at position {position}: Prometheus has \
-                     letters of ASCII, `_`{colon} and, but not first, digits"
-                )
+            Error::EmptyName => f.write_str("a metric's name is empty; give it one"),
+            Error::BadCharacter { name, character, position } => write!(
+                f,
+                "the metric name {name:?} cannot have {character:?} at position {position}: Prometheus has \
+                 letters of ASCII, `_`, `:` and, but not first, digits"
+            ),
+            Error::EmptyLabel { metric } => {
+                write!(f, "a label of {metric} has an empty name; give it one, or leave it out")
             }
+            Error::BadLabel { metric, label, character, position } => write!(
+                f,
+                "the label {label:?} of {metric} cannot have {character:?} at position {position}: Prometheus has \
+                 letters of ASCII, `_` and, but not first, digits"
+            ),
             Error::ReservedLabel { metric, label } => write!(
                 f,
                 "{metric} cannot have the label {label:?}: `le` is what tells buckets apart, and names that begin \
@@ -217,6 +222,11 @@ impl fmt::Display for Error {
                 f,
                 "cannot listen at {address:?}: {why}; an address is one of this machine's with a port, such as \
                  127.0.0.1:9090"
+            ),
+            Error::NoPrivilege { address, why } => write!(
+                f,
+                "this program may not listen at {address}: {why}; ports below 1024 take a privilege as a rule \
+                 (CAP_NET_BIND_SERVICE); give a higher one"
             ),
             Error::NoThread { why } => write!(f, "cannot start the endpoint's thread: {why}"),
             Error::NotForOpenTelemetry { name } => write!(

@@ -1,7 +1,7 @@
 //! Gauges: what goes up and down, and can be set.
 //!
 //! A gauge is a base, under a lock, plus a counter. Whole amounts go to the counter; what is set goes to the base, and so do
-//! fractions. To set it is to take the counter to 0 and to store the base, both under the lock.
+//! fractions and what is very large. To set it is to take the counter to 0 and to store the base, both under the lock.
 //!
 //! A scrape reads many gauges, and holds none of their locks while it sums their counters. The base and the sum it adds must
 //! be of one instant all the same: a base from before a `set` and a sum from after it would be a value that never was. So a scrape
@@ -24,20 +24,23 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// From here on not every whole number is an `f64`.
-const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+/// Amounts from here on, 2^40, go to the base: it takes millions of smaller ones, all one way, to fill the counter.
+const WHOLE_MAX: f64 = 1_099_511_627_776.0;
 
 /// A series that goes up and down: a handle, which is cheap to clone; all clones are the same series.
 ///
 /// | | costs | blocks whom |
 /// |---|---|---|
-/// | [`increment`](Gauge::increment), [`decrement`](Gauge::decrement) by whole amounts | one section, about a nanosecond; wait-free | nobody |
-/// | the same by fractions | a lock | who sets this gauge, or adds fractions |
+/// | [`increment`](Gauge::increment), [`decrement`](Gauge::decrement) by whole amounts below 2^40 | one section, about a nanosecond; wait-free | nobody |
+/// | the same by fractions or larger amounts | a lock | who sets this gauge, or adds such amounts |
 /// | [`set`](Gauge::set) | a lock; a fence too, if whole amounts were added on several CPUs | the same |
 ///
 /// Each takes effect at one instant, also towards a scrape: what it shows was the value at an instant of the scrape. While a scrape is
-/// under way, the first fraction that is added costs what `set` costs. Increments by whole amounts may be called
-/// from signal handlers; the rest may wait for a lock and must not.
+/// under way, the first fraction that is added costs what `set` costs. Increments by whole amounts below 2^40 may
+/// be called from signal handlers; the rest may wait for a lock and must not.
+///
+/// **Range.** Whole amounts below 2^40 are added up in 64 bits from one `set` to the next, and wrap around at 2^63: of the largest of them it takes 8 million more
+/// up than down. All others are added up as `f64`, and rounded as those are.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -141,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Infinities, numbers that are none, and amounts so large that they are whole in any case come here too.
+    /// Infinities, numbers that are none, and large amounts come here too.
     #[cold]
     fn add_fraction(&self, amount: f64) {
         let mut base = self.lock();
@@ -191,6 +194,18 @@ mod tests {
     use std::{thread, time::Duration};
 
     use crate::registry::Registry;
+
+    /// They would not fit a counter of whole amounts.
+    #[test]
+    fn large_amounts_do_not_wrap_around() {
+        let registry = Registry::new();
+        let gauge = registry.gauge("bytes", "", &[]).unwrap();
+        (0..3_000).for_each(|_| gauge.increment(4.5e15));
+        gauge.increment(-5.0);
+        assert_eq!(gauge.0.end(1, gauge.0.whole.sum()), 3_000.0 * 4.5e15 - 5.0);
+        (0..3_000).for_each(|_| gauge.decrement(4.5e15));
+        assert_eq!(gauge.0.end(1, gauge.0.whole.sum()), -5.0);
+    }
 
     /// Who changes the base when a scrape begins has not seen its number, and so has noted nothing: the scrape sums after that.
     #[test]

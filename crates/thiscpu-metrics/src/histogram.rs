@@ -188,6 +188,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nine_decimals_are_exact_below_8_million() {
+        for whole in [0, 1, 123_456, 7_999_999, (1 << 23) - 1] {
+            for billionths in [1, 123_456_789, 499_999_999, 500_000_001, 999_999_999] {
+                let value: f64 = format!("{whole}.{billionths:09}").parse().unwrap();
+                assert_eq!(parts(value), (whole, billionths));
+                assert_eq!(parts(-value), (-whole, -billionths));
+            }
+        }
+    }
+
+    #[test]
     fn an_observation_is_in_the_first_bucket_that_it_does_not_exceed() {
         let bounds = Bounds::new("a", &[-1.0, 0.0, 2.5]).unwrap();
         for (value, bucket) in [

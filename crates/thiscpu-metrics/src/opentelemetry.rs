@@ -1,13 +1,14 @@
 //! The same series for OpenTelemetry: observable instruments, whose callbacks read the registry.
 //!
-//! A meter asks each instrument by itself. One scrape serves all of them: an instrument that is asked for the first time since the last scrape
-//! gets what that found; one that is asked again begins a new scrape, because then its reader has begun to collect again. With several readers, or a view that
-//! drops instruments, some may be asked less often than others, so what a scrape found is used for a second at most.
+//! A meter asks each instrument by itself, and says neither when a collection begins nor for whom it is. But a collection is one thread's, which calls
+//! the callbacks in the order in which they were registered. So instruments have numbers, and a thread that asks one whose number is not above
+//! the last it asked has begun a new collection: that takes a scrape, which serves the thread until its next collection or its last instrument.
+//! Collections of different threads have nothing to do with each other.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    thread::{self, ThreadId},
 };
 
 use ::opentelemetry::{
@@ -23,8 +24,8 @@ use crate::{
     state::{Family, Instrument, Series, State},
 };
 
-/// How long what a scrape found is used.
-const KEPT: Duration = Duration::from_secs(1);
+/// So many collections can be under way at once; of more, the one that has waited longest takes another scrape.
+const COLLECTIONS_MAX: usize = 8;
 
 /// A registry's metrics as observable instruments of a meter: see [`Registry::observe`]. To drop it ends nothing; a meter's instruments
 /// are there for as long as the meter's provider.
@@ -32,23 +33,31 @@ const KEPT: Duration = Duration::from_secs(1);
 pub struct Observer {
     registry: Registry,
     meter: Meter,
-    found: Arc<Mutex<Found>>,
-    /// How many of the registry's families have instruments: the first so many.
+    under_way: Arc<Mutex<UnderWay>>,
+    /// How many of the registry's families have been seen: the first so many.
     families: usize,
+    skipped: Vec<Error>,
 }
 
-/// What the last scrape found, and who was told.
+/// How many instruments there are, and collections that have not come to the last: first the one that has asked for nothing the longest.
 #[derive(Debug, Default)]
-struct Found {
-    last: Option<Arc<Scrape>>,
-    told: Vec<bool>,
+struct UnderWay {
+    instruments: usize,
+    collections: Vec<Collection>,
+}
+
+#[derive(Debug)]
+struct Collection {
+    thread: ThreadId,
+    /// The instrument that it asked last.
+    last: usize,
+    scrape: Arc<Scrape>,
 }
 
 #[derive(Debug)]
 struct Scrape {
     values: Vec<i64>,
     gauges: Vec<f64>,
-    begun: Instant,
 }
 
 /// What an instrument is told of a series: values, with the attributes of each.
@@ -59,10 +68,12 @@ type Tell<T> = fn(&Scrape, &Family, &Series, &mut Told<T>);
 
 impl Registry {
     /// Makes an observable instrument of `meter` for each metric that is registered: counters and gauges as they are; of a histogram `X` the counters
-    /// `X_bucket` (cumulative, with an attribute `le` for each bound), `X_count` and `X_sum`, because there are no histograms that are observed. What is
-    /// registered later is there after [`Observer::update`]; new series of known metrics are there at once.
+    /// `X_bucket` (cumulative, with an attribute `le` for each bound) and `X_count`, and `X_sum`, which goes up and down because observations may be
+    /// negative; there are no histograms that are observed. What is registered later is there after [`Observer::update`]; new series of known metrics are there at once.
     ///
-    /// Each collection takes one scrape, for all instruments: one fence, each value exact, series of a group of one instant.
+    /// Each collection takes one scrape, for all instruments: one fence, each value exact, series of a group of one instant of that collection.
+    /// Readers of one provider share their instruments' values, so one that collects amid another's collection replaces some of what that has: give
+    /// each reader a provider, and a call of this for its meter, if several are to have groups of one instant.
     ///
     /// ```
     /// use opentelemetry::metrics::MeterProvider as _;
@@ -73,7 +84,7 @@ impl Registry {
     ///
     /// let exporter = InMemoryMetricExporter::default();
     /// let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
-    /// registry.observe(&provider.meter("server"))?;
+    /// registry.observe(&provider.meter("server"));
     ///
     /// requests.increment(3);
     /// provider.force_flush()?;
@@ -81,38 +92,45 @@ impl Registry {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
+    /// Metrics with names that OpenTelemetry does not have get no instruments, and are in [`Observer::skipped`]: its names begin with a letter, have no
+    /// `:`, and 248 characters at most.
     ///
-    /// If OpenTelemetry has no such names: they begin with a letter, have no `:`, and 248 characters at most.
-    pub fn observe(&self, meter: &Meter) -> Result<Observer, Error> {
-        let (registry, meter, found) = (self.clone(), meter.clone(), Arc::default());
-        let mut observer = Observer { registry, meter, found, families: 0 };
-        observer.update()?;
-        Ok(observer)
+    /// The SDK puts all that an instrument has above 2,000 series (for `X_bucket`, series times buckets) into one point with the attribute
+    /// `otel.metric.overflow`, unless a view of the provider gives the instrument another cardinality limit.
+    ///
+    /// To call it twice for one meter makes a second set of callbacks, with a second scrape for each collection: keep the observer, and update it.
+    pub fn observe(&self, meter: &Meter) -> Observer {
+        let (registry, meter, under_way) = (self.clone(), meter.clone(), Arc::default());
+        let mut observer =
+            Observer { registry, meter, under_way, families: 0, skipped: Vec::new() };
+        observer.update();
+        observer
     }
 }
 
 impl Observer {
     /// Makes instruments for metrics that were registered since the last call. Not from an instrument's callback.
-    ///
-    /// # Errors
-    ///
-    /// As [`Registry::observe`]; then none of them has an instrument.
-    pub fn update(&mut self) -> Result<(), Error> {
+    pub fn update(&mut self) {
         // The registry's lock is not held while instruments are made: the meter has locks too, which it holds while it calls us.
         let new: Vec<(String, String, Kind)> = {
             let state = self.registry.state();
             let each = |family: &Family| (family.name.clone(), family.help.clone(), family.kind);
             state.families[self.families..].iter().map(each).collect()
         };
-        if let Some((name, ..)) = new.iter().find(|(name, ..)| !is_instrument_name(name)) {
-            return Err(Error::NotForOpenTelemetry { name: name.clone() });
-        }
         for (name, help, kind) in new {
-            self.make(&name, &help, kind);
+            if is_instrument_name(&name) {
+                self.make(&name, &help, kind);
+            } else {
+                self.skipped.push(Error::NotForOpenTelemetry { name });
+            }
             self.families += 1;
         }
-        Ok(())
+    }
+
+    /// The metrics that have no instruments, because of their names: for each an error that says so.
+    #[must_use]
+    pub fn skipped(&self) -> &[Error] {
+        &self.skipped
     }
 
     /// Makes the next family's instruments.
@@ -131,7 +149,8 @@ impl Observer {
             Kind::Histogram => {
                 whole(format!("{name}_bucket"), tell_buckets);
                 whole(format!("{name}_count"), tell_count);
-                let builder = meter.f64_observable_counter(format!("{name}_sum"));
+                // Not one that only grows: observations may be negative.
+                let builder = meter.f64_observable_up_down_counter(format!("{name}_sum"));
                 let builder = builder.with_description(help);
                 let _ = builder.with_callback(self.callback(tell_sum)).build();
             }
@@ -142,13 +161,13 @@ impl Observer {
     fn callback<T: Copy + 'static>(
         &self,
         tell: Tell<T>,
-    ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static {
-        let (registry, found, family) =
-            (self.registry.clone(), Arc::clone(&self.found), self.families);
-        let instrument = lock(&found).join();
+    ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static + use<T> {
+        let (registry, under_way, family) =
+            (self.registry.clone(), Arc::clone(&self.under_way), self.families);
+        let instrument = lock(&under_way).join();
         move |observer| {
             // A panic (of a fence that cannot be had) must not reach the meter, which would be unusable from then on. It has been reported.
-            let scrape = || lock(&found).scrape_for(instrument, &registry);
+            let scrape = || scrape_for(instrument, &under_way, || scrape(&registry));
             let Ok(scrape) = catch_unwind(AssertUnwindSafe(scrape)) else { return };
             let mut told = Vec::new();
             scrape.tell(&registry.state(), family, tell, &mut told);
@@ -158,31 +177,53 @@ impl Observer {
     }
 }
 
-fn lock(found: &Mutex<Found>) -> MutexGuard<'_, Found> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Found {
+/// What `instrument` is to tell this thread's collection.
+fn scrape_for(
+    instrument: usize,
+    under_way: &Mutex<UnderWay>,
+    scrape: impl FnOnce() -> Arc<Scrape>,
+) -> Arc<Scrape> {
+    let thread = thread::current().id();
+    // Nothing is left of the collection before, even if the scrape panics.
+    let known = lock(under_way).take(thread).filter(|collection| collection.last < instrument);
+    // Not under the lock: others' collections need not wait.
+    let scrape = known.map_or_else(scrape, |collection| collection.scrape);
+    lock(under_way).keep(Collection { thread, last: instrument, scrape: Arc::clone(&scrape) });
+    scrape
+}
+
+fn scrape(registry: &Registry) -> Arc<Scrape> {
+    let Reading { values, gauges, .. } = registry.read();
+    Arc::new(Scrape { values, gauges })
+}
+
+impl UnderWay {
     /// The number of a new instrument.
     fn join(&mut self) -> usize {
-        self.told.push(false);
-        self.told.len() - 1
+        self.instruments += 1;
+        self.instruments - 1
     }
 
-    /// What `instrument` is to be told.
-    fn scrape_for(&mut self, instrument: usize, registry: &Registry) -> Arc<Scrape> {
-        let is_fresh = |scrape: &&Arc<Scrape>| scrape.begun.elapsed() < KEPT;
-        let is_told = std::mem::replace(&mut self.told[instrument], true);
-        if let Some(scrape) = self.last.as_ref().filter(is_fresh).filter(|_| !is_told) {
-            return Arc::clone(scrape);
+    /// The thread's collection, which is here no more.
+    fn take(&mut self, thread: ThreadId) -> Option<Collection> {
+        let at = self.collections.iter().position(|collection| collection.thread == thread)?;
+        Some(self.collections.remove(at))
+    }
+
+    /// For the next instrument, if there is one.
+    fn keep(&mut self, collection: Collection) {
+        if collection.last + 1 == self.instruments {
+            return;
         }
-        let begun = Instant::now();
-        let Reading { values, gauges, .. } = registry.read();
-        let scrape = Arc::new(Scrape { values, gauges, begun });
-        self.last = Some(Arc::clone(&scrape));
-        self.told.fill(false);
-        self.told[instrument] = true;
-        scrape
+        if self.collections.len() == COLLECTIONS_MAX {
+            // As a rule its thread is gone: a view may have dropped the last instrument.
+            self.collections.remove(0);
+        }
+        self.collections.push(collection);
     }
 }
 
@@ -243,4 +284,115 @@ fn is_instrument_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && !name.contains(':')
         && name.len() <= LONGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use ::opentelemetry::metrics::{MeterProvider as _, noop::NoopMeterProvider};
+
+    use super::*;
+
+    /// An instrument that keeps what it was told last.
+    #[derive(Default)]
+    struct Last(Mutex<Option<u64>>);
+
+    impl AsyncInstrument<u64> for Last {
+        fn observe(&self, value: u64, _: &[KeyValue]) {
+            *self.0.lock().unwrap() = Some(value);
+        }
+    }
+
+    fn observer(registry: &Registry) -> Observer {
+        let (meter, under_way) = (NoopMeterProvider::new().meter("test"), Arc::default());
+        Observer { registry: registry.clone(), meter, under_way, families: 0, skipped: Vec::new() }
+    }
+
+    /// Two readers ask one instrument each in turn, and the counters grow between any two.
+    #[test]
+    fn collections_of_two_threads_are_each_of_one_instant() {
+        const ROUNDS: u64 = 100;
+        let names = ["begun", "ended"];
+        let registry = Registry::builder().group("g", &names).build().unwrap();
+        let counters = names.map(|name| registry.counter(name, "", &[]).unwrap());
+        let mut observer = observer(&registry);
+        let callbacks = names.map(|_| {
+            let callback = observer.callback(tell_counter);
+            observer.families += 1;
+            callback
+        });
+        let turn = Barrier::new(2);
+        let collect = |is_second: bool| {
+            let ask = |member: usize| {
+                let last = Last::default();
+                for is_mine in [!is_second, is_second] {
+                    turn.wait();
+                    if is_mine {
+                        callbacks[member](&last);
+                        counters.iter().for_each(|counter| counter.increment(1));
+                    }
+                }
+                last.0.into_inner().unwrap()
+            };
+            // All rounds first, so that neither waits for the other for ever.
+            for [begun, ended] in (0..ROUNDS).map(|_| [ask(0), ask(1)]).collect::<Vec<_>>() {
+                assert!(begun.is_some() && begun == ended, "{begun:?} {ended:?}");
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| collect(false));
+            collect(true);
+        });
+        assert_eq!(registry.state().scrapes, 2 * ROUNDS);
+        assert!(lock(&observer.under_way).collections.is_empty());
+    }
+
+    /// However long it takes, and whatever came before it.
+    #[test]
+    fn each_collection_begins_with_a_scrape_of_its_own() {
+        let registry = Registry::new();
+        let counter = registry.counter("hits", "", &[]).unwrap();
+        let observer = observer(&registry);
+        let callbacks = [(); 3].map(|()| observer.callback(tell_counter));
+        let ask = |instrument: usize| {
+            let last = Last::default();
+            callbacks[instrument](&last);
+            counter.increment(1);
+            last.0.into_inner().unwrap()
+        };
+        // The last of the second is not asked.
+        let all = [0, 1, 2, 0, 1, 0, 1, 2].map(ask);
+        assert_eq!(all, [0, 0, 0, 3, 3, 5, 5, 5].map(Some));
+    }
+
+    /// A scrape that panics leaves nothing of the collection before it to the instruments that come after.
+    #[test]
+    fn nothing_is_told_twice_after_a_panic() {
+        let registry = Registry::new();
+        let observer = observer(&registry);
+        let _callbacks = [(); 3].map(|()| observer.callback(tell_counter));
+        let ask = |instrument: usize| {
+            let _ = scrape_for(instrument, &observer.under_way, || scrape(&registry));
+            registry.state().scrapes
+        };
+        assert_eq!([0, 1].map(ask), [1, 1]);
+        let failing = || scrape_for(0, &observer.under_way, || panic!("as planned"));
+        catch_unwind(AssertUnwindSafe(failing)).unwrap_err();
+        assert_eq!([1, 2].map(ask), [2, 2]);
+    }
+
+    #[test]
+    fn threads_that_are_gone_leave_little() {
+        let registry = Registry::new();
+        let observer = observer(&registry);
+        registry.counter("hits", "", &[]).unwrap();
+        let callbacks = [(); 2].map(|()| observer.callback(tell_counter));
+        for _ in 0..2 * COLLECTIONS_MAX {
+            thread::scope(|scope| {
+                scope.spawn(|| callbacks[0](&Last::default()));
+            });
+        }
+        assert_eq!(lock(&observer.under_way).collections.len(), COLLECTIONS_MAX);
+    }
 }

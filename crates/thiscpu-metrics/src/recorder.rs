@@ -9,9 +9,9 @@ use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedStr
 
 use crate::{
     counter::{Cell, Member, Slot},
-    error::{Error, Kind, Named},
+    error::{Error, Kind},
     gauge, histogram,
-    name::sanitised,
+    name::{Named, sanitised},
     registry::Registry,
     state::{Asked, Instrument},
 };
@@ -24,7 +24,10 @@ use crate::{
 /// was told, by the names that Prometheus has.
 ///
 /// Asking for a series that is known (which each `counter!(...)` does) takes a lock for reading, on a word that all CPUs
-/// share; so keep the handle where speed matters. It never waits for a scrape; asking for a new one may.
+/// share, and may allocate; so keep the handle where speed matters. It never waits for a scrape; asking for a new one may, and so do the facade's `describe_*`.
+///
+/// For the same reason none of the macros may be used in signal handlers, nor in a child of `fork` if another thread of its parent was amid one when it was
+/// forked: it may wait for ever. Handles that were asked for before may be used as those of a [`Registry`].
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();

@@ -21,7 +21,7 @@ use crate::{
 /// no more, and is never held up by a scrape. A series stays for as long as the registry.
 ///
 /// None of this may be called in signal handlers. A child of `fork` may do all of it, unless another thread of its parent was registering or
-/// scraping when it was forked: it would wait for ever. Handles may be used in any case.
+/// scraping when it was forked: it would wait for ever. Handles say for themselves where they may be used.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -73,6 +73,9 @@ impl Registry {
     }
 
     /// Registers a counter. By convention its name ends in `_total`; it is written as it is given.
+    ///
+    /// A label with an empty value is one that is not there, as for Prometheus: the same series. The first help text that is not empty counts for all
+    /// series of the name.
     ///
     /// # Errors
     ///

@@ -148,6 +148,9 @@ impl State {
         }
         // Nothing is refused from here on.
         let family = family.unwrap_or_else(|| self.add_family(asked));
+        if self.families[family].help.is_empty() {
+            self.families[family].help = asked.help.to_owned();
+        }
         let (at, instrument) = match (asked.kind, membership) {
             (Kind::Counter, None) => self.add_counter(),
             (Kind::Counter, Some(membership)) => {
@@ -198,7 +201,8 @@ impl State {
             let (first, second) = (family.origin.clone(), asked.origin.to_owned());
             return Err(Error::SameForPrometheus { name, first, second });
         }
-        if !asked.help.is_empty() && family.help != asked.help {
+        let are_both = !asked.help.is_empty() && !family.help.is_empty();
+        if are_both && family.help != asked.help {
             let (is, asked) = (family.help.clone(), asked.help.to_owned());
             return Err(Error::OtherHelp { name, is, asked });
         }

@@ -1,6 +1,6 @@
 //! What cannot be is refused with words, and changes nothing.
 
-use thiscpu_metrics::{Error, Kind, Named, Registry};
+use thiscpu_metrics::{Error, Kind, Registry};
 
 /// The message has all of these in it.
 #[track_caller]
@@ -15,11 +15,12 @@ fn says(error: &Error, words: &[&str]) {
 fn bad_names() {
     let registry = Registry::new();
     let error = registry.counter("http.requests", "", &[]).unwrap_err();
-    let (of, name) = (Named::Metric, "http.requests".to_owned());
-    assert_eq!(error, Error::BadCharacter { of, name, character: '.', position: 4 });
+    let name = "http.requests".to_owned();
+    assert_eq!(error, Error::BadCharacter { name, character: '.', position: 4 });
     says(&error, &["http.requests", "'.' at position 4", "letters of ASCII"]);
     let error = registry.gauge("ok", "", &[("9th", "")]).unwrap_err();
-    says(&error, &["label", "9th", "'9' at position 0"]);
+    says(&error, &["label \"9th\" of ok", "'9' at position 0"]);
+    says(&registry.gauge("ok", "", &[("", "x")]).unwrap_err(), &["label of ok", "empty"]);
     says(&registry.histogram("", "", &[]).unwrap_err(), &["metric", "empty"]);
     says(&registry.counter("ok", "", &[("le", "1")]).unwrap_err(), &["\"le\"", "ok", "buckets"]);
     says(&registry.counter("ok", "", &[("__x", "1")]).unwrap_err(), &["\"__x\"", "Prometheus"]);
@@ -43,6 +44,35 @@ fn what_is_there_already() {
     counter.increment(2);
     let text = "# HELP hits Hits.\n# TYPE hits counter\nhits{a=\"1\",b=\"2\"} 2\nhits 1\n";
     assert_eq!(registry.render(), text);
+}
+
+/// Which registration has the text makes no difference; one that is refused says nothing.
+#[test]
+fn help_may_come_later() {
+    let registry = Registry::new();
+    registry.counter("hits", "", &[]).unwrap();
+    registry.counter("hits", "Refused.", &[]).unwrap_err();
+    registry.counter("hits", "Hits.", &[("a", "1")]).unwrap();
+    says(&registry.counter("hits", "Misses.", &[("a", "2")]).unwrap_err(), &["\"Hits.\""]);
+    assert_eq!(
+        registry.render(),
+        "# HELP hits Hits.\n# TYPE hits counter\nhits 0\nhits{a=\"1\"} 0\n"
+    );
+}
+
+/// For Prometheus a label without a value is one that is not there.
+#[test]
+fn empty_labels_make_no_series() {
+    let registry = Registry::new();
+    registry.counter("hits", "", &[]).unwrap().increment(1);
+    let error = registry.counter("hits", "", &[("x", "")]).unwrap_err();
+    assert_eq!(error, Error::Duplicate { series: "hits".to_owned() });
+    registry.counter("hits", "", &[("a", ""), ("b", "1"), ("c", "")]).unwrap();
+    metrics::with_local_recorder(&registry.recorder(), || {
+        metrics::counter!("hits", "x" => "").increment(1);
+    });
+    assert_eq!(registry.rejected(), []);
+    assert_eq!(registry.render(), "# TYPE hits counter\nhits 2\nhits{b=\"1\"} 0\n");
 }
 
 #[test]

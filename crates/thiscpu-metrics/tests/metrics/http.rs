@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
@@ -48,16 +49,53 @@ fn an_address_in_use_is_said_to_be() {
     assert_eq!(error, Error::AddressInUse { address: address.clone() });
     let message = error.to_string();
     assert!(message.contains(&address) && message.contains("another port"), "{message}");
-    // An endpoint that is dropped listens no more.
-    drop(endpoint);
-    registry.serve(&address).unwrap();
+}
+
+/// Somebody else may take the port, or a child that another test forks may have the socket for a moment: not each time.
+#[test]
+fn an_endpoint_that_is_dropped_listens_no_more() {
+    let registry = Registry::new();
+    let is_free_again = || {
+        let endpoint = registry.serve("127.0.0.1:0").unwrap();
+        let address = endpoint.address().to_string();
+        drop(endpoint);
+        registry.serve(&address).is_ok()
+    };
+    assert!((0..100).any(|_| is_free_again()));
+}
+
+/// The thread is its parent's alone, and goes on.
+#[test]
+fn a_child_drops_its_parents_endpoint() {
+    let registry = Registry::new();
+    let mut endpoint = Some(registry.serve("127.0.0.1:0").unwrap());
+    // SAFETY: the child only drops the endpoint, whose locks nobody has, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(endpoint.take())));
+        // SAFETY: has no preconditions.
+        unsafe { libc::_exit(i32::from(dropped.is_err())) };
+    }
+    assert!(child > 0, "no child could be had");
+    let mut status = -1;
+    // SAFETY: the status is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let (head, _) = ask(endpoint.unwrap().address(), "GET", "/metrics");
+    assert!(head.starts_with("http/1.1 200 ok"), "{head}");
 }
 
 #[test]
 fn addresses_that_cannot_be() {
-    for address in ["", "localhost", "127.0.0.1:99999", "192.0.2.1:0"] {
+    for address in ["", "localhost", "127.0.0.1:99999"] {
         let error = Registry::new().serve(address).unwrap_err();
         assert!(matches!(error, Error::BadAddress { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("{address:?}")), "{error}");
+        let message = error.to_string();
+        assert!(message.contains(&format!("{address:?}")), "{message}");
+        assert!(message.contains("such as 127.0.0.1:9090"), "{message}");
+    }
+    // Nobody's, but a system may be told to let programs listen there all the same.
+    if let Err(error) = Registry::new().serve("192.0.2.1:0") {
+        assert!(matches!(error, Error::BadAddress { .. }), "{error}");
     }
 }

@@ -26,6 +26,7 @@ fn collected(
                 values.extend(points.map(|p| (text(p.attributes()), p.value() as f64)));
             }
             AggregatedMetrics::F64(MetricData::Sum(sum)) => {
+                assert!(!sum.is_monotonic(), "observations may be negative");
                 let points = sum.data_points();
                 values.extend(points.map(|p| (text(p.attributes()), p.value())));
             }
@@ -53,9 +54,9 @@ fn each_collection_has_what_there_is() {
     let size = registry.histogram("size", "", &[]).unwrap();
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
-    let mut observer = registry.observe(&provider.meter("test")).unwrap();
+    let mut observer = registry.observe(&provider.meter("test"));
     let level = registry.gauge("level", "", &[]).unwrap();
-    observer.update().unwrap();
+    observer.update();
     let of = |instrument| collected(&provider, &exporter, instrument);
     let one = |value: f64| vec![(String::new(), value)];
     for round in 1..=3 {
@@ -71,19 +72,33 @@ fn each_collection_has_what_there_is() {
         let buckets = [("le=+Inf".to_owned(), 2.0 * round), ("le=1".to_owned(), round)];
         assert_eq!(of("size_bucket"), buckets);
     }
+    size.record(-10.0);
+    assert_eq!(of("size_sum"), one(-1.75));
     // A series of a metric that is known needs no update.
     registry.counter("hits", "", &[]).unwrap().increment(1);
     assert_eq!(of("hits")[0], (String::new(), 1.0));
 }
 
+/// They keep nobody else from being observed, before or after them.
 #[test]
-fn names_that_only_prometheus_has() {
+fn names_that_only_prometheus_has_are_skipped() {
     let registry = Registry::new();
-    let provider = SdkMeterProvider::builder().build();
-    let mut observer = registry.observe(&provider.meter("test")).unwrap();
-    registry.counter("ok", "", &[]).unwrap();
-    registry.counter("job:hits", "", &[]).unwrap();
-    let error = observer.update().unwrap_err();
-    assert_eq!(error, Error::NotForOpenTelemetry { name: "job:hits".to_owned() });
-    assert!(error.to_string().contains("job:hits"));
+    let (colon, long) = ("job:hits", "x".repeat(249));
+    for name in ["before", colon, "_x", &long, "after"] {
+        registry.counter(name, "", &[]).unwrap().increment(7);
+    }
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
+    let mut observer = registry.observe(&provider.meter("test"));
+    registry.counter("later", "", &[]).unwrap().increment(7);
+    observer.update();
+    for name in ["before", "after", "later"] {
+        assert_eq!(collected(&provider, &exporter, name), [(String::new(), 7.0)], "{name}");
+    }
+    let skipped =
+        [colon, "_x", &long].map(|name| Error::NotForOpenTelemetry { name: name.to_owned() });
+    assert_eq!(observer.skipped(), skipped);
+    assert!(skipped[0].to_string().contains(colon));
+    // For Prometheus nothing is wrong with them.
+    assert_eq!(registry.rejected(), []);
 }
