@@ -30,7 +30,7 @@ pub(super) fn objects(sh: &Shell) -> Result<Vec<PathBuf>> {
         }
         for level in ["-O0", "-Os", "-O2"] {
             let object = here.join(format!("{number}-{program}{level}.so"));
-            cmd!(sh, "{program} {options...} {level} -std=c11 -shared -fPIC -nostdlib -I {HEADERS} {SOURCE} -o {object}")
+            cmd!(sh, "{program} {options...} {level} -std=c11 -D_GNU_SOURCE -shared -fPIC -nostdlib -I {HEADERS} {SOURCE} -o {object}")
                 .quiet()
                 .run()?;
             objects.push(object);
