@@ -6,9 +6,9 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use thiscpu::inside::foreign::{self, AccountWay};
+use thiscpu::inside::foreign::{self, AccountWay, Inside};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
 
 /// Whether ops are C's.
@@ -16,10 +16,7 @@ static IN_C: AtomicBool = AtomicBool::new(false);
 
 /// Has ops done in C from now on.
 pub(crate) fn begin() {
-    let [area, index] = foreign::offsets().map(|offset| i32::try_from(offset).unwrap_or_default());
-    let offsets = u64::from(area as u32) | u64::from(index as u32) << 32;
-    INSIDE.habit.store(foreign::habit_offset() as i64, Relaxed);
-    INSIDE.offsets.store(offsets, Relaxed);
+    INSIDE.publish();
     IN_C.store(true, Relaxed);
 }
 
@@ -28,20 +25,8 @@ pub(crate) fn is_on() -> bool {
     IN_C.load(Relaxed)
 }
 
-/// As `thiscpu_inline.h` declares it.
-#[repr(C)]
-struct Inside {
-    offsets: AtomicU64,
-    table: *const std::sync::atomic::AtomicUsize,
-    habit: AtomicI64,
-}
-
-// SAFETY: the table is static, and of atomics.
-unsafe impl Sync for Inside {}
-
 #[unsafe(export_name = "thiscpu_inside_1")]
-static INSIDE: Inside =
-    Inside { offsets: AtomicU64::new(0), table: foreign::table(), habit: AtomicI64::new(0) };
+static INSIDE: Inside = Inside::shut();
 
 #[repr(C)]
 struct WordInC {
