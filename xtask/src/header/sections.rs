@@ -44,29 +44,16 @@ struct Section {
     /// Whether what it hands over, or takes, is memory of the program's. Else it orders nothing, as a relaxed atomic operation does, and
     /// compilers keep what they know of memory.
     is_of_memory: bool,
-    /// The operands, in the order in which their registers appear.
+    /// The operands behind those of every section, in the order in which their registers appear.
     x86_64: &'static [Operand],
     aarch64: &'static [Operand],
 }
 
-const WORD_X86_64: &[Operand] = &[
-    ("a", Scratch),
-    ("area", Reads),
-    ("index", Reads),
-    ("table", Reads),
-    ("item", Reads),
-    ("n", Reads),
-];
-const WORD_AARCH64: &[Operand] = &[
-    ("s", Scratch),
-    ("a", Scratch),
-    ("area", Uses),
-    ("index", Reads),
-    ("table", Reads),
-    ("item", Reads),
-    ("v", Scratch),
-    ("n", Reads),
-];
+/// The operands that every section begins with.
+const FIRST_X86_64: [Operand; 4] =
+    [("a", Scratch), ("area", Reads), ("index", Reads), ("table", Reads)];
+const FIRST_AARCH64: [Operand; 5] =
+    [("s", Scratch), ("a", Scratch), ("area", Uses), ("index", Reads), ("table", Reads)];
 
 const fn word(name: &'static str, about: &'static str) -> Section {
     Section {
@@ -75,15 +62,12 @@ const fn word(name: &'static str, about: &'static str) -> Section {
         arguments: &[("uintptr_t", "item"), ("uint64_t", "n")],
         returns_what_it_took: false,
         is_of_memory: false,
-        x86_64: WORD_X86_64,
-        aarch64: WORD_AARCH64,
+        x86_64: &[("item", Reads), ("n", Reads)],
+        aarch64: &[("item", Reads), ("v", Scratch), ("n", Reads)],
     }
 }
 
-/// How many sections C has.
-pub(crate) const COUNT: usize = 8;
-
-const SECTIONS: [Section; COUNT] = [
+const SECTIONS: [Section; 8] = [
     Section {
         name: "add_windowed",
         about: "adds to this CPU's part of a counter or budget, if that stays in its window",
@@ -91,27 +75,13 @@ const SECTIONS: [Section; COUNT] = [
         returns_what_it_took: false,
         is_of_memory: false,
         x86_64: &[
-            ("a", Scratch),
-            ("area", Reads),
-            ("index", Reads),
-            ("table", Reads),
             ("gate", Reads),
             ("count", Scratch),
             ("n", Reads),
             ("window", Counts),
             ("distance", Scratch),
         ],
-        aarch64: &[
-            ("s", Scratch),
-            ("a", Scratch),
-            ("area", Uses),
-            ("index", Reads),
-            ("table", Reads),
-            ("gate", Reads),
-            ("count", Scratch),
-            ("window", Scratch),
-            ("n", Reads),
-        ],
+        aarch64: &[("gate", Reads), ("count", Scratch), ("window", Scratch), ("n", Reads)],
     },
     Section {
         name: "charge",
@@ -125,10 +95,6 @@ const SECTIONS: [Section; COUNT] = [
         returns_what_it_took: false,
         is_of_memory: false,
         x86_64: &[
-            ("a", Scratch),
-            ("area", Reads),
-            ("index", Reads),
-            ("table", Reads),
             ("set", Reads),
             ("key", Reads),
             ("count", Scratch),
@@ -137,11 +103,6 @@ const SECTIONS: [Section; COUNT] = [
             ("distance", Scratch),
         ],
         aarch64: &[
-            ("s", Scratch),
-            ("a", Scratch),
-            ("area", Uses),
-            ("index", Reads),
-            ("table", Reads),
             ("set", Reads),
             ("key", Reads),
             ("count", Scratch),
@@ -155,25 +116,8 @@ const SECTIONS: [Section; COUNT] = [
         arguments: &[("const void *", "gate")],
         returns_what_it_took: true,
         is_of_memory: true,
-        x86_64: &[
-            ("a", Scratch),
-            ("area", Reads),
-            ("index", Reads),
-            ("table", Reads),
-            ("gate", Reads),
-            ("top", Scratch),
-            ("entry", Answer),
-        ],
-        aarch64: &[
-            ("s", Scratch),
-            ("a", Scratch),
-            ("area", Uses),
-            ("index", Reads),
-            ("table", Reads),
-            ("gate", Reads),
-            ("top", Scratch),
-            ("entry", Answer),
-        ],
+        x86_64: &[("gate", Reads), ("top", Scratch), ("entry", Answer)],
+        aarch64: &[("gate", Reads), ("top", Scratch), ("entry", Answer)],
     },
     Section {
         name: "give_first",
@@ -181,31 +125,17 @@ const SECTIONS: [Section; COUNT] = [
         arguments: &[("const void *", "gate"), ("uintptr_t", "entry")],
         returns_what_it_took: false,
         is_of_memory: true,
-        x86_64: &[
-            ("a", Scratch),
-            ("area", Reads),
-            ("index", Reads),
-            ("table", Reads),
-            ("gate", Uses),
-            ("top", Scratch),
-            ("entry", Uses),
-        ],
-        aarch64: &[
-            ("s", Scratch),
-            ("a", Scratch),
-            ("area", Uses),
-            ("index", Reads),
-            ("table", Reads),
-            ("gate", Reads),
-            ("top", Scratch),
-            ("entry", Reads),
-        ],
+        x86_64: &[("gate", Uses), ("top", Scratch), ("entry", Uses)],
+        aarch64: &[("gate", Reads), ("top", Scratch), ("entry", Reads)],
     },
     word("u8::add", "adds to this CPU's word of 1 byte"),
     word("u16::add", "the same of 2 bytes"),
     word("u32::add", "the same of 4 bytes"),
     word("u64::add", "the same of 8 bytes"),
 ];
+
+/// How many sections C has.
+pub(crate) const COUNT: usize = SECTIONS.len();
 
 /// Where lanes are found.
 const LANES: [(&str, &str); 3] =
@@ -292,10 +222,10 @@ fn read(root: &Path, architecture: Architecture, name: &str) -> Result<Parts> {
 fn function(root: &Path, architecture: Architecture, section: &Section) -> Result<String> {
     let parts = read(root, architecture, section.name)?;
     let (operands, translate): (_, fn(&str, &Names<'_>) -> Result<String>) = match architecture {
-        Architecture::X86_64 => (section.x86_64, x86_64::translate),
-        Architecture::Aarch64 => (section.aarch64, aarch64::translate),
+        Architecture::X86_64 => ([&FIRST_X86_64, section.x86_64].concat(), x86_64::translate),
+        Architecture::Aarch64 => ([&FIRST_AARCH64, section.aarch64].concat(), aarch64::translate),
     };
-    let names = Names::of(operands, section.returns_what_it_took);
+    let names = Names::of(&operands, section.returns_what_it_took);
     let mut body = format!("        THISCPU_DESCRIPTOR(\"{}\")\n", section.name);
     let mut put = |text: &str, label: bool| {
         let end = if label { "\\n" } else { "\\n\\t" };
@@ -318,7 +248,7 @@ fn function(root: &Path, architecture: Architecture, section: &Section) -> Resul
         writeln!(body, "        \"{}\\n\\t\"", translate(line, &names)?)?;
     }
     writeln!(body, "        \".popsection\\n\"\n        \"33:\"")?;
-    Ok(wrap(section, operands, &body))
+    Ok(wrap(section, &operands, &body))
 }
 
 /// Where a section jumps to within itself, if it does: to one place only.
