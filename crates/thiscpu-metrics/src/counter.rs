@@ -89,15 +89,57 @@ impl std::fmt::Debug for Counter {
     }
 }
 
-impl Own {
+/// One counter, wherever it is.
+pub(crate) trait Place {
+    fn increment(&self, n: u64);
+
+    /// The exact value.
+    fn sum(&self) -> u64;
+
+    /// See [`Counter::absolute`].
+    fn absolute(&self, value: u64) {
+        // One at a time, so that two who raise the same counter do not both add what it lacks.
+        static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.sum();
+        if now < value {
+            self.increment(value - now);
+        }
+    }
+}
+
+// Added and summed as `i64`: the same bits.
+
+impl Place for Own {
     #[inline]
-    pub(crate) fn increment(&self, n: u64) {
-        // The same bits: a sum is read back as `u64`.
+    fn increment(&self, n: u64) {
         self.row.add(self.index, n as i64);
     }
 
-    pub(crate) fn absolute(&self, value: u64) {
-        raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
+    fn sum(&self) -> u64 {
+        self.row.sum(self.index) as u64
+    }
+}
+
+impl<const I: usize> Place for Slot<I> {
+    #[inline]
+    fn increment(&self, n: u64) {
+        self.0.add(I, n as i64);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.sum(I) as u64
+    }
+}
+
+impl Place for Member {
+    #[inline]
+    fn increment(&self, n: u64) {
+        self.row.add(&[(self.index, n as i64)]);
+    }
+
+    fn sum(&self) -> u64 {
+        self.row.sum(self.index) as u64
     }
 }
 
@@ -107,15 +149,6 @@ impl<const I: usize> Slot<I> {
         // SAFETY: the pointer is what `into_raw` gave, and what it gave up is taken here. A slot is transparent, so it has the size and the
         // alignment of a row, and a row is a valid one.
         unsafe { Arc::from_raw(row) }
-    }
-
-    #[inline]
-    pub(crate) fn increment(&self, n: u64) {
-        self.0.add(I, n as i64);
-    }
-
-    pub(crate) fn absolute(&self, value: u64) {
-        raise(value, || self.0.sum(I) as u64, |n| self.increment(n));
     }
 }
 
@@ -131,26 +164,5 @@ impl Own {
             };
         }
         slot!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    }
-}
-
-impl Member {
-    #[inline]
-    pub(crate) fn increment(&self, n: u64) {
-        self.row.add(&[(self.index, n as i64)]);
-    }
-
-    pub(crate) fn absolute(&self, value: u64) {
-        raise(value, || self.row.sum(self.index) as u64, |n| self.increment(n));
-    }
-}
-
-/// One at a time, so that two who raise the same counter do not both add what it lacks.
-fn raise(value: u64, sum: impl FnOnce() -> u64, add: impl FnOnce(u64)) {
-    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = sum();
-    if now < value {
-        add(value - now);
     }
 }

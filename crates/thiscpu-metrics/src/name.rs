@@ -108,24 +108,20 @@ pub(crate) fn pairs(mut labels: &str) -> Vec<(String, String)> {
 }
 
 fn escape_value(value: &str, out: &mut String) {
-    for c in value.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            _ => out.push(c),
-        }
-    }
+    escape(value, &['\\', '"', '\n'], out);
 }
 
 /// Writes what stands in one line, whatever it has in it.
 pub(crate) fn escape_help(help: &str, out: &mut String) {
-    for c in help.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            _ => out.push(c),
+    escape(help, &['\\', '\n'], out);
+}
+
+fn escape(text: &str, escaped: &[char], out: &mut String) {
+    for c in text.chars() {
+        if escaped.contains(&c) {
+            out.push('\\');
         }
+        out.push(if c == '\n' { 'n' } else { c });
     }
 }
 

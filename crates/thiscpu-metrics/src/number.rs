@@ -1,5 +1,7 @@
 //! Numbers as the text format has them.
 
+use crate::histogram::BILLION;
+
 /// From here on a whole number is written with an exponent.
 const LONG: f64 = 1e16;
 
@@ -23,14 +25,14 @@ pub(crate) fn push_whole(value: impl itoa::Integer, out: &mut String) {
 
 /// Appends whole units and billionths, both of either sign, as one exact number.
 pub(crate) fn push_parts(whole: i64, billionths: i64, out: &mut String) {
-    const BILLION: i128 = 1_000_000_000;
-    let all = i128::from(whole) * BILLION + i128::from(billionths);
+    const EACH: i128 = BILLION as i128;
+    let all = i128::from(whole) * EACH + i128::from(billionths);
     if all < 0 {
         out.push('-');
     }
     let all = all.unsigned_abs();
-    push_whole(all / BILLION as u128, out);
-    let billionths = (all % BILLION as u128) as u32;
+    push_whole(all / EACH as u128, out);
+    let billionths = (all % EACH as u128) as u32;
     if billionths > 0 {
         let digits = format!("{billionths:09}");
         out.push('.');

@@ -8,7 +8,7 @@ use std::{
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
 use crate::{
-    counter::{Cell, Member, Slot},
+    counter::{Cell, Member, Place, Slot},
     error::{Error, Kind},
     gauge, histogram,
     name::{Named, sanitised},
@@ -152,21 +152,21 @@ impl metrics::Recorder for Recorder {
 
 impl<const I: usize> CounterFn for Slot<I> {
     fn increment(&self, value: u64) {
-        Slot::increment(self, value);
+        Place::increment(self, value);
     }
 
     fn absolute(&self, value: u64) {
-        Slot::absolute(self, value);
+        Place::absolute(self, value);
     }
 }
 
 impl CounterFn for Member {
     fn increment(&self, value: u64) {
-        Member::increment(self, value);
+        Place::increment(self, value);
     }
 
     fn absolute(&self, value: u64) {
-        Member::absolute(self, value);
+        Place::absolute(self, value);
     }
 }
 
