@@ -1,7 +1,7 @@
 //! The ops of C, and what they turn to where a section of theirs does not commit: the same op in Rust.
 //!
-//! Handles are what the library for C has: counters, budgets and caches are themselves, words and accounts have in front of
-//! them what inlined calls read.
+//! Handles are what the library for C has: counters, budgets and caches are themselves, words say where they are, and accounts have
+//! in front of them what inlined calls read.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -9,6 +9,7 @@ use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiscpu::inside::foreign::{self, AccountWay, Inside};
+use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
 
 /// Whether ops are C's.
@@ -27,15 +28,6 @@ pub(crate) fn is_on() -> bool {
 
 #[unsafe(export_name = "thiscpu_inside_1")]
 static INSIDE: Inside = Inside::shut();
-
-#[repr(C)]
-struct WordInC {
-    item_of_8: usize,
-    item: usize,
-    bytes: usize,
-    word: *const c_void,
-    add: unsafe fn(*const c_void, u64),
-}
 
 #[repr(C)]
 struct AccountInC<'a> {
@@ -100,21 +92,9 @@ pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
     unsafe { inlined_cache_free(handle(cache), object.as_ptr()) }
 }
 
-pub(crate) fn add<T: Integer + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
-    let (item, bytes) = (foreign::item_of(word), size_of::<T>());
-    let item_of_8 = if bytes == 8 { item } else { 0 };
-    let in_c = WordInC { item_of_8, item, bytes, word: handle(word), add: add_in_rust::<T> };
-    // SAFETY: it begins with what C reads of a word, and the word lives.
-    unsafe { inlined_word_add(handle(&in_c), n.into()) }
-}
-
-/// # Safety
-///
-/// The word is a `PerCpu<T>`, and `n` was a `T`.
-unsafe fn add_in_rust<T: Integer + TryFrom<u64>>(word: *const c_void, n: u64) {
-    // SAFETY: the caller's promise.
-    let word = unsafe { &*word.cast::<PerCpu<T>>() };
-    word.add(T::try_from(n).unwrap_or_else(|_| unreachable!("it was one")));
+pub(crate) fn add<T: Integer + Into<u64>>(word: &PerCpu<T>, n: T) {
+    // SAFETY: the handle is what C has for a word, and the word lives.
+    unsafe { inlined_word_add(ptr::without_provenance(handle_of(word)), n.into()) }
 }
 
 // What the library for C has in their place. Nobody reads what they return.
@@ -156,9 +136,15 @@ unsafe extern "C" fn thiscpu_cache_free(cache: &RawCache, object: NonNull<u8>) -
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn thiscpu_word_add(word: &WordInC, n: u64) -> c_int {
-    // SAFETY: they belong together.
-    unsafe { (word.add)(word.word, n) };
+unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
+    // SAFETY: it is the handle of a word that lives; what is returned is kept from being dropped.
+    match unsafe { of_handle(word.addr()) } {
+        Some(AnyWord::One(word)) => word.add(n as u8),
+        Some(AnyWord::Two(word)) => word.add(n as u16),
+        Some(AnyWord::Four(word)) => word.add(n as u32),
+        Some(AnyWord::Eight(word)) => word.add(n),
+        None => unreachable!("it is a word's handle"),
+    }
     0
 }
 

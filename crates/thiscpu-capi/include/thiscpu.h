@@ -190,6 +190,7 @@ typedef struct thiscpu_pair thiscpu_pair;
 /**
  * A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
  * an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
+ * A handle says where the word is, and is no address of anything itself.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
  * `thiscpu_word_create` they never wait, and may be called from signal handlers too.

@@ -32,13 +32,16 @@
 extern "C" {
 #endif
 
-/* Where sections find a thread's lane: the offsets of the rseq area (0 if no section can be entered) and, in the upper half, of the index from the thread
- * pointer; the table that an index leads into; and the offset of the thread's habit. It changes once, from 0, before the first handle is there. So who
- * has loaded it too early calls functions, and nobody is hurt by its being constant. */
+/* Where sections find a thread's lane: the offsets of the rseq area's cpu_id (0 before the first handle is there) and, in the upper half, of the index
+ * from the thread pointer; the table that an index leads to; the offset of the thread's habit; a gate that is never open; and an area that nobody has
+ * registered, so that a section leaves at once. The first three change once, from 0, before the first handle is there. So who has loaded them too early
+ * calls functions, and nobody is hurt by their being constant. */
 struct thiscpu_inside {
     int64_t offsets;
     const uintptr_t *table;
     int64_t habit;
+    uintptr_t shut;
+    uint32_t nobodys[8];
 };
 
 extern const struct thiscpu_inside thiscpu_inside_1;
@@ -60,35 +63,54 @@ struct thiscpu_inside_cache {
     uintptr_t key;
 };
 
-struct thiscpu_inside_word {
-    uintptr_t item_of_8;
-    uintptr_t item;
-    size_t bytes;
-};
-
 /* The first word of a free object. */
 typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 
 #define THISCPU_LIKELY(so) __builtin_expect(!!(so), 1)
 /* What is done with units stays between their acquisition and their release, as far as compilers are concerned. */
 #define THISCPU_COMPILER_BARRIER __asm__ __volatile__("" ::: "memory")
-#define THISCPU_AREA ((intptr_t)(int32_t)thiscpu_inside_1.offsets)
 #define THISCPU_INDEX ((intptr_t)(thiscpu_inside_1.offsets >> 32))
 
+/* One of two values by an instruction that is no branch: loops have it taken out of them, of which compilers are not as sure with `?:`. */
+#if defined(__x86_64__)
+#define THISCPU_UNLESS_0(value, otherwise) __asm__("testq %0, %0\n\tcmoveq %1, %0" : "+r"(value) : "r"(otherwise) : "cc")
+#else
+#define THISCPU_UNLESS_0(value, otherwise) __asm__("cmp %0, #0\n\tcsel %0, %1, %0, eq" : "+r"(value) : "r"(otherwise) : "cc")
+#endif
+
+/* The offset of an area's cpu_id: of this thread's, or of one that nobody has registered. */
+THISCPU_SECTION intptr_t thiscpu_cpu_id(void) {
+    intptr_t cpu_id = (intptr_t)(int32_t)thiscpu_inside_1.offsets, pointer;
+#if defined(__x86_64__)
+    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+#else
+    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+#endif
+    THISCPU_UNLESS_0(cpu_id, (intptr_t)&thiscpu_inside_1.nobodys[1] - pointer);
+    return cpu_id;
+}
+
+/* What handles begin with, if there is one; else a gate that is never open. */
+THISCPU_SECTION const void *thiscpu_gate(const void *handle) {
+    THISCPU_UNLESS_0(handle, &thiscpu_inside_1.shut);
+    return handle;
+}
+
+/* Adds to this CPU's part of a counter or budget. */
+THISCPU_SECTION int thiscpu_add_windowed(const void *handle, int64_t n) {
+    return thiscpu_section_add_windowed(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, thiscpu_gate(handle), n);
+}
+
 THISCPU_SECTION enum thiscpu_status thiscpu_counter_add_inline(struct thiscpu_counter *counter, int64_t n) {
-    intptr_t area = THISCPU_AREA;
-    if (THISCPU_LIKELY((counter != NULL) & (area != 0))
-        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, counter, n)) {
+    if (THISCPU_LIKELY(thiscpu_add_windowed(counter, n))) {
         return THISCPU_STATUS_OK;
     }
     return thiscpu_counter_add(counter, n);
 }
 
 THISCPU_SECTION enum thiscpu_status thiscpu_budget_try_acquire_inline(struct thiscpu_budget *budget, uint64_t n) {
-    intptr_t area = THISCPU_AREA;
     /* A lane counts what was taken of it, in units of 64. */
-    if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
-        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * 64)) {
+    if (THISCPU_LIKELY(n <= THISCPU_BUDGET_LIMIT_MAX) && THISCPU_LIKELY(thiscpu_add_windowed(budget, (int64_t)n * 64))) {
         THISCPU_COMPILER_BARRIER;
         return THISCPU_STATUS_OK;
     }
@@ -96,10 +118,8 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_try_acquire_inline(struct thi
 }
 
 THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu_budget *budget, uint64_t n) {
-    intptr_t area = THISCPU_AREA;
     THISCPU_COMPILER_BARRIER;
-    if (THISCPU_LIKELY((budget != NULL) & (area != 0) & (n <= THISCPU_BUDGET_LIMIT_MAX))
-        && thiscpu_section_add_windowed(area, THISCPU_INDEX, thiscpu_inside_1.table, budget, (int64_t)n * -64)) {
+    if (THISCPU_LIKELY(n <= THISCPU_BUDGET_LIMIT_MAX) && THISCPU_LIKELY(thiscpu_add_windowed(budget, (int64_t)n * -64))) {
         return THISCPU_STATUS_OK;
     }
     return thiscpu_budget_release(budget, n);
@@ -118,10 +138,9 @@ THISCPU_SECTION int thiscpu_looks(void) {
 
 THISCPU_SECTION enum thiscpu_status
 thiscpu_account_charge_inline(struct thiscpu_account *account, size_t index, int64_t n) {
-    intptr_t area = THISCPU_AREA;
     const struct thiscpu_inside_account *way = (const struct thiscpu_inside_account *)(const void *)account;
-    if (THISCPU_LIKELY((way != NULL) & (area != 0)) && THISCPU_LIKELY(index < way->counters) && THISCPU_LIKELY(thiscpu_looks())
-        && thiscpu_section_charge(area, THISCPU_INDEX, thiscpu_inside_1.table, way->set, way->key,
+    if (THISCPU_LIKELY(way != NULL) && THISCPU_LIKELY(index < way->counters) && THISCPU_LIKELY(thiscpu_looks())
+        && thiscpu_section_charge(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, way->set, way->key,
                                   way->first + index * way->step, n)) {
         return THISCPU_STATUS_OK;
     }
@@ -129,10 +148,9 @@ thiscpu_account_charge_inline(struct thiscpu_account *account, size_t index, int
 }
 
 THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
-    intptr_t area = THISCPU_AREA;
     uintptr_t entry = 0;
-    if (THISCPU_LIKELY((cache != NULL) & (area != 0))) {
-        entry = thiscpu_section_take_first(area, THISCPU_INDEX, thiscpu_inside_1.table, cache);
+    if (THISCPU_LIKELY(cache != NULL)) {
+        entry = thiscpu_section_take_first(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, cache);
     }
     if (!THISCPU_LIKELY(entry)) {
         return thiscpu_cache_alloc(cache);
@@ -148,8 +166,7 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
 }
 
 THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cache *cache, void *object) {
-    intptr_t area = THISCPU_AREA;
-    if (THISCPU_LIKELY((cache != NULL) & (area != 0) & (object != NULL))) {
+    if (THISCPU_LIKELY((cache != NULL) & (object != NULL))) {
         const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
         uintptr_t entry = __atomic_load_n(&way->key, __ATOMIC_RELAXED) - (uintptr_t)object;
         thiscpu_inside_mark *mark = (thiscpu_inside_mark *)object;
@@ -157,7 +174,7 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
         if (THISCPU_LIKELY(*mark != entry)) {
             *mark = entry;
             if (THISCPU_LIKELY(
-                    thiscpu_section_give_first(area, THISCPU_INDEX, thiscpu_inside_1.table, cache, entry))) {
+                    thiscpu_section_give_first(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, cache, entry))) {
                 return THISCPU_STATUS_OK;
             }
             *mark = 0;
@@ -166,24 +183,33 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
     return thiscpu_cache_free(cache, object);
 }
 
+/* A word's handle says what it is: sections take that of 8 bytes as it is. Those of others, and null, are no open gate; their width is in the
+ * uppermost byte. */
 THISCPU_SECTION enum thiscpu_status thiscpu_word_add_inline(struct thiscpu_word *word, uint64_t n) {
-    intptr_t area = THISCPU_AREA;
-    if (THISCPU_LIKELY((word != NULL) & (area != 0))) {
-        const struct thiscpu_inside_word *way = (const struct thiscpu_inside_word *)(const void *)word;
-        const uintptr_t *table = thiscpu_inside_1.table;
-        int is_done;
-        if (THISCPU_LIKELY(way->item_of_8)) {
-            is_done = thiscpu_section_u64_add(area, THISCPU_INDEX, table, way->item_of_8, n);
-        } else if (way->bytes == 4) {
-            is_done = thiscpu_section_u32_add(area, THISCPU_INDEX, table, way->item, n);
-        } else if (way->bytes == 2) {
-            is_done = thiscpu_section_u16_add(area, THISCPU_INDEX, table, way->item, n);
-        } else {
-            is_done = thiscpu_section_u8_add(area, THISCPU_INDEX, table, way->item, n);
-        }
-        if (THISCPU_LIKELY(is_done)) {
+    intptr_t cpu_id = thiscpu_cpu_id(), index = THISCPU_INDEX;
+    const uintptr_t *table = thiscpu_inside_1.table;
+    uintptr_t handle = (uintptr_t)word, item = (handle & ~((uintptr_t)0xff << 56)) | (uintptr_t)1 << 63;
+    if (THISCPU_LIKELY(thiscpu_section_u64_add(cpu_id, index, table, handle, n))) {
+        return THISCPU_STATUS_OK;
+    }
+    switch (handle >> 56) {
+    case 4:
+        if (thiscpu_section_u32_add(cpu_id, index, table, item, n)) {
             return THISCPU_STATUS_OK;
         }
+        break;
+    case 2:
+        if (thiscpu_section_u16_add(cpu_id, index, table, item, n)) {
+            return THISCPU_STATUS_OK;
+        }
+        break;
+    case 1:
+        if (thiscpu_section_u8_add(cpu_id, index, table, item, n)) {
+            return THISCPU_STATUS_OK;
+        }
+        break;
+    default:
+        break;
     }
     return thiscpu_word_add(word, n);
 }

@@ -8,7 +8,7 @@
 /*
  * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
  * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
- * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0. Those that add order nothing but
+ * function of the library has to be called. `cpu_id` and `index` are the offsets of these fields from the thread pointer. Those that add order nothing but
  * themselves, to compilers too.
  *
  * For gcc 11 and clang 12 and newer ones.
@@ -42,20 +42,19 @@
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t a, count, window, distance;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
-        "testb $7, %b[a]\n\t"
-        "jne %l[out]\n\t"
+        "jae %l[out]\n\t"
         "movq (%[a]), %[count]\n\t"
         "addq %[n], %[count]\n\t"
         "movq 8(%[a]), %[window]\n\t"
@@ -70,7 +69,7 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, 
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -79,20 +78,19 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t a, count, distance;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("charge")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[set], %[a]\n\t"
-        "testb $7, %b[a]\n\t"
-        "jne %l[out]\n\t"
+        "jae %l[out]\n\t"
         "cmpq %[key], (%[a])\n\t"
         "je 35f\n\t"
         "addq $8, %[a]\n\t"
@@ -117,7 +115,7 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const 
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [distance] "=&r"(distance)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -126,21 +124,20 @@ out:
 }
 
 /* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
-THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate) {
+THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t a, top;
     uintptr_t entry = 0;
     __asm__ __volatile__(
         THISCPU_DESCRIPTOR("take_first")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl 34f\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
-        "testb $7, %b[a]\n\t"
-        "jne 34f\n\t"
+        "jae 34f\n\t"
         "xorl %k[top], %k[top]\n\t"
         "movq (%[a]), %[entry]\n\t"
         "testq %[entry], %[entry]\n\t"
@@ -160,26 +157,25 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t ind
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [top] "=&r"(top), [entry] "+&r"(entry)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
     return entry;
 }
 
 /* give_first: puts an entry into this CPU's part of a cache, if there is room. */
-THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
     uint64_t a, top;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("give_first")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
-        "testb $7, %b[a]\n\t"
-        "jne %l[out]\n\t"
+        "jae %l[out]\n\t"
         "cmpq $0, (%[a])\n\t"
         "je 35f\n\t"
         "movq 16(%[a]), %[top]\n\t"
@@ -197,7 +193,7 @@ THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, co
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [gate] "+&r"(gate), [top] "=&r"(top), [entry] "+&r"(entry)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table)
         : "memory", "cc"
         : out);
     return 1;
@@ -206,27 +202,27 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u8::add")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
-        "testq %[a], %[a]\n\t"
-        "je %l[out]\n\t"
-        "addb %b[n], 2(%[a], %[item], 1)\n\t"
+        "addq %[item], %[a]\n\t"
+        "jae %l[out]\n\t"
+        "addb %b[n], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
         "jmp %l[out]\n\t"
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -235,27 +231,27 @@ out:
 }
 
 /* u16::add: the same of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u16::add")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
-        "testq %[a], %[a]\n\t"
-        "je %l[out]\n\t"
-        "addw %w[n], 2(%[a], %[item], 1)\n\t"
+        "addq %[item], %[a]\n\t"
+        "jae %l[out]\n\t"
+        "addw %w[n], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
         "jmp %l[out]\n\t"
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -264,27 +260,27 @@ out:
 }
 
 /* u32::add: the same of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u32::add")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
-        "testq %[a], %[a]\n\t"
-        "je %l[out]\n\t"
-        "addl %k[n], 2(%[a], %[item], 1)\n\t"
+        "addq %[item], %[a]\n\t"
+        "jae %l[out]\n\t"
+        "addl %k[n], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
         "jmp %l[out]\n\t"
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -293,27 +289,27 @@ out:
 }
 
 /* u64::add: the same of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u64::add")
         "leaq 30b(%%rip), %[a]\n\t"
-        "movq %[a], %%fs:8(%[area])\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
         "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:4(%[area])\n\t"
+        "cmpl $0, %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
-        "testq %[a], %[a]\n\t"
-        "je %l[out]\n\t"
-        "addq %[n], 2(%[a], %[item], 1)\n\t"
+        "addq %[item], %[a]\n\t"
+        "jae %l[out]\n\t"
+        "addq %[n], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
         "jmp %l[out]\n\t"
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [area] "r"(area), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -330,25 +326,24 @@ out:
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t s, a, count, window;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
-        "add %[a], %[a], %[s]\n\t"
-        "tst %[a], #0x7\n\t"
-        "b.ne %l[out]\n\t"
+        "adds %[a], %[a], %[s]\n\t"
+        "b.lo %l[out]\n\t"
         "ldp %[count], %[window], [%[a]]\n\t"
         "add %[count], %[count], %[n]\n\t"
         "sub %[s], %[count], %[window]\n\t"
@@ -360,7 +355,7 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t area, intptr_t index, 
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count), [window] "=&r"(window)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count), [window] "=&r"(window)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
         : "cc"
         : out);
@@ -370,24 +365,23 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t s, a, count;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("charge")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
-        "add %[a], %[a], %[set]\n\t"
-        "tst %[a], #0x7\n\t"
-        "b.ne %l[out]\n\t"
+        "adds %[a], %[a], %[set]\n\t"
+        "b.lo %l[out]\n\t"
         "ldr %[s], [%[a]]\n\t"
         "cmp %[s], %[key]\n\t"
         "b.eq 35f\n\t"
@@ -412,7 +406,7 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t area, intptr_t index, const 
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [count] "=&r"(count)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count)
         : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
@@ -422,7 +416,7 @@ out:
 }
 
 /* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
-THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate) {
+THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t s, a, top;
     uintptr_t entry = 0;
     __asm__ __volatile__(
@@ -430,17 +424,16 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t ind
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "tbnz %w[s], #0x1f, 33f\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
-        "add %[a], %[a], %[s]\n\t"
-        "tst %[a], #0x7\n\t"
-        "b.ne 33f\n\t"
+        "adds %[a], %[a], %[s]\n\t"
+        "b.lo 33f\n\t"
         "mov %[top], #0x0\n\t"
         "ldr %[entry], [%[a]]\n\t"
         "cbnz %[entry], 35f\n\t"
@@ -457,32 +450,31 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t area, intptr_t ind
         "b 33f\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top), [entry] "+&r"(entry)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
     return entry;
 }
 
 /* give_first: puts an entry into this CPU's part of a cache, if there is room. */
-THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
     uint64_t s, a, top;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("give_first")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
-        "add %[a], %[a], %[s]\n\t"
-        "tst %[a], #0x7\n\t"
-        "b.ne %l[out]\n\t"
+        "adds %[a], %[a], %[s]\n\t"
+        "b.lo %l[out]\n\t"
         "mov %[top], %[entry]\n\t"
         "ldr %[s], [%[a]]\n\t"
         "cbz %[s], 35f\n\t"
@@ -498,7 +490,7 @@ THISCPU_SECTION int thiscpu_section_give_first(intptr_t area, intptr_t index, co
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [top] "=&r"(top)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [entry] "r"(entry)
         : "memory", "cc"
         : out);
@@ -508,24 +500,23 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u8::add")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
-        "cbz %[a], %l[out]\n\t"
-        "add %[a], %[a], %[item]\n\t"
-        "add %[a], %[a], #0x2\n\t"
+        "adds %[a], %[a], %[item]\n\t"
+        "b.lo %l[out]\n\t"
         "ldrb %w[v], [%[a]]\n\t"
         "add %w[v], %w[v], %w[n]\n\t"
         "strb %w[v], [%[a]]\n\t"
@@ -534,7 +525,7 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t area, intptr_t index, const 
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
@@ -544,24 +535,23 @@ out:
 }
 
 /* u16::add: the same of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u16::add")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
-        "cbz %[a], %l[out]\n\t"
-        "add %[a], %[a], %[item]\n\t"
-        "add %[a], %[a], #0x2\n\t"
+        "adds %[a], %[a], %[item]\n\t"
+        "b.lo %l[out]\n\t"
         "ldrh %w[v], [%[a]]\n\t"
         "add %w[v], %w[v], %w[n]\n\t"
         "strh %w[v], [%[a]]\n\t"
@@ -570,7 +560,7 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t area, intptr_t index, const
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
@@ -580,24 +570,23 @@ out:
 }
 
 /* u32::add: the same of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u32::add")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
-        "cbz %[a], %l[out]\n\t"
-        "add %[a], %[a], %[item]\n\t"
-        "add %[a], %[a], #0x2\n\t"
+        "adds %[a], %[a], %[item]\n\t"
+        "b.lo %l[out]\n\t"
         "ldr %w[v], [%[a]]\n\t"
         "add %w[v], %w[v], %w[n]\n\t"
         "str %w[v], [%[a]]\n\t"
@@ -606,7 +595,7 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t area, intptr_t index, const
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
@@ -616,24 +605,23 @@ out:
 }
 
 /* u64::add: the same of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u64::add")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
-        "add %[area], %[area], %[s]\n\t"
-        "str %[a], [%[area], #0x8]\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[area], #0x4]\n\t"
+        "ldr %w[s], [%[cpu_id]]\n\t"
         "cmp %w[s], #0x0\n\t"
         "b.lt %l[out]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
-        "cbz %[a], %l[out]\n\t"
-        "add %[a], %[a], %[item]\n\t"
-        "add %[a], %[a], #0x2\n\t"
+        "adds %[a], %[a], %[item]\n\t"
+        "b.lo %l[out]\n\t"
         "ldr %[v], [%[a]]\n\t"
         "add %[v], %[v], %[n]\n\t"
         "str %[v], [%[a]]\n\t"
@@ -642,7 +630,7 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t area, intptr_t index, const
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [area] "+&r"(area), [v] "=&r"(v)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
         : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);

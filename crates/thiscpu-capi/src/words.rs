@@ -1,40 +1,41 @@
 //! Per-CPU words.
 
-use thiscpu::PerCpu;
-use thiscpu::inside::foreign::item_of;
+use std::mem::ManuallyDrop;
+use std::ptr::without_provenance_mut;
 
-use crate::border::{call, copy_out, end, make, place, there};
+use thiscpu::PerCpu;
+use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
+
+use crate::border::{call, copy_out, place};
+use crate::inside;
 use crate::status::Status;
 
 /// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
 /// an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
+/// A handle says where the word is, and is no address of anything itself.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
 /// `thiscpu_word_create` they never wait, and may be called from signal handlers too.
-// Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
-#[cfg_attr(all(), repr(C))]
 pub struct ThiscpuWord {
-    /// Where it is in lane 0, if it is of 8 bytes; else null.
-    item_of_8: usize,
-    item: usize,
-    bytes: usize,
-    word: Word,
+    _of_none: [u8; 0],
 }
 
-impl ThiscpuWord {
-    fn new<T: thiscpu::Word>(wrap: fn(PerCpu<T>) -> Word) -> Result<ThiscpuWord, Status> {
-        let word = PerCpu::try_new()?;
-        let (item, bytes) = (item_of(&word), size_of::<T>());
-        let item_of_8 = if bytes == 8 { item } else { 0 };
-        Ok(ThiscpuWord { item_of_8, item, bytes, word: wrap(word) })
+/// The word of a handle.
+///
+/// # Safety
+///
+/// It is null, misaligned, or of a word that lives.
+unsafe fn there(handle: *const ThiscpuWord) -> Result<AnyWord, Status> {
+    if handle.is_null() {
+        return Err(Status::Null);
     }
+    // SAFETY: the caller's promise; what is returned is kept from being dropped.
+    unsafe { of_handle(handle.addr()) }.ok_or(Status::Misaligned)
 }
 
-enum Word {
-    One(PerCpu<u8>),
-    Two(PerCpu<u16>),
-    Four(PerCpu<u32>),
-    Eight(PerCpu<u64>),
+fn new<T: thiscpu::Word>() -> Result<usize, Status> {
+    let word = ManuallyDrop::new(PerCpu::<T>::try_new()?);
+    Ok(handle_of(&word))
 }
 
 fn wide<V: Into<u64>>(value: V) -> u64 {
@@ -44,20 +45,20 @@ fn wide<V: Into<u64>>(value: V) -> u64 {
 /// Does the same with a word of each width: `$do` with the word and the type of its values.
 macro_rules! of_each_width {
     ($word:expr, |$it:ident: $Value:ident| $do:expr) => {
-        match &$word {
-            Word::One($it) => {
+        match $word {
+            AnyWord::One($it) => {
                 type $Value = u8;
                 $do
             }
-            Word::Two($it) => {
+            AnyWord::Two($it) => {
                 type $Value = u16;
                 $do
             }
-            Word::Four($it) => {
+            AnyWord::Four($it) => {
                 type $Value = u32;
                 $do
             }
-            Word::Eight($it) => {
+            AnyWord::Eight($it) => {
                 type $Value = u64;
                 $do
             }
@@ -72,22 +73,33 @@ macro_rules! of_each_width {
 /// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut ThiscpuWord) -> Status {
-    let new = || match bytes {
-        1 => ThiscpuWord::new(Word::One),
-        2 => ThiscpuWord::new(Word::Two),
-        4 => ThiscpuWord::new(Word::Four),
-        8 => ThiscpuWord::new(Word::Eight),
-        _ => Err(Status::Size),
-    };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(word, new) }
+    call(|| {
+        // SAFETY: a caller's pointer is null or valid, as the header asks.
+        let place = unsafe { place(word) }?;
+        place.put(without_provenance_mut(match bytes {
+            1 => new::<u8>(),
+            2 => new::<u16>(),
+            4 => new::<u32>(),
+            8 => new::<u64>(),
+            _ => Err(Status::Size),
+        }?));
+        inside::publish();
+        Ok(())
+    })
 }
 
 /// Ends a word. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be using it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_destroy(word: *mut ThiscpuWord) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(word) }
+    call(|| {
+        if !word.is_null() {
+            // SAFETY: a handle is null or live, as the header asks, and this one is the caller's to end.
+            of_each_width!(unsafe { there(word) }?, |word: Value| drop::<PerCpu<Value>>(
+                ManuallyDrop::into_inner(word)
+            ));
+        }
+        Ok(())
+    })
 }
 
 /// Adds `n` to this CPU's word, which wraps around.
@@ -98,7 +110,7 @@ pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Sta
     call(|| {
         // SAFETY: a handle is null or live, as the header asks.
         let word = unsafe { there(word) }?;
-        of_each_width!(word.word, |word: Value| word.add(n as Value));
+        of_each_width!(word, |word: Value| word.add(n as Value));
         Ok(())
     })
 }
@@ -115,7 +127,7 @@ pub unsafe extern "C" fn thiscpu_word_add_return(
     call(|| {
         // SAFETY: as above, and a caller's pointer is null or valid.
         let (word, place) = unsafe { (there(word)?, place(sum)?) };
-        place.put(of_each_width!(word.word, |word: Value| wide(word.add_return(n as Value))));
+        place.put(of_each_width!(word, |word: Value| wide(word.add_return(n as Value))));
         Ok(())
     })
 }
@@ -132,7 +144,7 @@ pub unsafe extern "C" fn thiscpu_word_xchg(
     call(|| {
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(old)?) };
-        place.put(of_each_width!(word.word, |word: Value| wide(word.xchg(replacement as Value))));
+        place.put(of_each_width!(word, |word: Value| wide(word.xchg(replacement as Value))));
         Ok(())
     })
 }
@@ -150,7 +162,7 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     call(|| {
         // SAFETY: as for `thiscpu_word_add`.
         let word = unsafe { there(word) }?;
-        let result: Result<u64, u64> = of_each_width!(word.word, |word: Value| word
+        let result: Result<u64, u64> = of_each_width!(word, |word: Value| word
             .cmpxchg(old as Value, replacement as Value)
             .map_or_else(|found| Err(wide(found)), |()| Ok(replacement)));
         let Err(other) = result else { return Ok(()) };
@@ -177,7 +189,7 @@ pub unsafe extern "C" fn thiscpu_word_values(
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(count)?) };
         // SAFETY: there is room for so many, as the header asks.
-        let copied = of_each_width!(word.word, |word: Value| unsafe {
+        let copied = of_each_width!(word, |word: Value| unsafe {
             copy_out(values, room, word.lanes().map(wide::<Value>))
         });
         place.put(copied?);

@@ -7,15 +7,14 @@
 //!
 //! | bits of the word | meaning |
 //! |---|---|
-//! | 0 | closed: every op takes the slow path |
-//! | 1 | always set; see [`crate::lanes::table`] |
+//! | 63 | open; else every op takes the slow path. See [`crate::lanes::table`] |
+//! | 5 to 62 | the item's address in lane 0, 0 if it has none yet |
 //! | 4 | the active bank |
-//! | 5 and up | the item's address in lane 0, 0 if it has none yet |
 
-use crate::lanes::table::BIAS;
+use crate::lanes::table::HALF;
 use crate::sys::atomic::{AtomicUsize, Ordering::SeqCst};
 
-const CLOSED: usize = 1;
+const OPEN: usize = HALF;
 /// The distance between an item's banks, in bytes, and the bit that tells them apart.
 pub(crate) const BANK_BYTES: usize = 16;
 /// What an item with a gate is aligned to.
@@ -31,7 +30,7 @@ pub(crate) struct Seen(usize);
 impl Gate {
     /// Closed, with no item, bank 0 active.
     pub(crate) const fn new() -> Self {
-        Gate(AtomicUsize::new(BIAS | CLOSED))
+        Gate(AtomicUsize::new(0))
     }
 
     /// The word, for sections.
@@ -50,7 +49,7 @@ impl Gate {
 
     /// Closes it, and leads nowhere from then on. Only when nobody uses the object any more.
     pub(crate) fn close_for_good(&self) {
-        self.0.store(BIAS | CLOSED, SeqCst);
+        self.0.store(0, SeqCst);
     }
 
     /// Changes the gate. Only the holder of the object's lock does.
@@ -61,7 +60,7 @@ impl Gate {
 
 impl Seen {
     pub(crate) fn is_closed(self) -> bool {
-        self.0 & CLOSED != 0
+        self.0 & OPEN == 0
     }
 
     pub(crate) fn bank(self) -> usize {
@@ -70,7 +69,7 @@ impl Seen {
 
     /// The item's address in lane 0, if there is one.
     pub(crate) fn item(self) -> Option<usize> {
-        match self.0 & !(ITEM_ALIGN - 1) {
+        match self.0 & !OPEN & !(ITEM_ALIGN - 1) {
             0 => None,
             item => Some(item),
         }
@@ -81,11 +80,11 @@ impl Seen {
     }
 
     pub(crate) fn closed(self) -> Self {
-        Seen(self.0 | CLOSED)
+        Seen(self.0 & !OPEN)
     }
 
     pub(crate) fn opened(self, item: usize) -> Self {
         debug_assert!(item != 0 && item.is_multiple_of(ITEM_ALIGN));
-        Seen((self.0 & (ITEM_ALIGN - 1) & !CLOSED) | item)
+        Seen((self.0 & (ITEM_ALIGN - 1)) | item | OPEN)
     }
 }

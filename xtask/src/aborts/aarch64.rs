@@ -134,7 +134,7 @@ fn kind(opcode: Opcode) -> Option<Kind> {
         | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH | LDUR => Kind::Computes(1),
         LDP => Kind::Computes(2),
         // Shown as `stadd` where nobody wants what was there.
-        STR | STRB | STRH | STP | LDADD(_) => Kind::Stores,
+        STR | STRB | STRH | STUR | STP | LDADD(_) => Kind::Stores,
         CASP(_) => Kind::Exchanges(1),
         B | Bcc(_) | CBZ | CBNZ | TBZ | TBNZ => Kind::Jumps,
         CCMP => Kind::Compares,

@@ -73,7 +73,12 @@ impl Template {
             ensure!(head == format!("{name}:"), "the template has `{head}` where `{name}` begins");
             for line in lines {
                 let template = expected.next().unwrap_or_default().trim();
-                unify(template, line, &mut chosen).with_context(|| {
+                let without = self.without_constant(template, line);
+                let (wanted, line_there) = match &without {
+                    Some((template, line)) => (*template, line),
+                    None => (template, line),
+                };
+                unify(wanted, line_there, &mut chosen).with_context(|| {
                     format!("{name}: the template has `{template}`, here is `{}`", line.as_it_is())
                 })?;
             }
@@ -82,6 +87,23 @@ impl Template {
             bail!("it ends where the template has `{}`", more.trim());
         }
         shared(&chosen, code)
+    }
+
+    /// Both without what is added, if that is a constant here, and in the template a register that it names nowhere else. Compilers of C may
+    /// make it part of the instruction.
+    fn without_constant<'t>(&self, template: &'t str, line: &Line) -> Option<(&'t str, Line)> {
+        let (head, register) =
+            template.strip_prefix("add ").and_then(|_| template.rsplit_once(", "))?;
+        let names = self.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        if !register.starts_with('r') || names.filter(|&name| name == register).count() != 1 {
+            return None;
+        }
+        let mut line = line.clone();
+        let Some(Part::Text(last)) = line.parts.last_mut() else { return None };
+        let (before, constant) = last.rsplit_once(", ")?;
+        constant.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+        *last = before.to_owned();
+        Some((head, line))
     }
 }
 
@@ -134,4 +156,41 @@ pub(super) fn registers(code: &Code) -> usize {
         })
         .collect();
     all.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(parts: &[&str]) -> Line {
+        let mut line = Line::default();
+        for part in parts {
+            match part.strip_prefix('%') {
+                Some(register) => line.register(register.to_owned(), ""),
+                None => line.text(part),
+            }
+        }
+        line
+    }
+
+    fn check(template: &str, range: Line) -> Result<()> {
+        let text = format!("before:\nrange:\n    {template}\nabort:\n");
+        Template { text }.check(&Code { range: vec![range], ..Code::default() })
+    }
+
+    #[test]
+    fn what_is_added_may_be_a_constant() {
+        let constant = || line(&["add qword ptr [", "%rax", "], 0FFh"]);
+        assert!(check("add qword ptr [r1], r2", constant()).is_ok());
+        assert!(
+            check("add qword ptr [r1], r2", line(&["add qword ptr [", "%rax", "], ", "%rcx"]))
+                .is_ok()
+        );
+        // The same register twice, another operation, a part of a register.
+        assert!(check("add qword ptr [r1], r1", constant()).is_err());
+        assert!(check("add r1, r2", line(&["sub ", "%rax", ", 1"])).is_err());
+        assert!(
+            check("add byte ptr [r1], r2.b", line(&["add qword ptr [", "%rax", "], 1"])).is_err()
+        );
+    }
 }

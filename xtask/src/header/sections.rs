@@ -17,6 +17,8 @@ use crate::aborts::Architecture;
 pub(super) enum Role {
     /// An argument that the section only reads.
     Reads,
+    /// The same, which may also be part of the instruction, if it is a constant of 32 bits.
+    ReadsOrHas,
     /// An argument whose register it changes.
     Uses,
     /// A register of its own.
@@ -26,7 +28,7 @@ pub(super) enum Role {
     /// What the function returns.
     Answer,
 }
-use Role::{Answer, Counts, Reads, Scratch, Uses};
+use Role::{Answer, Counts, Reads, ReadsOrHas, Scratch, Uses};
 
 /// An operand's name and role.
 pub(super) type Operand = (&'static str, Role);
@@ -51,18 +53,22 @@ struct Section {
 
 /// The operands that every section begins with.
 const FIRST_X86_64: [Operand; 4] =
-    [("a", Scratch), ("area", Reads), ("index", Reads), ("table", Reads)];
+    [("a", Scratch), ("cpu_id", Reads), ("index", Reads), ("table", Reads)];
 const FIRST_AARCH64: [Operand; 5] =
-    [("s", Scratch), ("a", Scratch), ("area", Uses), ("index", Reads), ("table", Reads)];
+    [("s", Scratch), ("a", Scratch), ("cpu_id", Uses), ("index", Reads), ("table", Reads)];
 
-const fn word(name: &'static str, about: &'static str) -> Section {
+/// Those of words on x86-64. A constant of 32 bits need not fit into a narrower one.
+const NARROW: [Operand; 2] = [("item", Reads), ("n", Reads)];
+const WIDE: [Operand; 2] = [("item", Reads), ("n", ReadsOrHas)];
+
+const fn word(name: &'static str, about: &'static str, on_x86_64: &'static [Operand]) -> Section {
     Section {
         name,
         about,
         arguments: &[("uintptr_t", "item"), ("uint64_t", "n")],
         returns_what_it_took: false,
         is_of_memory: false,
-        x86_64: &[("item", Reads), ("n", Reads)],
+        x86_64: on_x86_64,
         aarch64: &[("item", Reads), ("v", Scratch), ("n", Reads)],
     }
 }
@@ -77,7 +83,7 @@ const SECTIONS: [Section; 8] = [
         x86_64: &[
             ("gate", Reads),
             ("count", Scratch),
-            ("n", Reads),
+            ("n", ReadsOrHas),
             ("window", Counts),
             ("distance", Scratch),
         ],
@@ -128,10 +134,10 @@ const SECTIONS: [Section; 8] = [
         x86_64: &[("gate", Uses), ("top", Scratch), ("entry", Uses)],
         aarch64: &[("gate", Reads), ("top", Scratch), ("entry", Reads)],
     },
-    word("u8::add", "adds to this CPU's word of 1 byte"),
-    word("u16::add", "the same of 2 bytes"),
-    word("u32::add", "the same of 4 bytes"),
-    word("u64::add", "the same of 8 bytes"),
+    word("u8::add", "adds to this CPU's word of 1 byte", &NARROW),
+    word("u16::add", "the same of 2 bytes", &NARROW),
+    word("u32::add", "the same of 4 bytes", &NARROW),
+    word("u64::add", "the same of 8 bytes", &WIDE),
 ];
 
 /// How many sections C has.
@@ -139,7 +145,7 @@ pub(crate) const COUNT: usize = SECTIONS.len();
 
 /// Where lanes are found.
 const LANES: [(&str, &str); 3] =
-    [("intptr_t", "area"), ("intptr_t", "index"), ("const uintptr_t *", "table")];
+    [("intptr_t", "cpu_id"), ("intptr_t", "index"), ("const uintptr_t *", "table")];
 
 const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 
@@ -151,7 +157,7 @@ const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 /*
  * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
  * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
- * function of the library has to be called. `area` and `index` are offsets from the thread pointer, and not 0. Those that add order nothing but
+ * function of the library has to be called. `cpu_id` and `index` are the offsets of these fields from the thread pointer. Those that add order nothing but
  * themselves, to compilers too.
  *
  * For gcc 11 and clang 12 and newer ones.
@@ -267,14 +273,17 @@ fn wrap(section: &Section, operands: &[Operand], body: &str) -> String {
     let own: Vec<_> =
         operands.iter().filter(|operand| is_own(operand.1)).map(|own| own.0).collect();
     let output = |&(name, role): &Operand| match role {
-        Reads => None,
+        Reads | ReadsOrHas => None,
         Uses => Some(format!("[{name}] \"+&r\"({name})")),
         Scratch => Some(format!("[{name}] \"=&r\"({name})")),
         Counts => Some(format!("[{name}] \"=&c\"({name})")),
         Answer => Some(format!("[{name}] \"+&r\"({name})")),
     };
-    let input =
-        |&(name, role): &Operand| (role == Reads).then(|| format!("[{name}] \"r\"({name})"));
+    let input = |&(name, role): &Operand| match role {
+        Reads => Some(format!("[{name}] \"r\"({name})")),
+        ReadsOrHas => Some(format!("[{name}] \"er\"({name})")),
+        _ => None,
+    };
     let outputs: Vec<_> = operands.iter().filter_map(output).collect();
     let inputs: Vec<_> = operands.iter().filter_map(input).collect();
     let (kind, asm, answer, labels, ends) = match section.returns_what_it_took {
@@ -339,9 +348,9 @@ mod tests {
 
     #[test]
     fn registers_and_labels_have_names() {
-        let operands = [("a", Scratch), ("area", Reads)];
+        let operands = [("a", Scratch), ("cpu_id", Reads)];
         let names = Names::of(&operands, false);
-        assert_eq!(names.operand("r2.d").unwrap(), Some(("area", "d")));
+        assert_eq!(names.operand("r2.d").unwrap(), Some(("cpu_id", "d")));
         assert_eq!(names.operand("range").unwrap(), None);
         assert!(names.operand("r3").is_err() && names.operand("r0").is_err());
         assert_eq!(names.label("out").unwrap(), "%l[out]");

@@ -14,7 +14,7 @@
 //!
 //! There are lanes in the rseq tiers only.
 
-use crate::lanes::table::{BIAS, STRIDE};
+use crate::lanes::table::{STRIDE, distance_of};
 use crate::sys::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// A unit in a lane.
@@ -64,7 +64,7 @@ impl Credit {
 
     /// The credit in the lane of table entry `entry`.
     pub(super) fn at_entry(item: usize, entry: usize) -> Credit {
-        Credit { address: item + entry + BIAS }
+        Credit { address: item + distance_of(entry) }
     }
 
     fn taken_word(&self) -> &'static AtomicI64 {

@@ -4,8 +4,8 @@ use super::cell::Cell;
 use super::core::{Batch, Core};
 use super::pair::Sealed;
 use super::window::{AMOUNT_MAX, Window};
-use crate::lanes::table::BIAS;
-use crate::lanes::{here, table};
+use crate::lanes::here;
+use crate::lanes::table::lane_of;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::errno;
 use crate::sys::machine::{Here, Machine as _, looks};
@@ -138,10 +138,6 @@ impl<const N: usize> Core<N> {
         cell.center().publish(hull.step(if moved { to } else { from }));
         true
     }
-}
-
-fn lane_of(entry: usize) -> usize {
-    (entry + BIAS) / table::STRIDE
 }
 
 /// The right to change a lane's windows.

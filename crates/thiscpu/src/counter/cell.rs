@@ -11,7 +11,7 @@
 
 use super::pair::{Pair, Sealed};
 use super::window::{Extent, Window};
-use crate::lanes::table::{BIAS, STRIDE};
+use crate::lanes::table::{self, HALF, STRIDE};
 use crate::quiesce::BANK_BYTES;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::atomic::{
@@ -151,7 +151,7 @@ impl Cell {
         if self.tier == Tier::Atomic {
             return self.retarget_pair(lane, bank, window);
         }
-        let (address, entry) = (self.address + bank * BANK_BYTES, lane * STRIDE - BIAS);
+        let (address, entry) = (self.address + bank * BANK_BYTES + HALF, table::entry_of(lane));
         // SAFETY: the address is that of a bank of this cell in lane 0.
         let attempt = || unsafe { Processor::retarget(address, entry, window.0) };
         (0..ATTEMPTS).map(|_| attempt()).find(|&outcome| outcome != Outcome::Aborted)

@@ -2,6 +2,8 @@
 
 #[cfg(not(thiscpu_model))]
 pub mod foreign;
+#[cfg(not(thiscpu_model))]
+pub mod word;
 
 pub use crate::section::{Ready, Way};
 pub use crate::slab::barn::out_by_tag;
@@ -24,7 +26,7 @@ pub fn has_sums() -> bool {
 
 /// Whether sections can be entered from now on, on any thread; they need not get anywhere. Never where there are none.
 pub fn sections_are_ready() -> bool {
-    crate::sys::rseq::OFFSETS.area() != 0
+    crate::sys::rseq::OFFSETS.cpu_id() != 0
 }
 
 /// A number that differs between a process and its forked children.

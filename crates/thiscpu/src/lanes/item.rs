@@ -1,37 +1,54 @@
 //! An item: zeroed memory of one size in each lane, given back when dropped.
 
-use super::{region, table};
+use super::region;
+use super::table::{self, HALF};
 use crate::error::Error;
 use crate::sys::tier;
 
 #[derive(Debug)]
 pub(crate) struct Item {
-    address: usize,
+    /// Its address in lane 0, plus `HALF`.
+    open: usize,
     size: usize,
 }
 
 impl Item {
     pub(crate) fn try_new(size: usize, align: usize) -> Result<Item, Error> {
         tier::tier()?;
-        Ok(Item { address: region::lock().allocate(size, align)?, size })
+        Ok(Item { open: region::lock().allocate(size, align)? + HALF, size })
+    }
+
+    /// The item that this is [`open`](Self::open) of.
+    ///
+    /// # Safety
+    ///
+    /// It is allocated, has this size, and is dropped once.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) unsafe fn from_open(open: usize, size: usize) -> Item {
+        Item { open, size }
+    }
+
+    /// As sections take it: as a gate that is never closed.
+    #[inline(always)]
+    pub(crate) fn open(&self) -> usize {
+        self.open
     }
 
     /// The item's address in lane 0.
-    #[inline(always)]
     pub(crate) fn address(&self) -> usize {
-        self.address
+        self.open & !HALF
     }
 
     /// The item's address in each lane that can hold something, the slow lane first.
     pub(crate) fn in_all_lanes(&self) -> impl Iterator<Item = usize> + use<> {
-        let address = self.address;
+        let address = self.address();
         (0..=table::in_use()).map(move |lane| address + lane * table::STRIDE)
     }
 }
 
 impl Drop for Item {
     fn drop(&mut self) {
-        region::lock().free(self.address, self.size);
+        region::lock().free(self.address(), self.size);
     }
 }
 

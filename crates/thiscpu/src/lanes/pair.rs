@@ -99,7 +99,7 @@ impl<W: HalfWord> PerCpuPair<W> {
     /// What the pair is instead; nothing is changed then.
     #[inline(always)]
     pub fn cmpxchg_double(&self, old: (W, W), new: (W, W)) -> Result<(), (W, W)> {
-        let item = self.item.address();
+        let item = self.item.open();
         let attempt = || Self::attempt(item, old, new);
         let (outcome, found) = match attempt() {
             done @ (Outcome::Done | Outcome::Differs, _) => done,

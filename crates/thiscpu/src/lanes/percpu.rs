@@ -63,9 +63,22 @@ impl<T: Word> PerCpu<T> {
         Ok(PerCpu { item: Item::try_new(size, size)?, holds: PhantomData })
     }
 
-    /// The word's address in lane 0.
+    /// As sections take it.
+    #[cfg(not(thiscpu_model))]
     pub(crate) fn item(&self) -> usize {
-        self.item.address()
+        self.item.open()
+    }
+
+    /// The variable that this is [`item`](Self::item) of.
+    ///
+    /// # Safety
+    ///
+    /// It lives, and is dropped once.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) unsafe fn of_item(item: usize) -> Self {
+        // SAFETY: the caller's promise.
+        let item = unsafe { Item::from_open(item, size_of::<T::Raw>()) };
+        PerCpu { item, holds: PhantomData }
     }
 
     /// Puts `new` into this CPU's word and returns what was there.
@@ -76,7 +89,7 @@ impl<T: Word> PerCpu<T> {
     /// ```
     #[inline(always)]
     pub fn xchg(&self, new: T) -> T {
-        let (item, new) = (self.item.address(), new.to_raw());
+        let (item, new) = (self.item.open(), new.to_raw());
         // SAFETY: the item is of this size and lives as long as `self`; its words are only changed
         // as a whole.
         let (SectionOutcome(mut outcome), mut value) = unsafe { T::Raw::xchg(item, new) };
@@ -100,7 +113,7 @@ impl<T: Word> PerCpu<T> {
     /// What the word holds instead; nothing is changed then.
     #[inline(always)]
     pub fn cmpxchg(&self, old: T, new: T) -> Result<(), T> {
-        let (item, old, new) = (self.item.address(), old.to_raw(), new.to_raw());
+        let (item, old, new) = (self.item.open(), old.to_raw(), new.to_raw());
         // SAFETY: as in `xchg`.
         let attempt = || unsafe { unwrap(T::Raw::cmpxchg(item, old, new)) };
         let (outcome, found) = match attempt() {
@@ -129,7 +142,7 @@ impl<T: Integer> PerCpu<T> {
     /// Adds `n` to this CPU's word. Wraps.
     #[inline(always)]
     pub fn add(&self, n: T) {
-        let (item, n) = (self.item.address(), n.to_raw());
+        let (item, n) = (self.item.open(), n.to_raw());
         // SAFETY: as in `xchg`.
         if unsafe { T::Raw::add(item, n) }.0 != Outcome::Done {
             slow(
@@ -152,7 +165,7 @@ impl<T: Integer> PerCpu<T> {
     /// ```
     #[inline(always)]
     pub fn add_return(&self, n: T) -> T {
-        let (item, n) = (self.item.address(), n.to_raw());
+        let (item, n) = (self.item.open(), n.to_raw());
         // SAFETY: as in `xchg`.
         let attempt = || unsafe { unwrap(T::Raw::add_return(item, n)) };
         let value = match attempt() {

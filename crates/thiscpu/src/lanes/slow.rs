@@ -1,13 +1,14 @@
 //! What an op on this CPU's lane does when its section did not commit.
 
-use super::{here, table};
+use super::here;
+use super::table::{self, HALF};
 use crate::section::{ATTEMPTS, Outcome};
 use crate::sys::errno;
 use crate::sys::tier::{self, Tier};
 
 /// Tries `section` again, giving this thread a lane if it has none; where there are no sections,
-/// runs `atomic` on the lane that this thread seems to be on; else on the slow lane, which is in
-/// lane 0. `section` must be restartable. Never waits; async-signal-safe.
+/// runs `atomic` on the address of the lane that this thread seems to be on; else of the slow lane, which is in
+/// lane 0. `item` is as sections take it; `section` must be restartable. Never waits; async-signal-safe.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow<R>(
@@ -20,7 +21,7 @@ pub(crate) fn slow<R>(
         if here::entry() == 0 {
             here::join();
         }
-        return (Outcome::Done, atomic(item + lane_offset(here::entry())));
+        return (Outcome::Done, atomic((item & !HALF) + table::distance_of(here::entry())));
     }
     for _ in 0..ATTEMPTS {
         match section() {
@@ -30,12 +31,5 @@ pub(crate) fn slow<R>(
             _ => break,
         }
     }
-    (Outcome::Done, atomic(item))
-}
-
-fn lane_offset(entry: usize) -> usize {
-    match entry {
-        0 => 0,
-        entry => entry + table::BIAS,
-    }
+    (Outcome::Done, atomic(item & !HALF))
 }

@@ -104,7 +104,7 @@ impl PerCpuStack {
     /// discard what it saw). Memory that is reused is fine, memory that is unmapped is not.
     #[inline(always)]
     pub unsafe fn push(&self, node: NonNull<Link>) {
-        let (item, node) = (self.item.address(), node.as_ptr().expose_provenance());
+        let (item, node) = (self.item.open(), node.as_ptr().expose_provenance());
         // SAFETY: the item is this stack's; the node is the caller's alone.
         let attempt = || (unsafe { Processor::push(item, node) }, ());
         if attempt().0 != Outcome::Done {
@@ -123,7 +123,7 @@ impl PerCpuStack {
     /// Takes the first node off this CPU's list.
     #[inline(always)]
     pub fn pop(&self) -> Option<NonNull<Link>> {
-        let item = self.item.address();
+        let item = self.item.open();
         // SAFETY: the item is this stack's; its nodes are readable.
         let attempt = || unsafe { Processor::pop(item) };
         let node = match attempt() {
@@ -142,7 +142,7 @@ impl PerCpuStack {
     /// Takes this CPU's whole list and returns its first node; [`Link::next_node`] leads on.
     #[inline(always)]
     pub fn take_all(&self) -> Option<NonNull<Link>> {
-        let item = self.item.address();
+        let item = self.item.open();
         // SAFETY: the item's first word is this CPU's list.
         let attempt = || unsafe { Processor::xchg(item, 0u64) };
         let node = match attempt() {

@@ -4,11 +4,13 @@
 //! sparse the kernel's numbers are, and a sum walks `1..=in_use()` and nothing else. Lane 0 is
 //! nobody's: it holds what all CPUs share, the slow lane among it.
 //!
-//! An entry is 0 while its index has no lane, then `lane * STRIDE - 2` for ever. The other half of
-//! the 2 is in the gate, which is `item + 2`: only the sum of a ready entry and an open gate is
-//! aligned to 8, so that a section learns both from one test. The table has an entry for each
-//! 16-bit number, so that a section needs no check of its range: -1 and -2, which `cpu_id` holds on
-//! an unregistered thread, become 65,535 and 65,534, and those never get a lane.
+//! An entry is 0 while its index has no lane, then `lane * STRIDE + HALF` for ever. The other half
+//! is in an open gate, which is `item + HALF`: the sum of the two is the item's address in that
+//! lane, and carries; if either half is missing nothing does, for both are less than `HALF` then.
+//! So a section learns from the addition alone that it has a lane and that the gate is open. The
+//! table has an entry for each 16-bit number, so that a section needs no check of its range: -1 and
+//! -2, which `cpu_id` holds on an unregistered thread, become 65,535 and 65,534, and those never get
+//! a lane.
 
 use super::region;
 use crate::sys::atomic::{
@@ -23,8 +25,8 @@ use crate::sys::topology::CPUS_MAX;
 /// enough that a million counters take some hundred mappings.
 pub(crate) const STRIDE: usize = 256 * 1024;
 
-/// What a gate carries and an entry lacks.
-pub(crate) const BIAS: usize = 2;
+/// What a ready entry and an open gate have beyond what they stand for: half of all numbers.
+pub(crate) const HALF: usize = 1 << 63;
 
 pub(crate) static TABLE: [AtomicUsize; 1 << 16] = [const { AtomicUsize::new(0) }; 1 << 16];
 
@@ -68,15 +70,30 @@ pub(crate) fn join(index: usize) -> bool {
     // In this order: whoever finds the lane in the table is seen by a sum. A fork between the two
     // leaves a lane in use that no index leads to, which costs sums a look at zeros.
     IN_USE.store(lane, SeqCst);
-    TABLE[index].store(lane * STRIDE - BIAS, SeqCst);
+    TABLE[index].store(entry_of(lane), SeqCst);
     true
+}
+
+/// The entry that leads to a lane.
+pub(crate) fn entry_of(lane: usize) -> usize {
+    lane * STRIDE + HALF
+}
+
+/// How far an item is from lane 0 in the lane of an entry, in bytes; lane 0 itself if that is 0.
+pub(crate) fn distance_of(entry: usize) -> usize {
+    entry & !HALF
+}
+
+/// The lane of an entry; 0 if that is 0.
+pub(crate) fn lane_of(entry: usize) -> usize {
+    distance_of(entry) / STRIDE
 }
 
 /// Undoes the half of a `join` that a fork cut in two. Only under the lock of the regions.
 pub(super) fn take_back_lost_lane() {
     // Relaxed: only changed under the lock.
     let last = IN_USE.load(Relaxed);
-    let entry = (last * STRIDE).wrapping_sub(BIAS);
+    let entry = entry_of(last);
     if last > 0 && TABLE[..CPUS_MAX].iter().all(|there| there.load(Relaxed) != entry) {
         IN_USE.store(last - 1, SeqCst);
     }

@@ -34,7 +34,7 @@ pub unsafe trait Raw: Copy + PartialEq {
     const ZERO: Self;
     /// # Safety
     ///
-    /// `item` is an item of this size, allocated and not freed under way.
+    /// `item` is that of an item of this size as sections take it, allocated and not freed under way.
     #[doc(hidden)]
     unsafe fn add(item: usize, n: Self) -> SectionOutcome;
     /// # Safety

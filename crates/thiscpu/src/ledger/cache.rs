@@ -11,7 +11,7 @@
 //! [`LEAVING`] in it. Only who holds that lock puts that there, or the key.
 //! What was *seen* is a digest of a way's counters, by which it is told whether anybody charges it.
 
-use crate::lanes::table::{self, BIAS, STRIDE};
+use crate::lanes::table::{self, STRIDE};
 use crate::sys::atomic::{
     AtomicI64, AtomicU64,
     Ordering::{Relaxed, Release},
@@ -89,7 +89,7 @@ impl<const N: usize> Way<N> {
 
     /// The same in the lane of table entry `entry`.
     pub(super) fn at_entry(set: usize, entry: usize, way: usize) -> Self {
-        Way::of(set, (entry + BIAS) / STRIDE, way)
+        Way::of(set, table::lane_of(entry), way)
     }
 
     /// All ways of the set at `set` in all lanes in use.
@@ -148,5 +148,5 @@ pub(super) fn misses(item: usize, lane: usize) -> &'static AtomicU64 {
 /// The same in the lane of table entry `entry`.
 pub(super) fn misses_at_entry(item: usize, entry: usize) -> &'static AtomicU64 {
     // SAFETY: as for `Way::word`.
-    unsafe { &*((item + entry + BIAS) as *const AtomicU64) }
+    unsafe { &*((item + table::distance_of(entry)) as *const AtomicU64) }
 }

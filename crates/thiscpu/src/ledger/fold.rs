@@ -11,7 +11,7 @@
 use super::Shared;
 use super::cache::{LEAVING, WAYS, Way};
 use super::record::Record;
-use crate::lanes::here;
+use crate::lanes::{here, table::HALF};
 use crate::section::{Outcome, Processor, WordSections};
 use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed},
@@ -21,9 +21,9 @@ use crate::sys::atomic::{
 /// Replaces a key in a set of the lane that this thread is on now. One copy of the section.
 #[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
+    let item = set + 8 * way + HALF;
     // SAFETY: the set is in the item of a ledger that its caller has a handle to.
-    let (outcome, _) =
-        unsafe { <Processor as WordSections<u64>>::cmpxchg(set + 8 * way, old, new) };
+    let (outcome, _) = unsafe { <Processor as WordSections<u64>>::cmpxchg(item, old, new) };
     outcome == Outcome::Done
 }
 

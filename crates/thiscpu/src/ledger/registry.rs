@@ -6,7 +6,7 @@ use super::cache::{self, LEAVING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
 use super::report::Report;
 use super::{Log, Shared};
-use crate::lanes::{region, table::BIAS};
+use crate::lanes::{region, table::HALF};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
@@ -17,7 +17,7 @@ use crate::sys::machine::{Here, Machine as _};
 use crate::sys::tier::{self, Tier};
 
 /// A cache that is in no lane.
-const NO_CACHE: usize = BIAS | 1;
+const NO_CACHE: usize = 0;
 
 impl<const N: usize> Shared<N> {
     pub(super) fn new(is_signed: bool) -> Shared<N> {
@@ -139,7 +139,7 @@ impl<const N: usize> Shared<N> {
         });
         let head = Chunk {
             ledger: Arc::as_ptr(self),
-            cache: self.item().map_or(NO_CACHE, |item| (item + cache::HEADER_BYTES) | BIAS),
+            cache: self.item().map_or(NO_CACHE, |item| item + cache::HEADER_BYTES + HALF),
             is_signed: self.is_signed,
             first,
             next: AtomicUsize::new(0),
@@ -157,7 +157,7 @@ impl<const N: usize> Shared<N> {
     /// The address in lane 0 of the set that an account is cached in.
     pub(super) fn set_of(&self, record: Record<N>) -> usize {
         // What sections load, and never 0 for whoever they have found there.
-        let keys = record.chunk().cache & !NO_CACHE;
+        let keys = record.chunk().cache & !HALF;
         keys + cache::set_of(record.key(), N)
     }
 

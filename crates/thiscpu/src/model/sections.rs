@@ -1,7 +1,7 @@
 //! The sections, step by step as `section` specifies them.
 
 use super::machine::{Execution, now};
-use crate::lanes::table::{BIAS, TABLE};
+use crate::lanes::table::TABLE;
 use crate::section::{
     BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, WordSections,
 };
@@ -40,10 +40,16 @@ impl Section {
     /// The same for a section on an item: the address of its word in this lane.
     fn enter_item(item: usize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        match section.entry {
-            0 => Err(section.refuse(Outcome::NoLane)),
-            entry => Ok((section, item + entry + BIAS)),
+        match section.leads(item) {
+            None => Err(section.refuse(Outcome::NoLane)),
+            Some(at) => Ok((section, at)),
         }
+    }
+
+    /// Where a gate leads in this lane, if that is one and the gate is open.
+    fn leads(&self, gate: usize) -> Option<usize> {
+        let (at, carries) = gate.overflowing_add(self.entry);
+        carries.then_some(at)
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -99,10 +105,9 @@ impl Sections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let bank = gate.load(Relaxed).wrapping_add(section.entry);
-        if bank & 7 != 0 {
+        let Some(bank) = section.leads(gate.load(Relaxed)) else {
             return section.refuse(Outcome::Shut);
-        }
+        };
         let at = bank + cell;
         let count = section.load(at).wrapping_add(n as u64);
         if !fits(count, section.load(at + 8)) {
@@ -122,10 +127,9 @@ impl Sections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let at = gate.load(Relaxed).wrapping_add(section.entry);
-        if at & 7 != 0 {
+        let Some(at) = section.leads(gate.load(Relaxed)) else {
             return section.refuse(Outcome::Shut);
-        }
+        };
         if epoch.load(Relaxed) != expected || section.load(at + 8) != old {
             return section.refuse(Outcome::Differs);
         }
@@ -143,7 +147,7 @@ impl Sections for Processor {
         if section.entry != entry {
             return section.refuse(Outcome::Differs);
         }
-        let at = bank + entry + BIAS;
+        let at = bank.wrapping_add(entry);
         if !fits(section.load(at), window) {
             return section.refuse(Outcome::Window);
         }
@@ -188,10 +192,9 @@ impl LedgerSections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let set = set.wrapping_add(section.entry);
-        if set & 7 != 0 {
+        let Some(set) = section.leads(set) else {
             return section.refuse(Outcome::Shut);
-        }
+        };
         let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
         else {
             return section.refuse(Outcome::Differs);
@@ -210,11 +213,10 @@ impl Section {
         let section = Section::enter()?;
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
         // loads before, but the checker knows nothing of that.
-        let lane = gate.load(Acquire).wrapping_add(section.entry);
-        if lane & 7 != 0 {
-            return Err(section.refuse(Outcome::Shut));
+        match section.leads(gate.load(Acquire)) {
+            None => Err(section.refuse(Outcome::Shut)),
+            Some(lane) => Ok((section, lane)),
         }
-        Ok((section, lane))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The sections in AArch64 assembly. What each does, and why, is in the module above.
 //!
 //! A section's registers: `{a}` is scratch and ends up as the lane's address; `{s}` is scratch;
-//! `{area}` and `{index}` are offsets from the thread pointer; `{table}` is the lane table.
+//! `{cpu_id}` and `{index}` are the offsets of these fields of the rseq area from the thread pointer;
+//! `{table}` is the lane table.
 //!
 //! Loads and stores are plain. What orders them: for a section's own CPU, program order; for the
 //! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
@@ -45,11 +46,11 @@ macro_rules! section {
             "mrs {s}, tpidr_el0",
             "adrp {a}, 30b",
             "add {a}, {a}, :lo12:30b",
-            "add {area}, {area}, {s}",
-            "str {a}, [{area}, #8]",
+            "add {cpu_id}, {cpu_id}, {s}",
+            "stur {a}, [{cpu_id}, #4]",
             "31:",
             "ldrh {a:w}, [{s}, {index}]",
-            "ldr {s:w}, [{area}, #4]",
+            "ldr {s:w}, [{cpu_id}]",
             $($body)*
             "32:",
             ".pushsection __rseq_failure, \"ax\"",
@@ -58,7 +59,7 @@ macro_rules! section {
             $aborted,
             ".popsection",
             "33:",
-            area = inout(reg) OFFSETS.area() => _,
+            cpu_id = inout(reg) OFFSETS.cpu_id() => _,
             index = in(reg) OFFSETS.index(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
@@ -78,12 +79,11 @@ macro_rules! item_section {
             [
                 "tbnz {s:w}, #31, 33f",
                 "ldr {a}, [{table}, {a}, lsl #3]",
-                "cbz {a}, 33f",
-                "add {a}, {a}, {item}",
-                "add {a}, {a}, #2",
+                "adds {a}, {a}, {item}",
+                "b.cc 33f",
                 $($body)*
             ]
-            unready: "mov {outcome:w}, #1\n cbz {area}, 33f",
+            unready: "mov {outcome:w}, #1\n cbz {cpu_id}, 33f",
             aborted: "mov {outcome:w}, #5\n b 33f",
             item = in(reg) $item,
             outcome = out(reg) $outcome,
@@ -101,12 +101,11 @@ macro_rules! plain_section {
                 "cmp {s:w}, #0",
                 "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
-                "cbz {a}, {no_lane}",
-                "add {a}, {a}, {item}",
-                "add {a}, {a}, #2",
+                "adds {a}, {a}, {item}",
+                "b.cc {no_lane}",
                 $($body)*
             ]
-            unready: "cbz {area}, {no_lane}",
+            unready: "cbz {cpu_id}, {no_lane}",
             aborted: "b {aborted}",
             item = in(reg) $item,
             no_lane = label { return Outcome::NoLane; },
@@ -126,9 +125,8 @@ macro_rules! add_windowed {
                 "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
-                "add {a}, {a}, {s}",
-                "tst {a}, #7",
-                "b.ne {shut}",
+                "adds {a}, {a}, {s}",
+                "b.cc {shut}",
                 $($to_cell)*
                 "ldp {count}, {window_word}, [{a}]",
                 "add {count}, {count}, {n}",
@@ -137,7 +135,7 @@ macro_rules! add_windowed {
                 "cbnz {s}, {window}",
                 "str {count}, [{a}]",
             ]
-            unready: "cbz {area}, {no_lane}",
+            unready: "cbz {cpu_id}, {no_lane}",
             aborted: "b {aborted}",
             gate = in(reg) $gate.as_ptr(),
             n = in(reg) $n,
@@ -326,14 +324,13 @@ impl Sections for Processor {
                     "cmp {a}, {entry}",
                     "b.ne {differs}",
                     "add {a}, {a}, {bank}",
-                    "add {a}, {a}, #2",
                     "ldr {s}, [{a}]",
                     "sub {s}, {s}, {window}",
                     "lsr {s}, {s}, {window}",
                     "cbnz {s}, {outside}",
                     "str {window}, [{a}, #8]",
                 ]
-                unready: "cbz {area}, {no_lane}",
+                unready: "cbz {cpu_id}, {no_lane}",
                 aborted: "b {aborted}",
                 bank = in(reg) bank,
                 entry = in(reg) entry,
@@ -363,9 +360,8 @@ impl Sections for Processor {
                     "b.lt {no_lane}",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "ldr {s}, [{gate}]",
-                    "add {a}, {a}, {s}",
-                    "tst {a}, #7",
-                    "b.ne {shut}",
+                    "adds {a}, {a}, {s}",
+                    "b.cc {shut}",
                     "ldr {s}, [{epoch}]",
                     "cmp {s}, {expected}",
                     "b.ne {differs}",
@@ -378,7 +374,7 @@ impl Sections for Processor {
                     "cbnz {s}, {outside}",
                     "str {window}, [{a}, #8]",
                 ]
-                unready: "cbz {area}, {no_lane}",
+                unready: "cbz {cpu_id}, {no_lane}",
                 aborted: "b {aborted}",
                 gate = in(reg) gate.as_ptr(),
                 epoch = in(reg) epoch.as_ptr(),
@@ -450,7 +446,7 @@ impl Sections for Processor {
                     "cbnz {turns}, 35b",
                     "/* {table} */",
                 ]
-                unready: "cbz {area}, {aborted}",
+                unready: "cbz {cpu_id}, {aborted}",
                 aborted: "b {aborted}",
                 turns = inout(reg) turns => _,
                 turns_left = in(reg) turns_left.as_ptr(),

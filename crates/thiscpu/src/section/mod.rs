@@ -11,8 +11,8 @@
 //!           entry = TABLE[area.index & 0xffff]                     index: mm_cid, or cpu_id
 //!
 //! add_windowed(gate, cell, n):                                      a counter's add
-//!           bank = *gate + entry                                   the low bits: see `lanes::table`
-//!           if bank & 7 != 0                    refuse(Shut)       gate closed, or lane not in use
+//!           bank = *gate + entry                                   see `lanes::table`
+//!           if it did not carry                 refuse(Shut)       gate closed, or lane not in use
 //!           count = bank[cell].count + n
 //!           if (count - bank[cell].window) >> (window & 63) != 0
 //!                                               refuse(Window)
@@ -20,7 +20,7 @@
 //!
 //! charge(set, key, cell, n):                      an account's charge
 //!           way = set + entry                   as for add_windowed, but no gate is loaded
-//!           if way & 7 != 0                     refuse(Shut)
+//!           if it did not carry                 refuse(Shut)
 //!           four times: if *way == key          found, else way += 8
 //!                                               refuse(Differs)
 //!           count = way[cell] + n
@@ -29,7 +29,7 @@
 //!
 //! Of a slab cache, whose part of the item begins at `cell`; `lane.hot`, `lane.top` and what it leads to as in `slab::lane`:
 //!           lane = *gate + entry                as for add_windowed
-//!           if lane & 7 != 0                    refuse(Shut)
+//!           if it did not carry                 refuse(Shut)
 //!           lane += cell
 //! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v
 //!                     v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
@@ -42,9 +42,9 @@
 //!                     if *lane != old           refuse(Differs)
 //!                     *lane = new               commit
 //!
-//! The others take an item instead of a gate:
-//!           if entry == 0                       refuse(NoLane)
-//!           word = item + entry + 2
+//! The others take an item, plus `HALF`, instead of a gate:
+//!           word = item + entry
+//!           if it did not carry                 refuse(NoLane)
 //!
 //! add(n):             *word += n                commit
 //! add_return(n):      v = *word + n; *word = v  commit, v
@@ -58,7 +58,7 @@
 //!                     bank.window = window      commit
 //! admit(gate, epoch, expected, old, window):        a budget's lane is lent to
 //!           bank = *gate + entry                as for add_windowed
-//!           if bank & 7 != 0                    refuse(Shut)
+//!           if it did not carry                 refuse(Shut)
 //!           if *epoch != expected or bank.window != old                refuse(Differs)
 //!           if (count - window) >> (window & 63) != 0                  refuse(Window)
 //!           bank.window = window                commit
@@ -130,7 +130,7 @@ pub(crate) trait Sections {
     ///
     /// # Safety
     ///
-    /// `bank` is the address in lane 0 of a counter's bank, allocated and not freed under way.
+    /// `bank` is the address in lane 0 of a counter's bank, plus [`HALF`](crate::lanes::table), allocated and not freed under way.
     unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome;
 
     /// Gives this lane of a budget a new window in place of `old`, unless `epoch` has moved on from
@@ -151,14 +151,14 @@ pub(crate) trait Sections {
     ///
     /// # Safety
     ///
-    /// `item` is a 16-byte item, aligned to 16, allocated and not freed under way.
+    /// `item` is that of a 16-byte item, aligned to 16, allocated and not freed under way; plus `HALF`.
     unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]);
 
     /// Puts `node` in front of this lane's list; the node's first word becomes its link.
     ///
     /// # Safety
     ///
-    /// `item` is an 8-byte item, allocated and not freed under way; `node` is valid for writes of
+    /// `item` is that of an 8-byte item, allocated and not freed under way; plus `HALF`. `node` is valid for writes of
     /// 8 bytes and in no list.
     unsafe fn push(item: usize, node: usize) -> Outcome;
 
@@ -187,7 +187,7 @@ pub(crate) trait LedgerSections {
     ///
     /// # Safety
     ///
-    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`BIAS`](crate::lanes::table),
+    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`HALF`](crate::lanes::table),
     /// which stays allocated under way and has a row of four counters `cell` bytes after the keys.
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
@@ -264,7 +264,7 @@ pub(crate) trait SlabSections {
     ) -> Outcome;
 }
 
-/// What runs sections on words of one width. `item` is the word's address in lane 0.
+/// What runs sections on words of one width. `item` is the word's address in lane 0, plus [`HALF`](crate::lanes::table).
 pub(crate) trait WordSections<W> {
     /// # Safety
     ///

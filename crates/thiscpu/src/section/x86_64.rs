@@ -1,8 +1,11 @@
 //! The sections in x86-64 assembly. What each does, and why, is in the module above.
 //!
-//! A section's registers: `{a}` is scratch and ends up as the lane's address; `{area}` and
-//! `{index}` are offsets from the thread pointer (fs), 0 before start-up; `{table}` is the lane
-//! table.
+//! A section's registers: `{a}` is scratch and ends up as the lane's address; `{cpu_id}` and
+//! `{index}` are the offsets of these fields of the rseq area from the thread pointer (fs), 0 before
+//! start-up; `{table}` is the lane table. `rseq_cs` is found from `cpu_id`, not from the area's
+//! beginning: a comparison with a constant is one operation with the jump behind it (AMD's
+//! optimization guides) if its address has no displacement. 0.45 ns an add in C wherever the loop
+//! lies, and else 0.46 to 0.55 (Zen 5).
 
 use core::arch::asm;
 
@@ -20,7 +23,7 @@ pub(crate) struct Processor;
 /// the code that runs.
 macro_rules! section {
     ($name:expr, [$($body:tt)*] unready: $unready:literal, $($rest:tt)*) => {
-        section!($name, enter: concat!("test {area}, {area}\n", $unready), [$($body)*] $($rest)*)
+        section!($name, enter: concat!("test {cpu_id}, {cpu_id}\n", $unready), [$($body)*] $($rest)*)
     };
     ($name:expr, enter: $enter:expr, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
@@ -41,10 +44,10 @@ macro_rules! section {
             ".popsection",
             $enter,
             "lea {a}, [rip + 30b]",
-            "mov qword ptr fs:[{area} + 8], {a}",
+            "mov qword ptr fs:[{cpu_id} + 4], {a}",
             "31:",
             "movzx {a:e}, word ptr fs:[{index}]",
-            "cmp dword ptr fs:[{area} + 4], 0",
+            "cmp dword ptr fs:[{cpu_id}], 0",
             $($body)*
             "32:",
             ".pushsection __rseq_failure, \"ax\"",
@@ -56,7 +59,7 @@ macro_rules! section {
             $aborted,
             ".popsection",
             "33:",
-            area = in(reg) OFFSETS.area(),
+            cpu_id = in(reg) OFFSETS.cpu_id(),
             index = in(reg) OFFSETS.index(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
@@ -76,8 +79,8 @@ macro_rules! item_section {
                 "mov {outcome:e}, 1",
                 "jl 33f",
                 "mov {a}, qword ptr [{table} + {a}*8]",
-                "test {a}, {a}",
-                "jz 33f",
+                "add {a}, {item}",
+                "jnc 33f",
                 $($body)*
             ]
             unready: "mov {outcome:e}, 1\n jz 33f",
@@ -97,8 +100,8 @@ macro_rules! plain_section {
             [
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
-                "test {a}, {a}",
-                "jz {no_lane}",
+                "add {a}, {item}",
+                "jnc {no_lane}",
                 $($body)*
             ]
             unready: "jz {no_lane}",
@@ -120,8 +123,7 @@ macro_rules! add_windowed {
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
-                "test {a:l}, 7",
-                "jnz {shut}",
+                "jnc {shut}",
                 $($to_cell)*
                 "mov {count}, qword ptr [{a}]",
                 "add {count}, {n}",
@@ -161,7 +163,7 @@ macro_rules! word_sections {
                         concat!(stringify!($integer), "::add"),
                         item,
                         [
-                            concat!("add ", $pointer, " ptr [{a} + {item} + 2], {n", $modifier, "}"),
+                            concat!("add ", $pointer, " ptr [{a}], {n", $modifier, "}"),
                         ]
                         n = in($reg) n,
                     );
@@ -178,10 +180,10 @@ macro_rules! word_sections {
                         concat!(stringify!($integer), "::add_return"),
                         outcome, item,
                         [
-                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a} + {item} + 2]"),
+                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a}]"),
                             concat!("add {v", $modifier, "}, {n", $modifier, "}"),
                             "mov {outcome:e}, 0",
-                            concat!("mov ", $pointer, " ptr [{a} + {item} + 2], {v", $modifier, "}"),
+                            concat!("mov ", $pointer, " ptr [{a}], {v", $modifier, "}"),
                         ]
                         n = in($reg) n,
                         v = out($reg) value,
@@ -199,9 +201,9 @@ macro_rules! word_sections {
                         concat!(stringify!($integer), "::xchg"),
                         outcome, item,
                         [
-                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a} + {item} + 2]"),
+                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a}]"),
                             "mov {outcome:e}, 0",
-                            concat!("mov ", $pointer, " ptr [{a} + {item} + 2], {new", $modifier, "}"),
+                            concat!("mov ", $pointer, " ptr [{a}], {new", $modifier, "}"),
                         ]
                         new = in($reg) new,
                         v = out($reg) value,
@@ -224,11 +226,11 @@ macro_rules! word_sections {
                         outcome, item,
                         [
                             "mov {outcome:e}, 4",
-                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a} + {item} + 2]"),
+                            concat!("mov {v", $modifier, "}, ", $pointer, " ptr [{a}]"),
                             concat!("cmp {v", $modifier, "}, {old", $modifier, "}"),
                             "jne 33f",
                             "mov {outcome:e}, 0",
-                            concat!("mov ", $pointer, " ptr [{a} + {item} + 2], {new", $modifier, "}"),
+                            concat!("mov ", $pointer, " ptr [{a}], {new", $modifier, "}"),
                         ]
                         old = in($reg) old,
                         new = in($reg) new,
@@ -281,15 +283,15 @@ impl Sections for Processor {
                 outcome, item,
                 [
                     "mov {outcome:e}, 4",
-                    "mov {first}, qword ptr [{a} + {item} + 2]",
-                    "mov {second}, qword ptr [{a} + {item} + 10]",
+                    "mov {first}, qword ptr [{a}]",
+                    "mov {second}, qword ptr [{a} + 8]",
                     "cmp {first}, {old0}",
                     "jne 33f",
                     "cmp {second}, {old1}",
                     "jne 33f",
                     "movdqu {pair}, xmmword ptr [{new}]",
                     "mov {outcome:e}, 0",
-                    "movdqa xmmword ptr [{a} + {item} + 2], {pair}",
+                    "movdqa xmmword ptr [{a}], {pair}",
                 ]
                 old0 = in(reg) old[0],
                 old1 = in(reg) old[1],
@@ -312,11 +314,11 @@ impl Sections for Processor {
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
                     "jne {differs}",
-                    "mov {distance}, qword ptr [{a} + {bank} + 2]",
+                    "mov {distance}, qword ptr [{a} + {bank}]",
                     "sub {distance}, rcx",
                     "shr {distance}, cl",
                     "jnz {outside}",
-                    "mov qword ptr [{a} + {bank} + 10], rcx",
+                    "mov qword ptr [{a} + {bank} + 8], rcx",
                 ]
                 unready: "jz {no_lane}",
                 aborted: "jmp {aborted}",
@@ -348,8 +350,7 @@ impl Sections for Processor {
                     "jl {no_lane}",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, qword ptr [{gate}]",
-                    "test {a:l}, 7",
-                    "jnz {shut}",
+                    "jnc {shut}",
                     "cmp qword ptr [{epoch}], {expected}",
                     "jne {differs}",
                     "cmp qword ptr [{a} + 8], {old}",
@@ -386,9 +387,9 @@ impl Sections for Processor {
                 "push",
                 item,
                 [
-                    "mov {next}, qword ptr [{a} + {item} + 2]",
+                    "mov {next}, qword ptr [{a}]",
                     "mov qword ptr [{node}], {next}",
-                    "mov qword ptr [{a} + {item} + 2], {node}",
+                    "mov qword ptr [{a}], {node}",
                 ]
                 node = in(reg) node,
                 next = out(reg) _,
@@ -408,12 +409,12 @@ impl Sections for Processor {
                 outcome, item,
                 [
                     "mov {outcome:e}, 4",
-                    "mov {node}, qword ptr [{a} + {item} + 2]",
+                    "mov {node}, qword ptr [{a}]",
                     "test {node}, {node}",
                     "jz 33f",
                     "mov {next}, qword ptr [{node}]",
                     "mov {outcome:e}, 0",
-                    "mov qword ptr [{a} + {item} + 2], {next}",
+                    "mov qword ptr [{a}], {next}",
                 ]
                 node = out(reg) node,
                 next = out(reg) _,

@@ -18,7 +18,7 @@
 //! only ever tried for; nothing is hot there.
 
 use super::sheaf::{self, Sheaf};
-use crate::lanes::table::{self, BIAS, STRIDE};
+use crate::lanes::table::{self, STRIDE};
 use crate::section::{Outcome, Processor, SlabSections as _, TOP};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
@@ -52,7 +52,7 @@ impl Lane {
 
     /// The lane of a table entry; 0 is for lane 0.
     pub(super) fn at_entry(item: usize, cell: usize, entry: usize) -> Lane {
-        Lane::of(item, cell, if entry == 0 { 0 } else { (entry + BIAS) / STRIDE })
+        Lane::of(item, cell, table::lane_of(entry))
     }
 
     /// All lanes that may hold something.
@@ -65,7 +65,7 @@ impl Lane {
     }
 
     fn entry(self) -> usize {
-        self.number * STRIDE - BIAS
+        table::entry_of(self.number)
     }
 
     pub(super) fn lock(self) -> &'static Lock {

@@ -38,8 +38,8 @@ const MM_CID_END: u32 = 28;
 
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 
-// Our own area, and behind it the state of the thread. `cpu_id` begins as -1, "not registered", as
-// the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
+// Our own area, behind it the state of the thread, and behind that an area that is never registered.
+// `cpu_id` begins as -1, "not registered", as the kernel leaves it after an unregistration. The symbols carry the version, so that two versions
 // of this library can be linked into one program.
 global_asm!(
     ".weak __rseq_offset",
@@ -49,11 +49,13 @@ global_asm!(
     ".hidden __thiscpu_0_1_area",
     ".globl __thiscpu_0_1_area",
     ".type __thiscpu_0_1_area, %object",
-    ".size __thiscpu_0_1_area, 64",
+    ".size __thiscpu_0_1_area, 96",
     "__thiscpu_0_1_area:",
     ".long 0, -1",
     ".quad 0, 0, 0",
     ".quad 0, 0, 0, 0",
+    ".long 0, -1",
+    ".quad 0, 0, 0",
     ".popsection",
 );
 
@@ -64,12 +66,12 @@ unsafe extern "C" {
     safe static GLIBC_SIZE: u32;
 }
 
-/// The area's offset from the thread pointer, the same in every thread, and the offset of the field
-/// that holds the lane index. Both are 0 until they are published, and sections check: a linker
+/// The offsets of two fields of the area from the thread pointer, the same in every thread: of
+/// `cpu_id`, and of the one that holds the lane index. Both are 0 until they are published, and sections check: a linker
 /// could fill in those of our own, unregistered area, but not every one can in a shared object.
 #[derive(Debug)]
 pub(crate) struct Offsets {
-    area: AtomicIsize,
+    cpu_id: AtomicIsize,
     index: AtomicIsize,
 }
 
@@ -77,20 +79,20 @@ pub(crate) struct Offsets {
 static HAS_NODE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) static OFFSETS: Offsets =
-    Offsets { area: AtomicIsize::new(0), index: AtomicIsize::new(0) };
+    Offsets { cpu_id: AtomicIsize::new(0), index: AtomicIsize::new(0) };
 
 impl Offsets {
-    /// The offset of the area, or 0.
+    /// The offset of `cpu_id`, or 0: the area is a multiple of 32 bytes from the thread pointer, and the field is not at its beginning.
     #[inline(always)]
-    pub(crate) fn area(&self) -> isize {
-        let area = self.area.load(Relaxed);
+    pub(crate) fn cpu_id(&self) -> isize {
+        let cpu_id = self.cpu_id.load(Relaxed);
         // The index is loaded after this, by the compiler's leave; that the processor does so too
         // is the business of `publish`.
         compiler_fence(Acquire);
-        area
+        cpu_id
     }
 
-    /// The offset of the field with the index. Meaningful if `area`, asked before, was not 0.
+    /// The offset of the field with the index. Meaningful if `cpu_id`, asked before, was not 0.
     #[inline(always)]
     pub(crate) fn index(&self) -> isize {
         self.index.load(Relaxed)
@@ -179,7 +181,7 @@ impl Found {
         // there is no fence either, and the offsets stay 0.
         if membarrier::barrier().is_ok() {
             // Release: for the compiler, and for what start-up did before.
-            OFFSETS.area.store(self.area, Release);
+            OFFSETS.cpu_id.store(self.area + CPU_ID as isize, Release);
         }
     }
 }
@@ -238,13 +240,18 @@ const DONE: u32 = 2;
 
 fn state() -> &'static AtomicU32 {
     let address = thread_pointer().wrapping_add_signed(own_offset()) + 32;
-    // SAFETY: our TLS block is 64 bytes, zeroed behind the area, and lives as long as this thread;
+    // SAFETY: our TLS block has 32 bytes behind the area, which begin as 0, and lives as long as this thread;
     // the reference is not handed to other threads.
     unsafe { &*(address as *const AtomicU32) }
 }
 
 /// Where in our own area's block the thread's habit is, for code that is no Rust.
 const HABIT: isize = 36;
+
+/// The offset from the thread pointer of an area in which no section ever gets anywhere.
+pub(crate) fn unregistered_offset() -> isize {
+    own_offset() + 64
+}
 
 /// The offset from the thread pointer of a word that is 0 as long as charges of this thread are to look into its lane.
 pub(crate) fn habit_offset() -> isize {
@@ -265,14 +272,14 @@ pub(crate) fn is_done() -> bool {
 
 /// Whether `OFFSETS` are published and this thread's area is registered.
 pub(crate) fn is_registered() -> bool {
-    let offset = OFFSETS.area();
+    let offset = OFFSETS.cpu_id();
     if offset == 0 {
         return false;
     }
-    let area = thread_pointer().wrapping_add_signed(offset);
-    // SAFETY: the offset is that of an rseq area in this thread's static TLS. The kernel writes the
+    let cpu_id = thread_pointer().wrapping_add_signed(offset);
+    // SAFETY: the offset is that of the field of an rseq area in this thread's static TLS. The kernel writes the
     // field only while this thread is not running, so an atomic load by this thread sees it whole.
-    unsafe { (*((area + CPU_ID) as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
+    unsafe { (*(cpu_id as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
 }
 
 /// This thread's lane index, as its area shows it. The area is registered.
@@ -287,14 +294,14 @@ pub(crate) fn node() -> Option<usize> {
     if !HAS_NODE.load(Relaxed) || !is_registered() {
         return None;
     }
-    let area = thread_pointer().wrapping_add_signed(OFFSETS.area());
+    let cpu_id = thread_pointer().wrapping_add_signed(OFFSETS.cpu_id());
     // SAFETY: as in `is_registered`.
-    Some(unsafe { (*((area + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
+    Some(unsafe { (*((cpu_id - CPU_ID + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
 }
 
 /// Registers this thread if the areas in use are ours. Whether it is registered now.
 pub(crate) fn register_if_ours() -> bool {
-    OFFSETS.area() == own_offset() && register_this_thread().is_ok()
+    OFFSETS.cpu_id() == own_offset() + CPU_ID as isize && register_this_thread().is_ok()
 }
 
 /// Registers our own area for this thread, unless it was given up before.

@@ -18,9 +18,8 @@ macro_rules! take {
                 "tbnz {s:w}, #31, 33f",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
-                "add {a}, {a}, {s}",
-                "tst {a}, #7",
-                "b.ne 33f",
+                "adds {a}, {a}, {s}",
+                "b.cc 33f",
                 $($to_cell)*
                 "mov {new}, #0",
                 "ldr {entry}, [{a}]",
@@ -54,9 +53,8 @@ macro_rules! give {
                 "b.lt {no_lane}",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
-                "add {a}, {a}, {s}",
-                "tst {a}, #7",
-                "b.ne {shut}",
+                "adds {a}, {a}, {s}",
+                "b.cc {shut}",
                 $($to_cell)*
                 "mov {new}, {entry}",
                 "ldr {s}, [{a}]",
@@ -95,12 +93,12 @@ impl SlabSections for Processor {
             match W::WAY {
                 Ways::Any => take!(
                     "take", entry, gate,
-                    enter: "mov {entry:w}, #0\n cbz {area}, 33f",
+                    enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f",
                     ["add {a}, {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
                 Ways::First => {
-                    take!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {area}, 33f", [])
+                    take!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f", [])
                 }
                 Ways::Ready => take!(
                     "take_ready", entry, gate,
@@ -121,11 +119,13 @@ impl SlabSections for Processor {
             match W::WAY {
                 Ways::Any => give!(
                     "give", gate, entry,
-                    enter: "cbz {area}, {no_lane}",
+                    enter: "cbz {cpu_id}, {no_lane}",
                     ["add {a}, {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
-                Ways::First => give!("give_first", gate, entry, enter: "cbz {area}, {no_lane}", []),
+                Ways::First => {
+                    give!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}", [])
+                }
                 Ways::Ready => give!(
                     "give_ready", gate, entry,
                     enter: "",
@@ -155,15 +155,14 @@ impl SlabSections for Processor {
                     "cmp {a}, {entry}",
                     "b.ne {differs}",
                     "ldr {s}, [{gate}]",
-                    "add {a}, {a}, {s}",
-                    "tst {a}, #7",
-                    "b.ne {shut}",
+                    "adds {a}, {a}, {s}",
+                    "b.cc {shut}",
                     "ldr {s}, [{a}, {cell}]",
                     "cmp {s}, {old}",
                     "b.ne {differs}",
                     "str {new}, [{a}, {cell}]",
                 ]
-                unready: "cbz {area}, {no_lane}",
+                unready: "cbz {cpu_id}, {no_lane}",
                 aborted: "b {aborted}",
                 gate = in(reg) gate.as_ptr(),
                 entry = in(reg) entry,

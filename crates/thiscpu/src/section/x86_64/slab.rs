@@ -18,8 +18,7 @@ macro_rules! take {
                 "jl 34f",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
-                "test {a:l}, 7",
-                "jnz 34f",
+                "jnc 34f",
                 $($to_cell)*
                 "xor {top:e}, {top:e}",
                 // No index register here and in `give`: a processor that forwards stores early does so for the simplest
@@ -56,8 +55,7 @@ macro_rules! give {
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
-                "test {a:l}, 7",
-                "jnz {shut}",
+                "jnc {shut}",
                 $($to_cell)*
                 "cmp qword ptr [{a}], 0",
                 "je 35f",
@@ -98,13 +96,13 @@ impl SlabSections for Processor {
             match W::WAY {
                 Ways::Any => take!(
                     "take", entry, gate,
-                    enter: "test {area}, {area}\n jz 34f",
+                    enter: "test {cpu_id}, {cpu_id}\n jz 34f",
                     ["add {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
                 Ways::First => take!(
                     "take_first", entry, gate,
-                    enter: "test {area}, {area}\n jz 34f",
+                    enter: "test {cpu_id}, {cpu_id}\n jz 34f",
                     []
                 ),
                 Ways::Ready => take!(
@@ -126,13 +124,13 @@ impl SlabSections for Processor {
             match W::WAY {
                 Ways::Any => give!(
                     "give", gate, entry,
-                    enter: "test {area}, {area}\n jz {no_lane}",
+                    enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",
                     ["add {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
                 Ways::First => give!(
                     "give_first", gate, entry,
-                    enter: "test {area}, {area}\n jz {no_lane}",
+                    enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",
                     []
                 ),
                 Ways::Ready => give!(
@@ -163,8 +161,7 @@ impl SlabSections for Processor {
                     "cmp {a}, {entry}",
                     "jne {differs}",
                     "add {a}, qword ptr [{gate}]",
-                    "test {a:l}, 7",
-                    "jnz {shut}",
+                    "jnc {shut}",
                     "cmp qword ptr [{a} + {cell}], {old}",
                     "jne {differs}",
                     "mov qword ptr [{a} + {cell}], {new}",

@@ -1,0 +1,86 @@
+//! Words for C: a handle is the word itself, so that nothing has to be loaded to find it.
+//!
+//! | bits of a handle | meaning |
+//! |---|---|
+//! | 63 | a word of 8 bytes; sections take the handle as it is |
+//! | 56 to 62 | the width of a narrower one, in bytes |
+//! | 0 to 55 | the address in lane 0, a multiple of 8 |
+//!
+//! No system hands out addresses of 56 bits or more, unless it is asked for one (the widest are those of five levels of page tables).
+
+use core::mem::ManuallyDrop;
+
+use crate::lanes::table::HALF;
+use crate::{PerCpu, Word};
+
+const WIDTH_AT: u32 = 56;
+const ADDRESS: usize = (1 << WIDTH_AT) - 1;
+
+/// A word of some width, which its handle keeps.
+#[derive(Debug)]
+pub enum AnyWord {
+    One(ManuallyDrop<PerCpu<u8>>),
+    Two(ManuallyDrop<PerCpu<u16>>),
+    Four(ManuallyDrop<PerCpu<u32>>),
+    Eight(ManuallyDrop<PerCpu<u64>>),
+}
+
+/// The handle of a word.
+pub fn handle_of<T: Word>(word: &PerCpu<T>) -> usize {
+    match size_of::<T>() {
+        8 => word.item(),
+        bytes => word.item() & ADDRESS | bytes << WIDTH_AT,
+    }
+}
+
+/// The word of a handle, if it can be one.
+///
+/// # Safety
+///
+/// If it can be one it is one, of a word that lives; if what is returned is dropped, nobody uses the handle any more.
+pub unsafe fn of_handle(handle: usize) -> Option<AnyWord> {
+    let item = handle & ADDRESS | HALF;
+    if !item.is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: the caller's promise; the width is what it was made of.
+    unsafe {
+        Some(match handle >> WIDTH_AT {
+            1 => AnyWord::One(ManuallyDrop::new(PerCpu::of_item(item))),
+            2 => AnyWord::Two(ManuallyDrop::new(PerCpu::of_item(item))),
+            4 => AnyWord::Four(ManuallyDrop::new(PerCpu::of_item(item))),
+            0x80 => AnyWord::Eight(ManuallyDrop::new(PerCpu::of_item(item))),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comes_back<T: crate::Integer>(n: T, is_it: impl Fn(&AnyWord) -> bool) {
+        let word = PerCpu::<T>::new();
+        word.add(n);
+        let handle = handle_of(&word);
+        // SAFETY: the handle is that of a word, which stays.
+        let any = unsafe { of_handle(handle) }.expect("it is one");
+        assert!(is_it(&any), "{any:?}");
+        for wrong in [handle + 1, handle + 4, handle ^ 1 << 58, handle & ADDRESS] {
+            // SAFETY: it cannot be one.
+            assert!(unsafe { of_handle(wrong) }.is_none(), "{wrong:#x}");
+        }
+    }
+
+    #[test]
+    fn a_handle_is_a_word() {
+        comes_back(3_u8, |any| matches!(any, AnyWord::One(word) if word.lanes().any(|n| n == 3)));
+        comes_back(4_u16, |any| matches!(any, AnyWord::Two(word) if word.lanes().any(|n| n == 4)));
+        comes_back(
+            5_u64,
+            |any| matches!(any, AnyWord::Eight(word) if word.lanes().any(|n| n == 5)),
+        );
+        // SAFETY: it cannot be one.
+        assert!(unsafe { of_handle(0) }.is_none());
+    }
+}
