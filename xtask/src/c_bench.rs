@@ -1,7 +1,8 @@
 //! `cargo xtask c-bench`: what an add costs in C.
 //!
 //! Each figure is of a process of its own, which adds for a slice of time. Rounds are interleaved: each measures every contender
-//! once, so that ratios are of slices that follow each other.
+//! once, so that ratios are of slices that follow each other. An add is a few instructions, and where in a line of 64 bytes its branches
+//! happen to lie makes up to a factor of two for whoever has bad luck. So from round to round all loops begin elsewhere.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ use crate::tools::{Tool, are_here};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How often everything is measured
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How often everything is measured, each time with the loops in another place
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long a contender adds, each time
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
@@ -28,10 +29,17 @@ const CRATE: &str = "crates/thiscpu-capi";
 const CONTENDERS: [&str; 6] =
     ["librseq-style", "word", "counter", "word-call", "counter-call", "atomic"];
 
+/// Of each contender, a round after the other.
+type Figures = [Vec<f64>; CONTENDERS.len()];
+
+/// Where loops begin, in instructions from a multiple of 64 bytes.
+const PLACES: [u32; 8] = [0, 8, 16, 24, 32, 40, 48, 56];
+
 /// The program, as one compiler made it.
 struct Program {
     name: String,
-    path: PathBuf,
+    /// In each of the places.
+    paths: Vec<PathBuf>,
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
@@ -60,10 +68,14 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         table.load_style(presets::ASCII_MARKDOWN);
         let header = CONTENDERS.map(str::to_owned);
         table.set_header([format!("{threads} thread{plural}")].into_iter().chain(header));
+        let mut all: Figures = Default::default();
         for program in &programs {
             eprintln!("{}, {threads} thread{plural}", program.name);
-            table.add_row(row(program, &measure(sh, program, &on, arguments)?));
+            let figures = measure(sh, program, &on, arguments)?;
+            table.add_row(row(&program.name, &figures));
+            all.iter_mut().zip(&figures).for_each(|(all, figures)| all.extend(figures));
         }
+        table.add_row(row("all of them", &all));
         table.column_iter_mut().skip(1).for_each(|it| it.set_cell_alignment(CellAlignment::Right));
         println!("{table}\n");
     }
@@ -83,7 +95,6 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for compiler in compilers {
         for linked in ["shared", "static"] {
-            let path = here.join(format!("add-{compiler}-{linked}"));
             let libraries: Vec<OsString> = match linked {
                 "shared" => vec![
                     "-L".into(),
@@ -98,14 +109,20 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
                     "-ldl".into(),
                 ],
             };
-            cmd!(
-                sh,
-                "{compiler} -O2 -std=c11 -pthread -I {CRATE}/include {CRATE}/bench/add.c -o {path}"
-            )
-            .args(libraries)
-            .quiet()
-            .run()?;
-            programs.push(Program { name: format!("{compiler}, {linked}"), path });
+            let mut paths = Vec::new();
+            for place in PLACES {
+                let path = here.join(format!("add-{compiler}-{linked}-{place}"));
+                let place = format!("-DPLACE={place}");
+                cmd!(sh, "{compiler} -O2 -std=c11 -pthread -I {CRATE}/include {place}")
+                    .arg(format!("{CRATE}/bench/add.c"))
+                    .arg("-o")
+                    .arg(&path)
+                    .args(&libraries)
+                    .quiet()
+                    .run()?;
+                paths.push(path);
+            }
+            programs.push(Program { name: format!("{compiler}, {linked}"), paths });
         }
     }
     Ok(programs)
@@ -128,19 +145,15 @@ fn parse(list: &str) -> Result<Vec<String>> {
     Ok(cpus)
 }
 
-/// Each contender's figures, a round after the other.
-fn measure(
-    sh: &Shell,
-    program: &Program,
-    cpus: &str,
-    arguments: &Arguments,
-) -> Result<[Vec<f64>; CONTENDERS.len()]> {
-    let mut figures: [Vec<f64>; CONTENDERS.len()] = Default::default();
-    let (path, milliseconds) = (&program.path, arguments.milliseconds.to_string());
+fn measure(sh: &Shell, program: &Program, cpus: &str, arguments: &Arguments) -> Result<Figures> {
+    let mut figures: Figures = Default::default();
+    let milliseconds = arguments.milliseconds.to_string();
     for round in 0..arguments.rounds as usize {
+        let path = &program.paths[round % PLACES.len()];
         for at in 0..CONTENDERS.len() {
-            // Every other round the other way round.
-            let at = if round % 2 == 0 { at } else { CONTENDERS.len() - 1 - at };
+            // Every other round the other way round, and the next time in the same place again.
+            let turned = !(round + round / PLACES.len()).is_multiple_of(2);
+            let at = if turned { CONTENDERS.len() - 1 - at } else { at };
             let contender = CONTENDERS[at];
             let said = cmd!(sh, "{path} {contender} {cpus} {milliseconds}").quiet().read()?;
             figures[at].push(said.parse().with_context(|| format!("{contender} said `{said}`"))?);
@@ -149,7 +162,7 @@ fn measure(
     Ok(figures)
 }
 
-fn row(program: &Program, figures: &[Vec<f64>; CONTENDERS.len()]) -> Vec<String> {
+fn row(name: &str, figures: &Figures) -> Vec<String> {
     let [base, ..] = figures;
     let cell = |own: &Vec<f64>| {
         let ratios: Vec<_> = own.iter().zip(base).map(|(own, base)| own / base).collect();
@@ -160,7 +173,7 @@ fn row(program: &Program, figures: &[Vec<f64>; CONTENDERS.len()]) -> Vec<String>
             false => format!("{time:.2}: {ratio:.2} ({low:.2} to {high:.2})"),
         }
     };
-    [program.name.clone()].into_iter().chain(figures.iter().map(cell)).collect()
+    [name.to_owned()].into_iter().chain(figures.iter().map(cell)).collect()
 }
 
 #[cfg(test)]
@@ -175,12 +188,11 @@ mod tests {
 
     #[test]
     fn ratios_are_of_rounds() {
-        let program = Program { name: "gcc".into(), path: PathBuf::new() };
         let figures = CONTENDERS.map(|it| match it {
             "librseq-style" => vec![1.0, 2.0, 4.0],
             _ => vec![2.0, 2.0, 2.0],
         });
-        let cells = row(&program, &figures);
+        let cells = row("gcc", &figures);
         assert_eq!(cells[..3], ["gcc", "2.00", "2.00: 1.00 (0.50 to 2.00)"]);
     }
 }

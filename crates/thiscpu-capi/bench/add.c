@@ -83,9 +83,17 @@ static inline void add_as_librseq(char *lanes, int64_t n) {
     } while (!add_on((intptr_t *)(lanes + (size_t)index * LANE_BYTES), n, index));
 }
 
+// How far from a multiple of 64 bytes loops begin, in instructions that do nothing.
+#ifndef PLACE
+#define PLACE 0
+#endif
+#define TEXT_OF(number) #number
+#define TEXT(macro) TEXT_OF(macro)
+
 // Every contender's loop is its own, so that nothing is called but what it calls.
 #define LOOP(name, add)                                                                                                \
-    static uint64_t name(void) {                                                                                       \
+    static __attribute__((noinline, aligned(64))) uint64_t name(void) {                                                \
+        __asm__ __volatile__(".rept " TEXT(PLACE) "\n\tnop\n\t.endr");                                                \
         thiscpu_counter *const counter = the.counter;                                                                  \
         thiscpu_word *const word = the.word;                                                                           \
         char *const lanes = the.lanes;                                                                                 \
