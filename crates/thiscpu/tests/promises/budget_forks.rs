@@ -9,7 +9,7 @@ use thiscpu::{Budget, Exhausted, Tier, probe};
 
 use super::budget::{LARGE, spread};
 use super::budget_waiters::until_queued;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::steps::{at_each_step, at_every_step, single_steps};
 use crate::common::threads::together;
 use crate::common::{ALL, Scenario, fork, slow};
 
@@ -98,8 +98,8 @@ fn fork_amid_a_new_limit() {
             assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
             budget.set_limit(old);
         };
-        // Tight all the while, so that it is short.
-        at_each_step(|| (), change, conflict, check);
+        // Tight all the while, so that it is short. What a fork must not come between unseen is a few instructions, and late.
+        at_every_step(|| (), change, conflict, check);
         budget.set_limit(new);
     }
     assert_eq!(budget.acquired(), 300);

@@ -95,6 +95,26 @@ pub(crate) fn at_each_step<R>(
     conflict: impl Fn(u32) + Sync,
     check: impl Fn(u64, bool, R),
 ) {
+    at_steps(|steps| steps + 1 + steps / 40, prepare, op, conflict, check);
+}
+
+/// The same at each instruction to the last, for what goes wrong between two that are late.
+pub(crate) fn at_every_step<R>(
+    prepare: impl Fn(),
+    op: impl Fn() -> R,
+    conflict: impl Fn(u32) + Sync,
+    check: impl Fn(u64, bool, R),
+) {
+    at_steps(|steps| steps + 1, prepare, op, conflict, check);
+}
+
+fn at_steps<R>(
+    next: impl Fn(u64) -> u64,
+    prepare: impl Fn(),
+    op: impl Fn() -> R,
+    conflict: impl Fn(u32) + Sync,
+    check: impl Fn(u64, bool, R),
+) {
     signal::handle_with_context(libc::SIGTRAP, stepped);
     const OVER: u32 = u32::MAX;
     STOPS.store(0, SeqCst);
@@ -130,7 +150,7 @@ pub(crate) fn at_each_step<R>(
             if !reached {
                 break;
             }
-            steps += 1 + steps / 40;
+            steps = next(steps);
         }
     });
 }
