@@ -32,22 +32,25 @@
 extern "C" {
 #endif
 
-/* Where sections find a thread's lane: the offsets of the rseq area's cpu_id (0 before the first handle is there) and, in the upper half, of the index
- * from the thread pointer; the table that an index leads to; the offset of the thread's habit; a gate that is never open; and an area that nobody has
- * registered, so that a section leaves at once. The first three change once, from 0, before the first handle is there. So who has loaded them too early
- * calls functions, and nobody is hurt by their being constant. */
+/* Where sections find a thread's lane. The offsets of the rseq area's cpu_id and, in the upper half, of the index from the thread pointer: those of an area
+ * that nobody registers before the first handle is there, so that sections leave at once, and 0 before the library is started. The table that an index leads
+ * to, which never changes. The offset of the thread's habit. A gate that is never open; and an area that nobody registers.
+ *
+ * The offsets change before the first handle is there, and not again. So who has loaded them too early calls functions, and nobody is hurt by their being
+ * constant. */
 struct thiscpu_inside {
     int64_t offsets;
     const uintptr_t *table;
     int64_t habit;
     uintptr_t shut;
+    uint64_t unused[4];
     uint32_t nobodys[8];
 };
 
-extern const struct thiscpu_inside thiscpu_inside_1;
+extern const struct thiscpu_inside thiscpu_inside_2;
 
 /* An object for an entry that was taken and is not marked as it should be: says so, and ends the process. */
-void *thiscpu_inside_1_hand_out(struct thiscpu_cache *cache, uintptr_t entry);
+void *thiscpu_inside_2_hand_out(struct thiscpu_cache *cache, uintptr_t entry);
 
 /* What handles begin with. Counters and budgets begin with their gate. */
 struct thiscpu_inside_account {
@@ -69,8 +72,6 @@ typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 #define THISCPU_LIKELY(so) __builtin_expect(!!(so), 1)
 /* What is done with units stays between their acquisition and their release, as far as compilers are concerned. */
 #define THISCPU_COMPILER_BARRIER __asm__ __volatile__("" ::: "memory")
-#define THISCPU_INDEX ((intptr_t)(thiscpu_inside_1.offsets >> 32))
-
 /* One of two values by an instruction that is no branch: loops have it taken out of them, of which compilers are not as sure with `?:`. */
 #if defined(__x86_64__)
 #define THISCPU_UNLESS_0(value, otherwise) __asm__("testq %0, %0\n\tcmoveq %1, %0" : "+r"(value) : "r"(otherwise) : "cc")
@@ -78,27 +79,42 @@ typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 #define THISCPU_UNLESS_0(value, otherwise) __asm__("cmp %0, #0\n\tcsel %0, %1, %0, eq" : "+r"(value) : "r"(otherwise) : "cc")
 #endif
 
-/* The offset of an area's cpu_id: of this thread's, or of one that nobody has registered. */
-THISCPU_SECTION intptr_t thiscpu_cpu_id(void) {
-    intptr_t cpu_id = (intptr_t)(int32_t)thiscpu_inside_1.offsets, pointer;
+/* Both offsets, loaded once, so that they belong together. */
+THISCPU_SECTION int64_t thiscpu_offsets(void) {
+    int64_t offsets = thiscpu_inside_2.offsets;
+    __asm__("" : "+r"(offsets));
+    return offsets;
+}
+
+/* The offset of an area's cpu_id; before the library is started, of the one below. */
+THISCPU_SECTION intptr_t thiscpu_cpu_id(int64_t offsets) {
+    intptr_t cpu_id = (intptr_t)(int32_t)offsets, pointer;
 #if defined(__x86_64__)
     __asm__("movq %%fs:0, %0" : "=r"(pointer));
 #else
     __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
-    THISCPU_UNLESS_0(cpu_id, (intptr_t)&thiscpu_inside_1.nobodys[1] - pointer);
+    THISCPU_UNLESS_0(cpu_id, (intptr_t)&thiscpu_inside_2.nobodys[1] - pointer);
     return cpu_id;
 }
 
+THISCPU_SECTION intptr_t thiscpu_index(int64_t offsets) {
+    return (intptr_t)(offsets >> 32);
+}
+
+/* Where lanes are found: the first arguments of every section. */
+#define THISCPU_LANES(offsets) thiscpu_cpu_id(offsets), thiscpu_index(offsets), thiscpu_inside_2.table
+
 /* What handles begin with, if there is one; else a gate that is never open. */
 THISCPU_SECTION const void *thiscpu_gate(const void *handle) {
-    THISCPU_UNLESS_0(handle, &thiscpu_inside_1.shut);
+    THISCPU_UNLESS_0(handle, &thiscpu_inside_2.shut);
     return handle;
 }
 
 /* Adds to this CPU's part of a counter or budget. */
 THISCPU_SECTION int thiscpu_add_windowed(const void *handle, int64_t n) {
-    return thiscpu_section_add_windowed(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, thiscpu_gate(handle), n);
+    int64_t offsets = thiscpu_offsets();
+    return thiscpu_section_add_windowed(THISCPU_LANES(offsets), thiscpu_gate(handle), n);
 }
 
 THISCPU_SECTION enum thiscpu_status thiscpu_counter_add_inline(struct thiscpu_counter *counter, int64_t n) {
@@ -129,9 +145,9 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu
 THISCPU_SECTION int thiscpu_looks(void) {
     uint32_t habit;
 #if defined(__x86_64__)
-    __asm__ __volatile__("movl %%fs:(%[offset]), %[habit]" : [habit] "=r"(habit) : [offset] "r"(thiscpu_inside_1.habit));
+    __asm__ __volatile__("movl %%fs:(%[offset]), %[habit]" : [habit] "=r"(habit) : [offset] "r"(thiscpu_inside_2.habit));
 #else
-    habit = *(const volatile uint32_t *)((const char *)__builtin_thread_pointer() + thiscpu_inside_1.habit);
+    habit = *(const volatile uint32_t *)((const char *)__builtin_thread_pointer() + thiscpu_inside_2.habit);
 #endif
     return !habit;
 }
@@ -139,18 +155,19 @@ THISCPU_SECTION int thiscpu_looks(void) {
 THISCPU_SECTION enum thiscpu_status
 thiscpu_account_charge_inline(struct thiscpu_account *account, size_t index, int64_t n) {
     const struct thiscpu_inside_account *way = (const struct thiscpu_inside_account *)(const void *)account;
+    int64_t offsets = thiscpu_offsets();
     if (THISCPU_LIKELY(way != NULL) && THISCPU_LIKELY(index < way->counters) && THISCPU_LIKELY(thiscpu_looks())
-        && thiscpu_section_charge(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, way->set, way->key,
-                                  way->first + index * way->step, n)) {
+        && thiscpu_section_charge(THISCPU_LANES(offsets), way->set, way->key, way->first + index * way->step, n)) {
         return THISCPU_STATUS_OK;
     }
     return thiscpu_account_charge(account, index, n);
 }
 
 THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
+    int64_t offsets = thiscpu_offsets();
     uintptr_t entry = 0;
     if (THISCPU_LIKELY(cache != NULL)) {
-        entry = thiscpu_section_take_first(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, cache);
+        entry = thiscpu_section_take_first(THISCPU_LANES(offsets), cache);
     }
     if (!THISCPU_LIKELY(entry)) {
         return thiscpu_cache_alloc(cache);
@@ -159,13 +176,14 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
     const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
     thiscpu_inside_mark *object = (thiscpu_inside_mark *)(__atomic_load_n(&way->key, __ATOMIC_RELAXED) - entry);
     if (!THISCPU_LIKELY(*object == entry)) {
-        return thiscpu_inside_1_hand_out(cache, entry);
+        return thiscpu_inside_2_hand_out(cache, entry);
     }
     *object = 0;
     return object;
 }
 
 THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cache *cache, void *object) {
+    int64_t offsets = thiscpu_offsets();
     if (THISCPU_LIKELY((cache != NULL) & (object != NULL))) {
         const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
         uintptr_t entry = __atomic_load_n(&way->key, __ATOMIC_RELAXED) - (uintptr_t)object;
@@ -173,8 +191,7 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
         /* Else it is free already, which the function says. */
         if (THISCPU_LIKELY(*mark != entry)) {
             *mark = entry;
-            if (THISCPU_LIKELY(
-                    thiscpu_section_give_first(thiscpu_cpu_id(), THISCPU_INDEX, thiscpu_inside_1.table, cache, entry))) {
+            if (THISCPU_LIKELY(thiscpu_section_give_first(THISCPU_LANES(offsets), cache, entry))) {
                 return THISCPU_STATUS_OK;
             }
             *mark = 0;
@@ -186,25 +203,24 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
 /* A word's handle says what it is: sections take that of 8 bytes as it is. Those of others, and null, are no open gate; their width is in the
  * uppermost byte. */
 THISCPU_SECTION enum thiscpu_status thiscpu_word_add_inline(struct thiscpu_word *word, uint64_t n) {
-    intptr_t cpu_id = thiscpu_cpu_id(), index = THISCPU_INDEX;
-    const uintptr_t *table = thiscpu_inside_1.table;
+    int64_t offsets = thiscpu_offsets();
     uintptr_t handle = (uintptr_t)word, item = (handle & ~((uintptr_t)0xff << 56)) | (uintptr_t)1 << 63;
-    if (THISCPU_LIKELY(thiscpu_section_u64_add(cpu_id, index, table, handle, n))) {
+    if (THISCPU_LIKELY(thiscpu_section_u64_add(THISCPU_LANES(offsets), handle, n))) {
         return THISCPU_STATUS_OK;
     }
     switch (handle >> 56) {
     case 4:
-        if (thiscpu_section_u32_add(cpu_id, index, table, item, n)) {
+        if (thiscpu_section_u32_add(THISCPU_LANES(offsets), item, n)) {
             return THISCPU_STATUS_OK;
         }
         break;
     case 2:
-        if (thiscpu_section_u16_add(cpu_id, index, table, item, n)) {
+        if (thiscpu_section_u16_add(THISCPU_LANES(offsets), item, n)) {
             return THISCPU_STATUS_OK;
         }
         break;
     case 1:
-        if (thiscpu_section_u8_add(cpu_id, index, table, item, n)) {
+        if (thiscpu_section_u8_add(THISCPU_LANES(offsets), item, n)) {
             return THISCPU_STATUS_OK;
         }
         break;

@@ -1,28 +1,28 @@
-//! What inlined calls read of the library. `thiscpu_inline.h` declares it constant, so that a loop of adds loads it once. It changes once, from
-//! nothing to what it is from then on, when the first handle is made; who has loaded it before that calls the library's functions, which is slower and
-//! no less right.
+//! What inlined calls read of the library. `thiscpu_inline.h` declares it constant, so that a loop of adds loads it once. What changes is
+//! where a thread's lane is found: nowhere, until the first handle is made. Who has loaded it before that calls the library's functions, which is slower
+//! and no less right.
 //!
-//! A program that is linked with the shared library may have a copy of `thiscpu_inside_1` of its own in its place, as of any variable (a copy
+//! A program that is linked with the shared library may have a copy of `thiscpu_inside_2` of its own in its place, as of any variable (a copy
 //! relocation). It is changed in here by its address, which is then that of the copy.
 
 use thiscpu::inside::foreign::Inside;
 
 /// Its name changes with anything that inlined calls rely on: what was compiled with another header does not start with this library then.
-#[unsafe(export_name = "thiscpu_inside_1")]
+#[unsafe(export_name = "thiscpu_inside_2")]
 pub static INSIDE: Inside = Inside::shut();
 
-/// Called whenever a handle is made: whoever has one finds what is known.
+/// Called when the tier is asked for, and whenever a handle is made: whoever has one finds what is known.
 pub(crate) fn publish() {
     INSIDE.publish();
 }
 
 /// Two copies of the library in one process have two of these variables, unless the linker was told to bind functions within each shared object
-/// and not variables (`-Bsymbolic-functions`). Inlined calls of one would then use the other's lanes, so there must be none.
+/// and not variables (`-Bsymbolic-functions`).
 extern "C" fn begin() {
     // By its address as others see it, which the compiler must not think it knows.
     let inside = std::hint::black_box(&raw const INSIDE);
     // SAFETY: it is this static, or another copy's, which has the same fields.
-    unsafe { &*inside }.keep_apart();
+    unsafe { &*inside }.start();
 }
 
 /// Of those functions that are called when the library is loaded, before any of the code that it is loaded for.

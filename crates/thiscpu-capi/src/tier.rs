@@ -3,6 +3,7 @@
 use thiscpu::Tier;
 
 use crate::border::{call, place};
+use crate::inside;
 use crate::status::Status;
 
 /// What this process runs on. What is counted, and what a sum means, is the same on each; speed differs.
@@ -31,6 +32,7 @@ pub unsafe extern "C" fn thiscpu_tier_now(tier: *mut ThiscpuTier) -> Status {
             Tier::RseqCpu => ThiscpuTier::RseqCpu,
             Tier::Atomic => ThiscpuTier::Atomic,
         });
+        inside::publish();
         Ok(())
     })
 }

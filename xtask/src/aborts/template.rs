@@ -10,9 +10,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::code::{Code, Line, Part};
 use super::image::Architecture;
+use crate::header;
 
 pub(super) struct Template {
     text: String,
+    /// The register that is a constant in some of C's copies.
+    maybe_constant: Option<String>,
 }
 
 const DIRECTORY: &str = "xtask/templates";
@@ -37,7 +40,7 @@ impl Template {
                 path.display()
             )
         })?;
-        Ok(Template { text })
+        Ok(Template { text, maybe_constant: header::may_be_constant(architecture, section) })
     }
 
     /// The template that a copy gives.
@@ -89,13 +92,10 @@ impl Template {
         shared(&chosen, code)
     }
 
-    /// Both without what is added, if that is a constant here, and in the template a register that it names nowhere else. Compilers of C may
-    /// make it part of the instruction.
+    /// Both without the last operand, if that is a constant here and may be one: C compilers make one that is small part of the instruction.
     fn without_constant<'t>(&self, template: &'t str, line: &Line) -> Option<(&'t str, Line)> {
-        let (head, register) =
-            template.strip_prefix("add ").and_then(|_| template.rsplit_once(", "))?;
-        let names = self.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-        if !register.starts_with('r') || names.filter(|&name| name == register).count() != 1 {
+        let (head, register) = template.rsplit_once(", ")?;
+        if self.maybe_constant.as_deref() != Some(register) {
             return None;
         }
         let mut line = line.clone();
@@ -175,22 +175,25 @@ mod tests {
 
     fn check(template: &str, range: Line) -> Result<()> {
         let text = format!("before:\nrange:\n    {template}\nabort:\n");
-        Template { text }.check(&Code { range: vec![range], ..Code::default() })
+        let template = Template { text, maybe_constant: Some("r2".to_owned()) };
+        template.check(&Code { range: vec![range], ..Code::default() })
     }
 
     #[test]
     fn what_is_added_may_be_a_constant() {
         let constant = || line(&["add qword ptr [", "%rax", "], 0FFh"]);
+        let register = line(&["add qword ptr [", "%rax", "], ", "%rcx"]);
         assert!(check("add qword ptr [r1], r2", constant()).is_ok());
-        assert!(
-            check("add qword ptr [r1], r2", line(&["add qword ptr [", "%rax", "], ", "%rcx"]))
-                .is_ok()
-        );
-        // The same register twice, another operation, a part of a register.
-        assert!(check("add qword ptr [r1], r1", constant()).is_err());
+        assert!(check("add qword ptr [r1], r2", register).is_ok());
+        // Of another register, in another operation, of a part of it.
+        assert!(check("add qword ptr [r1], r3", constant()).is_err());
         assert!(check("add r1, r2", line(&["sub ", "%rax", ", 1"])).is_err());
-        assert!(
-            check("add byte ptr [r1], r2.b", line(&["add qword ptr [", "%rax", "], 1"])).is_err()
+        assert!(check("add qword ptr [r1], r2.b", constant()).is_err());
+        assert_eq!(
+            header::may_be_constant(Architecture::X86_64, "u64::add").as_deref(),
+            Some("r6")
         );
+        assert_eq!(header::may_be_constant(Architecture::Aarch64, "u64::add"), None);
+        assert_eq!(header::may_be_constant(Architecture::X86_64, "pop"), None);
     }
 }

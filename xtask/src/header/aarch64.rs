@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn lines_get_their_operands() {
-        let operands = [("s", Reads), ("a", Reads), ("area", Reads)];
+        let operands = [("s", Reads), ("a", Reads), ("cpu_id", Reads)];
         let names = Names::of(&operands, false);
         for (template, wanted) in [
             ("mrs r1, tpidr_el0", "mrs %[s], tpidr_el0"),
             ("adrp r2, descriptor", "adrp %[a], 30b"),
             ("add r2, descriptor", "add %[a], %[a], :lo12:30b"),
-            ("str r2, [r3, #0x8]", "str %[a], [%[area], #0x8]"),
+            ("stur r2, [r3, #0x4]", "stur %[a], [%[cpu_id], #0x4]"),
             ("ldr r1, [r2, #0x8]!", "ldr %[s], [%[a], #0x8]!"),
-            ("ldrh r2.w, [r1, r3]", "ldrh %w[a], [%[s], %[area]]"),
-            ("ldr r2, [r3, r2, lsl #3]", "ldr %[a], [%[area], %[a], lsl #3]"),
+            ("ldrh r2.w, [r1, r3]", "ldrh %w[a], [%[s], %[cpu_id]]"),
+            ("ldr r2, [r3, r2, lsl #3]", "ldr %[a], [%[cpu_id], %[a], lsl #3]"),
             ("b.lt out", "b.lt %l[out]"),
             ("cbnz r1, range:17", "cbnz %[s], 35f"),
             ("tbnz r1.w, #0x1f, end", "tbnz %w[s], #0x1f, 33f"),

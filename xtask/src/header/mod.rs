@@ -4,7 +4,7 @@ mod aarch64;
 mod sections;
 mod x86_64;
 
-pub(crate) use sections::COUNT as SECTIONS_IN_C;
+pub(crate) use sections::{COUNT as SECTIONS_IN_C, may_be_constant};
 
 use std::path::Path;
 

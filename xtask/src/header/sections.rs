@@ -143,6 +143,17 @@ const SECTIONS: [Section; 8] = [
 /// How many sections C has.
 pub(crate) const COUNT: usize = SECTIONS.len();
 
+/// The register of a section's template in whose place C compilers may put a constant, if there is one.
+pub(crate) fn may_be_constant(architecture: Architecture, section: &str) -> Option<String> {
+    let section = SECTIONS.iter().find(|it| it.name == section)?;
+    let operands = match architecture {
+        Architecture::X86_64 => [&FIRST_X86_64, section.x86_64].concat(),
+        Architecture::Aarch64 => [&FIRST_AARCH64, section.aarch64].concat(),
+    };
+    let at = operands.iter().position(|&(_, role)| role == ReadsOrHas)?;
+    Some(format!("r{}", at + 1))
+}
+
 /// Where lanes are found.
 const LANES: [(&str, &str); 3] =
     [("intptr_t", "cpu_id"), ("intptr_t", "index"), ("const uintptr_t *", "table")];

@@ -110,18 +110,18 @@ mod tests {
 
     #[test]
     fn lines_become_those_of_att() {
-        let operands = [("a", Reads), ("area", Reads), ("n", Reads)];
+        let operands = [("a", Reads), ("cpu_id", Reads), ("n", Reads)];
         let names = Names::of(&operands, false);
         for (template, wanted) in [
             ("lea r1, [descriptor]", "leaq 30b(%%rip), %[a]"),
-            ("mov qword ptr fs:[r2 + 8], r1", "movq %[a], %%fs:8(%[area])"),
-            ("movzx r1.d, word ptr fs:[r2]", "movzwl %%fs:(%[area]), %k[a]"),
-            ("cmp dword ptr fs:[r2 + 4], 0", "cmpl $0, %%fs:4(%[area])"),
-            ("mov r1, qword ptr [r2 + r1*8]", "movq (%[area], %[a], 8), %[a]"),
-            ("add byte ptr [r1 + r2 + 10h], r3.b", "addb %b[n], 16(%[a], %[area], 1)"),
+            ("mov qword ptr fs:[r2 + 4], r1", "movq %[a], %%fs:4(%[cpu_id])"),
+            ("movzx r1.d, word ptr fs:[r2]", "movzwl %%fs:(%[cpu_id]), %k[a]"),
+            ("cmp dword ptr fs:[r2], 0", "cmpl $0, %%fs:(%[cpu_id])"),
+            ("mov r1, qword ptr [r2 + r1*8]", "movq (%[cpu_id], %[a], 8), %[a]"),
+            ("add byte ptr [r1 + r2 + 10h], r3.b", "addb %b[n], 16(%[a], %[cpu_id], 1)"),
             ("shr r1, r3.b", "shrq %b[n], %[a]"),
             ("shr r1, 0Bh", "shrq $11, %[a]"),
-            ("test r1.b, 7", "testb $7, %b[a]"),
+            ("test r1, r1", "testq %[a], %[a]"),
             ("jne out", "jne %l[out]"),
             ("jmp end", "jmp 33f"),
         ] {

@@ -15,15 +15,17 @@ use crate::RawCache;
 use crate::lanes::table::TABLE;
 use crate::ledger::Account;
 use crate::sys::rseq::{self, OFFSETS};
-use crate::sys::tier;
 
 /// Where sections find a thread's lane, for whoever has a symbol for it. `thiscpu_inline.h` declares the same.
+///
+/// Two copies of the library in one process may share one of these, unless the linker binds variables within each shared object as it
+/// does functions. It is that copy's whose table it has. Its lanes are not the other's, so nobody enters a section by it then.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Inside {
     /// The offsets of `cpu_id` and, in the upper half, of the index from the thread pointer: in one word, so that whoever loads it has both
-    /// or neither. Where no section is to be entered they are those of an area that nobody registers, and sections leave at once. 0 before
-    /// the first handle is there: sections then take the area below, whose address needs no thread to be known.
+    /// or neither. As long as no section is to be entered they are those of an area of each thread's that nobody registers, and sections
+    /// leave at once. `UNKNOWN` before this copy of the library was started: sections then take the area below, which is all threads'.
     offsets: AtomicU64,
     table: *const AtomicUsize,
     /// The offset from the thread pointer of a 32-bit word that is 0 as long as this thread's charges are to look into its lane first. Else a
@@ -31,6 +33,10 @@ pub struct Inside {
     habit: AtomicI64,
     /// A gate that is never open, for who has a null handle.
     shut: usize,
+    /// The offset of `cpu_id` in an area that nobody registers, of this copy's; 0 before it was started.
+    nobodys_cpu_id: AtomicI64,
+    /// What follows is stored to, and not in the line of what is loaded.
+    _rest: [u64; 3],
     /// An area that nobody registers. Sections store to it, and nobody reads that.
     nobodys: [AtomicU32; 8],
 }
@@ -40,36 +46,15 @@ unsafe impl Sync for Inside {}
 
 const UNKNOWN: u64 = 0;
 
-impl Inside {
-    /// Of which no section can be entered.
-    pub const fn shut() -> Inside {
-        let (offsets, habit) = (AtomicU64::new(UNKNOWN), AtomicI64::new(0));
-        let mut nobodys = [const { AtomicU32::new(0) }; 8];
-        nobodys[rseq::CPU_ID / 4] = AtomicU32::new(u32::MAX);
-        Inside { offsets, table: TABLE.as_ptr(), habit, shut: 0, nobodys }
-    }
+/// Offsets by which no section gets anywhere, until others are published: of an area that nobody registers, where `cpu_id` is that far from
+/// the thread pointer, or not known to be if that is 0.
+fn waiting(cpu_id: isize) -> u64 {
+    pack(cpu_id, cpu_id)
+}
 
-    /// Once the tier is chosen: lets sections in if they can be entered, and keeps them out for ever if not.
-    pub fn publish(&self) {
-        if tier::chosen().is_none() {
-            return;
-        }
-        let offsets = match OFFSETS.cpu_id() {
-            0 => unregistered(),
-            cpu_id => pack(cpu_id, OFFSETS.index()),
-        };
-        // Relaxed: known before `offsets` are.
-        self.habit.store(rseq::habit_offset() as i64, Relaxed);
-        // Release: whoever was handed something after this finds what was stored before it.
-        let _ = self.offsets.compare_exchange(UNKNOWN, offsets, Release, Relaxed);
-    }
-
-    /// Keeps sections out for ever, if this is another copy of the library's: its lanes are others.
-    pub fn keep_apart(&self) {
-        if self.table != TABLE.as_ptr() {
-            self.offsets.store(unregistered(), Relaxed);
-        }
-    }
+/// The same for ever. What is taken for the index is never looked at, and only has to be readable.
+fn apart(cpu_id: isize) -> u64 {
+    pack(cpu_id, cpu_id + 1)
 }
 
 /// Both offsets in a word; `UNKNOWN` if they are too far from the thread pointer, but no program has that much of static TLS.
@@ -80,10 +65,55 @@ fn pack(cpu_id: isize, index: isize) -> u64 {
     }
 }
 
-/// The offsets of an area, each thread's own, that nobody registers.
-fn unregistered() -> u64 {
-    let cpu_id = rseq::unregistered_offset() + rseq::CPU_ID as isize;
-    pack(cpu_id, cpu_id)
+impl Inside {
+    /// Of which no section can be entered.
+    pub const fn shut() -> Inside {
+        let mut nobodys = [const { AtomicU32::new(0) }; 8];
+        nobodys[rseq::CPU_ID / 4] = AtomicU32::new(u32::MAX);
+        Inside {
+            offsets: AtomicU64::new(UNKNOWN),
+            table: TABLE.as_ptr(),
+            habit: AtomicI64::new(0),
+            shut: 0,
+            nobodys_cpu_id: AtomicI64::new(0),
+            _rest: [0; 3],
+            nobodys,
+        }
+    }
+
+    /// When a copy of the library is started, with the one that its inlined calls use: its own, or another's.
+    pub fn start(&self) {
+        if self.table == TABLE.as_ptr() {
+            let cpu_id = rseq::unregistered_offset() + rseq::CPU_ID as isize;
+            self.nobodys_cpu_id.store(cpu_id as i64, Relaxed);
+            self.change(|now| match now {
+                UNKNOWN => Some(waiting(cpu_id)),
+                now if now == apart(0) => Some(apart(cpu_id)),
+                _ => None,
+            });
+        } else {
+            let cpu_id = self.nobodys_cpu_id.load(Relaxed) as isize;
+            self.change(|_| Some(apart(cpu_id)));
+        }
+    }
+
+    /// Lets sections in, if they can be entered by now.
+    pub fn publish(&self) {
+        let cpu_id = OFFSETS.cpu_id();
+        if cpu_id == 0 || self.table != TABLE.as_ptr() {
+            return;
+        }
+        let offsets = pack(cpu_id, OFFSETS.index());
+        // Relaxed: known before `offsets` are.
+        self.habit.store(rseq::habit_offset() as i64, Relaxed);
+        let nobodys = self.nobodys_cpu_id.load(Relaxed) as isize;
+        self.change(|now| (now == UNKNOWN || now == waiting(nobodys)).then_some(offsets));
+    }
+
+    fn change(&self, to: impl FnMut(u64) -> Option<u64>) {
+        // Release: whoever was handed something after this finds what was stored before it.
+        let _ = self.offsets.fetch_update(Release, Relaxed, to);
+    }
 }
 
 /// The object of an entry that was taken out of a lane of this cache, as its own `alloc` hands it out.

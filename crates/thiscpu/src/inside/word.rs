@@ -76,6 +76,7 @@ mod tests {
     fn a_handle_is_a_word() {
         comes_back(3_u8, |any| matches!(any, AnyWord::One(word) if word.lanes().any(|n| n == 3)));
         comes_back(4_u16, |any| matches!(any, AnyWord::Two(word) if word.lanes().any(|n| n == 4)));
+        comes_back(6_u32, |any| matches!(any, AnyWord::Four(word) if word.lanes().any(|n| n == 6)));
         comes_back(
             5_u64,
             |any| matches!(any, AnyWord::Eight(word) if word.lanes().any(|n| n == 5)),

@@ -180,10 +180,11 @@ int main(void) {
         OK(thiscpu_word_create(bytes, &word));
         HARDLY_CALLS("a word's add", OK(thiscpu_word_add_inline(word, 0x100000003)));
         OK(thiscpu_word_values(word, values, 4096, &count));
+        uint64_t mask = bytes == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * bytes) - 1;
         for (size_t i = 0; i < count; i++) {
+            CHECK(values[i] <= mask);
             total += values[i];
         }
-        uint64_t mask = bytes == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * bytes) - 1;
         CHECK((total & mask) == ((CALLS + 1000) * UINT64_C(0x100000003) & mask));
         OK(thiscpu_word_destroy(word));
     }
