@@ -5,11 +5,12 @@
  * wrong, which thiscpu_strerror puts in words. Handles come from a `_create` or `_open` and are valid until their
  * `_destroy` or `_close`; a null handle is an error, and one that was never made or has ended must not be used.
  * Handles, and what functions write to, must be valid and aligned; nothing is written but where a call succeeds, unless
- * its documentation says so.
+ * its documentation says so. Besides the errors that are said at a function, one that is given a pointer which is not
+ * aligned returns THISCPU_STATUS_MISALIGNED, and every `_create` and `_open` THISCPU_STATUS_NO_MEMORY if there is none.
  *
- * Thread safety, errors and units are said at each type and function. After `fork` everything may be used in the child,
+ * Thread safety is said at each type, errors and units at each function. After `fork` everything may be used in the child,
  * and its values are the child's own from then on; children of `vfork` and `clone(CLONE_VM)` must not use it. What a
- * structure promises and costs is the same as in Rust: see the guides there.
+ * structure promises and costs is the same as in Rust: see docs/guide.md, and docs/c.md.
  *
  * Linux on x86-64 and AArch64. THISCPU_TIER in the environment chooses what it runs on; unset means the best.
  */
@@ -69,7 +70,7 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_NULL,
   /**
-   * A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it.
+   * A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it; inlined calls do not.
    */
   THISCPU_STATUS_MISALIGNED,
   /**
@@ -189,7 +190,8 @@ typedef struct thiscpu_pair thiscpu_pair;
 
 /**
  * A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
- * an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
+ * an atomic instruction. It is no atomic operation towards other CPUs, which have their own words; and the thread may be on another by the time
+ * the call returns. An inlined add to a word of less than 8 bytes takes two sections, the first of which is refused. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
  * A handle says where the word is, and is no address of anything itself.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
@@ -586,7 +588,7 @@ enum thiscpu_status thiscpu_account_move(struct thiscpu_account *from,
                                          int64_t n);
 
 /**
- * The account's number, into `*number`: no other account of its ledger ever had the same.
+ * The account's number, into `*number_of_it`: no other account of its ledger ever had the same.
  *
  * Errors: `THISCPU_STATUS_NULL`.
  */
@@ -619,8 +621,8 @@ enum thiscpu_status thiscpu_cache_close(struct thiscpu_cache *cache,
 enum thiscpu_status thiscpu_cache_destroy(struct thiscpu_cache *cache);
 
 /**
- * An object that nobody else has, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the handle is
- * null. One restartable sequence, as long as this CPU has some.
+ * An object that nobody else has until it is freed, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the
+ * handle is null or misaligned: this returns no status. One restartable sequence, as long as this CPU has some.
  */
 void *thiscpu_cache_alloc(struct thiscpu_cache *cache);
 
@@ -696,7 +698,8 @@ enum thiscpu_status thiscpu_word_cmpxchg(struct thiscpu_word *word,
                                          uint64_t *found);
 
 /**
- * The words of all CPUs, each as it was at some moment of its own: as many as there is room for into `values`, and how many
+ * The words of all CPUs, each as it was at some moment of its own. The first is that of threads which had no CPU of their own to work on; the
+ * others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is room for into `values`, and how many
  * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
  *
  * Errors: `THISCPU_STATUS_NULL`.

@@ -1,7 +1,9 @@
 // thiscpu for C++17: what thiscpu.h has, with handles that end themselves.
 //
-// A constructor that fails throws thiscpu::error, or, where exceptions are switched off, says what is wrong and ends the
-// program. Everything else returns a thiscpu_status where it can fail in a program that is right, and throws otherwise.
+// What goes wrong throws thiscpu::error, or, where exceptions are switched off, says so and ends the program: in constructors
+// what a program cannot help (no memory, a wrong THISCPU_TIER), elsewhere what a program that is right does not do, such as to
+// use a handle that was moved from. What a right program has to reckon with (a refusal, an empty list) is what calls return.
+// Threads may share a handle as they may in C; making, moving and ending it is one thread's.
 // Nothing is ever thrown through the library: see thiscpu.h for what each function promises and costs.
 
 #ifndef THISCPU_HPP
@@ -445,10 +447,23 @@ class list : public detail::handle<thiscpu_list, thiscpu_list_destroy> {
         thiscpu_link *rest = nullptr;
         // Only linked here, so that what `each` throws does not pass through the library.
         detail::check(thiscpu_list_drain(it_, link, &rest));
+        // What `each` was not given, because it threw, is in the list again.
+        struct put_back {
+            thiscpu_list *list;
+            thiscpu_link *&rest;
+            ~put_back() {
+                while (rest != nullptr) {
+                    thiscpu_list_push(list, next());
+                }
+            }
+            thiscpu_link *next() {
+                thiscpu_link *node = rest;
+                rest = node->next;
+                return node;
+            }
+        } nodes{it_, rest};
         while (rest != nullptr) {
-            thiscpu_link *node = rest;
-            rest = node->next;
-            each(node);
+            each(nodes.next());
         }
     }
 

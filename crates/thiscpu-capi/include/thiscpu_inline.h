@@ -1,8 +1,8 @@
 /*
  * The hot calls, inlined: thiscpu_counter_add, thiscpu_budget_try_acquire and _release, thiscpu_account_charge, thiscpu_cache_alloc and
  * _free, and thiscpu_word_add. thiscpu.h includes this, and then these names, called, are the functions below: a section each, and a call of the
- * library's function where that is refused or interrupted. What they promise and return is the same. Their addresses are those of the
- * library's functions.
+ * library's function where that is refused or interrupted. What they promise and return is the same, but that they do not see whether a
+ * handle is misaligned. Their addresses are those of the library's functions.
  *
  * THISCPU_NO_INLINE, defined before thiscpu.h is included, leaves all of this out, and so do compilers that have no `asm goto` with outputs.
  *
@@ -36,8 +36,9 @@ extern "C" {
  * that nobody registers before the first handle is there, so that sections leave at once, and 0 before the library is started. The table that an index leads
  * to, which never changes. The offset of the thread's habit. A gate that is never open; and an area that nobody registers.
  *
- * The offsets change before the first handle is there, and not again. So who has loaded them too early calls functions, and nobody is hurt by their being
- * constant. */
+ * The offsets, and the habit's, change before the first handle is there: who has loaded them too early calls functions. They change once more if a copy of the
+ * library is loaded that calls functions of its own and uses this variable: who has loaded them before goes on in lanes that are still those of its handles. So
+ * nobody is hurt by their being constant. */
 struct thiscpu_inside {
     int64_t offsets;
     const uintptr_t *table;
@@ -48,6 +49,9 @@ struct thiscpu_inside {
 };
 
 extern const struct thiscpu_inside thiscpu_inside_2;
+
+/* Nobody's but the library's: which copy of it answers. */
+const void *thiscpu_inside_2_table(void);
 
 /* An object for an entry that was taken and is not marked as it should be: says so, and ends the process. */
 void *thiscpu_inside_2_hand_out(struct thiscpu_cache *cache, uintptr_t entry);

@@ -66,8 +66,10 @@ pub(crate) unsafe fn make<T>(out: *mut *mut T, new: impl FnOnce() -> Result<T, S
         // SAFETY: the caller's promise.
         let place = unsafe { place(out) }?;
         let room = Room::<T>::new()?;
-        place.put(room.fill(new()?));
+        let made = new();
+        // Also if nothing was made: that may have been the first use.
         inside::publish();
+        place.put(room.fill(made?));
         Ok(())
     })
 }
@@ -99,6 +101,9 @@ impl<T> Room<T> {
 /// It is one of [`make`]'s, and nobody uses it any more.
 pub(crate) unsafe fn end<T>(handle: *mut T) -> Status {
     call(|| {
+        if !handle.is_aligned() {
+            return Err(Status::Misaligned);
+        }
         if !handle.is_null() {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(handle) });

@@ -80,6 +80,9 @@ pub unsafe extern "C" fn thiscpu_cache_close(
         if cache.is_null() {
             return Ok(());
         }
+        if !cache.is_aligned() {
+            return Err(Status::Misaligned);
+        }
         // SAFETY: a caller's pointer is null or valid, as the header asks.
         let place = if objects.is_null() { None } else { Some(unsafe { place(objects) }?) };
         // SAFETY: the handle is live, and the caller's to end: it is taken out of its place, which is freed if the cache has ended.
@@ -106,8 +109,8 @@ pub unsafe extern "C" fn thiscpu_cache_destroy(cache: *mut ThiscpuCache) -> Stat
     unsafe { end(cache) }
 }
 
-/// An object that nobody else has, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the handle is
-/// null. One restartable sequence, as long as this CPU has some.
+/// An object that nobody else has until it is freed, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the
+/// handle is null or misaligned: this returns no status. One restartable sequence, as long as this CPU has some.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c_void {
     let mut object = None;

@@ -5,6 +5,8 @@
 //! A program that is linked with the shared library may have a copy of `thiscpu_inside_2` of its own in its place, as of any variable (a copy
 //! relocation). It is changed in here by its address, which is then that of the copy.
 
+use std::sync::atomic::AtomicUsize;
+
 use thiscpu::inside::foreign::Inside;
 
 /// Its name changes with anything that inlined calls rely on: what was compiled with another header does not start with this library then.
@@ -16,13 +18,18 @@ pub(crate) fn publish() {
     INSIDE.publish();
 }
 
-/// Two copies of the library in one process have two of these variables, unless the linker was told to bind functions within each shared object
-/// and not variables (`-Bsymbolic-functions`).
+/// What tells by which copy of the library calls of this name are answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn thiscpu_inside_2_table() -> *const AtomicUsize {
+    Inside::own_table()
+}
+
 extern "C" fn begin() {
-    // By its address as others see it, which the compiler must not think it knows.
+    // By their addresses as others see them, which the compiler must not think it knows: they may be another copy's.
+    let table: extern "C" fn() -> *const AtomicUsize = std::hint::black_box(thiscpu_inside_2_table);
     let inside = std::hint::black_box(&raw const INSIDE);
     // SAFETY: it is this static, or another copy's, which has the same fields.
-    unsafe { &*inside }.start();
+    unsafe { &*inside }.start(table());
 }
 
 /// Of those functions that are called when the library is loaded, before any of the code that it is loaded for.

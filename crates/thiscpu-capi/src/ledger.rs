@@ -331,7 +331,7 @@ pub unsafe extern "C" fn thiscpu_account_move(
     })
 }
 
-/// The account's number, into `*number`: no other account of its ledger ever had the same.
+/// The account's number, into `*number_of_it`: no other account of its ledger ever had the same.
 ///
 /// Errors: `THISCPU_STATUS_NULL`.
 #[unsafe(no_mangle)]

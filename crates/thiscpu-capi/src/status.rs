@@ -21,7 +21,7 @@ pub enum Status {
     StillOut,
     /// A handle, or another pointer that is needed, is null.
     Null,
-    /// A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it.
+    /// A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it; inlined calls do not.
     Misaligned,
     /// A size, an alignment or a number of counters that there cannot be.
     Size,

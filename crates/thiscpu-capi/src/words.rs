@@ -11,7 +11,8 @@ use crate::inside;
 use crate::status::Status;
 
 /// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
-/// an atomic instruction. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
+/// an atomic instruction. It is no atomic operation towards other CPUs, which have their own words; and the thread may be on another by the time
+/// the call returns. An inlined add to a word of less than 8 bytes takes two sections, the first of which is refused. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
 /// A handle says where the word is, and is no address of anything itself.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
@@ -76,14 +77,15 @@ pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut Thisc
     call(|| {
         // SAFETY: a caller's pointer is null or valid, as the header asks.
         let place = unsafe { place(word) }?;
-        place.put(without_provenance_mut(match bytes {
+        let made = match bytes {
             1 => new::<u8>(),
             2 => new::<u16>(),
             4 => new::<u32>(),
             8 => new::<u64>(),
             _ => Err(Status::Size),
-        }?));
+        };
         inside::publish();
+        place.put(without_provenance_mut(made?));
         Ok(())
     })
 }
@@ -162,19 +164,21 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     call(|| {
         // SAFETY: as for `thiscpu_word_add`.
         let word = unsafe { there(word) }?;
+        // SAFETY: as for `thiscpu_word_add_return`.
+        let place = if found.is_null() { None } else { Some(unsafe { place(found) }?) };
         let result: Result<u64, u64> = of_each_width!(word, |word: Value| word
             .cmpxchg(old as Value, replacement as Value)
             .map_or_else(|found| Err(wide(found)), |()| Ok(replacement)));
         let Err(other) = result else { return Ok(()) };
-        if !found.is_null() {
-            // SAFETY: as for `thiscpu_word_add_return`.
-            unsafe { place(found) }?.put(other);
+        if let Some(place) = place {
+            place.put(other);
         }
         Err(Status::Differs)
     })
 }
 
-/// The words of all CPUs, each as it was at some moment of its own: as many as there is room for into `values`, and how many
+/// The words of all CPUs, each as it was at some moment of its own. The first is that of threads which had no CPU of their own to work on; the
+/// others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is room for into `values`, and how many
 /// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
 ///
 /// Errors: `THISCPU_STATUS_NULL`.

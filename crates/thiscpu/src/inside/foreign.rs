@@ -18,8 +18,9 @@ use crate::sys::rseq::{self, OFFSETS};
 
 /// Where sections find a thread's lane, for whoever has a symbol for it. `thiscpu_inline.h` declares the same.
 ///
-/// Two copies of the library in one process may share one of these, unless the linker binds variables within each shared object as it
-/// does functions. It is that copy's whose table it has. Its lanes are not the other's, so nobody enters a section by it then.
+/// It is that copy's of the library whose table it has. A program may have several, which as a rule share the variables and functions of one. But
+/// linkers can be told to bind functions within each shared object and not variables (`-Bsymbolic-functions`): handles are in the lanes of
+/// one copy then and sections in those of another, so that no section must be entered from then on.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Inside {
@@ -81,9 +82,13 @@ impl Inside {
         }
     }
 
-    /// When a copy of the library is started, with the one that its inlined calls use: its own, or another's.
-    pub fn start(&self) {
-        if self.table == TABLE.as_ptr() {
+    /// When a copy of the library is started, with the one that its inlined calls use, its own or another's, and the
+    /// [`table`](Self::own_table) of the copy whose functions they call.
+    pub fn start(&self, of_functions: *const AtomicUsize) {
+        if self.table == of_functions && self.table != TABLE.as_ptr() {
+            return;
+        }
+        if self.table == of_functions {
             let cpu_id = rseq::unregistered_offset() + rseq::CPU_ID as isize;
             self.nobodys_cpu_id.store(cpu_id as i64, Relaxed);
             self.change(|now| match now {
@@ -97,13 +102,20 @@ impl Inside {
         }
     }
 
+    /// What tells copies of the library apart.
+    pub fn own_table() -> *const AtomicUsize {
+        TABLE.as_ptr()
+    }
+
     /// Lets sections in, if they can be entered by now.
     pub fn publish(&self) {
         let cpu_id = OFFSETS.cpu_id();
-        if cpu_id == 0 || self.table != TABLE.as_ptr() {
+        let offsets = pack(cpu_id, OFFSETS.index());
+        // The line is loaded by every call: nothing is stored to it in vain.
+        let is_known = self.offsets.load(Relaxed) == offsets;
+        if cpu_id == 0 || is_known || self.table != TABLE.as_ptr() {
             return;
         }
-        let offsets = pack(cpu_id, OFFSETS.index());
         // Relaxed: known before `offsets` are.
         self.habit.store(rseq::habit_offset() as i64, Relaxed);
         let nobodys = self.nobodys_cpu_id.load(Relaxed) as isize;
@@ -124,4 +136,57 @@ pub fn hand_out(cache: &RawCache, entry: usize) -> Option<NonNull<u8>> {
 /// What a charge of this account says to its section; the same as long as it is open.
 pub fn way_of<const N: usize>(account: &Account<N>) -> AccountWay {
     account.way()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static OTHER: [AtomicUsize; 1] = [AtomicUsize::new(0)];
+
+    fn offsets(inside: &Inside) -> u64 {
+        inside.offsets.load(Relaxed)
+    }
+
+    fn nobodys() -> isize {
+        rseq::unregistered_offset() + rseq::CPU_ID as isize
+    }
+
+    #[test]
+    fn sections_are_let_in_once_they_can_be_entered() {
+        let inside = Inside::shut();
+        inside.start(Inside::own_table());
+        assert_eq!(offsets(&inside), waiting(nobodys()));
+        // In a process in which nobody has used the library, and then somebody has.
+        inside.publish();
+        let tier = crate::tier().expect("a tier");
+        inside.publish();
+        let are_in = tier != crate::Tier::Atomic;
+        assert_eq!(offsets(&inside) != waiting(nobodys()), are_in, "{inside:?}");
+    }
+
+    #[test]
+    fn nobody_is_let_in_where_functions_and_variables_are_of_two_copies() {
+        crate::tier().expect("a tier");
+        let others = || Inside { table: OTHER.as_ptr(), ..Inside::shut() };
+        // Its own copy was started before, or will be.
+        for known in [0, 4000] {
+            let inside = others();
+            inside.nobodys_cpu_id.store(known, Relaxed);
+            inside.start(Inside::own_table());
+            inside.publish();
+            assert_eq!(offsets(&inside), apart(known as isize));
+        }
+        // All of the other's: nothing is wrong, and nothing of this copy's is in it.
+        let inside = others();
+        inside.start(OTHER.as_ptr());
+        inside.publish();
+        assert_eq!(offsets(&inside), UNKNOWN);
+        // Its own, whose functions another copy has used.
+        let inside = Inside::shut();
+        inside.offsets.store(apart(0), Relaxed);
+        inside.start(Inside::own_table());
+        inside.publish();
+        assert_eq!(offsets(&inside), apart(nobodys()));
+    }
 }

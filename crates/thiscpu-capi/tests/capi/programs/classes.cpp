@@ -155,6 +155,24 @@ static void lists() {
     int count = 0;
     list.drain([&](thiscpu_link *) { count++; });
     CHECK(count == 3 && list.pop() == nullptr && list.take_all() == nullptr);
+#if defined(__cpp_exceptions)
+    // What was not given stays.
+    for (auto &node : nodes) {
+        list.push(&node);
+    }
+    count = 0;
+    try {
+        list.drain([&](thiscpu_link *) {
+            if (++count == 2) {
+                throw 1;
+            }
+        });
+        CHECK(false);
+    } catch (int) {
+    }
+    list.drain([&](thiscpu_link *) { count++; });
+    CHECK(count == 3);
+#endif
 }
 
 // Some types allocate by themselves.

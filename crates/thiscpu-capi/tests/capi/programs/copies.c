@@ -1,11 +1,16 @@
-// Linked with two shared objects of copy.c.
-void one_adds(void);
-void two_adds(void);
+// Linked with two shared objects of copy.c. Where functions and variables are bound alike, inlined calls are no calls; where they are not, they are.
+#include <stdbool.h>
+#include <stdio.h>
+
+bool one_adds(bool are_calls);
+bool two_adds(bool are_calls);
 
 int main(void) {
     for (int i = 0; i < 3; i++) {
-        one_adds();
-        two_adds();
+        if (!one_adds(ARE_CALLS) || !two_adds(ARE_CALLS)) {
+            fprintf(stderr, "adds %s calls\n", ARE_CALLS ? "should be" : "should not be");
+            return 1;
+        }
     }
     return 0;
 }

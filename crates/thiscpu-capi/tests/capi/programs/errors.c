@@ -107,6 +107,67 @@ static void sizes(void) {
     SAYS(THISCPU_STATUS_RANGE, thiscpu_budget_create(THISCPU_BUDGET_LIMIT_MAX + 1, &budget));
 }
 
+#define ASKEW(pointer) ((void *)((char *)(pointer) + 1))
+#define IS_ASKEW(...) SAYS(THISCPU_STATUS_MISALIGNED, __VA_ARGS__)
+
+// The functions, not the inlined calls: the names in brackets. What is misaligned is not used, and a handle goes on.
+static void misaligned(void) {
+    int64_t sum[2] = {0};
+    uint64_t number[2] = {0};
+    size_t count[2] = {0};
+    thiscpu_counter *counter;
+    OK(thiscpu_counter_create(&counter));
+    IS_ASKEW((thiscpu_counter_add)(ASKEW(counter), 1));
+    IS_ASKEW(thiscpu_counter_sum(counter, ASKEW(sum)));
+    IS_ASKEW(thiscpu_counter_create(ASKEW(sum)));
+    IS_ASKEW(thiscpu_counter_destroy(ASKEW(counter)));
+    OK(thiscpu_counter_destroy(counter));
+    thiscpu_budget *budget;
+    OK(thiscpu_budget_create(1, &budget));
+    IS_ASKEW((thiscpu_budget_try_acquire)(ASKEW(budget), 1));
+    IS_ASKEW((thiscpu_budget_release)(ASKEW(budget), 1));
+    IS_ASKEW(thiscpu_budget_available(budget, ASKEW(number)));
+    IS_ASKEW(thiscpu_budget_destroy(ASKEW(budget)));
+    OK(thiscpu_budget_destroy(budget));
+    thiscpu_ledger *ledger;
+    thiscpu_account *account;
+    OK(thiscpu_ledger_create(1, false, &ledger));
+    OK(thiscpu_account_open(ledger, &account));
+    IS_ASKEW(thiscpu_account_open(ASKEW(ledger), &account));
+    IS_ASKEW((thiscpu_account_charge)(ASKEW(account), 0, 1));
+    IS_ASKEW(thiscpu_account_close(ASKEW(account)));
+    IS_ASKEW(thiscpu_ledger_destroy(ASKEW(ledger)));
+    OK(thiscpu_account_close(account));
+    OK(thiscpu_ledger_destroy(ledger));
+    thiscpu_cache *cache;
+    OK(thiscpu_cache_create(8, 8, &cache));
+    CHECK((thiscpu_cache_alloc)(ASKEW(cache)) == NULL);
+    IS_ASKEW((thiscpu_cache_free)(ASKEW(cache), sum));
+    IS_ASKEW(thiscpu_cache_close(ASKEW(cache), NULL));
+    IS_ASKEW(thiscpu_cache_close(cache, ASKEW(count)));
+    IS_ASKEW(thiscpu_cache_destroy(ASKEW(cache)));
+    OK(thiscpu_cache_close(cache, NULL));
+    for (size_t bytes = 1; bytes <= 8; bytes *= 2) {
+        thiscpu_word *word;
+        OK(thiscpu_word_create(bytes, &word));
+        IS_ASKEW((thiscpu_word_add)(ASKEW(word), 1));
+        IS_ASKEW(thiscpu_word_values(word, ASKEW(number), 1, count));
+        IS_ASKEW(thiscpu_word_destroy(ASKEW(word)));
+        OK(thiscpu_word_destroy(word));
+    }
+    thiscpu_pair *pair;
+    OK(thiscpu_pair_create(8, &pair));
+    IS_ASKEW(thiscpu_pair_values(ASKEW(pair), NULL, 0, count));
+    IS_ASKEW(thiscpu_pair_destroy(ASKEW(pair)));
+    OK(thiscpu_pair_destroy(pair));
+    thiscpu_list *list;
+    thiscpu_link *node;
+    OK(thiscpu_list_create(&list));
+    IS_ASKEW(thiscpu_list_pop(ASKEW(list), &node));
+    IS_ASKEW(thiscpu_list_destroy(ASKEW(list)));
+    OK(thiscpu_list_destroy(list));
+}
+
 static void words(void) {
     // A library may say more of how it was built.
     CHECK(strncmp(thiscpu_version(), THISCPU_VERSION, strlen(THISCPU_VERSION)) == 0);
@@ -135,6 +196,7 @@ static void ends_of_nothing(void) {
 int main(void) {
     nulls();
     sizes();
+    misaligned();
     words();
     ends_of_nothing();
     return 0;
