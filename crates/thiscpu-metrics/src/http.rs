@@ -8,6 +8,7 @@ use std::{
     io::ErrorKind,
     mem,
     net::{SocketAddr, TcpListener},
+    panic::{AssertUnwindSafe, catch_unwind},
     process,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -204,17 +205,19 @@ async fn attend(
     let _ = timeout(limits.connection_time, connection).await;
 }
 
+/// The type of what is not a scrape.
+const WORDS: &str = "text/plain; charset=utf-8";
+
 fn answer(registry: &Registry, method: &Method, path: &str) -> Response<Full<Bytes>> {
-    let refusal = "text/plain; charset=utf-8";
     let (status, content_type, body) = match path {
         "/metrics" if method == Method::GET || method == Method::HEAD => {
-            (StatusCode::OK, text::CONTENT_TYPE, registry.render())
+            scraped(|| registry.render())
         }
         "/metrics" => {
             let body = "/metrics can be read, by GET; nothing else\n".to_owned();
-            (StatusCode::METHOD_NOT_ALLOWED, refusal, body)
+            (StatusCode::METHOD_NOT_ALLOWED, WORDS, body)
         }
-        _ => (StatusCode::NOT_FOUND, refusal, "there is /metrics and nothing else\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, WORDS, "there is /metrics and nothing else\n".to_owned()),
     };
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -224,6 +227,17 @@ fn answer(registry: &Registry, method: &Method, path: &str) -> Response<Full<Byt
         headers.insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
     }
     response
+}
+
+/// A sum panics where what it needs of the system was taken away. Clients are told so, rather than left with a connection that ends.
+fn scraped(render: impl FnOnce() -> String) -> (StatusCode, &'static str, String) {
+    match catch_unwind(AssertUnwindSafe(render)) {
+        Ok(body) => (StatusCode::OK, text::CONTENT_TYPE, body),
+        Err(_) => {
+            let body = "the values cannot be read; standard error of the program says why\n";
+            (StatusCode::INTERNAL_SERVER_ERROR, WORDS, body.to_owned())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -271,6 +285,13 @@ mod tests {
             assert!(began.elapsed() < HOPELESS, "nobody is answered");
         }
         drop(stuck);
+    }
+
+    #[test]
+    fn a_scrape_that_fails_is_said() {
+        let (status, _, body) = scraped(|| panic!("as planned"));
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(body.contains("standard error"), "{body}");
     }
 
     #[test]
