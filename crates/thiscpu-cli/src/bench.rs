@@ -140,7 +140,7 @@ run is a trial: fewer than 100,000 sums, a hundredth of the counters, accounts a
 series.
 
 --report DIR writes index.html, a page with a plot of each case, each plot as a file (*.svg), and the
-figures as results.json, results.csv and deviations.csv; docs/bench.md says what is in them. All are written
+figures as results.json, results.csv, rounds.csv and deviations.csv; docs/bench.md says what is in them. All are written
 anew after each case, so that a run which ends early leaves what it has measured.
 
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on.

@@ -1,10 +1,10 @@
-//! The figures for programs: `results.json`, `results.csv` and `deviations.csv`. docs/bench.md says what is in them.
+//! The figures for programs: `results.json`, `results.csv`, `rounds.csv` and `deviations.csv`. docs/bench.md says what is in them.
 
 use anyhow::Result;
 use serde::Serialize;
 use thiscpu_bench::{
     Outcome,
-    report::{self, Row},
+    report::{self, Measured, Row},
 };
 
 use crate::run::Run;
@@ -20,9 +20,25 @@ struct Results<'a> {
     cases_done: usize,
     run: &'a Run,
     rows: Vec<Row>,
+    /// What the rows are made of.
+    measured: Vec<Measured>,
     deviations: Vec<Deviation>,
     /// The names of the pictures beside it.
     plots: &'a [String],
+}
+
+/// What one contender came to in one round.
+#[derive(Serialize)]
+struct Round {
+    workload: &'static str,
+    case: &'static str,
+    contender: &'static str,
+    threads: usize,
+    metric: &'static str,
+    unit: &'static str,
+    /// From 1.
+    round: usize,
+    value: f64,
 }
 
 /// Sums of one contender that were as far from what can be true.
@@ -45,6 +61,7 @@ pub(crate) fn as_json(run: &Run, outcomes: &[Outcome], plots: &[String]) -> Resu
         cases_done: outcomes.len(),
         run,
         rows: outcomes.iter().flat_map(report::rows).collect(),
+        measured: outcomes.iter().flat_map(report::measured).collect(),
         deviations: deviations(outcomes),
         plots,
     };
@@ -56,6 +73,22 @@ pub(crate) fn as_json(run: &Run, outcomes: &[Outcome], plots: &[String]) -> Resu
 /// A line for each figure, after one with the names of the columns.
 pub(crate) fn figures_as_csv(outcomes: &[Outcome]) -> Result<Vec<u8>> {
     as_csv(outcomes.iter().flat_map(report::rows))
+}
+
+/// A line for each value of each round, after one with the names of the columns.
+pub(crate) fn rounds_as_csv(outcomes: &[Outcome]) -> Result<Vec<u8>> {
+    as_csv(outcomes.iter().flat_map(report::measured).flat_map(|it| {
+        it.values.into_iter().zip(1..).map(move |(value, round)| Round {
+            workload: it.workload,
+            case: it.case,
+            contender: it.contender,
+            threads: it.threads,
+            metric: it.metric,
+            unit: it.unit,
+            round,
+            value,
+        })
+    }))
 }
 
 /// A line for each class of distances, after one with the names of the columns; empty if no sums were looked at.

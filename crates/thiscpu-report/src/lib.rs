@@ -1,7 +1,7 @@
 //! A report to look at: `thiscpu bench --report DIR`.
 //!
 //! A [`Report`] is a directory with one page that needs nothing else (`index.html`: plots, tables, the machine, how to repeat it), the
-//! plots also as pictures of their own (`*.svg`), and the figures as `results.json`, `results.csv` and `deviations.csv`. It is made before
+//! plots also as pictures of their own (`*.svg`), and the figures as `results.json`, `results.csv`, `rounds.csv` and `deviations.csv`. It is made before
 //! anything is measured, so that a directory that cannot be written to is known then, and written anew after each outcome, so that what
 //! was measured is there if a later case fails.
 //!
@@ -62,6 +62,7 @@ impl Report {
             .collect();
         let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
         files.push(("results.csv".to_owned(), data::figures_as_csv(outcomes)?));
+        files.push(("rounds.csv".to_owned(), data::rounds_as_csv(outcomes)?));
         files.push(("deviations.csv".to_owned(), data::deviations_as_csv(outcomes)?));
         let page = page::page(&self.run, outcomes, &cases, &pictures);
         files.push((directory::PAGE.to_owned(), page.into_bytes()));

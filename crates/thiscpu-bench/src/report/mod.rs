@@ -1,6 +1,7 @@
 //! What is shown of an outcome: lines for programs, tables for people.
 
 mod grid;
+mod measured;
 mod rows;
 mod summary;
 mod table;
@@ -9,6 +10,7 @@ pub use crate::contenders::allocators::versions;
 
 pub use self::{
     grid::Grid,
+    measured::{Measured, measured},
     rows::{Row, rows},
     summary::summary,
     table::{heading, metric_title, table, with_unit},

@@ -92,6 +92,32 @@ fn a_report_has_what_was_printed() {
     assert_eq!(lines.next(), Some(columns));
     assert_eq!(lines.count(), printed.len());
     assert_eq!(fs::read_to_string(report.join("deviations.csv")).unwrap(), "");
+    // The medians are those of the rounds, which are there once as lines and once as lists.
+    let rounds = fs::read_to_string(report.join("rounds.csv")).unwrap();
+    let mut lines = rounds.lines();
+    let columns = "workload,case,contender,threads,metric,unit,round,value";
+    assert_eq!(lines.next(), Some(columns));
+    let lists = results["measured"].as_array().unwrap();
+    let values = |list: &Value| -> Vec<f64> {
+        list["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    assert_eq!(lines.count(), lists.iter().map(|list| values(list).len()).sum::<usize>());
+    for list in lists.iter().filter(|list| list["metric"] == "time_per_op") {
+        let row = printed.iter().find(|row| {
+            ["contender", "metric", "threads"].iter().all(|&key| row[key] == list[key])
+        });
+        let row = row.unwrap();
+        let smallest = values(list).into_iter().fold(f64::INFINITY, f64::min);
+        assert_eq!(Some(smallest), row["min"].as_f64());
+        assert_eq!(values(list).len() as u64, row["rounds"].as_u64().unwrap());
+        // As numbers: the last digit is lost on the way.
+        let is_first = |line: &str| {
+            let (rest, value) = line.rsplit_once(',')?;
+            let value: f64 = value.parse().ok()?;
+            Some(rest.ends_with(",1") && (value - values(list)[0]).abs() < 1e-9)
+        };
+        assert!(rounds.lines().any(|line| is_first(line) == Some(true)), "{rounds}");
+    }
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     let median = printed[0]["median"].as_f64().unwrap();
     // As long as it is below 100 ns.

@@ -53,7 +53,7 @@ pub(crate) fn page(
                     (contenders(outcomes))
                 }
                 footer {
-                    p { "The figures of this page as data: results.json, results.csv and deviations.csv, beside it." }
+                    p { "The figures of this page as data: results.json, results.csv, rounds.csv (each round of its own) and deviations.csv, beside it." }
                 }
             }
         }
