@@ -1,6 +1,7 @@
 //! Ledgers.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 
 use thiscpu::inside::foreign::{AccountWay, way_of};
 use thiscpu::{Account, Ledger};
@@ -16,13 +17,16 @@ use crate::status::Status;
 pub struct ThiscpuLedger(AnyLedger);
 
 /// One account of a ledger. All its functions may be called by any number of threads at once, `thiscpu_account_close` by the last.
-// Inlined calls read the fields before the last. As of `ThiscpuWord`.
+// Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
 #[cfg_attr(all(), repr(C))]
 pub struct ThiscpuAccount {
     way: AccountWay,
     counters: usize,
     account: AnyAccount,
 }
+
+// As `struct thiscpu_inside_account` has them.
+const _: () = assert!(size_of::<AccountWay>() == 32 && offset_of!(ThiscpuAccount, counters) == 32);
 
 /// The largest number of counters that an account can have.
 pub const THISCPU_LEDGER_COUNTERS_MAX: usize = 8;

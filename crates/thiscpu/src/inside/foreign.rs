@@ -42,6 +42,14 @@ pub struct Inside {
     nobodys: [AtomicU32; 8],
 }
 
+// As `struct thiscpu_inside` has them.
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(Inside, offsets) == 0 && offset_of!(Inside, table) == 8);
+    assert!(offset_of!(Inside, habit) == 16 && offset_of!(Inside, shut) == 24);
+    assert!(offset_of!(Inside, nobodys) == 64);
+};
+
 // SAFETY: the table is static, and of atomics.
 unsafe impl Sync for Inside {}
 
