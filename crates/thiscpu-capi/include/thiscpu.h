@@ -6,7 +6,8 @@
  * `_destroy` or `_close`; a null handle is an error, and one that was never made or has ended must not be used.
  * Handles, and what functions write to, must be valid and aligned; nothing is written but where a call succeeds, unless
  * its documentation says so. Besides the errors that are said at a function, one that is given a pointer which is not
- * aligned returns THISCPU_STATUS_MISALIGNED, and every `_create` and `_open` THISCPU_STATUS_NO_MEMORY if there is none.
+ * aligned returns THISCPU_STATUS_MISALIGNED, and every `_create` and `_open` THISCPU_STATUS_NO_MEMORY if there is none
+ * for its handle.
  *
  * Thread safety is said at each type, errors and units at each function. After `fork` everything may be used in the child,
  * and its values are the child's own from then on; children of `vfork` and `clone(CLONE_VM)` must not use it. What a
