@@ -27,19 +27,8 @@ struct Results<'a> {
     plots: &'a [String],
 }
 
-/// What one contender came to in one round.
-#[derive(Serialize)]
-struct Round {
-    workload: &'static str,
-    case: &'static str,
-    contender: &'static str,
-    threads: usize,
-    metric: &'static str,
-    unit: &'static str,
-    /// From 1.
-    round: usize,
-    value: f64,
-}
+/// The columns that say what a value is of.
+const SUBJECT: [&str; 6] = ["workload", "case", "contender", "threads", "metric", "unit"];
 
 /// Sums of one contender that were as far from what can be true.
 #[derive(Debug, PartialEq, Serialize)]
@@ -72,34 +61,35 @@ pub(crate) fn as_json(run: &Run, outcomes: &[Outcome], plots: &[String]) -> Resu
 
 /// A line for each figure, after one with the names of the columns.
 pub(crate) fn figures_as_csv(outcomes: &[Outcome]) -> Result<Vec<u8>> {
-    as_csv(outcomes.iter().flat_map(report::rows))
+    let rows = outcomes.iter().flat_map(report::rows);
+    let columns = ["median", "min", "max", "rounds"];
+    as_csv(&columns, rows.map(|row| (row.of, row.median, row.min, row.max, row.rounds)))
 }
 
-/// A line for each value of each round, after one with the names of the columns.
+/// A line for each value of each round, counted from 1, after one with the names of the columns.
 pub(crate) fn rounds_as_csv(outcomes: &[Outcome]) -> Result<Vec<u8>> {
-    as_csv(outcomes.iter().flat_map(report::measured).flat_map(|it| {
-        it.values.into_iter().zip(1..).map(move |(value, round)| Round {
-            workload: it.workload,
-            case: it.case,
-            contender: it.contender,
-            threads: it.threads,
-            metric: it.metric,
-            unit: it.unit,
-            round,
-            value,
-        })
-    }))
+    let rounds = outcomes.iter().flat_map(report::measured).flat_map(|it| {
+        let values = it.values.into_iter().zip(1_usize..);
+        values.map(move |(value, round)| (it.of.clone(), round, value))
+    });
+    as_csv(&["round", "value"], rounds)
+}
+
+/// Lines that begin with a subject, which can't be told its columns' names by itself beside others.
+fn as_csv(columns: &[&str], rows: impl Iterator<Item = impl Serialize>) -> Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    writer.write_record(SUBJECT.iter().chain(columns))?;
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(writer.into_inner()?)
 }
 
 /// A line for each class of distances, after one with the names of the columns; empty if no sums were looked at.
 pub(crate) fn deviations_as_csv(outcomes: &[Outcome]) -> Result<Vec<u8>> {
-    as_csv(deviations(outcomes).into_iter())
-}
-
-fn as_csv(rows: impl Iterator<Item = impl Serialize>) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.serialize(row)?;
+    for deviation in deviations(outcomes) {
+        writer.serialize(deviation)?;
     }
     Ok(writer.into_inner()?)
 }

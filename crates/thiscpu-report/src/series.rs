@@ -106,13 +106,14 @@ fn drawn(metric: &'static str, outcomes: &[&Outcome]) -> Option<Drawn> {
     let mut series: Vec<Series> = Vec::new();
     let mut unit = None;
     let rows = outcomes.iter().flat_map(|outcome| report::rows(outcome));
-    for row in rows.filter(|row| row.metric == metric) {
-        let point = Point { threads: row.threads, median: row.median, min: row.min, max: row.max };
-        unit = Some(row.unit);
-        match series.iter_mut().find(|series| series.contender.as_str() == row.contender) {
+    for row in rows.filter(|row| row.of.metric == metric) {
+        let point =
+            Point { threads: row.of.threads, median: row.median, min: row.min, max: row.max };
+        unit = Some(row.of.unit);
+        match series.iter_mut().find(|series| series.contender.as_str() == row.of.contender) {
             Some(series) => series.points.push(point),
             None => series.push(Series {
-                contender: contender(outcomes, row.contender)?,
+                contender: contender(outcomes, row.of.contender)?,
                 points: vec![point],
             }),
         }
@@ -197,7 +198,8 @@ mod tests {
         let token = all.iter().find(|case| case.name == "token").unwrap();
         let sums_in_rows = |name: Name| {
             let rows = outcomes.iter().flat_map(report::rows);
-            let own = rows.filter(|row| row.metric == "sums" && row.contender == name.as_str());
+            let own =
+                rows.filter(|row| row.of.metric == "sums" && row.of.contender == name.as_str());
             own.map(|row| row.median as u64).sum::<u64>()
         };
         assert_eq!(token.deviations.len(), 2);

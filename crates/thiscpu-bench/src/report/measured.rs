@@ -1,13 +1,12 @@
-//! What figures are made of: each contender's values, round by round.
+//! What figures are of, and what they are made of: each contender's values, round by round.
 
 use serde::Serialize;
 
-use crate::case::Outcome;
+use crate::{case::Outcome, contenders::Name, metric::Metric};
 
-/// What one contender came to in one respect, a round after the other. Contenders' values of a round belong together: ratios are
-/// of these.
+/// What values are of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct Subject {
     /// The workload's name.
     pub workload: &'static str,
     /// Which case of the workload; empty if it has only one.
@@ -20,6 +19,28 @@ pub struct Measured {
     pub metric: &'static str,
     /// In which unit.
     pub unit: &'static str,
+}
+
+impl Subject {
+    pub(super) fn new(outcome: &Outcome, contender: Name, metric: &Metric) -> Self {
+        Self {
+            workload: outcome.kind.workload().as_str(),
+            case: outcome.kind.case_name(),
+            contender: contender.as_str(),
+            threads: outcome.threads,
+            metric: metric.name,
+            unit: metric.unit,
+        }
+    }
+}
+
+/// What one contender came to in one respect, a round after the other. Contenders' values of a round belong together: ratios are
+/// of these.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// What the values are of.
+    #[serde(flatten)]
+    pub of: Subject,
     /// A round's value each, in the order of the rounds.
     pub values: Vec<f64>,
 }
@@ -27,14 +48,10 @@ pub struct Measured {
 /// All that was measured in a case.
 #[must_use]
 pub fn measured(outcome: &Outcome) -> Vec<Measured> {
-    let one = |series: &crate::case::Series| Measured {
-        workload: outcome.kind.workload().as_str(),
-        case: outcome.kind.case_name(),
-        contender: series.contender.as_str(),
-        threads: outcome.threads,
-        metric: series.metric.name,
-        unit: series.metric.unit,
+    let series = outcome.series.iter();
+    let one = series.map(|series| Measured {
+        of: Subject::new(outcome, series.contender, series.metric),
         values: series.values.clone(),
-    };
-    outcome.series.iter().map(one).collect()
+    });
+    one.collect()
 }

@@ -10,7 +10,7 @@ pub use crate::contenders::allocators::versions;
 
 pub use self::{
     grid::Grid,
-    measured::{Measured, measured},
+    measured::{Measured, Subject, measured},
     rows::{Row, rows},
     summary::summary,
     table::{heading, metric_title, table, with_unit},

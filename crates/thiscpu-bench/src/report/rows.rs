@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Subject;
 use crate::{
     case::Outcome,
     contenders::Name,
@@ -9,21 +10,12 @@ use crate::{
     stats::{self, Spread},
 };
 
-/// One figure. Its fields are the keys of a line of JSON, in this order.
+/// One figure. Its fields are the keys of a line of JSON, in this order, those of its subject first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The workload's name.
-    pub workload: &'static str,
-    /// Which case of the workload; empty if it has only one.
-    pub case: &'static str,
-    /// The contender's name.
-    pub contender: &'static str,
-    /// With how many threads.
-    pub threads: usize,
-    /// What was measured.
-    pub metric: &'static str,
-    /// In which unit.
-    pub unit: &'static str,
+    /// What the figure is of.
+    #[serde(flatten)]
+    pub of: Subject,
     /// The median over the rounds.
     pub median: f64,
     /// The smallest value of a round.
@@ -37,12 +29,7 @@ pub struct Row {
 impl Row {
     fn new(outcome: &Outcome, contender: Name, metric: &Metric, spread: Spread) -> Self {
         Self {
-            workload: outcome.kind.workload().as_str(),
-            case: outcome.kind.case_name(),
-            contender: contender.as_str(),
-            threads: outcome.threads,
-            metric: metric.name,
-            unit: metric.unit,
+            of: Subject::new(outcome, contender, metric),
             median: spread.median,
             min: spread.min,
             max: spread.max,
@@ -135,7 +122,7 @@ mod tests {
 
     fn median(rows: &[Row], contender: Name, metric: &Metric) -> Option<f64> {
         rows.iter()
-            .find(|row| row.contender == contender.as_str() && row.metric == metric.name)
+            .find(|row| row.of.contender == contender.as_str() && row.of.metric == metric.name)
             .map(|row| row.median)
     }
 

@@ -43,8 +43,8 @@ pub fn table(outcome: &Outcome) -> Grid {
     let rows = rows(outcome);
     let mut metrics: Vec<&str> = Vec::new();
     for row in &rows {
-        if !metrics.contains(&row.metric) {
-            metrics.push(row.metric);
+        if !metrics.contains(&row.of.metric) {
+            metrics.push(row.of.metric);
         }
     }
     let titles = metrics.iter().map(|metric| metric_title(metric));
@@ -52,7 +52,7 @@ pub fn table(outcome: &Outcome) -> Grid {
     let row_of = |contender: &Name| {
         let cell_of = |metric: &&str| {
             rows.iter()
-                .find(|row| row.contender == contender.as_str() && row.metric == *metric)
+                .find(|row| row.of.contender == contender.as_str() && row.of.metric == *metric)
                 .map_or_else(String::new, cell)
         };
         iter::once(contender.to_string()).chain(metrics.iter().map(cell_of)).collect()
@@ -97,7 +97,7 @@ pub fn metric_title(metric: &str) -> &str {
 }
 
 fn cell(row: &Row) -> String {
-    span(Spread { median: row.median, min: row.min, max: row.max }, row.unit)
+    span(Spread { median: row.median, min: row.min, max: row.max }, row.of.unit)
 }
 
 /// A figure with its unit, and between which ends it lies if it has any.
