@@ -34,6 +34,13 @@
     const { left, right, top, bottom } = box(element);
     return { x: (left + right) / 2, y: (top + bottom) / 2 };
   };
+  // The place that a shape stands for: the mean of its corners.
+  const place = (shape) => {
+    if (!shape.points) return middle(shape);
+    const corners = [...shape.points].map((corner) => corner.matrixTransform(shape.getScreenCTM()));
+    const mean = (axis) => corners.reduce((sum, corner) => sum + corner[axis], 0) / corners.length;
+    return { x: mean("x"), y: mean("y") + scrollY };
+  };
   const fill = (element) => getComputedStyle(element).fill;
   const texts = [];
   const walk = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
@@ -52,7 +59,7 @@
     id: svg.closest("figure")?.id ?? "",
     title: svg.querySelector("title")?.textContent ?? "",
     box: box(svg),
-    markers: [...svg.querySelectorAll("circle, polygon")].map((shape) => ({ fill: fill(shape), ...middle(shape) })),
+    markers: [...svg.querySelectorAll("circle, polygon")].map((shape) => ({ fill: fill(shape), ...place(shape) })),
     lines: svg.querySelectorAll("polyline").length,
     columns: [...svg.querySelectorAll("rect:not(.paper)")].map((column) => ({ fill: fill(column), ...middle(column), height: box(column).height })),
     labels: [...svg.querySelectorAll("text")].map((text) => ({ text: text.textContent.trim(), box: box(text), ...middle(text) })),

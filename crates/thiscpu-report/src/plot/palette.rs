@@ -90,15 +90,16 @@ pub(crate) enum Shape {
     Star,
 }
 
-/// The corners of a shape that is about 2 units wide, around its middle; none for a circle.
 impl Shape {
+    /// The corners of a shape that is about 2 units wide; none for a circle. Their mean is the place that the shape stands
+    /// for, which the middle of a triangle's height is not.
     pub(crate) fn corners(self) -> Option<&'static [(f64, f64)]> {
         const SQUARE: &[(f64, f64)] = &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)];
         const DIAMOND: &[(f64, f64)] = &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)];
-        const UP: &[(f64, f64)] = &[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)];
-        const DOWN: &[(f64, f64)] = &[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)];
-        const LEFT: &[(f64, f64)] = &[(-1.2, 0.0), (0.8, -1.1), (0.8, 1.1)];
-        const RIGHT: &[(f64, f64)] = &[(1.2, 0.0), (-0.8, -1.1), (-0.8, 1.1)];
+        const UP: &[(f64, f64)] = &[(0.0, -1.3), (1.1, 0.65), (-1.1, 0.65)];
+        const DOWN: &[(f64, f64)] = &[(0.0, 1.3), (1.1, -0.65), (-1.1, -0.65)];
+        const LEFT: &[(f64, f64)] = &[(-1.3, 0.0), (0.65, -1.1), (0.65, 1.1)];
+        const RIGHT: &[(f64, f64)] = &[(1.3, 0.0), (-0.65, -1.1), (-0.65, 1.1)];
         const PLUS: &[(f64, f64)] = &[
             (-0.35, -1.2),
             (0.35, -1.2),
@@ -199,6 +200,16 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn shapes_are_around_what_they_stand_for() {
+        use Shape::*;
+        for shape in [Square, Diamond, Up, Down, Left, Right, Plus, Cross, Star] {
+            let corners = shape.corners().unwrap();
+            let (x, y) = corners.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.0, sum.1 + at.1));
+            assert!(f64::hypot(x, y) < 1e-9, "{shape:?}: {x}, {y}");
         }
     }
 
