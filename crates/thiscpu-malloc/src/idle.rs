@@ -30,7 +30,7 @@ const LONG_NS: u64 = 1_000_000_000;
 const STEP_BYTES: usize = 1 << 20;
 /// How much a class that is used may keep and not have needed.
 const UNUSED_BYTES: usize = 64 << 10;
-/// So many sheaves go back to the slabs in one look at most, of up to 252 blocks each.
+/// So many sheaves go back to the slabs in one look at most, of up to 508 blocks each.
 const SHEAVES_MAX: usize = 64;
 
 static LOOKING: Lock = Lock::new();

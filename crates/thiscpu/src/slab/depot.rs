@@ -49,8 +49,11 @@ const SCATTERED_PART_MAX: usize = 8;
 const SCATTERED_SIZE_MAX: usize = 4096;
 /// Objects that are no further from each other are near.
 const NEAR_BYTES: usize = 64 * 1024;
-/// No sheaf holds more than these.
-const SHEAF_BYTES_MAX: usize = 64 * 1024;
+/// No sheaf holds more than this; of what stays constructed not more than a slab or so, for who frees may have to destroy as much.
+const SHEAF_BYTES_MAX: usize = 256 * 1024;
+const SHEAF_BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
+/// None holds more than this at first.
+const SHEAF_BYTES_FIRST: usize = 4 * 1024;
 
 static LOCK: Lock = Lock::new();
 /// Depots that no cache uses any more.
@@ -73,12 +76,13 @@ impl Depot {
         let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
         let (at, owner) = memory(bytes)?;
         let kind = kind(owner);
-        let size = kind.shape.size;
+        let Shape { size, mark, .. } = kind.shape;
+        let most = if mark == 0 { SHEAF_BYTES_MAX } else { SHEAF_BYTES_MAX_CONSTRUCTED };
         let depot = Depot {
             kind,
             nodes,
-            capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_MAX / 16) as u32),
-            capacity_most: capacity_for(size, SHEAF_BYTES_MAX) as u32,
+            capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_FIRST) as u32),
+            capacity_most: capacity_for(size, most) as u32,
             next: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             retiring: Lock::new(),
@@ -339,7 +343,7 @@ impl Depot {
 
     /// New sheaves are small again.
     pub(super) fn begin_small(&self) {
-        let capacity = capacity_for(self.kind.shape.size, SHEAF_BYTES_MAX / 16);
+        let capacity = capacity_for(self.kind.shape.size, SHEAF_BYTES_FIRST);
         self.capacity.store(capacity as u32, Relaxed);
     }
 
