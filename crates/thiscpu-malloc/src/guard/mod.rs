@@ -87,12 +87,12 @@ pub fn owns(address: usize) -> bool {
 /// The pool owns the address. If it is a block's, nobody uses that any more.
 pub(crate) unsafe fn free(block: NonNull<u8>) {
     let _errno = save_errno();
-    let start_ns = pace::now_ns();
+    let began = pace::begin();
     let stack = Stack::here();
     if let Some(error) = pool::free(block.as_ptr() as usize, &stack) {
         end_for(&error, &stack);
     }
-    PACE.charge(start_ns, pace::now_ns());
+    PACE.charge(began);
 }
 
 /// Makes a block end sooner, where it is. If somebody has written beside it, reports that and aborts.
@@ -122,19 +122,19 @@ pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
 
 /// Does the work of guarding a block if there is time for it. Keeps `errno`.
 fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    let start_ns = pace::now_ns();
-    if !PACE.allows(start_ns) && !sampler::is_unpaced() {
+    if !PACE.allows(pace::now_ns()) && !sampler::is_unpaced() {
         return None;
     }
     let _errno = save_errno();
+    let began = pace::begin();
     let done = work();
-    PACE.charge(start_ns, pace::now_ns());
+    PACE.charge(began);
     done
 }
 
 /// Does more of it, which has to be done now.
 pub(crate) fn pay_for(work: impl FnOnce()) {
-    let start_ns = pace::now_ns();
+    let began = pace::begin();
     work();
-    PACE.charge(start_ns, pace::now_ns());
+    PACE.charge(began);
 }

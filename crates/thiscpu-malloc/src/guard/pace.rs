@@ -10,12 +10,16 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// the caches of its CPU by a block that is guarded is not counted.
 const SHARE: u64 = 100;
 
-/// What a piece of work counts as at most: if it took longer, its thread was not running. What it waits for other CPUs to be
-/// interrupted is counted: in a virtual machine one of those may not be running, and that takes up to some milliseconds.
-const WORK_NS_MAX: u64 = 10_000_000;
+/// No further ahead than this is paid for: many frees at once, each of which is dear, stop guarding for a minute and not for more.
+const DEBT_NS_MAX: u64 = 60_000_000_000;
 
 /// When all work so far will have been paid for, by the clock that starts with the system.
 pub(super) struct Pace(AtomicU64);
+
+/// When a piece of work began, by the time that its thread has had of a CPU. What it slept, or waited for a CPU, is not counted; what it waits until
+/// other CPUs are interrupted is, because it turns in a loop meanwhile: in a virtual machine one of those may not be running, and that takes up to
+/// some milliseconds.
+pub(super) struct Began(u64);
 
 // Relaxed: the number orders nothing, and one that is a little old lets through a block too many.
 impl Pace {
@@ -29,51 +33,81 @@ impl Pace {
         now_ns >= self.0.load(Relaxed)
     }
 
-    /// Counts work that was done between two times.
-    pub(super) fn charge(&self, start_ns: u64, end_ns: u64) {
-        let price = end_ns.saturating_sub(start_ns).min(WORK_NS_MAX) * SHARE;
-        let _ = self.0.fetch_update(Relaxed, Relaxed, |paid| Some(paid.max(start_ns) + price));
+    /// Counts work that ends now.
+    pub(super) fn charge(&self, began: Began) {
+        self.charge_at(now_ns(), thread_ns().saturating_sub(began.0));
     }
+
+    fn charge_at(&self, now_ns: u64, work_ns: u64) {
+        let price = work_ns.saturating_mul(SHARE);
+        let paid = |paid: u64| paid.max(now_ns).saturating_add(price).min(now_ns + DEBT_NS_MAX);
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |before| Some(paid(before)));
+    }
+}
+
+/// Begins a piece of work.
+pub(super) fn begin() -> Began {
+    Began(thread_ns())
 }
 
 /// The time now.
 pub(super) fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn thread_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: fills in the structure, or leaves it.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn work_is_paid_for_by_time_without_it() {
         let pace = Pace::new();
         assert!(pace.allows(0));
-        pace.charge(1_000, 1_100);
+        pace.charge_at(1_000, 100);
         assert!(!pace.allows(999 + 100 * SHARE));
         assert!(pace.allows(1_000 + 100 * SHARE));
         // Two at once cost twice as much.
-        pace.charge(20_000, 20_100);
-        pace.charge(20_000, 20_100);
+        pace.charge_at(20_000, 100);
+        pace.charge_at(20_000, 100);
         assert!(!pace.allows(19_999 + 200 * SHARE));
         assert!(pace.allows(20_000 + 200 * SHARE));
     }
 
     #[test]
-    fn waiting_for_another_cpu_is_paid_for() {
-        let (pace, tick) = (Pace::new(), 4_000_000);
-        pace.charge(0, tick);
-        assert!(!pace.allows(tick * SHARE - 1));
-        assert!(pace.allows(tick * SHARE));
+    fn all_of_a_long_wait_for_other_cpus_is_paid_for() {
+        let (pace, tick_ns) = (Pace::new(), 4_000_000);
+        pace.charge_at(0, tick_ns);
+        assert!(!pace.allows(tick_ns * SHARE - 1));
+        assert!(pace.allows(tick_ns * SHARE));
     }
 
     #[test]
     fn a_thread_that_slept_is_not_charged_for_it() {
+        let (pace, began, began_ns) = (Pace::new(), begin(), now_ns());
+        sleep(Duration::from_millis(50));
+        pace.charge(began);
+        // A hundred times of what it slept would be later by five seconds.
+        assert!(pace.allows(began_ns + 4_000_000_000));
+    }
+
+    #[test]
+    fn guarding_stops_for_a_minute_at_most() {
         let pace = Pace::new();
-        pace.charge(0, 1_000_000_000);
-        assert!(pace.allows(SHARE * WORK_NS_MAX));
+        (0..1_000).for_each(|_| pace.charge_at(7, u64::MAX / 2));
+        assert!(!pace.allows(6 + DEBT_NS_MAX) && pace.allows(7 + DEBT_NS_MAX));
     }
 }
