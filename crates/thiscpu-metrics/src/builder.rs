@@ -86,8 +86,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If a name is none that Prometheus accepts, bounds are not as they have to be, a group has no metric or more than 64, or a metric
-    /// is in two groups.
+    /// If a name, or the beginning of one, is none that Prometheus accepts, bounds are not as they have to be or given twice, a group has no metric or
+    /// more than 64, or a metric is in two groups.
     pub fn build(self) -> Result<Registry, Error> {
         Ok(Registry::with(self.settings()?))
     }
@@ -97,11 +97,20 @@ impl Builder {
         let mut by_name = HashMap::new();
         for (name, values) in self.by_name {
             name::check(&name)?;
-            by_name.insert(name.clone(), bounds(name, &values)?);
+            if by_name.insert(name.clone(), bounds(name.clone(), &values)?).is_some() {
+                return Err(Error::BadBuckets { of: name, why: TWICE });
+            }
         }
-        let mut by_prefix = Vec::new();
+        let mut by_prefix: Vec<(String, _)> = Vec::new();
         for (prefix, values) in self.by_prefix {
+            // Of no characters it is one of all names.
+            if !prefix.is_empty() {
+                name::check(&prefix)?;
+            }
             let of = format!("all whose names begin with {prefix:?}");
+            if by_prefix.iter().any(|(known, _)| *known == prefix) {
+                return Err(Error::BadBuckets { of, why: TWICE });
+            }
             by_prefix.push((prefix, bounds(of, &values)?));
         }
         by_prefix.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -111,6 +120,8 @@ impl Builder {
         Ok(Settings { by_name, by_prefix, by_default, members, groups })
     }
 }
+
+const TWICE: &str = "they are given twice; leave out one of them";
 
 /// Which metric is where in which group.
 fn grouped(
@@ -183,6 +194,20 @@ mod tests {
             assert_eq!(settings.bounds(name).texts().next(), Some(wanted), "{name}");
         }
         assert_eq!(Settings::by_default().bounds("any").buckets(), 12);
+    }
+
+    #[test]
+    fn buckets_are_for_names_that_can_be_and_given_once() {
+        let why = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
+        let message = why(Builder::default().buckets_of_all_with_prefix("http.", &[1.0]));
+        assert!(message.contains("\"http.\" cannot have '.' at position 4"), "{message}");
+        let twice = Builder::default().buckets("x", &[1.0]).buckets("x", &[2.0]);
+        assert!(why(twice).contains("the buckets of x cannot be: they are given twice"));
+        let prefix = |builder: Builder| builder.buckets_of_all_with_prefix("p", &[1.0]);
+        let message = why(prefix(prefix(Builder::default())));
+        assert!(message.contains("begin with \"p\" cannot be: they are given twice"), "{message}");
+        let all = Builder::default().buckets_of_all_with_prefix("", &[1.0]).settings();
+        assert_eq!(all.unwrap_or_else(|error| panic!("{error}")).bounds("any").buckets(), 2);
     }
 
     #[test]
