@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
 const CRATE: &str = "crates/thiscpu-capi";
@@ -14,7 +14,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
-/// Builds the library for C and C++, and installs it with its headers, for pkg-config and CMake.
+const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
+
+/// Builds the library for C and C++, and installs it with its headers, for pkg-config and CMake. Where DESTDIR is set, below that, as packages
+/// are made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Where to: DIR/include, DIR/lib
@@ -27,17 +30,41 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
-    cmd!(sh, "cargo build --quiet --package thiscpu-capi --profile {profile}").run()?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let built =
-        sh.current_dir().join(target).join(if arguments.debug { "debug" } else { "release" });
+    let target = sh.current_dir().join(target);
+    // There, and for this machine, whatever a configuration says.
+    cmd!(
+        sh,
+        "cargo build --quiet --package thiscpu-capi --profile {profile} --target-dir {target}"
+    )
+    .env_remove("CARGO_BUILD_TARGET")
+    .run()?;
+    let built = target.join(if arguments.debug { "debug" } else { "release" });
+    for library in LIBRARIES.map(|library| built.join(library)) {
+        let is_here = library.is_file();
+        ensure!(is_here, "{} was not made; cargo builds for another target", library.display());
+    }
     let prefix = std::path::absolute(&arguments.prefix)?;
+    let root = staged(&prefix, std::env::var_os("DESTDIR").map(PathBuf::from));
     let here = sh.current_dir().join(CRATE);
-    install(&here, &built, &prefix).with_context(|| {
-        format!("installing to {}; another place is chosen by --prefix DIR", prefix.display())
+    install(&here, &built, &root).with_context(|| {
+        format!("installing to {}; another place is chosen by --prefix DIR", root.display())
     })?;
-    say_how_to_find_it(&prefix);
+    if root == prefix {
+        say_how_to_find_it(&prefix);
+    } else {
+        println!("installed to {}, to be moved to {}", root.display(), prefix.display());
+    }
     Ok(())
+}
+
+/// Where to put what is to be at `prefix` once it is installed from a package.
+fn staged(prefix: &Path, destination: Option<PathBuf>) -> PathBuf {
+    let below = prefix.strip_prefix("/").unwrap_or(prefix);
+    match destination.filter(|destination| !destination.as_os_str().is_empty()) {
+        Some(destination) => destination.join(below),
+        None => prefix.to_owned(),
+    }
 }
 
 fn say_how_to_find_it(prefix: &Path) {
@@ -60,9 +87,10 @@ fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
     for header in ["thiscpu.h", "thiscpu.hpp", "thiscpu_inline.h", "thiscpu_sections.h"] {
         copy(&here.join("include").join(header), &include.join(header))?;
     }
-    copy(&built.join("libthiscpu_capi.a"), &lib.join("libthiscpu.a"))?;
+    let [alone, shared] = LIBRARIES.map(|library| built.join(library));
+    copy(&alone, &lib.join("libthiscpu.a"))?;
     let whole = format!("libthiscpu.so.{VERSION}");
-    copy(&built.join("libthiscpu_capi.so"), &lib.join(&whole))?;
+    copy(&shared, &lib.join(&whole))?;
     let soname = format!("libthiscpu.so.{}", interface());
     link(&whole, &lib.join(&soname))?;
     link(&soname, &lib.join("libthiscpu.so"))?;
@@ -110,6 +138,8 @@ mod tests {
 
     const PROGRAM: &str = "#include <thiscpu.h>\n\
         int main(void) { thiscpu_tier tier; return (int)thiscpu_tier_now(&tier); }\n";
+    const CLASSES: &str = "#include <thiscpu.hpp>\n\
+        int main() { thiscpu::counter all; ++all; return all.sum() != 1; }\n";
     const PROJECT: &str = "cmake_minimum_required(VERSION 3.16)\n\
         project(uses C)\n\
         find_package(thiscpu 0.1 REQUIRED)\n\
@@ -119,8 +149,17 @@ mod tests {
         target_link_libraries(alone thiscpu::static)\n";
 
     #[test]
+    fn packages_are_made_below_another_root() {
+        let staged =
+            |destination: Option<&str>| staged(Path::new("/usr"), destination.map(PathBuf::from));
+        assert_eq!(staged(Some("/stage")), Path::new("/stage/usr"));
+        assert_eq!(staged(Some("")), Path::new("/usr"));
+        assert_eq!(staged(None), Path::new("/usr"));
+    }
+
+    #[test]
     fn compilers_find_what_is_installed() {
-        let needed = ["gcc", "pkg-config", "cmake", "make"];
+        let needed = ["gcc", "g++", "pkg-config", "cmake", "make", "readelf"];
         let needed = needed.map(|program| Tool { program, package: program });
         let sh = Shell::new().unwrap();
         sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
@@ -135,6 +174,7 @@ mod tests {
 
         sh.change_dir(place.path());
         sh.write_file("main.c", PROGRAM).unwrap();
+        sh.write_file("main.cpp", CLASSES).unwrap();
         let packages = prefix.join("lib/pkgconfig");
         let _path = sh.push_env("PKG_CONFIG_PATH", packages);
         for linked in [None, Some("-static")] {
@@ -144,8 +184,19 @@ mod tests {
             let flags = flags.split_whitespace();
             let rpath = format!("-Wl,-rpath,{}", prefix.join("lib").display());
             let linked = linked.map_or_else(|| vec![&*rpath], |linked| vec![linked]);
-            cmd!(sh, "gcc main.c -o main {flags...} {linked...}").quiet().run().unwrap();
-            cmd!(sh, "./main").quiet().run().unwrap();
+            let flags: Vec<_> = flags.collect();
+            for [compiler, source] in [["gcc", "main.c"], ["g++", "main.cpp"]] {
+                let (flags, linked) = (&flags, &linked);
+                cmd!(sh, "{compiler} {source} -o main {flags...} {linked...}")
+                    .quiet()
+                    .run()
+                    .unwrap();
+                cmd!(sh, "./main").quiet().run().unwrap();
+                // By the name that changes with the interface.
+                let needs = cmd!(sh, "readelf -d main").quiet().read().unwrap();
+                let name = format!("[libthiscpu.so.{}]", interface());
+                assert_eq!(needs.contains(&name), linked[0] == rpath, "{needs}");
+            }
         }
 
         sh.write_file("CMakeLists.txt", PROJECT).unwrap();

@@ -42,8 +42,8 @@
 #define THISCPU_LEDGER_COUNTERS_MAX 8
 
 /**
- * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, but after `THISCPU_STATUS_FAILED` what the
- * function says. `thiscpu_strerror` says it in words.
+ * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says what is after
+ * `THISCPU_STATUS_FAILED`. `thiscpu_strerror` says it in words.
  */
 typedef enum thiscpu_status {
   /**
@@ -104,7 +104,8 @@ typedef enum thiscpu_status {
   THISCPU_STATUS_NO_MEMORY,
   /**
    * Something went wrong that no other number is for; standard error has the words. More was released to a budget than was
-   * acquired, or what an exact answer needs was taken away (by a sandbox that denies `membarrier` and `sched_setaffinity`).
+   * acquired, or fences have become impossible, which exact answers need: a sandbox denies `membarrier` and `sched_setaffinity` since
+   * some time after the start. That does not pass: what fails for it once is not to be tried again.
    */
   THISCPU_STATUS_FAILED,
 } thiscpu_status;
@@ -140,7 +141,10 @@ typedef struct thiscpu_account thiscpu_account;
  * releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
  *
  * Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
- * `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again.
+ * `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
+ * impossible, by each call that finds too little without one: the units that CPUs keep cannot be had any more. Standard error says which it is.
+ *
+ * A budget orders nothing but itself: unlike a mutex or a semaphore it does not have an acquire see what was written before a release.
  */
 typedef struct thiscpu_budget thiscpu_budget;
 
@@ -148,8 +152,12 @@ typedef struct thiscpu_budget thiscpu_budget;
  * Objects of one size, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_cache_close` and `thiscpu_cache_destroy` by the last.
- * None may be called from signal handlers. What is freed twice, freed to another cache, or written to after it was freed is noticed
- * sooner or later, and ends the process with a line that says which address it is.
+ * None may be called from signal handlers. What was done with an object before it was freed comes before what is done with it after it was
+ * allocated again, on whatever CPU.
+ *
+ * Some mistakes are noticed, and end the process with a line that says which address it is: what is freed twice (at once as a rule, unless somebody
+ * else got it in between), what is freed to another cache (when CPUs give back what they keep), and a write to the first 8 bytes of
+ * a free object (when that is allocated). Reads of free objects, other writes to them, and writes beyond an object's end are not noticed.
  */
 typedef struct thiscpu_cache thiscpu_cache;
 
@@ -158,7 +166,8 @@ typedef struct thiscpu_cache thiscpu_cache;
  * writers wait. 64 bits, which wrap around.
  *
  * All its functions may be called by any number of threads at once, `thiscpu_counter_destroy` by the last. Adding never waits, and may be
- * done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had.
+ * done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had. A counter orders nothing
+ * but itself: who sees a sum need not see what was written before the adds in it.
  */
 typedef struct thiscpu_counter thiscpu_counter;
 
@@ -320,11 +329,13 @@ enum thiscpu_status thiscpu_counter_destroy(struct thiscpu_counter *counter);
 enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter, int64_t n);
 
 /**
- * An estimate of the value, into `*value`: the middle of the bounds. A few loads; never waits.
+ * An estimate of the value, into `*value`: the middle of the bounds, which are about 2,048 times the square of the CPUs in use apart. A few loads;
+ * never waits.
  *
  * Errors: `THISCPU_STATUS_NULL`.
  */
-enum thiscpu_status thiscpu_counter_read(struct thiscpu_counter *counter, int64_t *value);
+enum thiscpu_status thiscpu_counter_read(struct thiscpu_counter *counter,
+                                         int64_t *value);
 
 /**
  * Limits that the value was within at one instant of the call, updates in flight included, into `*bounds`. A few
@@ -392,7 +403,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * Never waits for units.
  *
  * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
- * acquired. Nothing is acquired then; to be tried again.
+ * acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
  */
 enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
                                                uint64_t n);
@@ -429,7 +440,8 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  * held.
  *
  * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
- * is held of it is released all the same, or nothing if it is more than all that is held; not to be tried again.
+ * is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
+ * become impossible, and then the units are lost. Not to be tried again.
  */
 enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget,
                                            uint64_t n);
@@ -463,7 +475,7 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  * has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
  *
  * Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is
- * found now that more was released than acquired. The limit is changed all the same.
+ * found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
  */
 enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget,
                                              uint64_t limit);
@@ -495,9 +507,9 @@ enum thiscpu_status thiscpu_ledger_count(struct thiscpu_ledger *ledger, size_t *
 
 /**
  * Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
- * fence for each account that a CPU holds something of.
+ * fence for each account that a CPU holds something of. Waits for reports, and they for it.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
  */
 enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
 
@@ -517,7 +529,7 @@ enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
 
 /**
  * Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
- * 0.1 us.
+ * 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
  *
  * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
  */
@@ -569,7 +581,7 @@ enum thiscpu_status thiscpu_account_sum(struct thiscpu_account *account,
                                         int64_t *sum);
 
 /**
- * All counters, exactly, at one instant of the call: as many as there is room for into `counters`.
+ * All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
  *
  * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
  */

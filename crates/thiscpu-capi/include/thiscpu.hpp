@@ -135,12 +135,12 @@ class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> 
     }
 };
 
-class budget;
-
 /// Units of a budget, released when this goes. The budget must outlive it.
 class lease {
   public:
     lease(lease &&other) noexcept : budget_(other.budget_), units_(std::exchange(other.units_, 0)) {}
+    /// Of units that were acquired already, by whatever function.
+    lease(thiscpu_budget *budget, std::uint64_t units) noexcept : budget_(budget), units_(units) {}
     lease &operator=(lease &&other) noexcept {
         lease moved(std::move(other));
         std::swap(budget_, moved.budget_);
@@ -160,8 +160,6 @@ class lease {
     std::uint64_t forget() noexcept { return std::exchange(units_, 0); }
 
   private:
-    friend class budget;
-    lease(thiscpu_budget *budget, std::uint64_t units) noexcept : budget_(budget), units_(units) {}
     thiscpu_budget *budget_;
     std::uint64_t units_;
 };
@@ -188,6 +186,19 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     /// Units that are released when the lease goes; nothing if there are not so many.
     [[nodiscard]] std::optional<lease> try_lease(std::uint64_t n) {
         if (!try_acquire(n)) {
+            return std::nullopt;
+        }
+        return lease(it_, n);
+    }
+    /// The same, waiting for them.
+    [[nodiscard]] lease lease_when_free(std::uint64_t n) {
+        acquire(n);
+        return lease(it_, n);
+    }
+    /// The same, waiting at most so long; nothing if there were not so many.
+    template <class Rep, class Period>
+    [[nodiscard]] std::optional<lease> lease_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
+        if (!acquire_for(n, timeout)) {
             return std::nullopt;
         }
         return lease(it_, n);
@@ -306,7 +317,8 @@ class ledger : public detail::handle<thiscpu_ledger, thiscpu_ledger_destroy> {
     std::size_t counters_;
 };
 
-/// Objects of one type, allocated and freed on any CPU.
+/// Objects of one type, allocated and freed on any CPU. Where some are still out when it goes, they stay, with what they need to be freed, for ever;
+/// `close` says how many there are.
 template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_cache_destroy> {
   public:
     cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &it_)); }

@@ -5,6 +5,7 @@
  * handle is misaligned. Their addresses are those of the library's functions.
  *
  * THISCPU_NO_INLINE, defined before thiscpu.h is included, leaves all of this out, and so do compilers that have no `asm goto` with outputs.
+ * With `-masm=intel` it has to be defined.
  *
  * Code that is unloaded must not leave a section behind that the kernel may still look at. A shared object that is closed (`dlclose`) is
  * therefore linked with `-Wl,-z,nodelete`, as pkg-config and CMake are told to do, or compiled with THISCPU_NO_INLINE.

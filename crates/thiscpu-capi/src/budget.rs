@@ -16,7 +16,10 @@ use crate::status::Status;
 /// releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
 ///
 /// Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
-/// `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again.
+/// `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
+/// impossible, by each call that finds too little without one: the units that CPUs keep cannot be had any more. Standard error says which it is.
+///
+/// A budget orders nothing but itself: unlike a mutex or a semaphore it does not have an acquire see what was written before a release.
 pub struct ThiscpuBudget(Budget);
 
 // What thiscpu_inline.h says of it.
@@ -97,7 +100,7 @@ pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> S
 /// Never waits for units.
 ///
 /// Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
-/// acquired. Nothing is acquired then; to be tried again.
+/// acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
     // SAFETY: a handle is null or live, as the header asks.
@@ -149,7 +152,8 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
 /// held.
 ///
 /// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
-/// is held of it is released all the same, or nothing if it is more than all that is held; not to be tried again.
+/// is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
+/// become impossible, and then the units are lost. Not to be tried again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
@@ -201,7 +205,7 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 /// has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
 ///
 /// Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is
-/// found now that more was released than acquired. The limit is changed all the same.
+/// found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_set_limit(
     budget: *mut ThiscpuBudget,

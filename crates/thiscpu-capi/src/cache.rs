@@ -14,8 +14,12 @@ use crate::status::Status;
 /// Objects of one size, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_cache_close` and `thiscpu_cache_destroy` by the last.
-/// None may be called from signal handlers. What is freed twice, freed to another cache, or written to after it was freed is noticed
-/// sooner or later, and ends the process with a line that says which address it is.
+/// None may be called from signal handlers. What was done with an object before it was freed comes before what is done with it after it was
+/// allocated again, on whatever CPU.
+///
+/// Some mistakes are noticed, and end the process with a line that says which address it is: what is freed twice (at once as a rule, unless somebody
+/// else got it in between), what is freed to another cache (when CPUs give back what they keep), and a write to the first 8 bytes of
+/// a free object (when that is allocated). Reads of free objects, other writes to them, and writes beyond an object's end are not noticed.
 pub struct ThiscpuCache(RawCache);
 
 // Where thiscpu_inline.h has the gate and the key.

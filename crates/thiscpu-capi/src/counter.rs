@@ -13,7 +13,8 @@ use crate::status::Status;
 /// writers wait. 64 bits, which wrap around.
 ///
 /// All its functions may be called by any number of threads at once, `thiscpu_counter_destroy` by the last. Adding never waits, and may be
-/// done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had.
+/// done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had. A counter orders nothing
+/// but itself: who sees a sum need not see what was written before the adds in it.
 pub struct ThiscpuCounter(Counter);
 
 // Where thiscpu_inline.h has it.
@@ -63,7 +64,8 @@ pub unsafe extern "C" fn thiscpu_counter_add(counter: *mut ThiscpuCounter, n: i6
     })
 }
 
-/// An estimate of the value, into `*value`: the middle of the bounds. A few loads; never waits.
+/// An estimate of the value, into `*value`: the middle of the bounds, which are about 2,048 times the square of the CPUs in use apart. A few loads;
+/// never waits.
 ///
 /// Errors: `THISCPU_STATUS_NULL`.
 #[unsafe(no_mangle)]

@@ -164,9 +164,9 @@ pub unsafe extern "C" fn thiscpu_ledger_count(
 }
 
 /// Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
-/// fence for each account that a CPU holds something of.
+/// fence for each account that a CPU holds something of. Waits for reports, and they for it.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
     call(|| {
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn thiscpu_ledger_for_each(
 }
 
 /// Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
-/// 0.1 us.
+/// 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
 ///
 /// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
 #[unsafe(no_mangle)]
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn thiscpu_account_sum(
     })
 }
 
-/// All counters, exactly, at one instant of the call: as many as there is room for into `counters`.
+/// All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
 ///
 /// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
 #[unsafe(no_mangle)]

@@ -2,6 +2,11 @@
 //!
 //! Handles are boxes. Every function looks at its pointers, and answers with a [`status::Status`]; no panic leaves it.
 
+#[cfg(panic = "abort")]
+compile_error!(
+    "thiscpu-capi turns panics into THISCPU_STATUS_FAILED; with panic = \"abort\" there would be nothing to turn"
+);
+
 mod border;
 pub mod budget;
 pub mod cache;

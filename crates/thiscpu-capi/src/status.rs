@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use thiscpu::Error;
 
-/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, but after `THISCPU_STATUS_FAILED` what the
-/// function says. `thiscpu_strerror` says it in words.
+/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says what is after
+/// `THISCPU_STATUS_FAILED`. `thiscpu_strerror` says it in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -38,7 +38,8 @@ pub enum Status {
     /// The system gave no memory.
     NoMemory,
     /// Something went wrong that no other number is for; standard error has the words. More was released to a budget than was
-    /// acquired, or what an exact answer needs was taken away (by a sandbox that denies `membarrier` and `sched_setaffinity`).
+    /// acquired, or fences have become impossible, which exact answers need: a sandbox denies `membarrier` and `sched_setaffinity` since
+    /// some time after the start. That does not pass: what fails for it once is not to be tried again.
     Failed,
 }
 

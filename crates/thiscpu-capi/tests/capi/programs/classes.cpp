@@ -41,7 +41,17 @@ static void budgets() {
     budget.acquire(10);
     budget.set_limit(11);
     CHECK(budget.try_acquire(1) && budget.limit() == 11);
-    budget.release(11);
+    {
+        // Of units that are there already, and of such as are waited for.
+        thiscpu::lease taken(budget.get(), 11);
+        CHECK(!budget.lease_for(1, 1ms) && taken.units() == 11);
+    }
+    {
+        auto waited = budget.lease_for(5, 1s);
+        auto sure = budget.lease_when_free(6);
+        CHECK(waited->units() == 5 && sure.units() == 6 && budget.available() == 0);
+    }
+    CHECK(budget.available() == 11);
     auto lease = budget.try_lease(2);
     CHECK(lease->forget() == 2 && budget.acquired() == 2);
     budget.release(2);
