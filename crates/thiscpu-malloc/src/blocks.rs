@@ -113,10 +113,13 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
     or_after_shrinking(size, || objects.alloc_slowly())
 }
 
+/// No more than so many: each goes back to its slab.
+const MOVED_MOST: usize = 252;
+
 /// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
 /// again and again would come here with the same call each time, and no other would ever be guarded.
 fn move_on(objects: Handle<'_>) {
-    for _ in 0..guard::below(objects.sheaf_capacity()) {
+    for _ in 0..guard::below(objects.sheaf_capacity().min(MOVED_MOST)) {
         let Some(object) = objects.alloc_or(|| objects.alloc_slowly()) else { break };
         // SAFETY: it was just allocated, and nobody else knows it.
         unsafe { objects.free_to_slab(object) };

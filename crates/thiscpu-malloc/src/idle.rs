@@ -28,10 +28,10 @@ const SHORT_NS: u64 = 100_000_000;
 const LONG_NS: u64 = 1_000_000_000;
 /// The least by which memory grows before anything is emptied for it; it is a sixteenth of it where that is more.
 const STEP_BYTES: usize = 1 << 20;
-/// How much a class that is used may keep and not have needed.
-const UNUSED_BYTES: usize = 64 << 10;
+/// How much a class that is used may keep and not have needed: as much as a sheaf holds, which goes back whole.
+const UNUSED_BYTES: usize = 128 << 10;
 /// So many sheaves go back to the slabs in one look at most, of up to 508 blocks each.
-const SHEAVES_MAX: usize = 64;
+const SHEAVES_MAX: usize = 32;
 
 static LOOKING: Lock = Lock::new();
 /// When the next look is due, by the coarse clock.

@@ -6,7 +6,7 @@ use thiscpu_malloc::{allocate, classes, count, free, statistics, trim};
 
 /// More than lanes hold of that size.
 fn many(size: usize) -> usize {
-    (512 * 1024 / size).min(600)
+    (512 * 1024 / size).min(1_100)
 }
 
 fn fill(block: NonNull<u8>, size: usize) {

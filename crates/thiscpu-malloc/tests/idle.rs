@@ -60,7 +60,7 @@ fn while_memory_grows() {
 /// Calls that find nothing in their lane, of which one in a while looks; for little memory.
 fn look() {
     let mut blocks = Vec::new();
-    take(&mut blocks, 4096, MEBIBYTE / 8);
+    take(&mut blocks, 4096, MEBIBYTE / 2);
     free_all(&mut blocks);
     sleep(Duration::from_millis(20));
 }

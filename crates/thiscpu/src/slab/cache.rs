@@ -226,7 +226,7 @@ impl Drop for Slot {
 
 /// An object of a [`Cache`]: dropped and freed when this is dropped, on any thread.
 ///
-/// Freeing may trade a sheaf, which takes a lock for less than a microsecond; it never allocates from Rust's allocator. Not to be
+/// Freeing may trade a sheaf, which takes two locks, as a rule for less than a microsecond; it never allocates from Rust's allocator. Not to be
 /// dropped in a signal handler.
 pub struct Owned<T> {
     object: NonNull<T>,

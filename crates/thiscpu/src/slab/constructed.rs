@@ -51,7 +51,7 @@ use super::{RawCache, SlabStats, space};
 /// |---|---|---|
 /// | [`alloc`](Self::alloc), drop of a [`Constructed`], in the lane | one section | nobody |
 /// | the first `alloc` of an object | the constructor | what that waits for |
-/// | a trade, once in 4 to 508 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of five where a slab has a single object) | who trades at the same moment, and those drops |
+/// | a trade, once in 4 to 508 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of three where a slab has two or three objects, of five where it has one) | who trades at the same moment, and those drops |
 ///
 /// Each object has a word of the cache behind it. Constructor and drop are called on any thread that uses the cache, and without any of
 /// its locks, so they may use the cache themselves, and may panic: what a constructor was to make is free then, and a value whose drop
@@ -232,7 +232,7 @@ impl<T> fmt::Debug for ConstructedCache<T> {
 
 /// An object of a [`ConstructedCache`]: freed when this is dropped, on any thread, with its value as it is then.
 ///
-/// Freeing may trade a sheaf, which takes a lock for less than a microsecond, and drop the values of slabs that are no longer
+/// Freeing may trade a sheaf, which takes two locks, as a rule for less than a microsecond, and drop the values of slabs that are no longer
 /// needed. One that is forgotten ([`core::mem::forget`]) stays out. Not to be dropped in a signal handler.
 pub struct Constructed<T> {
     object: NonNull<T>,

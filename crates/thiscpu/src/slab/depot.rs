@@ -42,17 +42,18 @@ pub(super) struct Depot {
 const TRADES_TO_GROW: u64 = 32;
 /// After so many trades who hands something in looks for what is idle, and gives so many sheaves of it back at most.
 const TRADES_TO_TIDY: u32 = if cfg!(thiscpu_model) { 2 } else { 16 };
-const TIDIED_AT_ONCE: usize = 4;
+const TIDIED_AT_ONCE: usize = 2;
 /// A stock keeps so many bytes of objects that lie here and there, or this part of all that there are, whichever is more.
 const SCATTERED_BYTES_MAX: usize = 1024 * 1024;
 const SCATTERED_PART_MAX: usize = 8;
 const SCATTERED_SIZE_MAX: usize = 4096;
 /// Objects that are no further from each other are near.
 const NEAR_BYTES: usize = 64 * 1024;
-/// No sheaf holds more than this; of what stays constructed not more than a slab or so, for who frees may have to destroy as much.
-const SHEAF_BYTES_MAX: usize = 256 * 1024;
+/// A sheaf holds so many bytes at most, or the fewest objects that there are sheaves for; of what stays constructed a slab's or so,
+/// for who frees may have to destroy as much.
+const SHEAF_BYTES_MAX: usize = 128 * 1024;
 const SHEAF_BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
-/// None holds more than this at first.
+/// The same of a cache's first sheaves.
 const SHEAF_BYTES_FIRST: usize = 4 * 1024;
 
 static LOCK: Lock = Lock::new();

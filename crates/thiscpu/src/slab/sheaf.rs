@@ -130,12 +130,14 @@ impl Sheaf {
         }
     }
 
-    /// Whether most of its objects are further than that from the one before, as far as some of them tell.
+    /// Whether most of its objects are further than that from the one before; of a large sheaf some are looked at, and no pattern of
+    /// powers of two decides which.
     pub(super) fn is_scattered(&self, bytes: usize) -> bool {
-        // Of each line of eight entries one pair.
-        let pairs = self.entries().zip(self.entries().skip(1)).step_by(8);
-        let far = |&(one, next): &(usize, usize)| one.abs_diff(next) > bytes;
-        2 * pairs.filter(far).count() > self.count().div_ceil(8)
+        let slot = |index: usize| word(self.slots() + 8 * index).load(Relaxed);
+        let step = if self.count() > 64 { 7 } else { 1 };
+        let seen = (1..self.count()).step_by(step);
+        let far = seen.clone().filter(|&index| slot(index).abs_diff(slot(index - 1)) > bytes);
+        2 * far.count() > seen.len()
     }
 
     /// Its entries, from the first.
@@ -238,4 +240,42 @@ pub(super) fn give_up(sheaf: Sheaf) {
     let spare = &SPARES[kind.expect("a sheaf is of a kind")];
     let _guard = spare.lock.lock();
     spare.list.push(sheaf);
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    /// Whether a sheaf is scattered whose objects are so far from those before them, again and again.
+    fn is_scattered(count: usize, steps: &[usize]) -> bool {
+        let kind = CAPACITIES.iter().position(|&capacity| capacity >= count);
+        let mut sheaf = make(kind.unwrap()).unwrap();
+        let mut entry = 1 << 40;
+        for step in steps.iter().cycle().take(count) {
+            entry += step;
+            sheaf.push(entry);
+        }
+        sheaf.is_scattered(1_000)
+    }
+
+    #[test]
+    fn sheaves_are_scattered_if_most_of_their_objects_are_far_from_the_one_before() {
+        const NEAR: usize = 64;
+        const FAR: usize = 1 << 20;
+        for count in [4, 12, 28, 60, 124, 252, 508] {
+            assert!(is_scattered(count, &[FAR]), "{count}");
+            assert!(!is_scattered(count, &[NEAR]), "{count}");
+        }
+        // Whatever is where in groups of a few.
+        for turn in 0..8 {
+            for count in [28, 60, 124, 252, 508] {
+                let mut few = [NEAR, NEAR, FAR, NEAR, NEAR, NEAR, FAR, NEAR];
+                few.rotate_left(turn);
+                assert!(!is_scattered(count, &few), "{count}, {few:?}");
+                let many = few.map(|step| NEAR + FAR - step);
+                assert!(is_scattered(count, &many), "{count}, {many:?}");
+            }
+        }
+        assert!(!is_scattered(0, &[FAR]) && !is_scattered(1, &[FAR]));
+    }
 }

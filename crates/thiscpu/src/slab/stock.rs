@@ -12,7 +12,7 @@ use crate::sys::lock::{Guard, Lock};
 pub(super) const STOCKS: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-const EMPTY_MAX: u32 = 128;
+const EMPTY_MAX: u32 = 64;
 /// What nobody has needed for so long is not needed.
 const IDLE_NS: u64 = 100_000_000;
 /// What its lanes have asked for in this span of time, or in the one before, they will ask for again.

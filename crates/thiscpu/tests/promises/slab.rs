@@ -47,7 +47,7 @@ fn objects_are_whole() {
         let cache = cache_of(size, align);
         assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
         // More than a slab's, and more than lanes hold.
-        let count = slow::rounds((4 * MIB / cache.object_bytes()).clamp(9, 600) as u64);
+        let count = slow::rounds((4 * MIB / cache.object_bytes()).clamp(9, 1_100) as u64);
         let mut objects = some(&cache, 0, count);
         let is_aligned = |object: &Object| object.address().is_multiple_of(align);
         assert!(objects.iter().all(is_aligned), "{size} bytes, aligned to {align}");

@@ -46,8 +46,8 @@ fn assert_lost(cache: &RawCache, most: usize) {
     assert!(stats.slabs <= out, "{} slabs for {out} objects", stats.slabs);
 }
 
-/// What a busy thread has at most.
-const HELD: u64 = 120;
+/// What a busy thread has at most: two of them have more than their lanes, which so trade all the time.
+const HELD: u64 = 300;
 
 /// Forks while others allocate and free all the time, and call `disturb`. A child loses what those have, and for each
 /// of them an object and as many as `in_hand`.
@@ -89,7 +89,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
 
 fn children_of_busy_threads() {
     // With how many a sheaf holds at most.
-    for (size, sheaf) in [(16, 508), (1_000, 252), (20_000, 12)] {
+    for (size, sheaf) in [(16, 508), (1_000, 124), (20_000, 4)] {
         let cache = cache_of(size);
         children_while(&cache, sheaf, || ());
         close(cache);
@@ -99,7 +99,7 @@ fn children_of_busy_threads() {
 /// A thread that shrinks has in hand what lanes had: two sheaves each, and so has the shared one.
 fn children_of_shrinking_threads() {
     let (cache, typed) = (cache_of(500), Cache::<[u64; 5]>::new());
-    let lanes = 2 * 508 * (pin::cpus().len() + 1);
+    let lanes = 2 * 252 * (pin::cpus().len() + 1);
     let shrinks = AtomicU64::new(0);
     children_while(&cache, lanes, || {
         if shrinks.fetch_add(1, SeqCst).is_multiple_of(16) {
