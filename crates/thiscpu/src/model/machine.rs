@@ -291,6 +291,8 @@ impl machine::Machine for Model {
         true
     }
 
+    fn prefer_huge_pages(_: usize, _: usize, _: bool) {}
+
     fn coarse_time() -> u64 {
         now().clock.get()
     }

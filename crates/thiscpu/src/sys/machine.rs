@@ -48,6 +48,9 @@ pub(crate) trait Machine {
     /// It was made accessible by `open` or `map_at`, and nobody needs what it holds.
     unsafe fn forget(address: usize, bytes: usize) -> bool;
 
+    /// Whether memory from `map_at` is to be made of huge pages, where whole ones fit; advice, which may be refused. At first it is not.
+    fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool);
+
     /// Nanoseconds since some time, to a few milliseconds.
     fn coarse_time() -> u64;
 
@@ -157,6 +160,10 @@ mod linux {
         unsafe fn forget(address: usize, bytes: usize) -> bool {
             // SAFETY: the caller's promise.
             unsafe { mapping::forget(address, bytes) }
+        }
+
+        fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) {
+            mapping::prefer_huge_pages(address, bytes, is_wanted);
         }
 
         fn coarse_time() -> u64 {

@@ -46,7 +46,7 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Maps memory at an address, if nothing is mapped there; `EEXIST` if something is. It never becomes huge pages.
+/// Maps memory at an address, if nothing is mapped there; `EEXIST` if something is. It becomes no huge pages unless they are asked for.
 /// A program that has locked its future memory gets this locked too.
 pub(crate) fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
     const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -95,6 +95,13 @@ pub(crate) fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
 pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller's promise; the addresses stay accessible.
     unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) == 0 }
+}
+
+/// Whether memory from `map_at` is to be made of huge pages, where whole ones fit. Advice: a kernel may have none, or be out of mappings.
+pub(crate) fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) {
+    let advice = if is_wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    // SAFETY: it changes nothing of what memory holds.
+    unsafe { libc::madvise(address as *mut _, bytes, advice) };
 }
 
 /// Ends a mapping.
