@@ -10,8 +10,10 @@ use thiscpu::Tier;
 use thiscpu::inside::{self, Handle, Ready, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
-use crate::classes::{COUNT, SIZE_MAX, cell_looked_up, class_of, size_of_class};
-use crate::extras::{ALL_GUARDED, COUNTED, HARDENED, has_extra, is_short, open_when_ready};
+use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
+use crate::extras::{
+    ALL_GUARDED, COUNTED, HARDENED, has_extra, larger_short_cell, open_when_ready, short_cell,
+};
 use crate::guard;
 use crate::heap::{self, cell_at, class_at, objects, objects_ready_at};
 use crate::idle;
@@ -22,36 +24,41 @@ fn usual_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
-/// The objects for a size that can be had the short way.
-///
-/// # Safety
-///
-/// `is_short` has said so.
+/// The objects for a size, if they can be had the shortest way.
 #[inline(always)]
-unsafe fn objects_looked_up(size: usize) -> Handle<'static, Ready> {
-    // SAFETY: the caller's promise: the short ways are opened when sections are ready.
-    unsafe { objects_ready_at(cell_looked_up(size)) }
+fn objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
+    // SAFETY: the short ways are opened when sections are ready.
+    short_cell(size).map(|cell| unsafe { objects_ready_at(cell) })
+}
+
+/// The same for sizes that are not of those.
+#[inline(always)]
+fn larger_objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
+    // SAFETY: as above.
+    larger_short_cell(size).map(|cell| unsafe { objects_ready_at(cell) })
 }
 
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    if !is_short(size) {
-        return allocate_otherwise(size);
+    match objects_at_hand(size) {
+        Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
+        None => allocate_otherwise(size),
     }
-    // SAFETY: just looked at.
-    unsafe { objects_looked_up(size) }.alloc_or(|| allocate_slowly(size))
 }
 
 /// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
 /// something to do where there is no memory: so the way to it can be out of their line.
 #[inline(always)]
 pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
-    if !is_short(size) {
-        return None;
-    }
-    // SAFETY: just looked at.
-    unsafe { objects_looked_up(size) }.alloc_or(|| None)
+    objects_at_hand(size)?.alloc_or(|| None)
+}
+
+/// The same for what is larger than a kibibyte, and has a class of its own all the same: for who was told nothing by
+/// [`allocate_at_hand`]. Two functions, so that the way of small ones is in one line.
+#[inline(always)]
+pub fn allocate_larger_at_hand(size: usize) -> Option<NonNull<u8>> {
+    larger_objects_at_hand(size)?.alloc_or(|| None)
 }
 
 // The long ways cannot unwind, so that the short ones end with a jump to them.
@@ -64,6 +71,14 @@ extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
 
 #[inline(never)]
 extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
+    match larger_objects_at_hand(size) {
+        Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
+        None => allocate_the_long_way(size),
+    }
+}
+
+#[inline(never)]
+extern "C" fn allocate_the_long_way(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(large::allocate, size, 1);
     }

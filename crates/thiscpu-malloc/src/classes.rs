@@ -8,8 +8,9 @@ use thiscpu::inside::CELL_BYTES;
 pub(crate) const SIZE_MAX: usize = 32 * 1024;
 /// How many there are.
 pub(crate) const COUNT: usize = class_of_larger(SIZE_MAX) + 1;
-/// Sizes up to this one are looked up.
+/// Sizes up to this one are looked up as they are; larger ones in steps, which no class has a part of.
 pub(crate) const LOOKED_UP: usize = 1024;
+const STEP: usize = 128;
 /// The class of 256 bytes.
 const CLASS_256: usize = 16;
 
@@ -36,6 +37,14 @@ pub(crate) fn cell_looked_up(size: usize) -> usize {
     usize::from(unsafe { *CELLS.get_unchecked(size) })
 }
 
+/// The cell of the class of more than [`LOOKED_UP`] bytes, and at most [`SIZE_MAX`].
+#[inline(always)]
+pub(crate) fn larger_cell_looked_up(size: usize) -> usize {
+    debug_assert!((LOOKED_UP + 1..=SIZE_MAX).contains(&size));
+    // SAFETY: there is one for each number of steps up to that.
+    usize::from(unsafe { *LARGER_CELLS.get_unchecked(size.div_ceil(STEP)) })
+}
+
 /// The class of more than 256 bytes. Two bits below the highest, and one, say which of the eight.
 const fn class_of_larger(size: usize) -> usize {
     let last = size - 1;
@@ -55,6 +64,17 @@ static CELLS: [u16; LOOKED_UP + 1] = {
         let class = if size <= 256 { class_of_smaller(size) } else { class_of_larger(size) };
         cells[size] = cell_of_class(class) as u16;
         size += 1;
+    }
+    cells
+};
+
+/// The same of so many steps. Those that are not above [`LOOKED_UP`] are nobody's.
+static LARGER_CELLS: [u16; SIZE_MAX / STEP + 1] = {
+    let mut cells = [0; SIZE_MAX / STEP + 1];
+    let mut steps = LOOKED_UP / STEP + 1;
+    while steps < cells.len() {
+        cells[steps] = cell_of_class(class_of_larger(steps * STEP)) as u16;
+        steps += 1;
     }
     cells
 };
@@ -81,6 +101,9 @@ mod tests {
             let class = class_of(size);
             assert!(size_of_class(class) >= size, "{size}");
             assert!(class == 0 || size_of_class(class - 1) < size, "{size}");
+            if size > LOOKED_UP {
+                assert_eq!(larger_cell_looked_up(size), cell_of_class(class), "{size}");
+            }
         }
         assert_eq!(size_of_class(COUNT - 1), SIZE_MAX);
     }

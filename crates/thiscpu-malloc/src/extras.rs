@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use thiscpu::inside;
 use thiscpu::probe::{Lock, tier_or_best};
 
-use crate::classes::LOOKED_UP;
+use crate::classes::{LOOKED_UP, SIZE_MAX, cell_looked_up, larger_cell_looked_up};
 use crate::guard;
 
 /// What stands in the way of the short ways, a bit each.
@@ -23,7 +23,7 @@ pub(crate) const ALL_GUARDED: u8 = 4;
 /// Sections cannot be entered: not yet, or not at all.
 const NOT_READY: u8 = 8;
 
-/// Smaller sizes are looked up. None is while something stands in the way: the short ways do not look for it themselves.
+/// Smaller sizes are looked up as they are. 0 while something stands in the way: the short ways do not look for it themselves.
 static SHORT_SIZES: AtomicUsize = AtomicUsize::new(0);
 /// Held by whoever changes what stands in the way.
 static TURNING: Lock = Lock::new();
@@ -35,7 +35,7 @@ fn turn(change: impl FnOnce(u8) -> u8) {
     EXTRAS.store(extras, Relaxed);
     let is_free = is_free(extras);
     inside::watch(!is_free);
-    // Release: pairs with the Acquire in `is_short`; sections are ready. When it is closed, a few calls may come before. Last, because
+    // Release: pairs with the Acquire in `short_cell`; sections are ready. When it is closed, a few calls may come before. Last, because
     // `open_when_ready` sees by it whether all of this was done.
     SHORT_SIZES.store(if is_free { LOOKED_UP + 1 } else { 0 }, Release);
 }
@@ -55,7 +55,7 @@ pub(crate) fn open_when_ready() {
         turn(|extras| extras & !NOT_READY);
     }
     // In a child that was forked while another thread turned them they are as they were before, or in between.
-    if is_free(EXTRAS.load(Relaxed)) != is_short(0) {
+    if is_free(EXTRAS.load(Relaxed)) != (SHORT_SIZES.load(Relaxed) != 0) {
         turn(|extras| extras);
     }
 }
@@ -91,9 +91,17 @@ pub fn sample_every(interval: u32) {
     }
 }
 
-/// Whether blocks of a size can be had the short way.
+/// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if its blocks can be had the short way: sections are ready then.
 #[inline(always)]
-pub(crate) fn is_short(size: usize) -> bool {
+pub(crate) fn short_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `turn`.
-    size < SHORT_SIZES.load(Acquire)
+    (size < SHORT_SIZES.load(Acquire)).then(|| cell_looked_up(size))
+}
+
+/// The same for a size that is not of those.
+#[inline(always)]
+pub(crate) fn larger_short_cell(size: usize) -> Option<usize> {
+    // Acquire: as above.
+    let is_open = SHORT_SIZES.load(Acquire) != 0;
+    (is_open && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
 }

@@ -28,8 +28,8 @@ mod resize;
 mod statistics;
 
 pub use blocks::{
-    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_zeroed, free,
-    free_or_null, trim, usable_size,
+    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_larger_at_hand,
+    allocate_zeroed, free, free_or_null, trim, usable_size,
 };
 pub use extras::harden;
 pub use resize::resize;

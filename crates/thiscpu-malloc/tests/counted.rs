@@ -42,6 +42,8 @@ fn blocks_are_of_their_class_and_go_back_to_it() {
         trim(0);
     }
     for class in classes() {
-        assert!(class.frees >= 2 * many(class.size) as u64, "{class:?}, {:?}", statistics());
+        let many = many(class.size) as u64;
+        let is_all = class.allocations >= many && class.frees >= 2 * many;
+        assert!(is_all, "{class:?}, {:?}", statistics());
     }
 }

@@ -43,6 +43,14 @@ pub(crate) unsafe fn give_back(pointer: *mut c_void) {
 pub(crate) extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     match thiscpu_malloc::allocate_at_hand(size) {
         Some(block) => block.as_ptr().cast(),
+        None => malloc_larger(size),
+    }
+}
+
+#[inline(never)]
+extern "C-unwind" fn malloc_larger(size: usize) -> *mut c_void {
+    match thiscpu_malloc::allocate_larger_at_hand(size) {
+        Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
     }
 }

@@ -15,6 +15,14 @@ use super::Allocator;
 extern "C-unwind" fn malloc(size: usize) -> *mut u8 {
     match thiscpu_malloc::allocate_at_hand(size) {
         Some(block) => block.as_ptr(),
+        None => malloc_larger(size),
+    }
+}
+
+#[inline(never)]
+extern "C-unwind" fn malloc_larger(size: usize) -> *mut u8 {
+    match thiscpu_malloc::allocate_larger_at_hand(size) {
+        Some(block) => block.as_ptr(),
         None => malloc_from_afar(size),
     }
 }
