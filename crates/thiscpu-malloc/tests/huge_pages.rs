@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use thiscpu_malloc::{allocate, allocate_zeroed, free, resize, trim};
 
 const MIB: usize = 1 << 20;
+const HUGE_PAGE: usize = 2 * MIB;
 
 /// What is said of mappings: from where to where, and their flags.
 fn mappings() -> Vec<(usize, usize, String)> {
@@ -34,33 +35,71 @@ fn address(block: NonNull<u8>) -> usize {
     block.as_ptr().expose_provenance()
 }
 
+/// How many bytes of a block are huge pages as a whole.
+fn whole(block: NonNull<u8>, bytes: usize) -> usize {
+    let (start, end) = (address(block), address(block) + bytes);
+    end / HUGE_PAGE * HUGE_PAGE - start.next_multiple_of(HUGE_PAGE)
+}
+
+fn give_back(block: NonNull<u8>) {
+    // SAFETY: each caller has it from `allocate` or `resize`, and does not use it any more.
+    unsafe { free(block) };
+}
+
+fn grown(block: NonNull<u8>, bytes: usize) -> NonNull<u8> {
+    // SAFETY: as above.
+    unsafe { resize(block, bytes) }.unwrap()
+}
+
 #[test]
 fn large_blocks_ask_for_them_while_they_live() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys") {
         return eprintln!("not tested: this kernel has no huge pages for memory of no file");
     }
     let small = allocate(MIB).unwrap();
-    let large = [allocate(9 * MIB).unwrap(), allocate_zeroed(4 * MIB).unwrap()];
-    for (block, bytes) in large.iter().zip([8 * MIB, 4 * MIB]) {
-        assert!(address(*block).is_multiple_of(2 * MIB), "{block:?} begins amid a huge page");
-        assert_eq!(bytes_with("hg", address(*block), 9 * MIB), bytes, "of those at {block:?}");
-    }
     assert_eq!(bytes_with("nh", address(small), MIB), MIB);
-
-    // SAFETY: a block, and what is in place of it, each once.
-    let grown = unsafe {
-        let grown = resize(large[0], 16 * MIB).unwrap();
-        free(large[1]);
-        let grown = resize(grown, 21 * MIB).unwrap();
-        free(small);
-        grown
-    };
-    let (start, end) = (address(grown), address(grown) + 21 * MIB);
-    let whole = end / (2 * MIB) * 2 * MIB - start.next_multiple_of(2 * MIB);
-    assert_eq!(bytes_with("hg", start, 21 * MIB), whole);
-
-    // SAFETY: a block, and nobody uses it any more.
-    unsafe { free(grown) };
+    let sizes = [5 * MIB, 17 * MIB, 4 * MIB];
+    let large = sizes.map(|bytes| allocate_zeroed(bytes).unwrap());
+    for (block, bytes) in large.into_iter().zip(sizes) {
+        let asked = bytes_with("hg", address(block), bytes);
+        assert_eq!(asked, whole(block, bytes), "of {bytes} at {block:?}");
+    }
+    assert!(address(large[1]).is_multiple_of(HUGE_PAGE), "a large one begins amid a huge page");
+    large.into_iter().for_each(give_back);
     trim(0);
     assert_eq!(bytes_with("hg", 0, usize::MAX), 0, "free memory asks for huge pages");
+
+    growing_ones_ask_for_what_is_new();
+    not_all_of_many_ask();
+    give_back(small);
+}
+
+fn growing_ones_ask_for_what_is_new() {
+    let block = allocate(3 * MIB).unwrap();
+    let in_place = grown(block, 8 * MIB);
+    assert_eq!(in_place, block, "it was moved, and says nothing");
+    assert_eq!(bytes_with("hg", address(block), 8 * MIB), whole(block, 8 * MIB));
+    // SAFETY: what the block holds stays.
+    unsafe { libc::madvise(block.as_ptr().cast(), 8 * MIB, libc::MADV_NOHUGEPAGE) };
+    let in_place = grown(block, 21 * MIB);
+    assert_eq!(in_place, block, "it was moved, and says nothing");
+    let (new, all) = (whole(block, 21 * MIB) - whole(block, 8 * MIB), whole(block, 21 * MIB));
+    let asked = bytes_with("hg", address(block), 21 * MIB);
+    assert_eq!(asked, new, "of {all}: who has declined for the first 8 MiB was not heard");
+    give_back(block);
+    trim(0);
+}
+
+/// A process has 65,530 mappings, as a rule, and other uses for them.
+fn not_all_of_many_ask() {
+    let all: Vec<_> = (0..10_000).map(|_| allocate(5 * MIB).unwrap()).collect();
+    let last = address(all[9_999]);
+    assert_eq!(bytes_with("hg", last, 5 * MIB), 0, "the last of {} asks, too", all.len());
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc").lines().count();
+    assert!(maps < 20_000, "{maps} mappings");
+    all.into_iter().for_each(give_back);
+    trim(0);
+    let block = allocate(5 * MIB).unwrap();
+    assert!(bytes_with("hg", address(block), 5 * MIB) > 0, "none asks any more");
+    give_back(block);
 }

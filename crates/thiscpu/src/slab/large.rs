@@ -1,12 +1,12 @@
 //! Blocks that are too large for slabs: runs of units, each with one block.
 
 use super::fault::Fault;
+use super::huge;
 use super::objects::{Shape, Slab};
 use super::purge;
 use super::space::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
-use crate::sys::machine::{Here, Machine as _};
 
 /// The address of a block of so many bytes, aligned to 64 KiB at least. `None` if there is no memory.
 pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
@@ -25,33 +25,14 @@ pub fn allocate_zeroed(bytes: usize, align: usize) -> Option<usize> {
     Some(SPACE.address(first))
 }
 
-/// The bytes of a huge page, where others have 4 KiB.
-const HUGE_PAGE: usize = 2 * 1024 * 1024;
-/// Blocks of so many bytes are to be made of such pages.
-const HUGE_LEAST: usize = 2 * HUGE_PAGE;
-
 fn take(bytes: usize, align: usize) -> Option<(usize, usize)> {
     let units = units_of(bytes)?;
     let align = align.div_ceil(UNIT).max(1);
-    if bytes < HUGE_LEAST {
-        return Some((SPACE.take(units, align)?, units));
-    }
     // There may be room only where it does not begin with a huge page.
-    let first = SPACE.take(units, align.max(HUGE_PAGE / UNIT));
+    let first = huge::align(units).and_then(|huge| SPACE.take(units, align.max(huge)));
     let first = first.or_else(|| SPACE.take(units, align))?;
-    prefer_huge_pages(first, units);
+    huge::prefer(first, 0, units);
     Some((first, units))
-}
-
-/// Asks for huge pages that lie in units as a whole. Whatever is in these units next has them too, until their pages are dropped.
-fn prefer_huge_pages(first: usize, units: usize) {
-    let (start, end) = (SPACE.address(first), SPACE.address(first + units));
-    let (start, end) = (start.next_multiple_of(HUGE_PAGE), end / HUGE_PAGE * HUGE_PAGE);
-    if start < end {
-        // Relaxed: who drops the pages has had the space's lock since this thread gave the units back.
-        SPACE.has_huge_pages.store(true, Relaxed);
-        Here::prefer_huge_pages(start, end - start, true);
-    }
 }
 
 fn units_of(bytes: usize) -> Option<usize> {
@@ -118,9 +99,10 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
 /// Ends a large block; false if there is none, or somebody else has just ended it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
-    let is_done = find(address).is_some_and(Slab::end_large);
+    let ended = find(address).and_then(Slab::end_large);
+    ended.inspect(|&units| huge::ended(units));
     purge::if_many();
-    is_done
+    ended.is_some()
 }
 
 /// Makes a large block so large where it is, if that can be done. New memory in it may hold anything.
@@ -134,9 +116,7 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     }
     // Its own first, so that units are given back that nothing leads to.
     begin(slab.unit(), wanted);
-    if wanted > units && wanted * UNIT >= HUGE_LEAST {
-        prefer_huge_pages(slab.unit(), wanted);
-    }
+    huge::prefer(slab.unit(), units, wanted);
     if wanted < units {
         SPACE.give(slab.unit() + wanted, units - wanted);
         purge::if_many();

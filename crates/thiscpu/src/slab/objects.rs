@@ -152,16 +152,17 @@ impl Slab {
         SPACE.give(first, units);
     }
 
-    /// The same for a large block; false if somebody else has just done it, and then its units are free.
-    pub(super) fn end_large(&self) -> bool {
+    /// The same for a large block: how many units it had; `None` if somebody else has just done it.
+    pub(super) fn end_large(&self) -> Option<usize> {
         let space = SPACE.held();
         let first = self.unit();
         let is_mine = SPACE.tag(first) == super::space::LARGE;
-        if is_mine {
+        is_mine.then(|| {
+            let units = self.units.load(Relaxed) as usize;
             SPACE.set_tag(first, super::space::NOTHING);
-            space.give(first, self.units.load(Relaxed) as usize);
-        }
-        is_mine
+            space.give(first, units);
+            units
+        })
     }
 
     pub(super) fn unit(&self) -> usize {
