@@ -1,7 +1,7 @@
-//! Huge pages: asked for by large blocks, for the part of them in which whole ones fit.
+//! Huge pages: asked for by large blocks, for the part of them in which whole ones fit, while they live.
 //!
-//! A range that asks for them does so until its pages are dropped, whatever is in it meanwhile. Each block may make two mappings of one, of
-//! which a process has 65,530 as a rule, so only so many blocks ask.
+//! A block that asks may make two mappings of one, of which a process has 65,530 as a rule, so only so many do. A slab that lay where a block
+//! has asked would have 2 MiB for its first object, most of which would count as dropped.
 
 use super::space::{SPACE, UNIT};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,33 +24,42 @@ pub(super) fn align(units: usize) -> Option<usize> {
     (units >= ALIGNED_LEAST).then_some(PAGE / UNIT)
 }
 
-/// A block that had `before` units, or 0, has so many now. Asks for huge pages, but not once more where it has asked before.
-pub(super) fn prefer(first: usize, before: usize, units: usize) {
-    match (before >= LEAST, units >= LEAST) {
-        (true, false) => return ended(before),
-        (_, false) => return,
-        // Relaxed, here and below: it counts, and orders nothing.
-        (false, true) if BLOCKS.fetch_add(1, Relaxed) >= BLOCKS_MAX => return,
-        (true, true) if BLOCKS.load(Relaxed) > BLOCKS_MAX => return,
-        (_, true) => {}
+/// A block that had `before` units, or 0, has more now. Asks for huge pages, but not once more where it has asked before.
+pub(super) fn begun(first: usize, before: usize, units: usize) {
+    if units < LEAST {
+        return;
     }
-    let asked = if before >= LEAST { before } else { 0 };
-    let start = match asked {
-        0 => SPACE.address(first).next_multiple_of(PAGE),
+    let is_new = before < LEAST;
+    // Relaxed, here and below: it counts, and orders nothing.
+    let others =
+        if is_new { BLOCKS.fetch_add(1, Relaxed) } else { BLOCKS.load(Relaxed).saturating_sub(1) };
+    if others >= BLOCKS_MAX {
+        return;
+    }
+    let start = match is_new {
+        true => SPACE.address(first).next_multiple_of(PAGE),
         // The one in which it ended is whole now, if any is.
-        asked => SPACE.address(first + asked) / PAGE * PAGE,
+        false => SPACE.address(first + before) / PAGE * PAGE,
     };
     let end = SPACE.address(first + units) / PAGE * PAGE;
     if start < end {
-        // Relaxed: who drops the pages has had the space's lock since this thread gave the units back.
-        SPACE.has_huge_pages.store(true, Relaxed);
         Here::prefer_huge_pages(start, end - start, true);
     }
 }
 
-/// A block of so many units has ended.
-pub(super) fn ended(units: usize) {
-    if units >= LEAST {
-        BLOCKS.fetch_sub(1, Relaxed);
+/// A block of `before` units, or what is behind its first few, is about to be given back: that asks no longer, nor does the rest if it is small.
+/// Who gives back what is somebody else's by now takes no more than advice from them.
+pub(super) fn ending(first: usize, before: usize, units: usize) {
+    if before >= LEAST {
+        let start = if units < LEAST { first } else { first + units };
+        let bytes = (first + before - start) * UNIT;
+        Here::prefer_huge_pages(SPACE.address(start), bytes, false);
+    }
+}
+
+/// It was given back.
+pub(super) fn ended(before: usize, units: usize) {
+    if before >= LEAST && units < LEAST {
+        BLOCKS.fetch_add(1_usize.wrapping_neg(), Relaxed);
     }
 }

@@ -31,7 +31,7 @@ fn take(bytes: usize, align: usize) -> Option<(usize, usize)> {
     // There may be room only where it does not begin with a huge page.
     let first = huge::align(units).and_then(|huge| SPACE.take(units, align.max(huge)));
     let first = first.or_else(|| SPACE.take(units, align))?;
-    huge::prefer(first, 0, units);
+    huge::begun(first, 0, units);
     Some((first, units))
 }
 
@@ -99,8 +99,10 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
 /// Ends a large block; false if there is none, or somebody else has just ended it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
-    let ended = find(address).and_then(Slab::end_large);
-    ended.inspect(|&units| huge::ended(units));
+    let slab = find(address);
+    slab.inspect(|slab| huge::ending(slab.unit(), slab.units.load(Relaxed) as usize, 0));
+    let ended = slab.and_then(Slab::end_large);
+    ended.inspect(|&units| huge::ended(units, 0));
     purge::if_many();
     ended.is_some()
 }
@@ -116,8 +118,12 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     }
     // Its own first, so that units are given back that nothing leads to.
     begin(slab.unit(), wanted);
-    huge::prefer(slab.unit(), units, wanted);
+    if wanted > units {
+        huge::begun(slab.unit(), units, wanted);
+    }
     if wanted < units {
+        huge::ending(slab.unit(), units, wanted);
+        huge::ended(units, wanted);
         SPACE.give(slab.unit() + wanted, units - wanted);
         purge::if_many();
     }

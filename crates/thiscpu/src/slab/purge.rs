@@ -84,10 +84,6 @@ impl Space {
         while let Some((first, count)) = self.take_piece(at, left.min(PIECE)) {
             // SAFETY: the units are this function's own, and were free.
             let is_done = unsafe { Here::forget(self.address(first), count * UNIT) };
-            // Or the next slab there would have 2 MiB for its first object, most of which would count as dropped.
-            if self.has_huge_pages.load(Relaxed) {
-                Here::prefer_huge_pages(self.address(first), count * UNIT, false);
-            }
             self.give_piece(first, count, !is_done);
             is_refused |= !is_done;
             dropped += if is_done { count } else { 0 };

@@ -63,8 +63,6 @@ pub(super) struct Space {
     pub(super) missing: AtomicUsize,
     /// How many free units may have pages.
     pub(super) dirty: AtomicUsize,
-    /// Whether huge pages were ever asked for.
-    pub(super) has_huge_pages: AtomicBool,
     pub(super) purging: Purging,
 }
 
@@ -150,7 +148,6 @@ impl Space {
             used_max: AtomicUsize::new(0),
             missing: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
-            has_huge_pages: AtomicBool::new(false),
             purging: Purging::new(),
         }
     }
