@@ -55,7 +55,7 @@ pub(crate) fn open_when_ready() {
         turn(|extras| extras & !NOT_READY);
     }
     // In a child that was forked while another thread turned them they are as they were before, or in between.
-    if is_free(EXTRAS.load(Relaxed)) != (SHORT_SIZES.load(Relaxed) != 0) {
+    if is_free(EXTRAS.load(Relaxed)) != is_open() {
         turn(|extras| extras);
     }
 }
@@ -101,7 +101,12 @@ pub(crate) fn short_cell(size: usize) -> Option<usize> {
 /// The same for a size that is not of those.
 #[inline(always)]
 pub(crate) fn larger_short_cell(size: usize) -> Option<usize> {
+    (is_open() && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
+}
+
+/// Whether there are short ways.
+#[inline(always)]
+fn is_open() -> bool {
     // Acquire: as above.
-    let is_open = SHORT_SIZES.load(Acquire) != 0;
-    (is_open && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
+    SHORT_SIZES.load(Acquire) != 0
 }

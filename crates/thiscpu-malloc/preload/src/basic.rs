@@ -47,6 +47,7 @@ pub(crate) extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     }
 }
 
+/// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 extern "C-unwind" fn malloc_larger(size: usize) -> *mut c_void {
     match thiscpu_malloc::allocate_larger_at_hand(size) {

@@ -28,6 +28,7 @@ extern "C-unwind" fn new(size: usize) -> *mut c_void {
     }
 }
 
+/// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 extern "C-unwind" fn new_larger(size: usize) -> *mut c_void {
     match allocate_larger_at_hand(size) {

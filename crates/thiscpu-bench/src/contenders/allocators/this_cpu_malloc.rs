@@ -19,6 +19,7 @@ extern "C-unwind" fn malloc(size: usize) -> *mut u8 {
     }
 }
 
+/// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 extern "C-unwind" fn malloc_larger(size: usize) -> *mut u8 {
     match thiscpu_malloc::allocate_larger_at_hand(size) {
