@@ -33,7 +33,7 @@ impl Section {
         if !has_lane {
             return Err(section.refuse(Outcome::NoLane));
         }
-        section.entry = TABLE[index & 0xffff].load(Relaxed);
+        section.entry = TABLE.entries[index & 0xffff].load(Relaxed);
         Ok(section)
     }
 
