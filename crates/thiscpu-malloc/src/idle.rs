@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use thiscpu::inside;
 use thiscpu::probe::Lock;
 
-use crate::classes::COUNT;
+use crate::classes::{COUNT, size_of_class};
 use crate::heap::{empty_lanes, objects};
 
 /// How often it is looked at what was used since.
@@ -28,7 +28,7 @@ const SHORT_NS: u64 = 100_000_000;
 const LONG_NS: u64 = 1_000_000_000;
 /// The least by which memory grows before anything is emptied for it; it is a sixteenth of it where that is more.
 const STEP_BYTES: usize = 1 << 20;
-/// How much a class that is used may keep and not have needed: as much as a sheaf holds, which goes back whole.
+/// How much a class that is used may keep and not have needed, or as much as a sheaf holds where that is more: it goes back whole.
 const UNUSED_BYTES: usize = 128 << 10;
 /// So many sheaves go back to the slabs in one look at most, of up to 508 blocks each.
 const SHEAVES_MAX: usize = 32;
@@ -112,7 +112,8 @@ fn give_back(has_grown: bool) {
         let objects = objects(class);
         let unused = objects.unused();
         let is_emptied = seen.is_emptied.load(Relaxed);
-        if unused > 0 && (is_emptied || (has_grown && unused > UNUSED_BYTES)) {
+        let kept = UNUSED_BYTES.max(objects.sheaf_capacity() * size_of_class(class));
+        if unused > 0 && (is_emptied || (has_grown && unused > kept)) {
             left -= objects.give_back_unused(left);
         }
         objects.begin_window();

@@ -6,6 +6,7 @@
 use core::ptr;
 
 use super::barn::{self, Barn, Kind};
+use super::capacity::Capacity;
 use super::entry;
 use super::objects::{Shape, Slab};
 use super::sheaf::{self, CAPACITIES, Sheaf};
@@ -26,9 +27,7 @@ struct Node {
 pub(super) struct Depot {
     pub(super) kind: Kind,
     nodes: usize,
-    /// Which of `CAPACITIES` its sheaves have.
-    capacity: AtomicU32,
-    capacity_most: u32,
+    capacity: Capacity,
     next: AtomicUsize,
     /// Which stock was last looked at for what is idle.
     turn: AtomicUsize,
@@ -38,8 +37,6 @@ pub(super) struct Depot {
     pub(super) all_wanted: AtomicBool,
 }
 
-/// A new sheaf has the next capacity after so many trades of one stock.
-const TRADES_TO_GROW: u64 = 32;
 /// After so many trades who hands something in looks for what is idle, and gives so many sheaves of it back at most.
 const TRADES_TO_TIDY: u32 = if cfg!(thiscpu_model) { 2 } else { 16 };
 const TIDIED_AT_ONCE: usize = 2;
@@ -49,13 +46,6 @@ const SCATTERED_PART_MAX: usize = 8;
 const SCATTERED_SIZE_MAX: usize = 4096;
 /// Objects that are no further from each other are near.
 const NEAR_BYTES: usize = 64 * 1024;
-/// A sheaf holds so many bytes at most, or the fewest objects that there are sheaves for; of what stays constructed a slab's or so,
-/// for who frees may have to destroy as much.
-const SHEAF_BYTES_MAX: usize = 128 * 1024;
-const SHEAF_BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
-/// The same of a cache's first sheaves.
-const SHEAF_BYTES_FIRST: usize = 4 * 1024;
-
 static LOCK: Lock = Lock::new();
 /// Depots that no cache uses any more.
 static UNUSED: AtomicUsize = AtomicUsize::new(0);
@@ -65,11 +55,6 @@ static NUMBERED: AtomicU32 = AtomicU32::new(0);
 static FRESH: AtomicUsize = AtomicUsize::new(0);
 static FRESH_END: AtomicUsize = AtomicUsize::new(0);
 
-/// The largest capacity for objects of that size: so that a sheaf is not worth more than is good.
-fn capacity_for(size: usize, bytes: usize) -> usize {
-    CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes).unwrap_or(0)
-}
-
 impl Depot {
     /// A depot of a new cache, about which `kind` says the rest. `None` if there is no memory.
     pub(super) fn make(kind: impl FnOnce(u32) -> Kind) -> Option<&'static Depot> {
@@ -77,13 +62,10 @@ impl Depot {
         let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
         let (at, owner) = memory(bytes)?;
         let kind = kind(owner);
-        let Shape { size, mark, .. } = kind.shape;
-        let most = if mark == 0 { SHEAF_BYTES_MAX } else { SHEAF_BYTES_MAX_CONSTRUCTED };
         let depot = Depot {
             kind,
             nodes,
-            capacity: AtomicU32::new(capacity_for(size, SHEAF_BYTES_FIRST) as u32),
-            capacity_most: capacity_for(size, most) as u32,
+            capacity: Capacity::of(kind.shape),
             next: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             retiring: Lock::new(),
@@ -138,7 +120,7 @@ impl Depot {
         let stocks = &self.nodes()[here].stocks;
         let own = &stocks[lane % STOCKS];
         let (found, trades) = own.pop();
-        self.adapt(trades);
+        self.capacity.adapt(trades, || own.is_busy(Here::coarse_time()));
         let now = Here::coarse_time();
         let steal = || {
             let mut others = stocks.iter().filter(|stock| !ptr::eq(*stock, own));
@@ -208,7 +190,7 @@ impl Depot {
     /// A sheaf without entries; a smaller one than is wanted if there is no other. `None` if there is no memory.
     pub(super) fn empty(&'static self, lane: usize) -> Option<Sheaf> {
         let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
-        let kind = self.capacity.load(Relaxed) as usize;
+        let kind = self.capacity.kind();
         while let Some(sheaf) = stock.pop_empty() {
             if sheaf.capacity() >= CAPACITIES[kind] {
                 return Some(sheaf);
@@ -241,7 +223,7 @@ impl Depot {
             self.put_empty(sheaf, lane);
         }
         let trades = stock.trades();
-        self.adapt(trades);
+        self.capacity.adapt(trades, || stock.is_busy(Here::coarse_time()));
         self.tidy(here, lane, trades);
     }
 
@@ -298,15 +280,6 @@ impl Depot {
         sheaf
     }
 
-    /// Larger sheaves for who trades often.
-    fn adapt(&self, trades: u64) {
-        let capacity = self.capacity.load(Relaxed);
-        if trades.is_multiple_of(TRADES_TO_GROW) && capacity < self.capacity_most {
-            // Relaxed: an estimate of what is good.
-            self.capacity.store(capacity + 1, Relaxed);
-        }
-    }
-
     /// How many retired slabs a call ends that frees: as many as a sheaf's objects may have filled, and one more, for what
     /// others have left.
     pub(super) fn slabs_to_end(&self) -> usize {
@@ -344,8 +317,7 @@ impl Depot {
 
     /// New sheaves are small again.
     pub(super) fn begin_small(&self) {
-        let capacity = capacity_for(self.kind.shape.size, SHEAF_BYTES_FIRST);
-        self.capacity.store(capacity as u32, Relaxed);
+        self.capacity.begin_small();
     }
 
     pub(super) fn trades(&'static self) -> u64 {
@@ -377,7 +349,7 @@ impl Depot {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        CAPACITIES[self.capacity.load(Relaxed) as usize]
+        CAPACITIES[self.capacity.kind()]
     }
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.

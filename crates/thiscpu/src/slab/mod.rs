@@ -5,6 +5,7 @@
 pub(crate) mod barn;
 mod bits;
 mod cache;
+mod capacity;
 pub(crate) mod class;
 pub(crate) mod close;
 pub(crate) mod construct;

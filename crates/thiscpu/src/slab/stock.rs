@@ -17,6 +17,8 @@ const EMPTY_MAX: u32 = 64;
 const IDLE_NS: u64 = 100_000_000;
 /// What its lanes have asked for in this span of time, or in the one before, they will ask for again.
 const SOON_NS: u64 = 100_000_000;
+/// A stock is busy if no more time goes by between two looks, each after 2,048 trades: those take a fortieth of it then, or more.
+const BUSY_NS: u64 = 8_000_000;
 /// No more than this is kept for them, about what a CPU's own cache holds: of more each object is a miss for anybody.
 const KEPT_BYTES: usize = 1024 * 1024;
 
@@ -42,6 +44,8 @@ pub(super) struct Stock {
     tidied: AtomicU32,
     counted: AtomicU64,
     since: AtomicU64,
+    /// When it was last asked whether it is busy.
+    paced: AtomicU64,
 }
 
 impl Stock {
@@ -60,6 +64,7 @@ impl Stock {
             tidied: AtomicU32::new(0),
             counted: AtomicU64::new(0),
             since: AtomicU64::new(0),
+            paced: AtomicU64::new(0),
         }
     }
 
@@ -98,6 +103,14 @@ impl Stock {
             self.tidied.store(trades, Relaxed);
         }
         is_due
+    }
+
+    /// Whether it was asked this a short while ago: the caller asks once in so many trades.
+    pub(super) fn is_busy(&self, now: u64) -> bool {
+        // Relaxed: two who ask at once do no harm.
+        let before = self.paced.load(Relaxed);
+        self.paced.store(now, Relaxed);
+        now.saturating_sub(before) <= BUSY_NS
     }
 
     /// How many objects are in it, about.
@@ -265,5 +278,21 @@ impl Stock {
             self.empty_count.store(self.empty_count.load(Relaxed).saturating_sub(1), Relaxed);
             Some(sheaf)
         })
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stock_is_busy_if_it_is_asked_again_soon() {
+        const SECOND: u64 = 1_000_000_000;
+        let stock = Stock::new();
+        assert!(!stock.is_busy(SECOND));
+        assert!(stock.is_busy(SECOND + BUSY_NS));
+        assert!(!stock.is_busy(SECOND + 2 * BUSY_NS + 1));
+        // Another CPU's clock may be behind.
+        assert!(stock.is_busy(SECOND));
     }
 }
