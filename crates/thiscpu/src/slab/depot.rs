@@ -46,6 +46,7 @@ const SCATTERED_PART_MAX: usize = 8;
 const SCATTERED_SIZE_MAX: usize = 4096;
 /// Objects that are no further from each other are near.
 const NEAR_BYTES: usize = 64 * 1024;
+
 static LOCK: Lock = Lock::new();
 /// Depots that no cache uses any more.
 static UNUSED: AtomicUsize = AtomicUsize::new(0);

@@ -17,7 +17,8 @@ const EMPTY_MAX: u32 = 64;
 const IDLE_NS: u64 = 100_000_000;
 /// What its lanes have asked for in this span of time, or in the one before, they will ask for again.
 const SOON_NS: u64 = 100_000_000;
-/// A stock is busy if no more time goes by between two looks, each after 2,048 trades: those take a fortieth of it then, or more.
+/// A stock is busy if no more time goes by between two looks: the trades that a [`Capacity`](super::capacity::Capacity) waits for
+/// take a fortieth of it then, or more.
 const BUSY_NS: u64 = 8_000_000;
 /// No more than this is kept for them, about what a CPU's own cache holds: of more each object is a miss for anybody.
 const KEPT_BYTES: usize = 1024 * 1024;
