@@ -28,6 +28,13 @@ pub(crate) struct Inlined {
     pub(crate) points: Vec<Point>,
 }
 
+impl Inlined {
+    /// Whether only threads that were let in are ever in it.
+    pub(crate) fn is_near(&self) -> bool {
+        ["take_near", "give_near", "take_front", "give_front"].contains(&&*self.name)
+    }
+}
+
 /// Finds them all.
 pub(crate) fn all(memory: &Memory) -> Result<Vec<Inlined>> {
     let data = fs::read("/proc/self/exe").context("/proc/self/exe")?;

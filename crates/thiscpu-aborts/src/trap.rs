@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
 use anyhow::{Result, ensure};
 
+use thiscpu::probe;
+
 use crate::copies::Inlined;
 use crate::memory::Memory;
 use crate::point::{BREAKPOINT, PAST, Place, Point};
@@ -192,13 +194,22 @@ impl<'a> Trap<'a> {
         let Some(point) = found else {
             give_up(&format!("a trap at {at:#x}, where there is no breakpoint"));
         };
-        if point.place == Place::Inside {
+        if point.place == Place::Inside && self.is_no_section(at) {
+            self.set.borrow_mut().retain(|other| other.address != at);
+            self.put(at, &point.code);
+        } else if point.place == Place::Inside {
             self.say(format!("the kernel did not abort it at {at:#x}"));
             self.disarm();
         } else {
             self.reached();
         }
         at
+    }
+
+    /// Whether that is in a near section, which a thread that was not let in only passes: it is refused there.
+    fn is_no_section(&self, at: usize) -> bool {
+        let here = |copy: &&Inlined| copy.points.iter().any(|point| point.address == at);
+        self.copies.iter().find(here).is_some_and(Inlined::is_near) && !probe::is_near()
     }
 
     fn reached(&self) {

@@ -7,15 +7,16 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, Handle, Ready, large};
+use thiscpu::inside::{self, Front, HAS_FRONT, Handle, Ready, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
 use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
 use crate::extras::{
-    ALL_GUARDED, COUNTED, HARDENED, has_extra, larger_short_cell, open_when_ready, short_cell,
+    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, larger_short_cell, open_when_ready,
+    short_cell,
 };
 use crate::guard;
-use crate::heap::{self, cell_at, class_at, objects, objects_ready_at};
+use crate::heap::{self, cell_at, class_at, objects, objects_at_front, objects_ready_at};
 use crate::idle;
 use crate::statistics;
 
@@ -24,7 +25,13 @@ fn usual_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
-/// The objects for a size, if they can be had the shortest way.
+/// The objects for a size, if they can be had the shortest way there may be.
+#[inline(always)]
+fn objects_in_front(size: usize) -> Option<Handle<'static, Front>> {
+    front_cell(size).map(objects_at_front)
+}
+
+/// The same the next one, which does not take the thread's word for where it is registered, and asks the gate.
 #[inline(always)]
 fn objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
     // SAFETY: the short ways are opened when sections are ready.
@@ -41,24 +48,49 @@ fn larger_objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
 /// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
 #[inline(always)]
 pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    match objects_at_hand(size) {
-        Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
-        None => allocate_otherwise(size),
+    match objects_in_front(size) {
+        Some(objects) => objects.alloc_or(|| allocate_farther(size)),
+        None if HAS_FRONT => allocate_farther(size),
+        None => match objects_at_hand(size) {
+            Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
+            None => allocate_farther(size),
+        },
     }
 }
 
-/// The same, if this CPU's lane has one at hand; if not, [`allocate`] is to be asked. For callers that have
+/// The same, if this CPU's lane has one at hand; if not, [`allocate_near`] is to be asked, and then [`allocate_far`]. For callers that have
 /// something to do where there is no memory: so the way to it can be out of their line.
 #[inline(always)]
 pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
-    objects_at_hand(size)?.alloc_or(|| None)
+    match objects_in_front(size) {
+        Some(objects) => objects.alloc_or(|| None),
+        None if HAS_FRONT => None,
+        None => objects_at_hand(size)?.alloc_or(|| None),
+    }
 }
 
-/// The same for what is larger than a kibibyte, and has a class of its own all the same: for who was told nothing by
-/// [`allocate_at_hand`]. Two functions, so that the way of small ones is in one line.
+/// The same for what is larger than a kibibyte, and has a class of its own all the same, and for threads that may not take the shortest way: for who
+/// was told nothing by [`allocate_at_hand`]. Two functions, so that the shortest way is in one line.
 #[inline(always)]
-pub fn allocate_larger_at_hand(size: usize) -> Option<NonNull<u8>> {
+pub fn allocate_near(size: usize) -> Option<NonNull<u8>> {
+    if front_cell(size).is_some() {
+        return allocate_past_front(size);
+    }
     larger_objects_at_hand(size)?.alloc_or(|| None)
+}
+
+/// The same for who was told nothing by those: `None` if there is no memory.
+pub fn allocate_far(size: usize) -> Option<NonNull<u8>> {
+    match short_cell(size).or_else(|| larger_short_cell(size)) {
+        Some(_) => allocate_slowly(size),
+        None => allocate_the_long_way(size),
+    }
+}
+
+#[inline(never)]
+extern "C" fn allocate_past_front(size: usize) -> Option<NonNull<u8>> {
+    heap::come_near();
+    objects_at_hand(size)?.alloc_or(|| None)
 }
 
 // The long ways cannot unwind, so that the short ones end with a jump to them.
@@ -70,8 +102,11 @@ extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
 }
 
 #[inline(never)]
-extern "C" fn allocate_otherwise(size: usize) -> Option<NonNull<u8>> {
-    match larger_objects_at_hand(size) {
+extern "C" fn allocate_farther(size: usize) -> Option<NonNull<u8>> {
+    if front_cell(size).is_some() {
+        heap::come_near();
+    }
+    match objects_at_hand(size).or_else(|| larger_objects_at_hand(size)) {
         Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
         None => allocate_the_long_way(size),
     }
@@ -260,8 +295,8 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
     match cell_at(block.as_ptr().addr()) {
-        // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
-        Some(cell) => unsafe { objects_ready_at(cell).free_or(block, || free_slowly(block)) },
+        // SAFETY: the caller's promise; it is of that class.
+        Some(cell) => unsafe { free_to_cell(block, cell) },
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise(block) },
     }
@@ -278,11 +313,26 @@ pub unsafe fn free_or_null(block: *mut u8) {
         Some(cell) => {
             // SAFETY: there is nothing of any class at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
-            // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
-            unsafe { objects_ready_at(cell).free_or(block, || free_slowly(block)) }
+            // SAFETY: the caller's promise; it is of that class.
+            unsafe { free_to_cell(block, cell) }
         }
         // SAFETY: the caller's promise.
         None => unsafe { free_otherwise_or_null(block) },
+    }
+}
+
+/// # Safety
+///
+/// As for [`free`]; the block is of the class of that cell.
+#[inline(always)]
+unsafe fn free_to_cell(block: NonNull<u8>, cell: usize) {
+    // SAFETY: the caller's promise. Cells are found once sections are ready.
+    unsafe {
+        if HAS_FRONT {
+            objects_at_front(cell).free_or(block, || free_farther(block));
+        } else {
+            objects_ready_at(cell).free_or(block, || free_slowly(block));
+        }
     }
 }
 
@@ -294,6 +344,23 @@ unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
     if let Some(block) = NonNull::new(block) {
         // SAFETY: the caller's promise.
         unsafe { free_otherwise(block) };
+    }
+}
+
+/// Where the shortest way does not do. The block is marked as free by now.
+///
+/// # Safety
+///
+/// As for `free`.
+#[inline(never)]
+unsafe extern "C" fn free_farther(block: NonNull<u8>) {
+    heap::come_near();
+    // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
+    unsafe {
+        match cell_at(block.as_ptr().addr()) {
+            Some(cell) if objects_ready_at(cell).free_marked(block) => {}
+            _ => free_slowly(block),
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::inside;
+use thiscpu::inside::{self, HAS_FRONT};
 use thiscpu::probe::{Lock, tier_or_best};
 
 use crate::classes::{LOOKED_UP, SIZE_MAX, cell_looked_up, larger_cell_looked_up};
-use crate::guard;
+use crate::{guard, heap};
 
 /// What stands in the way of the short ways, a bit each.
 static EXTRAS: AtomicU8 = AtomicU8::new(NOT_READY);
@@ -35,6 +35,7 @@ fn turn(change: impl FnOnce(u8) -> u8) {
     EXTRAS.store(extras, Relaxed);
     let is_free = is_free(extras);
     inside::watch(!is_free);
+    heap::keep_from_front(!is_free);
     // Release: pairs with the Acquire in `short_cell`; sections are ready. When it is closed, a few calls may come before. Last, because
     // `open_when_ready` sees by it whether all of this was done.
     SHORT_SIZES.store(if is_free { LOOKED_UP + 1 } else { 0 }, Release);
@@ -89,6 +90,12 @@ pub fn sample_every(interval: u32) {
     if interval == 1 {
         add_extra(ALL_GUARDED);
     }
+}
+
+/// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if it is one. By the front nothing stands in the way, because it is closed then.
+#[inline(always)]
+pub(crate) fn front_cell(size: usize) -> Option<usize> {
+    (HAS_FRONT && size <= LOOKED_UP).then(|| cell_looked_up(size))
 }
 
 /// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if its blocks can be had the short way: sections are ready then.

@@ -1,11 +1,12 @@
 //! The heap: a class of objects for each size class.
 
-use thiscpu::inside::{self, Class, Fence, Group, Handle, Ready, Tag};
+use thiscpu::inside::{self, Class, Fence, Front, Group, Handle, Ready, Tag};
 
 use crate::classes::{COUNT, cell_of_class, class_of_cell, size_of_class};
 
 /// With one cell that is no class's.
-static GROUP: Group = Group::new(COUNT + 1);
+// SAFETY: there is no other.
+static GROUP: Group = unsafe { Group::at_front(COUNT + 1) };
 
 static CLASSES: [Class; COUNT] = {
     let mut classes = [const { Class::new(8, 8, 1) }; COUNT];
@@ -45,6 +46,23 @@ pub(crate) fn objects_at(cell: usize) -> Handle<'static> {
 pub(crate) unsafe fn objects_ready_at(cell: usize) -> Handle<'static, Ready> {
     // SAFETY: the caller's promise.
     unsafe { GROUP.ready(class_of(cell), cell) }
+}
+
+/// The same for the shortest ones, which a thread has to be let in to.
+#[inline(always)]
+pub(crate) fn objects_at_front(cell: usize) -> Handle<'static, Front> {
+    // SAFETY: this is the group at the front.
+    unsafe { GROUP.front(class_of(cell), cell) }
+}
+
+/// Lets this thread find it there, for who has had to go another way.
+pub(crate) fn come_near() {
+    GROUP.come_near();
+}
+
+/// Lets calls find it at the front, or keeps them from that.
+pub(crate) fn keep_from_front(is_kept: bool) {
+    GROUP.keep_from_front(is_kept);
 }
 
 #[inline(always)]

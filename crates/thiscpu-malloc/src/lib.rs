@@ -9,7 +9,7 @@
 //! and for any dynamically linked program, by `thiscpu run` or by preloading `libthiscpu_malloc.so`.
 //!
 //! Blocks of up to 32 KiB come from a [`thiscpu::RawCache`] for each of 73 size classes; see there for what a call costs and whom it
-//! may block. Larger ones are runs of 64 KiB. Nothing here allocates from Rust's allocator, or uses thread-local memory:
+//! may block. Larger ones are runs of 64 KiB. Nothing here allocates from Rust's allocator, or has to be set up for a thread:
 //! blocks can be allocated and freed before `main`, in destructors of thread-local variables, after a thread's exit, and in
 //! children of `fork`; not in signal handlers.
 
@@ -28,8 +28,8 @@ mod resize;
 mod statistics;
 
 pub use blocks::{
-    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_larger_at_hand,
-    allocate_zeroed, free, free_or_null, trim, usable_size,
+    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_far,
+    allocate_near, allocate_zeroed, free, free_or_null, trim, usable_size,
 };
 pub use extras::harden;
 pub use resize::resize;

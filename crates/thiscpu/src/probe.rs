@@ -1,7 +1,7 @@
 //! For this project's own crates and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
-use crate::sys::{fence as fences, rseq, say as lines, setting as settings, tier, topology};
+use crate::sys::{fence as fences, near, rseq, say as lines, setting as settings, tier, topology};
 use crate::{Account, Budget, Error, Ledger, Tier};
 use core::ffi::CStr;
 use core::fmt;
@@ -25,6 +25,16 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
     }
     // SAFETY: this thread is registered.
     Ok(Some(unsafe { Processor::linger(turns.max(1), turns_left) }))
+}
+
+/// Keeps the calling thread's near sections out until a call lets them in again, as they are at a thread's first.
+pub fn keep_near_out() {
+    near::keep_out();
+}
+
+/// Whether they are let in.
+pub fn is_near() -> bool {
+    near::is_let_in()
 }
 
 /// The tier, for an allocator, whose first use this has to come before: a wrong `THISCPU_TIER` is a warning on

@@ -104,7 +104,7 @@ fn is_a_section(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
         // Its own node's link, which is nobody else's yet.
         "push" => (stores.last(), 1),
         // The slot above the top, which is its lane's.
-        "give" | "give_first" | "give_ready" => (stores.last(), 1),
+        "give" | "give_first" | "give_near" | "give_ready" | "give_front" => (stores.last(), 1),
         _ => (stores.last(), 0),
     };
     ensure!(last == Some(&(code.range.len() - 1)), "its last instruction is not its commit");

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::inside::{Class, Group, Handle, Ready};
+use thiscpu::inside::{Class, Front, Group, HAS_FRONT, Handle, Ready};
 use thiscpu::{RawCache, SlabStats};
 
 use crate::drive::Case;
@@ -21,6 +21,16 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Call<TakeHot>>("RawCache", "alloc in a lane with a hot object"),
         Case::of::<Call<Give>>("RawCache", "free in a lane with a hot object"),
         Case::of::<Call<GiveHot>>("RawCache", "free"),
+        Case::of::<Call<TakeFarther>>("RawCache of a thread that is not let in", "alloc"),
+        Case::of::<Call<TakeHotFarther>>(
+            "RawCache of a thread that is not let in",
+            "alloc in a lane with a hot object",
+        ),
+        Case::of::<Call<GiveFarther>>(
+            "RawCache of a thread that is not let in",
+            "free in a lane with a hot object",
+        ),
+        Case::of::<Call<GiveHotFarther>>("RawCache of a thread that is not let in", "free"),
         Case::of::<Call<TakeOfNone>>("RawCache", "alloc in a lane with an empty sheaf"),
         Case::of::<Call<TakeOfSpare>>("RawCache", "alloc in a lane whose other sheaf is full"),
         Case::of::<Call<TakeOfEmpty>>("RawCache", "alloc in a lane with two empty sheaves"),
@@ -28,19 +38,11 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Call<GiveToSpare>>("RawCache", "free in a lane whose other sheaf is empty"),
         Case::of::<Call<GiveToFull>>("RawCache", "free in a lane with two full sheaves"),
         Case::of::<Call<TakeOfClass>>("a class", "alloc"),
-        Case::of::<Call<TakeHotOfClass>>("a class", "alloc in a lane with a hot object"),
-        Case::of::<Call<GiveToClass>>("a class", "free in a lane with a hot object"),
-        Case::of::<Call<GiveHotToClass>>("a class", "free"),
+        Case::of::<Call<GiveToClass>>("a class", "free"),
         Case::of::<Call<TakeOfReady>>("a class whose sections are ready", "alloc"),
-        Case::of::<Call<TakeHotOfReady>>(
-            "a class whose sections are ready",
-            "alloc in a lane with a hot object",
-        ),
-        Case::of::<Call<GiveToReady>>(
-            "a class whose sections are ready",
-            "free in a lane with a hot object",
-        ),
-        Case::of::<Call<GiveHotToReady>>("a class whose sections are ready", "free"),
+        Case::of::<Call<GiveToReady>>("a class whose sections are ready", "free"),
+        Case::of::<Call<TakeOfFront>>("a class at the front", "alloc"),
+        Case::of::<Call<GiveToFront>>("a class at the front", "free"),
     ]
 }
 
@@ -55,6 +57,11 @@ const SHEAF: usize = 4;
 /// More than lanes and stocks hold here.
 const MANY: usize = 12 * SHEAF;
 
+/// What the shortest ways are where there are any, and what they come to elsewhere.
+const NEAR: [&str; 2] =
+    if HAS_FRONT { ["take_near", "give_near"] } else { ["take_first", "give_first"] };
+const FRONT: [&str; 2] = if HAS_FRONT { ["take_front", "give_front"] } else { ["take", "give"] };
+
 /// A call on a cache.
 type Run = fn(&Store) -> Result<(), Wrong>;
 
@@ -65,9 +72,14 @@ enum Source {
     Class,
     /// The same, with sections that look for less.
     ReadyClass,
+    /// The same, with sections that look in no gate.
+    FrontClass,
+    /// A cache, whose near sections are kept out.
+    FarCache(RawCache),
 }
 
-static GROUP: Group = Group::new(1);
+// SAFETY: there is no other; this program does not use malloc's.
+static GROUP: Group = unsafe { Group::at_front(1) };
 static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), 1);
 
 fn class() -> Handle<'static> {
@@ -80,12 +92,24 @@ fn ready_class() -> Handle<'static, Ready> {
     unsafe { GROUP.ready(&CLASS, 0) }
 }
 
+fn front_class() -> Handle<'static, Front> {
+    // As who has gone another way before.
+    GROUP.come_near();
+    // SAFETY: there is no other group at the front.
+    unsafe { GROUP.front(&CLASS, 0) }
+}
+
 impl Source {
     fn alloc(&self) -> Option<NonNull<u8>> {
         match self {
             Source::Cache(cache) => ops::alloc(cache),
             Source::Class => ops::alloc_of(class(), class()),
             Source::ReadyClass => ops::alloc_of(ready_class(), class()),
+            Source::FrontClass => ops::alloc_of(front_class(), class()),
+            Source::FarCache(cache) => {
+                thiscpu::probe::keep_near_out();
+                ops::alloc(cache)
+            }
         }
     }
 
@@ -99,20 +123,25 @@ impl Source {
                 Source::Cache(cache) => ops::free(cache, object),
                 Source::Class => ops::free_of(class(), class(), object),
                 Source::ReadyClass => ops::free_of(ready_class(), class(), object),
+                Source::FrontClass => ops::free_of(front_class(), class(), object),
+                Source::FarCache(cache) => {
+                    thiscpu::probe::keep_near_out();
+                    ops::free(cache, object);
+                }
             }
         }
     }
 
     fn shrink(&self) {
         match self {
-            Source::Cache(cache) => drop(cache.shrink()),
+            Source::Cache(cache) | Source::FarCache(cache) => drop(cache.shrink()),
             _ => class().shrink(),
         }
     }
 
     fn stats(&self) -> SlabStats {
         match self {
-            Source::Cache(cache) => cache.stats(),
+            Source::Cache(cache) | Source::FarCache(cache) => cache.stats(),
             _ => CLASS.stats(),
         }
     }
@@ -185,7 +214,9 @@ impl Store {
         }
         self.shrink()?;
         match std::mem::replace(&mut self.source, Source::Class) {
-            Source::Cache(cache) => cache.close().map_err(|error| error.to_string()),
+            Source::Cache(cache) | Source::FarCache(cache) => {
+                cache.close().map_err(|error| error.to_string())
+            }
             _ => Ok(()),
         }
     }
@@ -210,7 +241,7 @@ trait Op {
 }
 
 macro_rules! ops {
-    ($source:expr; $($name:ident: $run:ident, $section:literal, $before:expr $(, $shrinks:literal)?;)*) => {$(
+    ($source:expr; $($name:ident: $run:ident, $section:expr, $before:expr $(, $shrinks:literal)?;)*) => {$(
         enum $name {}
 
         impl Op for $name {
@@ -226,10 +257,10 @@ macro_rules! ops {
 // The first of some frees only makes an object hot, and the first allocation after those takes it.
 ops! {
     Source::Cache(RawCache::new(OBJECT));
-    Take: alloc, "take_first", &[1];
-    TakeHot: alloc, "take_first", &[1, 1];
-    Give: free, "give_first", &[3, 1];
-    GiveHot: free, "give_first", &[2];
+    Take: alloc, NEAR[0], &[1];
+    TakeHot: alloc, NEAR[0], &[1, 1];
+    Give: free, NEAR[1], &[3, 1];
+    GiveHot: free, NEAR[1], &[2];
     // The first sheaf is used up.
     TakeOfNone: alloc, "replace", &[SHEAF];
     // The second one is filled and becomes the other one; the first, which comes back, is used up.
@@ -243,19 +274,29 @@ ops! {
 }
 
 ops! {
+    Source::FarCache(RawCache::new(OBJECT));
+    TakeFarther: alloc, "take_first", &[1];
+    TakeHotFarther: alloc, "take_first", &[1, 1];
+    GiveFarther: free, "give_first", &[3, 1];
+    GiveHotFarther: free, "give_first", &[2];
+}
+
+ops! {
     Source::Class;
     TakeOfClass: alloc, "take", &[1];
-    TakeHotOfClass: alloc, "take", &[1, 1];
-    GiveToClass: free, "give", &[3, 1];
-    GiveHotToClass: free, "give", &[2];
+    GiveToClass: free, "give", &[2];
 }
 
 ops! {
     Source::ReadyClass;
     TakeOfReady: alloc, "take_ready", &[1];
-    TakeHotOfReady: alloc, "take_ready", &[1, 1];
-    GiveToReady: free, "give_ready", &[3, 1];
-    GiveHotToReady: free, "give_ready", &[2];
+    GiveToReady: free, "give_ready", &[2];
+}
+
+ops! {
+    Source::FrontClass;
+    TakeOfFront: alloc, FRONT[0], &[1];
+    GiveToFront: free, FRONT[1], &[2];
 }
 
 struct Call<O: Op> {

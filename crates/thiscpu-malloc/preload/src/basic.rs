@@ -43,14 +43,14 @@ pub(crate) unsafe fn give_back(pointer: *mut c_void) {
 pub(crate) extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     match thiscpu_malloc::allocate_at_hand(size) {
         Some(block) => block.as_ptr().cast(),
-        None => malloc_larger(size),
+        None => malloc_near(size),
     }
 }
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-extern "C-unwind" fn malloc_larger(size: usize) -> *mut c_void {
-    match thiscpu_malloc::allocate_larger_at_hand(size) {
+extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
+    match thiscpu_malloc::allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
     }
@@ -60,7 +60,7 @@ extern "C-unwind" fn malloc_larger(size: usize) -> *mut c_void {
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
     own::end_at_panics();
-    or_no_memory(thiscpu_malloc::allocate(size))
+    or_no_memory(thiscpu_malloc::allocate_far(size))
 }
 
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_aligned, allocate_at_hand, allocate_larger_at_hand};
+use thiscpu_malloc::{allocate, allocate_aligned, allocate_at_hand, allocate_near};
 
 use crate::own;
 use crate::replaced::everybodys;
@@ -24,14 +24,14 @@ pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
 extern "C-unwind" fn new(size: usize) -> *mut c_void {
     match allocate_at_hand(size) {
         Some(block) => block.as_ptr().cast(),
-        None => new_larger(size),
+        None => new_near(size),
     }
 }
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-extern "C-unwind" fn new_larger(size: usize) -> *mut c_void {
-    match allocate_larger_at_hand(size) {
+extern "C-unwind" fn new_near(size: usize) -> *mut c_void {
+    match allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
         None => new_from_afar(size),
     }

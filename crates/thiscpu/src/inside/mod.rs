@@ -5,7 +5,7 @@ pub mod foreign;
 #[cfg(not(thiscpu_model))]
 pub mod word;
 
-pub use crate::section::{Ready, Way};
+pub use crate::section::{Front, Ready, Way};
 pub use crate::slab::barn::out_by_tag;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 pub use crate::slab::close::Fence;
@@ -14,6 +14,9 @@ pub use crate::slab::fault::Fault;
 pub use crate::slab::large;
 pub use crate::slab::purge::{purge, some_if_many as purge_some_if_many};
 pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
+
+/// Whether there is a way by the front.
+pub const HAS_FRONT: bool = crate::lanes::here::HAS_FRONT;
 
 use crate::sys::fence;
 use crate::sys::machine::{Here, Machine as _};

@@ -3,9 +3,11 @@
 //! The answer may be old when it arrives: sections look themselves, the atomic tier does not need
 //! it to be right, and slow paths check again.
 
+use super::front::FRONT;
 use super::table;
 use crate::sys::machine::{Here, Machine as _};
-use crate::sys::tier;
+use crate::sys::near;
+use crate::sys::tier::{self, Tier};
 
 /// The entry of this thread's lane, 0 if it has none right now.
 pub(crate) fn entry() -> usize {
@@ -19,3 +21,34 @@ pub(crate) fn join() -> bool {
     let tier = tier::expect();
     Here::register(tier) && Here::index(tier).is_some_and(table::join)
 }
+
+/// Lets this thread's near sections in, if they may be; see [`crate::section::Near`].
+#[inline]
+pub(crate) fn come_near() {
+    if HAS_FRONT {
+        near::let_in();
+    }
+}
+
+/// Whether this thread's sections find the front's item, or could not use it.
+#[inline]
+pub(crate) fn is_at_front() -> bool {
+    let has_sections = tier::chosen().is_some_and(|tier| tier != Tier::Atomic);
+    let looks_there = has_sections && (HAS_FRONT || cfg!(thiscpu_model));
+    !looks_there || index().is_none_or(|index| FRONT.is_shown(index))
+}
+
+/// Lets them find it. Under the lock of its gate, which is open.
+pub(crate) fn show_at_front(item: usize) {
+    if let Some(index) = index() {
+        FRONT.show(index, item);
+    }
+}
+
+/// This thread's index, which may be another when this returns.
+fn index() -> Option<usize> {
+    tier::chosen().and_then(Here::index)
+}
+
+/// Whether there are sections that look there.
+pub(crate) const HAS_FRONT: bool = cfg!(all(target_arch = "x86_64", not(thiscpu_model)));

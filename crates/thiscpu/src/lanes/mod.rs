@@ -1,5 +1,6 @@
 //! Per-CPU memory: where lanes live, who has one, and plain per-CPU variables.
 
+pub(crate) mod front;
 pub(crate) mod here;
 mod item;
 mod pair;

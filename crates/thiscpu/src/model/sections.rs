@@ -1,9 +1,10 @@
 //! The sections, step by step as `section` specifies them.
 
 use super::machine::{Execution, now};
+use crate::lanes::front::FRONT;
 use crate::lanes::table::TABLE;
 use crate::section::{
-    BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, WordSections,
+    Any, BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, Ways, WordSections,
 };
 use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
@@ -209,8 +210,16 @@ impl LedgerSections for Processor {
 
 impl Section {
     /// The same for a section of a slab cache: the address of its item in this lane.
-    fn enter_gate(gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
+    fn enter_gate<W: Way>(gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
+        if W::WAY == Ways::Front {
+            let index = section.execution.index_of(section.number.0);
+            // Acquire: as below.
+            return match FRONT.item(index & 0xffff).load(Acquire) {
+                0 => Err(section.refuse(Outcome::Shut)),
+                item => Ok((section, item)),
+            };
+        }
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
         // loads before, but the checker knows nothing of that.
         match section.leads(gate.load(Acquire)) {
@@ -222,9 +231,9 @@ impl Section {
 
 impl SlabSections for Processor {
     unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
-        let Ok((section, lane)) = Section::enter_gate(gate) else { return 0 };
+        let Ok((section, lane)) = Section::enter_gate::<W>(gate) else { return 0 };
         let lane = lane + cell;
-        let hot = section.load(lane);
+        let hot = if W::WAY.knows_hot() { section.load(lane) } else { 0 };
         if hot != 0 {
             return match section.commit(lane, 0) {
                 Outcome::Done => hot as usize,
@@ -244,12 +253,12 @@ impl SlabSections for Processor {
     }
 
     unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
-        let (section, lane) = match Section::enter_gate(gate) {
+        let (section, lane) = match Section::enter_gate::<W>(gate) {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
         let lane = lane + cell;
-        if section.load(lane) == 0 {
+        if W::WAY.knows_hot() && section.load(lane) == 0 {
             return section.commit(lane, entry as u64);
         }
         let top = section.load(lane + TOP);
@@ -271,7 +280,7 @@ impl SlabSections for Processor {
         old: usize,
         new: usize,
     ) -> Outcome {
-        let (section, lane) = match Section::enter_gate(gate) {
+        let (section, lane) = match Section::enter_gate::<Any>(gate) {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };

@@ -31,13 +31,16 @@
 //!           lane = *gate + entry                as for add_windowed
 //!           if it did not carry                 refuse(Shut)
 //!           lane += cell
-//! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v
+//! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v            by the ways First and Near
 //!                     v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
 //!                     lane.top -= 8             commit, v
-//! give(cell, v):      if lane.hot == 0: lane.hot = v               commit
+//! give(cell, v):      if lane.hot == 0: lane.hot = v               commit              the same
 //!                     if lane[lane.top + 16] == 0                  refuse(Differs)     the end
 //!                     lane[lane.top + 16] = v                      above the top
 //!                     lane.top += 8             commit
+//!      A near section (ways Near and Front, x86-64 only) does not look at `area.cpu_id`: the thread's own word leads to the index, and is 0, and the
+//!      section refused, as long as it is not known that the thread is registered. By the way Front
+//!                     lane = FRONT[index & 0xffff]; if 0           refuse(Shut)        in place of gate and entry
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
 //!                     if *lane != old           refuse(Differs)
 //!                     *lane = new               commit
@@ -206,7 +209,18 @@ pub trait Way: Copy + core::fmt::Debug {
 pub enum Ways {
     Any,
     First,
+    Near,
     Ready,
+    Front,
+}
+
+#[cfg(thiscpu_model)]
+impl Ways {
+    /// Whether lanes have hot entries. Those of many classes have none: which class a block is of has to be found out first, and then the next
+    /// allocation waits for a store whose address is late.
+    pub(crate) fn knows_hot(self) -> bool {
+        matches!(self, Ways::First | Ways::Near)
+    }
 }
 
 /// Nothing is known.
@@ -215,9 +229,17 @@ pub struct Any;
 /// The cell is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First;
+/// The cell is 0; and the thread itself says where its lane index is, or that there is none for it. Before it has been
+/// [let in](crate::lanes::here::come_near), the section is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near;
 /// Sections can be entered: the offsets of the rseq area are published.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready;
+
+/// The gate is that of the front's item, and the thread itself says where its lane index is, as for `Near`.
+#[derive(Clone, Copy, Debug)]
+pub struct Front;
 
 impl Way for Any {
     const WAY: Ways = Ways::Any;
@@ -227,13 +249,21 @@ impl Way for First {
     const WAY: Ways = Ways::First;
 }
 
+impl Way for Near {
+    const WAY: Ways = Ways::Near;
+}
+
+impl Way for Front {
+    const WAY: Ways = Ways::Front;
+}
+
 impl Way for Ready {
     const WAY: Ways = Ways::Ready;
 }
 
 /// What runs a slab cache's sections.
 pub(crate) trait SlabSections {
-    /// Takes this lane's hot entry, or the uppermost of its sheaf; 0 if it was refused or aborted, whatever for.
+    /// Takes this lane's hot entry, if it has such, or the uppermost of its sheaf; 0 if it was refused or aborted, whatever for.
     /// Inlined into the caller.
     ///
     /// # Safety
@@ -242,7 +272,7 @@ pub(crate) trait SlabSections {
     /// sheaf. What the way says is known is so.
     unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize;
 
-    /// Makes `entry` this lane's hot one, or puts it on its sheaf. Inlined into the caller.
+    /// Makes `entry` this lane's hot one, if it has such, or puts it on its sheaf. Inlined into the caller.
     ///
     /// # Safety
     ///

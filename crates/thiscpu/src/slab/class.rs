@@ -14,11 +14,12 @@ use super::entry::Key;
 use super::objects::{self, Shape};
 use super::space::Tag;
 use super::{entry, fault, lane, purge};
-use crate::lanes::region;
+use crate::lanes::front::FRONT;
+use crate::lanes::{here, region};
 use crate::quiesce::{Gate, ITEM_ALIGN};
-use crate::section::{Any, First, Outcome, Processor, Ready, SlabSections as _, Way};
+use crate::section::{Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, Way};
 use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
@@ -36,6 +37,10 @@ pub struct Group {
     pub(super) lock: Lock,
     /// How many classes it has.
     classes: u32,
+    /// Whether its item is the front's.
+    pub(super) is_at_front: bool,
+    /// Whether it is not to be found there all the same. Changed under the lock.
+    is_kept_from_front: AtomicBool,
     /// How many calls there were that found no lanes.
     refused: AtomicU32,
 }
@@ -114,8 +119,19 @@ impl Group {
             key: AtomicUsize::new(0),
             lock: Lock::new(),
             classes: classes as u32,
+            is_at_front: false,
+            is_kept_from_front: AtomicBool::new(false),
             refused: AtomicU32::new(0),
         }
+    }
+
+    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::front`].
+    ///
+    /// # Safety
+    ///
+    /// There is one such group, for as long as the process lives.
+    pub const unsafe fn at_front(classes: usize) -> Group {
+        Group { is_at_front: true, ..Group::new(classes) }
     }
 
     /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`].
@@ -128,6 +144,22 @@ impl Group {
     #[inline(always)]
     pub(super) const fn first<'a>(&'a self, class: &'a Class) -> Handle<'a, First> {
         Handle { group: self, class, cell: 0, way: PhantomData }
+    }
+
+    /// The same for a thread that may have been let in.
+    #[inline(always)]
+    pub(super) const fn near<'a>(&'a self, class: &'a Class) -> Handle<'a, Near> {
+        Handle { group: self, class, cell: 0, way: PhantomData }
+    }
+
+    /// The class of the group at the front, for a thread that may have been let in.
+    ///
+    /// # Safety
+    ///
+    /// This is that group.
+    #[inline(always)]
+    pub const unsafe fn front<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Front> {
+        Handle { group: self, class, cell, way: PhantomData }
     }
 
     /// The same where sections can be entered.
@@ -183,10 +215,44 @@ impl Group {
         })
     }
 
+    /// Lets calls take the way by the front, or has all of them go another; who keeps them from it does not mind a few calls.
+    pub fn keep_from_front(&self, is_kept: bool) {
+        let _guard = self.lock.lock();
+        // Relaxed: the lock orders it.
+        self.is_kept_from_front.store(is_kept, Relaxed);
+        if is_kept && self.is_at_front {
+            FRONT.hide();
+        }
+    }
+
+    /// Lets the calling thread's sections find the item at the front. Where the lock is held, by who closes the gate or just does the same, that is
+    /// left to the next call.
+    #[cold]
+    pub(super) fn come_to_front(&self) {
+        // First without the lock, because where it is not to be found there every call comes here.
+        if self.item_for_front().is_none() {
+            return;
+        }
+        let Some(_guard) = self.lock.try_lock() else { return };
+        if let Some(item) = self.item_for_front() {
+            here::show_at_front(item);
+        }
+    }
+
+    /// What is to be found at the front, if anything is; for sure under the lock.
+    fn item_for_front(&self) -> Option<usize> {
+        let seen = self.gate.look();
+        let may_come = !seen.is_closed() && !self.is_kept_from_front.load(Relaxed);
+        seen.item().filter(|_| may_come)
+    }
+
     /// Of a cache that is closed.
     pub(super) fn give_up(&self) {
         if let Some(item) = self.gate.look().item() {
             self.gate.close_for_good();
+            if self.is_at_front {
+                FRONT.hide();
+            }
             region::lock().free(item, self.item_bytes());
         }
         self.key.store(0, Relaxed);
@@ -229,11 +295,33 @@ impl<W: Way> Handle<'_, W> {
             return fault::freed_twice(object);
         }
         entry::mark(object, entry);
-        let gate = self.group.gate.word();
-        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
+        // SAFETY: the caller's promise.
+        if !unsafe { self.give(entry) } {
             slowly();
         }
+    }
+
+    /// Frees an object that another way has marked as free, and not got into its lane; whether it is in there now.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_or`](Handle::free_or).
+    #[inline(always)]
+    pub unsafe fn free_marked(self, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.give(self.group.key().entry(object.as_ptr().expose_provenance())) }
+    }
+
+    /// Puts an entry into the lane, if there is room.
+    ///
+    /// # Safety
+    ///
+    /// It is an object's of this class, which nobody uses any more.
+    #[inline(always)]
+    unsafe fn give(self, entry: usize) -> bool {
+        let gate = self.group.gate.word();
+        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
+        unsafe { Processor::give::<W>(gate, self.cell, entry) == Outcome::Done }
     }
 
     pub(super) fn depot(self) -> Option<&'static Depot> {

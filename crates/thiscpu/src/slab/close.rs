@@ -8,6 +8,7 @@ use super::depot::Depot;
 use super::lane::Lane;
 use super::sheaf::List;
 use super::{RawCache, purge};
+use crate::lanes::front::FRONT;
 use crate::section::Way;
 use crate::sys::fence;
 use crate::sys::tier::{self, Tier};
@@ -105,6 +106,9 @@ impl Group {
             return;
         }
         self.gate.turn(seen.closed());
+        if self.is_at_front {
+            FRONT.hide();
+        }
         let is_fenced = has_sections && fence.is_had();
         held().for_each(|(class, depot, sheaves)| {
             class.empty_lanes(item, is_fenced, depot, sheaves);

@@ -1,7 +1,7 @@
 //! What of the space is mapped: nothing is reserved, so a limit on address space can be used nearly whole.
 //!
 //! ```text
-//! | longest runs | used | dirty | tag of each unit | slab of each unit | its objects' bits | unit 0 | unit 1 | ... |
+//! | longest runs | used | dirty | slab of each unit | its objects' bits | tag of each unit | unit 0 | unit 1 | ... |
 //! ```
 //!
 //! Each part has its place from the first use on, in a region that is picked at random where hardly a program has anything, and is mapped from
@@ -14,6 +14,7 @@
 use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
 use super::space::{CHUNK, Space, Tag, UNIT, is_watched};
+use crate::lanes::here::HAS_FRONT;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::{Here, Machine as _};
 
@@ -47,16 +48,16 @@ pub(super) struct Layout {
 pub(super) const fn layout(units: usize) -> Layout {
     let bits = to_page(units / 8);
     let used = to_page(units.div_ceil(CHUNK) * size_of::<u32>());
-    let tags = used + 2 * bits;
-    let slabs = tags + to_page(units * size_of::<Tag>());
+    let slabs = used + 2 * bits;
     let object_bits = slabs + to_page(units * size_of::<Slab>());
+    let tags = object_bits + to_page(units * OBJECT_BITS);
     Layout {
         used,
         dirty: used + bits,
         tags,
         slabs,
         object_bits,
-        units: object_bits + to_page(units * OBJECT_BITS),
+        units: tags + to_page(units * size_of::<Tag>()),
     }
 }
 
@@ -74,6 +75,9 @@ impl Layout {
         ]
     }
 }
+
+/// From the tags to unit 0, where there is room for as many units as there can be.
+pub(super) const TAGS_BYTES: usize = to_page(UNITS_MOST * size_of::<Tag>());
 
 const fn to_page(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_MAX)
@@ -153,7 +157,14 @@ impl Space {
         // Release, both: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
         // Nothing where somebody watches: a fork may have come before `watch` said so.
-        self.unwatched.store(if is_watched() { 0 } else { most }, Release);
+        self.unwatched.store(if is_watched() { 0 } else { self.at_hand(most) }, Release);
+    }
+
+    /// How many of these tags are where fast paths look for them: those do not load where that is on x86-64, whose address space has room for as many
+    /// units as there can be, unless something limits it.
+    pub(super) fn at_hand(&self, most: usize) -> usize {
+        let is_known = !HAS_FRONT || self.limit.load(Relaxed) == UNITS_MOST;
+        if is_known { most } else { 0 }
     }
 
     /// Makes units at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first. Where

@@ -100,6 +100,19 @@ impl RawCache {
         RawCache { group: Group::new(1), class }
     }
 
+    /// A cache that is found at the front, as malloc's classes are.
+    ///
+    /// # Safety
+    ///
+    /// There is one.
+    #[cfg(thiscpu_model)]
+    #[must_use]
+    pub const unsafe fn at_front(layout: Layout) -> RawCache {
+        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        // SAFETY: the caller's promise.
+        RawCache { group: unsafe { Group::at_front(1) }, class }
+    }
+
     #[inline(always)]
     fn handle(&self) -> Handle<'_, First> {
         self.group.first(&self.class)
@@ -119,7 +132,13 @@ impl RawCache {
     /// If `THISCPU_TIER` is wrong.
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
-        self.handle().alloc_or(|| self.alloc_slowly())
+        #[cfg(thiscpu_model)]
+        if self.group.is_at_front {
+            // SAFETY: just looked at.
+            let front = unsafe { self.group.front(&self.class, 0) };
+            return front.alloc_or(|| self.alloc_farther());
+        }
+        self.group.near(&self.class).alloc_or(|| self.alloc_farther())
     }
 
     pub(crate) fn hand_out(&self, entry: usize) -> Option<NonNull<u8>> {
@@ -128,17 +147,40 @@ impl RawCache {
 
     // With the arguments of the calls that lead here, so that little has to be done for them.
 
-    #[cold]
+    /// Where the near way does not do: the other one, which needs no more than sections, and then what is behind the lane.
     #[inline(never)]
-    fn alloc_slowly(&self) -> Option<NonNull<u8>> {
-        self.handle().alloc_slowly()
+    fn alloc_farther(&self) -> Option<NonNull<u8>> {
+        self.group.come_near();
+        #[cfg(thiscpu_model)]
+        if self.group.is_at_front {
+            let class = self.group.handle(&self.class, 0);
+            return class.alloc_or(|| class.alloc_slowly());
+        }
+        self.handle().alloc_or(|| self.handle().alloc_slowly())
     }
 
-    #[cold]
+    /// # Safety
+    ///
+    /// As for `free`; the object is marked as free by now.
     #[inline(never)]
-    unsafe fn free_slowly(&self, object: NonNull<u8>) {
-        // SAFETY: the caller's promise, which is that of `free`.
-        unsafe { self.handle().free_slowly(object) };
+    unsafe fn free_farther(&self, object: NonNull<u8>) {
+        self.group.come_near();
+        #[cfg(thiscpu_model)]
+        if self.group.is_at_front {
+            let class = self.group.handle(&self.class, 0);
+            // SAFETY: the caller's promise.
+            return unsafe {
+                if !class.free_marked(object) {
+                    class.free_slowly(object);
+                }
+            };
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.handle().free_marked(object) {
+                self.handle().free_slowly(object);
+            }
+        }
     }
 
     /// Frees an object, on any thread.
@@ -149,8 +191,16 @@ impl RawCache {
     /// with a message.)
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
+        #[cfg(thiscpu_model)]
+        if self.group.is_at_front {
+            // SAFETY: just looked at, and the caller's promise.
+            return unsafe {
+                let front = self.group.front(&self.class, 0);
+                front.free_or(object, || self.free_farther(object));
+            };
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.handle().free_or(object, || self.free_slowly(object)) };
+        unsafe { self.group.near(&self.class).free_or(object, || self.free_farther(object)) };
     }
 }
 

@@ -6,7 +6,7 @@
 
 use core::ptr::NonNull;
 
-use super::class::Handle;
+use super::class::{Group, Handle};
 use super::depot::Depot;
 use super::entry;
 use super::fault::Fault;
@@ -25,6 +25,17 @@ enum Next<T> {
     Again,
     /// That is what was wanted.
     Done(T),
+}
+
+impl Group {
+    /// Lets the calling thread take the shortest ways from now on, if it may: for who has just taken another. Never waits.
+    #[inline]
+    pub fn come_near(&self) {
+        here::come_near();
+        if self.is_at_front && !here::is_at_front() {
+            self.come_to_front();
+        }
+    }
 }
 
 impl<W: Way> Handle<'_, W> {
@@ -98,10 +109,12 @@ impl<W: Way> Handle<'_, W> {
         if here::entry() == 0 && !here::join() {
             return None;
         }
-        match here::entry() {
-            0 => None,
-            entry => Some(Lane::at_entry(item, self.cell, entry)),
+        let entry = here::entry();
+        if entry == 0 {
+            return None;
         }
+        self.group.come_near();
+        Some(Lane::at_entry(item, self.cell, entry))
     }
 
     /// Gets entries into a lane whose main sheaf has none.

@@ -8,9 +8,10 @@
 //! forked child makes anew.
 
 use super::bits::Bits;
-use super::ground::layout;
+use super::ground::{TAGS_BYTES, layout};
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
+use crate::lanes::here::HAS_FRONT;
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -37,7 +38,7 @@ pub(super) struct Space {
     pub(super) base: AtomicUsize,
     /// How many units have tags, or 0 before the first.
     pub(super) most: AtomicUsize,
-    /// The same; 0 while somebody watches.
+    /// How many have them where fast paths look, which is in front of unit 0; 0 while somebody watches.
     pub(super) unwatched: AtomicUsize,
     /// The address of the tags.
     pub(super) tags: AtomicUsize,
@@ -95,10 +96,13 @@ pub fn tag_of(address: usize) -> Tag {
 pub fn tag_of_block(address: usize) -> Tag {
     // Acquire: as in `unit_of`; and pairs with the Release in `watch`, what came before that is seen.
     let most = SPACE.unwatched.load(Acquire);
-    let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
+    let base = SPACE.base.load(Relaxed);
+    let unit = address.wrapping_sub(base) / UNIT;
     if unit < most {
-        // SAFETY: there is a tag for each unit below that.
-        return unsafe { SPACE.tag_unchecked(unit) }.load(Relaxed) as Tag;
+        let tags = if HAS_FRONT { base - TAGS_BYTES } else { SPACE.tags.load(Relaxed) };
+        let tag = tags + unit * size_of::<Tag>();
+        // SAFETY: there is a tag for each unit below that, there, accessible for ever.
+        return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
     }
     NOTHING
 }
@@ -109,7 +113,7 @@ pub fn watch(is_watched: bool) {
     // Against a change of `most`, which looks whether somebody watches and then says what is not watched.
     let _guard = SPACE.lock();
     IS_WATCHED.store(is_watched, Relaxed);
-    let most = if is_watched { 0 } else { SPACE.most.load(Relaxed) };
+    let most = if is_watched { 0 } else { SPACE.at_hand(SPACE.most.load(Relaxed)) };
     SPACE.unwatched.store(most, Release);
 }
 

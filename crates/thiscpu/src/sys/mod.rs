@@ -15,6 +15,7 @@ pub(crate) mod machine;
 #[cfg(not(thiscpu_model))]
 mod mapping;
 mod membarrier;
+pub(crate) mod near;
 pub(crate) mod pin;
 pub(crate) mod report;
 pub(crate) mod rseq;

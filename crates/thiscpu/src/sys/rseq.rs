@@ -17,7 +17,7 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-use super::{errno, membarrier};
+use super::{errno, membarrier, near};
 
 /// What stands before each abort handler; glibc registers with the same number.
 #[cfg(target_arch = "x86_64")]
@@ -31,9 +31,11 @@ const UNREGISTER: i32 = 1;
 
 /// Offsets of fields in the area.
 pub(crate) const CPU_ID: usize = 4;
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub(crate) const RSEQ_CS: usize = 8;
 const NODE_ID: usize = 20;
 const NODE_ID_END: u32 = 24;
-const MM_CID: usize = 24;
+pub(crate) const MM_CID: usize = 24;
 const MM_CID_END: u32 = 28;
 
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
@@ -99,8 +101,13 @@ impl Offsets {
     }
 }
 
+/// The address of this thread's lane index. Its area is registered.
+pub(super) fn index_address() -> usize {
+    thread_pointer().wrapping_add_signed(OFFSETS.index())
+}
+
 /// The thread pointer.
-fn thread_pointer() -> usize {
+pub(super) fn thread_pointer() -> usize {
     let pointer: usize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the ABI keeps the thread pointer's own value at fs:0.
@@ -284,9 +291,8 @@ pub(crate) fn is_registered() -> bool {
 
 /// This thread's lane index, as its area shows it. The area is registered.
 pub(crate) fn index() -> usize {
-    let field = thread_pointer().wrapping_add_signed(OFFSETS.index());
     // SAFETY: as in `is_registered`.
-    unsafe { (*(field as *const AtomicU32)).load(Relaxed) as usize }
+    unsafe { (*(index_address() as *const AtomicU32)).load(Relaxed) as usize }
 }
 
 /// The NUMA node of the calling thread, if its area shows it (Linux 6.3).
@@ -327,6 +333,7 @@ pub(crate) fn give_up() {
     let _errno = errno::save();
     let was = state().load(Relaxed);
     state().store(DONE, Relaxed);
+    near::keep_out();
     if was == REGISTERED {
         // A failure leaves a registration of memory that lives as long as the thread.
         let _ = call(own_offset(), ORIGINAL_LEN, UNREGISTER);

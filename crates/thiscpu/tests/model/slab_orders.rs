@@ -10,11 +10,17 @@ use crate::slab::Store;
 /// Four objects a slab; a sheaf has two entries.
 static CACHE: RawCache = RawCache::new(Layout::new::<[u8; 16 * 1024]>());
 
+/// The same, found at the front.
+// SAFETY: there is no other.
+static FRONT: RawCache = unsafe { RawCache::at_front(Layout::new::<[u8; 16 * 1024]>()) };
+
 /// A lane's calls, which make it what a test wants, on CPU 1: so many allocations, then so many frees, and so on.
 type Before = &'static [usize];
 
 /// One sheaf, with one entry.
 const ONE_ENTRY: Before = &[1];
+/// One sheaf, with two of them: one comes there by the front.
+const TWO_ENTRIES: Before = &[2, 1];
 /// An empty sheaf in use, and a full one.
 const FULL_SPARE: Before = &[3, 2, 1];
 /// Two full ones.
@@ -22,9 +28,20 @@ const BOTH_FULL: Before = &[5, 3];
 
 /// Runs `test` in every order with up to `preemptions` preemptions, in those tiers.
 fn in_every_order(tiers: &[Tier], preemptions: usize, before: Before, test: fn(&Store)) {
+    in_every_order_of(&CACHE, tiers, preemptions, before, test);
+}
+
+/// The same on that cache.
+fn in_every_order_of(
+    cache: &'static RawCache,
+    tiers: &[Tier],
+    preemptions: usize,
+    before: Before,
+    test: fn(&Store),
+) {
     for &tier in tiers {
         let orders = exhaustive(Machine::new(2, tier), preemptions, move || {
-            let store = Store::of(&CACHE);
+            let store = Store::of(cache);
             model::run_on(1);
             let calls: [fn(&Store); 2] = [|store| assert!(store.alloc()), Store::free];
             for (&count, call) in before.iter().zip(calls.iter().cycle()) {
@@ -118,6 +135,24 @@ fn a_lane_that_is_emptied() {
 fn a_lane_that_is_emptied_amid_a_trade() {
     in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |store| {
         let other = free_beside(store);
+        model::run_on(0);
+        store.cache.shrink();
+        other.join();
+    });
+}
+
+/// A lane that is found at the front, emptied while it is used.
+#[test]
+fn a_lane_at_the_front_that_is_emptied() {
+    in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
+        let object = store.first();
+        let other = model::spawn(1, {
+            let store = store.clone();
+            move || {
+                alloc(&store);
+                store.free_this(object);
+            }
+        });
         model::run_on(0);
         store.cache.shrink();
         other.join();

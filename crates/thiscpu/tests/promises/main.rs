@@ -29,6 +29,7 @@ mod slab_faults;
 mod slab_forks;
 mod slab_limits;
 mod slab_memory;
+mod slab_near;
 mod slab_parts;
 mod slab_sandbox;
 mod stacks;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         slab_forks::SCENARIOS,
         slab_limits::SCENARIOS,
         slab_memory::SCENARIOS,
+        slab_near::SCENARIOS,
         slab_parts::SCENARIOS,
         slab_sandbox::SCENARIOS,
         stacks::SCENARIOS,

@@ -15,14 +15,14 @@ use super::Allocator;
 extern "C-unwind" fn malloc(size: usize) -> *mut u8 {
     match thiscpu_malloc::allocate_at_hand(size) {
         Some(block) => block.as_ptr(),
-        None => malloc_larger(size),
+        None => malloc_near(size),
     }
 }
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-extern "C-unwind" fn malloc_larger(size: usize) -> *mut u8 {
-    match thiscpu_malloc::allocate_larger_at_hand(size) {
+extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
+    match thiscpu_malloc::allocate_near(size) {
         Some(block) => block.as_ptr(),
         None => malloc_from_afar(size),
     }
@@ -31,7 +31,7 @@ extern "C-unwind" fn malloc_larger(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut u8 {
-    thiscpu_malloc::allocate(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
+    thiscpu_malloc::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
 }
 
 /// What it has by the name of `free`.

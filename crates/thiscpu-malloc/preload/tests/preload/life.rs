@@ -38,6 +38,14 @@ fn a_wrong_tier_is_one_warning() {
     }
 }
 
+/// Functions that choose others are called before thread-local memory is what it begins as.
+#[test]
+fn blocks_are_to_be_had_while_a_program_is_linked() {
+    if let Some(program) = compile("resolving.c", &[]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
 #[test]
 fn processes_begin_while_threads_allocate() {
     if let Some(program) = compile("processes.c", &[]) {

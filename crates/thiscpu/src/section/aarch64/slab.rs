@@ -8,8 +8,38 @@ use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
-/// The body of `take`; `$to_cell` moves from the item to the cache's part of it.
+/// The body of `take` where a lane has no hot entry; `$to_cell` moves from the item to the cache's part of it.
 macro_rules! take {
+    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+        section!(
+            $name,
+            enter: $enter,
+            [
+                "tbnz {s:w}, #31, 33f",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "ldr {s}, [{gate}]",
+                "adds {a}, {a}, {s}",
+                "b.cc 33f",
+                $($to_cell)*
+                "ldr {new}, [{a}, #{TOP}]!",
+                "add {s}, {a}, {new}",
+                "ldr {entry}, [{s}, #-8]",
+                "cbz {entry}, 33f",
+                "sub {new}, {new}, #8",
+                "str {new}, [{a}]",
+            ]
+            aborted: "mov {entry:w}, #0\n b 33f",
+            gate = in(reg) $gate.as_ptr(),
+            new = out(reg) _,
+            entry = out(reg) $entry,
+            TOP = const TOP,
+            $($operands)*
+        )
+    };
+}
+
+/// The same where it may have one.
+macro_rules! take_hot {
     ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
         section!(
             $name,
@@ -42,8 +72,43 @@ macro_rules! take {
     };
 }
 
-/// The body of `give`.
+/// The body of `give` where a lane has no hot entry.
 macro_rules! give {
+    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+        section!(
+            $name,
+            enter: $enter,
+            [
+                "cmp {s:w}, #0",
+                "b.lt {no_lane}",
+                "ldr {a}, [{table}, {a}, lsl #3]",
+                "ldr {s}, [{gate}]",
+                "adds {a}, {a}, {s}",
+                "b.cc {shut}",
+                $($to_cell)*
+                "ldr {new}, [{a}, #{TOP}]!",
+                "ldr {s}, [{a}, {new}]",
+                "cbz {s}, {differs}",
+                "str {entry}, [{a}, {new}]",
+                "add {new}, {new}, #8",
+                "str {new}, [{a}]",
+            ]
+            aborted: "b {aborted}",
+            gate = in(reg) $gate.as_ptr(),
+            entry = in(reg) $entry,
+            new = out(reg) _,
+            TOP = const TOP,
+            $($operands)*
+            no_lane = label { return Outcome::NoLane; },
+            shut = label { return Outcome::Shut; },
+            differs = label { return Outcome::Differs; },
+            aborted = label { return Outcome::Aborted; },
+        )
+    };
+}
+
+/// The same where it may have one.
+macro_rules! give_hot {
     ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
         section!(
             $name,
@@ -91,14 +156,14 @@ impl SlabSections for Processor {
         // Offsets that are not published are 0, and looked at where that is not known.
         unsafe {
             match W::WAY {
-                Ways::Any => take!(
+                Ways::Any | Ways::Front => take!(
                     "take", entry, gate,
                     enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f",
                     ["add {a}, {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
-                Ways::First => {
-                    take!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f", [])
+                Ways::First | Ways::Near => {
+                    take_hot!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f", [])
                 }
                 Ways::Ready => take!(
                     "take_ready", entry, gate,
@@ -117,14 +182,14 @@ impl SlabSections for Processor {
         // its lane.
         unsafe {
             match W::WAY {
-                Ways::Any => give!(
+                Ways::Any | Ways::Front => give!(
                     "give", gate, entry,
                     enter: "cbz {cpu_id}, {no_lane}",
                     ["add {a}, {a}, {cell}",]
                     cell = in(reg) cell,
                 ),
-                Ways::First => {
-                    give!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}", [])
+                Ways::First | Ways::Near => {
+                    give_hot!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}", [])
                 }
                 Ways::Ready => give!(
                     "give_ready", gate, entry,

@@ -3,25 +3,47 @@
 use core::arch::asm;
 
 use super::Processor;
+use crate::lanes::front::FRONT;
 use crate::lanes::table::TABLE;
 use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
-use crate::sys::rseq::OFFSETS;
+use crate::sys::near;
+use crate::sys::rseq::{self, OFFSETS};
 
-/// The body of `take`; `$to_cell` moves from the item to the cache's part of it.
+/// The body of `take` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`.
 macro_rules! take {
-    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
-        section!(
+    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+        $section!(
             $name,
-            enter: $enter,
+            $($enter)*
             [
-                "jl 34f",
-                "mov {a}, qword ptr [{table} + {a}*8]",
-                "add {a}, qword ptr [{gate}]",
-                "jnc 34f",
-                $($to_cell)*
+                $($find)*
+                "mov {top}, qword ptr [{a} + {TOP}]",
+                "mov {entry}, qword ptr [{a} + {top} + {TOP} - 8]",
+                "sub {top}, 8",
+                "test {entry}, {entry}",
+                "jz 33f",
+                "mov qword ptr [{a} + {TOP}], {top}",
+            ]
+            aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
+            top = out(reg) _,
+            entry = out(reg) $entry,
+            TOP = const TOP,
+            $($operands)*
+        )
+    };
+}
+
+/// The same where it may have one.
+macro_rules! take_hot {
+    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+        $section!(
+            $name,
+            $($enter)*
+            [
+                $($find)*
                 "xor {top:e}, {top:e}",
-                // No index register here and in `give`: a processor that forwards stores early does so for the simplest
+                // No index register here and in `give_hot`: a processor that forwards stores early does so for the simplest
                 // addresses only. 12 cycles a pair, and 17 with one, on a Xeon of 2023.
                 "mov {entry}, qword ptr [{a}]",
                 "test {entry}, {entry}",
@@ -36,7 +58,6 @@ macro_rules! take {
                 "mov qword ptr [{a}], {top}",
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
-            gate = in(reg) $gate.as_ptr(),
             top = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
@@ -45,18 +66,40 @@ macro_rules! take {
     };
 }
 
-/// The body of `give`.
+/// The body of `give` where a lane has no hot entry; `$find` as above.
 macro_rules! give {
-    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
-        section!(
+    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+        $section!(
             $name,
-            enter: $enter,
+            $($enter)*
             [
-                "jl {no_lane}",
-                "mov {a}, qword ptr [{table} + {a}*8]",
-                "add {a}, qword ptr [{gate}]",
-                "jnc {shut}",
-                $($to_cell)*
+                $($find)*
+                "mov {top}, qword ptr [{a} + {TOP}]",
+                "cmp qword ptr [{a} + {top} + {TOP}], 0",
+                "je {differs}",
+                "mov qword ptr [{a} + {top} + {TOP}], {entry}",
+                "add {top}, 8",
+                "mov qword ptr [{a} + {TOP}], {top}",
+            ]
+            aborted: "jmp {aborted}",
+            top = out(reg) _,
+            entry = in(reg) $entry,
+            TOP = const TOP,
+            $($operands)*
+            differs = label { return Outcome::Differs; },
+            aborted = label { return Outcome::Aborted; },
+        )
+    };
+}
+
+/// The same where it may have one.
+macro_rules! give_hot {
+    ($section:ident, $name:literal, $gate:ident, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+        $section!(
+            $name,
+            $($enter)*
+            [
+                $($find)*
                 "cmp qword ptr [{a}], 0",
                 "je 35f",
                 "mov {top}, qword ptr [{a} + {TOP}]",
@@ -76,8 +119,6 @@ macro_rules! give {
             entry = inout(reg) $entry => _,
             TOP = const TOP,
             $($operands)*
-            no_lane = label { return Outcome::NoLane; },
-            shut = label { return Outcome::Shut; },
             differs = label { return Outcome::Differs; },
             aborted = label { return Outcome::Aborted; },
         )
@@ -91,24 +132,69 @@ impl SlabSections for Processor {
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
         // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
-        // Offsets that are not published are 0, and looked at where that is not known.
+        // Offsets that are not published are 0, and looked at where that is not known. A thread's near word leads to its own area, which is
+        // registered as long as it does, or is 0. What the front has for an index is 0, or the address of the item in that index's
+        // lane; who empties lanes has cleared it before the fence.
         unsafe {
             match W::WAY {
                 Ways::Any => take!(
-                    "take", entry, gate,
-                    enter: "test {cpu_id}, {cpu_id}\n jz 34f",
-                    ["add {a}, {cell}",]
+                    section, "take", entry,
+                    [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
+                    [
+                        "jl 34f",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc 34f",
+                        "add {a}, {cell}",
+                    ]
+                    gate = in(reg) gate.as_ptr(),
                     cell = in(reg) cell,
                 ),
-                Ways::First => take!(
-                    "take_first", entry, gate,
-                    enter: "test {cpu_id}, {cpu_id}\n jz 34f",
-                    []
+                Ways::First => take_hot!(
+                    section, "take_first", entry,
+                    [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
+                    [
+                        "jl 34f",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc 34f",
+                    ]
+                    gate = in(reg) gate.as_ptr(),
+                ),
+                Ways::Near => take_hot!(
+                    near_section, "take_near", entry,
+                    [out: "jz 34f",]
+                    [
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc 34f",
+                    ]
+                    table = in(reg) TABLE.as_ptr(),
+                    gate = in(reg) gate.as_ptr(),
                 ),
                 Ways::Ready => take!(
-                    "take_ready", entry, gate,
-                    enter: "",
-                    ["add {a}, {cell}",]
+                    section, "take_ready", entry,
+                    [enter: "",]
+                    [
+                        "jl 34f",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc 34f",
+                        "add {a}, {cell}",
+                    ]
+                    gate = in(reg) gate.as_ptr(),
+                    cell = in(reg) cell,
+                ),
+                Ways::Front => take!(
+                    near_section, "take_front", entry,
+                    [out: "jz 34f",]
+                    [
+                        "mov {a}, qword ptr [{front} + {a}*8]",
+                        "test {a}, {a}",
+                        "jz 34f",
+                        "add {a}, {cell}",
+                    ]
+                    front = in(reg) FRONT.as_ptr(),
                     cell = in(reg) cell,
                 ),
             }
@@ -123,21 +209,70 @@ impl SlabSections for Processor {
         unsafe {
             match W::WAY {
                 Ways::Any => give!(
-                    "give", gate, entry,
-                    enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",
-                    ["add {a}, {cell}",]
+                    section, "give", entry,
+                    [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
+                    [
+                        "jl {no_lane}",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc {shut}",
+                        "add {a}, {cell}",
+                    ]
+                    gate = in(reg) gate.as_ptr(),
                     cell = in(reg) cell,
+                    no_lane = label { return Outcome::NoLane; },
+                    shut = label { return Outcome::Shut; },
                 ),
-                Ways::First => give!(
-                    "give_first", gate, entry,
-                    enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",
-                    []
+                Ways::First => give_hot!(
+                    section, "give_first", gate, entry,
+                    [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
+                    [
+                        "jl {no_lane}",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc {shut}",
+                    ]
+                    no_lane = label { return Outcome::NoLane; },
+                    shut = label { return Outcome::Shut; },
+                ),
+                Ways::Near => give_hot!(
+                    near_section, "give_near", gate, entry,
+                    [out: "jz {shut}",]
+                    [
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc {shut}",
+                    ]
+                    table = in(reg) TABLE.as_ptr(),
+                    shut = label { return Outcome::Shut; },
                 ),
                 Ways::Ready => give!(
-                    "give_ready", gate, entry,
-                    enter: "",
-                    ["add {a}, {cell}",]
+                    section, "give_ready", entry,
+                    [enter: "",]
+                    [
+                        "jl {no_lane}",
+                        "mov {a}, qword ptr [{table} + {a}*8]",
+                        "add {a}, qword ptr [{gate}]",
+                        "jnc {shut}",
+                        "add {a}, {cell}",
+                    ]
+                    gate = in(reg) gate.as_ptr(),
                     cell = in(reg) cell,
+                    no_lane = label { return Outcome::NoLane; },
+                    shut = label { return Outcome::Shut; },
+                ),
+                Ways::Front => give!(
+                    near_section, "give_front", entry,
+                    [out: "jz {shut}",]
+                    [
+                        "mov {a}, qword ptr [{front} + {a}*8]",
+                        "test {a}, {a}",
+                        "jz {shut}",
+                        "add {a}, {cell}",
+                    ]
+                    front = in(reg) FRONT.as_ptr(),
+                    cell = in(reg) cell,
+                    shut = label { return Outcome::Shut; },
                 ),
             }
         }

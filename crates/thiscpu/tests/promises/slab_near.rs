@@ -1,0 +1,33 @@
+//! Threads that are let into near sections: those that are known to be registered, and no longer than they are.
+
+use std::thread;
+
+use thiscpu::{Tier, inside, probe};
+
+use crate::common::objects::{Object, cache_of, free_all, some};
+use crate::common::{ALL, Scenario};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[Scenario::new("slab::near", &ALL, near)];
+
+fn near() {
+    let may_come = inside::HAS_FRONT && thiscpu::tier().expect("a tier") != Tier::Atomic;
+    let cache = &cache_of(64);
+    // One after the other, so that the memory of one's thread-local variables is the next one's.
+    for turn in 0..3 {
+        let of_thread = || {
+            assert!(!probe::is_near(), "before its first call");
+            let mut objects = some(cache, turn << 32, 100);
+            assert_eq!(probe::is_near(), may_come, "after it");
+            probe::leave_lanes();
+            assert!(!probe::is_near(), "once it has no lane");
+            objects.extend(some(cache, turn << 32 | 1 << 16, 100));
+            objects.drain(..50).for_each(|object| object.free(cache));
+            assert!(!probe::is_near(), "nor let in again");
+            objects
+        };
+        let mut objects = thread::scope(|threads| threads.spawn(of_thread).join().unwrap());
+        assert!(objects.iter_mut().all(Object::is_whole));
+        free_all(cache, objects);
+    }
+    assert_eq!(probe::is_near(), may_come, "who has only freed");
+}
