@@ -95,10 +95,9 @@ macro_rules! near_section {
                 // A linker that knows the distance puts it in place of the load.
                 "mov {near}, qword ptr [rip + __thiscpu_0_1_near@gottpoff]",
                 "mov {near}, qword ptr fs:[{near}]",
-                "test {near}, {near}",
-                $out,
                 "mov {area}, {near}",
                 "and {area}, {NOT_FIELD}",
+                $out,
                 "lea {a}, [rip + 30b]",
                 "mov qword ptr [{area} + {RSEQ_CS}], {a}",
             ]

@@ -11,12 +11,12 @@ pub(crate) mod close;
 pub(crate) mod construct;
 mod constructed;
 mod depot;
-mod entry;
 pub(crate) mod fault;
 mod ground;
 mod huge;
 mod lane;
 pub mod large;
+mod mark;
 mod objects;
 pub(crate) mod purge;
 mod reserve;
@@ -148,6 +148,7 @@ impl RawCache {
     // With the arguments of the calls that lead here, so that little has to be done for them.
 
     /// Where the near way does not do: the other one, which needs no more than sections, and then what is behind the lane.
+    #[cold]
     #[inline(never)]
     fn alloc_farther(&self) -> Option<NonNull<u8>> {
         self.group.come_near();
@@ -162,6 +163,7 @@ impl RawCache {
     /// # Safety
     ///
     /// As for `free`; the object is marked as free by now.
+    #[cold]
     #[inline(never)]
     unsafe fn free_farther(&self, object: NonNull<u8>) {
         self.group.come_near();
