@@ -31,7 +31,8 @@ pub(crate) struct Inlined {
 impl Inlined {
     /// Whether only threads that were let in are ever in it.
     pub(crate) fn is_near(&self) -> bool {
-        ["take_near", "give_near", "take_front", "give_front"].contains(&&*self.name)
+        ["take_near", "give_near", "take_front", "take_front_or_leave", "give_front"]
+            .contains(&&*self.name)
     }
 }
 

@@ -59,18 +59,16 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
 }
 
 /// The same, if this CPU's lane has one at hand; if not, [`allocate_near`] is to be asked, and then [`allocate_far`]. For callers that have
-/// something to do where there is no memory: so the way to it can be out of their line.
+/// something to do where there is no memory: so the way to it can be out of their line. Where there is a front they begin with
+/// [`define_malloc`](crate::define_malloc).
+#[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
-    match objects_in_front(size) {
-        Some(objects) => objects.alloc_or(|| None),
-        None if HAS_FRONT => None,
-        None => objects_at_hand(size)?.alloc_or(|| None),
-    }
+    objects_at_hand(size)?.alloc_or(|| None)
 }
 
 /// The same for what is larger than a kibibyte, and has a class of its own all the same, and for threads that may not take the shortest way: for who
-/// was told nothing by [`allocate_at_hand`]. Two functions, so that the shortest way is in one line.
+/// was told nothing by that. Two functions, so that the shortest way is in one line.
 #[inline(always)]
 pub fn allocate_near(size: usize) -> Option<NonNull<u8>> {
     if front_cell(size).is_some() {
@@ -307,6 +305,7 @@ pub unsafe fn free(block: NonNull<u8>) {
 /// # Safety
 ///
 /// As for [`free`].
+#[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub unsafe fn free_or_null(block: *mut u8) {
     match cell_at(block.addr()) {
@@ -340,7 +339,7 @@ unsafe fn free_to_cell(block: NonNull<u8>, cell: usize) {
 ///
 /// As for `free_or_null`.
 #[inline(never)]
-unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
+pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
     if let Some(block) = NonNull::new(block) {
         // SAFETY: the caller's promise.
         unsafe { free_otherwise(block) };
@@ -353,7 +352,7 @@ unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
 ///
 /// As for `free`.
 #[inline(never)]
-unsafe extern "C" fn free_farther(block: NonNull<u8>) {
+pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
     heap::come_near();
     // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
     unsafe {

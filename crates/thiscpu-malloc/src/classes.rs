@@ -9,7 +9,7 @@ pub(crate) const SIZE_MAX: usize = 32 * 1024;
 /// How many there are.
 pub(crate) const COUNT: usize = class_of_larger(SIZE_MAX) + 1;
 /// Sizes up to this one are looked up as they are; larger ones in steps, which no class has a part of.
-pub(crate) const LOOKED_UP: usize = 1024;
+pub const LOOKED_UP: usize = 1024;
 const STEP: usize = 128;
 /// The class of 256 bytes.
 const CLASS_256: usize = 16;
@@ -57,7 +57,7 @@ const fn class_of_smaller(size: usize) -> usize {
 }
 
 /// The cell of the class of each size up to [`LOOKED_UP`]: one load finds it. A program uses few of its cache lines.
-static CELLS: [u16; LOOKED_UP + 1] = {
+pub static CELLS: [u16; LOOKED_UP + 1] = {
     let mut cells = [0; LOOKED_UP + 1];
     let mut size = 0;
     while size < cells.len() {

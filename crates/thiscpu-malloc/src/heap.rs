@@ -6,7 +6,7 @@ use crate::classes::{COUNT, cell_of_class, class_of_cell, size_of_class};
 
 /// With one cell that is no class's.
 // SAFETY: there is no other.
-static GROUP: Group = unsafe { Group::at_front(COUNT + 1) };
+pub static GROUP: Group = unsafe { Group::at_front(COUNT + 1) };
 
 static CLASSES: [Class; COUNT] = {
     let mut classes = [const { Class::new(8, 8, 1) }; COUNT];

@@ -25,11 +25,13 @@ mod guard;
 mod heap;
 mod idle;
 mod resize;
+/// For the preloaded library; not part of the API, and free to change.
+#[doc(hidden)]
+pub mod short;
 mod statistics;
 
 pub use blocks::{
-    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_at_hand, allocate_far,
-    allocate_near, allocate_zeroed, free, free_or_null, trim, usable_size,
+    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, free, trim, usable_size,
 };
 pub use extras::harden;
 pub use resize::resize;

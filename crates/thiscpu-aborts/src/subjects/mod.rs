@@ -1,5 +1,7 @@
 //! What is driven, a file for each kind.
 
+#[cfg(target_arch = "x86_64")]
+mod assembly;
 mod budget;
 mod count;
 mod ledger;

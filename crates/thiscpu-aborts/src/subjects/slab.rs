@@ -8,15 +8,17 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::inside::{Class, Front, Group, HAS_FRONT, Handle, Ready};
+use thiscpu::inside::{CELL_BYTES, Class, Front, Group, HAS_FRONT, Handle, Ready, Tag};
 use thiscpu::{RawCache, SlabStats};
 
+#[cfg(target_arch = "x86_64")]
+use super::assembly;
 use crate::drive::Case;
 use crate::ops;
 use crate::subject::{Conflict, Subject, Wrong, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case::of::<Call<Take>>("RawCache", "alloc"),
         Case::of::<Call<TakeHot>>("RawCache", "alloc in a lane with a hot object"),
         Case::of::<Call<Give>>("RawCache", "free in a lane with a hot object"),
@@ -43,14 +45,20 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Call<GiveToReady>>("a class whose sections are ready", "free"),
         Case::of::<Call<TakeOfFront>>("a class at the front", "alloc"),
         Case::of::<Call<GiveToFront>>("a class at the front", "free"),
-    ]
+    ];
+    #[cfg(target_arch = "x86_64")]
+    cases.extend([
+        Case::of::<Call<TakeInAssembly>>("a class at the front, in assembly", "alloc"),
+        Case::of::<Call<GiveInAssembly>>("a class at the front, in assembly", "free"),
+    ]);
+    cases
 }
 
 const CONFLICTS: &[Conflict] =
     &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Close, Conflict::Always];
 
 /// Large enough that a sheaf has the fewest entries there are.
-const OBJECT: Layout = Layout::new::<[usize; WORDS]>();
+pub(super) const OBJECT: Layout = Layout::new::<[usize; WORDS]>();
 const WORDS: usize = 128;
 /// The entries of such a sheaf.
 const SHEAF: usize = 4;
@@ -74,29 +82,38 @@ enum Source {
     ReadyClass,
     /// The same, with sections that look in no gate.
     FrontClass,
+    /// The same by functions in assembly.
+    #[cfg(target_arch = "x86_64")]
+    Assembly,
     /// A cache, whose near sections are kept out.
     FarCache(RawCache),
 }
 
 // SAFETY: there is no other; this program does not use malloc's.
-static GROUP: Group = unsafe { Group::at_front(1) };
-static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), 1);
+pub(super) static GROUP: Group = unsafe { Group::at_front(2) };
+/// Not the first, so that it can be the tag.
+pub(super) const CELL: usize = CELL_BYTES;
+static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), CELL as Tag);
 
-fn class() -> Handle<'static> {
-    GROUP.handle(&CLASS, 0)
+pub(super) fn class() -> Handle<'static> {
+    GROUP.handle(&CLASS, CELL)
+}
+
+/// As who has gone another way before.
+pub(super) fn come_near() {
+    GROUP.come_near();
 }
 
 fn ready_class() -> Handle<'static, Ready> {
     assert!(thiscpu::inside::sections_are_ready(), "there are sections");
     // SAFETY: just looked at.
-    unsafe { GROUP.ready(&CLASS, 0) }
+    unsafe { GROUP.ready(&CLASS, CELL) }
 }
 
 fn front_class() -> Handle<'static, Front> {
-    // As who has gone another way before.
-    GROUP.come_near();
+    come_near();
     // SAFETY: there is no other group at the front.
-    unsafe { GROUP.front(&CLASS, 0) }
+    unsafe { GROUP.front(&CLASS, CELL) }
 }
 
 impl Source {
@@ -106,6 +123,8 @@ impl Source {
             Source::Class => ops::alloc_of(class(), class()),
             Source::ReadyClass => ops::alloc_of(ready_class(), class()),
             Source::FrontClass => ops::alloc_of(front_class(), class()),
+            #[cfg(target_arch = "x86_64")]
+            Source::Assembly => assembly::alloc(),
             Source::FarCache(cache) => {
                 thiscpu::probe::keep_near_out();
                 ops::alloc(cache)
@@ -124,6 +143,8 @@ impl Source {
                 Source::Class => ops::free_of(class(), class(), object),
                 Source::ReadyClass => ops::free_of(ready_class(), class(), object),
                 Source::FrontClass => ops::free_of(front_class(), class(), object),
+                #[cfg(target_arch = "x86_64")]
+                Source::Assembly => assembly::free(object),
                 Source::FarCache(cache) => {
                     thiscpu::probe::keep_near_out();
                     ops::free(cache, object);
@@ -297,6 +318,13 @@ ops! {
     Source::FrontClass;
     TakeOfFront: alloc, FRONT[0], &[1];
     GiveToFront: free, FRONT[1], &[2];
+}
+
+#[cfg(target_arch = "x86_64")]
+ops! {
+    Source::Assembly;
+    TakeInAssembly: alloc, "take_front_or_leave", &[1];
+    GiveInAssembly: free, "give_front", &[2];
 }
 
 struct Call<O: Op> {

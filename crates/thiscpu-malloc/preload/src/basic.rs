@@ -2,12 +2,14 @@
 //!
 //! A block of no bytes has an address of its own. `realloc` to no bytes frees and returns null.
 //!
-//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. For that they
-//! have to be functions that may unwind, or each would keep a frame to stop panics; `own` sees to it that no panic
+//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. For that what they
+//! jump to has to be functions that may unwind, or each would keep a frame to stop panics; `own` sees to it that no panic
 //! gets that far.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
+
+use thiscpu_malloc::{define_free, define_malloc, short};
 
 use crate::errno::out_of_memory;
 use crate::own;
@@ -28,29 +30,15 @@ pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
     NonNull::new(pointer.cast())
 }
 
-/// Frees what may be null.
-///
-/// # Safety
-///
-/// It is null, or a block of this family that nobody uses.
-#[inline(always)]
-pub(crate) unsafe fn give_back(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { thiscpu_malloc::free_or_null(pointer.cast()) };
-}
-
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
-    match thiscpu_malloc::allocate_at_hand(size) {
-        Some(block) => block.as_ptr().cast(),
-        None => malloc_near(size),
-    }
-}
+define_malloc!(
+    #[unsafe(no_mangle)]
+    pub(crate) fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_near
+);
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
-    match thiscpu_malloc::allocate_near(size) {
+    match short::allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
     }
@@ -60,14 +48,13 @@ extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
     own::end_at_panics();
-    or_no_memory(thiscpu_malloc::allocate_far(size))
+    or_no_memory(short::allocate_far(size))
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { give_back(pointer) };
-}
+define_free!(
+    #[unsafe(no_mangle)]
+    pub(crate) fn free(*mut c_void), in ".text.free"
+);
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {

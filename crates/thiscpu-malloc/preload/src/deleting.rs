@@ -2,7 +2,9 @@
 
 use core::ffi::c_void;
 
-use crate::basic::give_back;
+use thiscpu_malloc::define_free;
+
+use crate::basic::free;
 use crate::replaced::everybodys;
 
 /// `size_t`
@@ -15,18 +17,17 @@ type Tag = *const c_void;
 type Delete = unsafe extern "C-unwind" fn(*mut c_void);
 type DeleteAligned = unsafe extern "C-unwind" fn(*mut c_void, Align);
 
-/// `operator delete(void*)`
-#[unsafe(export_name = "_ZdlPv")]
-unsafe extern "C-unwind" fn delete(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { give_back(pointer) };
-}
+define_free!(
+    /// `operator delete(void*)`
+    #[unsafe(export_name = "_ZdlPv")]
+    fn delete(*mut c_void), in ".text.delete"
+);
 
 /// `operator delete(void*, std::align_val_t)`
 #[unsafe(export_name = "_ZdlPvSt11align_val_t")]
 unsafe extern "C-unwind" fn delete_aligned(pointer: *mut c_void, _: Align) {
     // SAFETY: the caller's promise.
-    unsafe { give_back(pointer) };
+    unsafe { free(pointer) };
 }
 
 /// Defines the forms without an alignment.

@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_aligned, allocate_at_hand, allocate_near};
+use thiscpu_malloc::{allocate, allocate_aligned, define_malloc, short::allocate_near};
 
 use crate::own;
 use crate::replaced::everybodys;
@@ -19,14 +19,11 @@ const USUAL_ALIGN: usize = 16;
 pub(crate) type New = extern "C-unwind" fn(usize) -> *mut c_void;
 pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
 
-/// `operator new(size_t)`
-#[unsafe(export_name = "_Znwm")]
-extern "C-unwind" fn new(size: usize) -> *mut c_void {
-    match allocate_at_hand(size) {
-        Some(block) => block.as_ptr().cast(),
-        None => new_near(size),
-    }
-}
+define_malloc!(
+    /// `operator new(size_t)`
+    #[unsafe(export_name = "_Znwm")]
+    fn new() -> *mut c_void, in ".text.new", farther: new_near
+);
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]

@@ -2,6 +2,8 @@
 
 #[cfg(not(thiscpu_model))]
 pub mod foreign;
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub mod front;
 #[cfg(not(thiscpu_model))]
 pub mod word;
 

@@ -1,7 +1,7 @@
 //! A table from the kernel's index straight to the item of one object: that which has the most calls, malloc's classes.
 //!
-//! Sections of others load two things, one after the other: where the lane is, and their gate, which they add to it. Here both are one load, of the
-//! item's address in that lane, or 0 while the gate is closed. So whoever closes the gate has to [hide](Front::hide) all of them too
+//! Sections of others load two things, one after the other: where the lane is, and their gate, which they add to it. Here both are one load, of
+//! where the item's first top is in that lane, or 0 while the gate is closed. So whoever closes the gate has to [hide](Front::hide) all of them too
 //! before the fence; and it is on slow paths that they are shown again, by each CPU for itself.
 
 use super::table;
@@ -11,17 +11,23 @@ use crate::sys::atomic::{
 };
 use crate::sys::topology::CPUS_MAX;
 
-pub(crate) static FRONT: Front =
+/// The table.
+pub static FRONT: Front =
     Front { _before: 0, items: [const { AtomicUsize::new(0) }; 1 << 16], end: AtomicUsize::new(0) };
 
 /// One for each 16-bit number, as in the lane table: a section needs no check of its range. The first ones are at no multiple of 64, as there.
 #[repr(C, align(64))]
-pub(crate) struct Front {
+#[derive(Debug)]
+pub struct Front {
     _before: usize,
     items: [AtomicUsize; 1 << 16],
     /// No index from here on was ever shown anything.
     end: AtomicUsize,
 }
+
+/// Where the items begin.
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub const ITEMS: usize = core::mem::offset_of!(Front, items);
 
 impl Front {
     #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
@@ -39,7 +45,7 @@ impl Front {
         self.items.get(index).is_some_and(|item| item.load(Relaxed) != 0)
     }
 
-    /// Lets that index find `item`, which is an address in lane 0, in its own lane, if it has one. Under the lock of the item's gate, which is open.
+    /// Lets that index find what is at `item` in lane 0 in its own lane, if it has one. Under the lock of the item's gate, which is open.
     pub(crate) fn show(&self, index: usize, item: usize) {
         let entry = table::entry(index);
         if entry == 0 || index >= CPUS_MAX {

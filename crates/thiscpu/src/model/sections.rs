@@ -217,7 +217,7 @@ impl Section {
             // Acquire: as below.
             return match FRONT.item(index & 0xffff).load(Acquire) {
                 0 => Err(section.refuse(Outcome::Shut)),
-                item => Ok((section, item)),
+                top => Ok((section, top - TOP)),
             };
         }
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these

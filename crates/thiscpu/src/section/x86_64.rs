@@ -14,43 +14,19 @@ use crate::lanes::table::TABLE;
 use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
+#[macro_use]
+mod text;
+pub(crate) mod front;
+
 /// This processor.
 #[derive(Debug)]
 pub(crate) struct Processor;
 
-/// Wraps instructions into a section: its descriptor, what enters it, the range, and the abort handler, which lies away from
-/// the code that runs.
+/// Wraps instructions into a section; see [`section_text`].
 macro_rules! framed {
     ($name:expr, enter: [$($enter:tt)*] range: [$($range:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         asm!(
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "30:",
-            ".long 0, 0",
-            ".quad 31f, 32f - 31f, 34f",
-            ".popsection",
-            ".pushsection __rseq_cs_ptr_array, \"aw\"",
-            ".quad 30b",
-            ".popsection",
-            // For checkers: which section this is. Not loaded when the program runs. The flag ties it
-            // to the descriptors, so that a linker which drops what nobody uses drops both or none.
-            ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
-            ".quad 30b",
-            concat!(".asciz \"", $name, "\""),
-            ".popsection",
-            $($enter)*
-            "31:",
-            $($range)*
-            "32:",
-            ".pushsection __rseq_failure, \"ax\"",
-            // An undefined instruction whose operand is the signature, so that nothing but the
-            // kernel ever gets here.
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "34:",
-            $aborted,
-            ".popsection",
-            "33:",
+            section_text!($name, enter: [$($enter)*] range: [$($range)*] aborted: $aborted),
             $($operands)*
             options(nostack),
         )
@@ -85,22 +61,12 @@ macro_rules! section {
     };
 }
 
-/// A near section: a word of the thread's own says where its lane index is, or that there is none for it; see [`crate::sys::near`]. So there is
-/// nothing to look at, and no offsets to wait for: a pair of malloc took 17 cycles with them and 13 without (Zen 4).
+/// A near section; see [`near_text`].
 macro_rules! near_section {
     ($name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         framed!(
             $name,
-            enter: [
-                // A linker that knows the distance puts it in place of the load.
-                "mov {near}, qword ptr [rip + __thiscpu_0_1_near@gottpoff]",
-                "mov {near}, qword ptr fs:[{near}]",
-                "mov {area}, {near}",
-                "and {area}, {NOT_FIELD}",
-                $out,
-                "lea {a}, [rip + 30b]",
-                "mov qword ptr [{area} + {RSEQ_CS}], {a}",
-            ]
+            enter: [near_text!(near: "{near}", area: "{area}", a: "{a}", out: $out),]
             range: [
                 "movzx {a:e}, word ptr [{near} + 4]",
                 $($body)*
@@ -110,7 +76,7 @@ macro_rules! near_section {
             area = out(reg) _,
             a = out(reg) _,
             RSEQ_CS = const rseq::RSEQ_CS,
-            NOT_FIELD = const -1 - near::FIELD as isize,
+            NOT_FIELD = const near::NOT_FIELD,
             $($operands)*
         )
     };

@@ -17,7 +17,9 @@ use super::{fault, lane, purge};
 use crate::lanes::front::FRONT;
 use crate::lanes::{here, region};
 use crate::quiesce::{Gate, ITEM_ALIGN};
-use crate::section::{Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, Way};
+use crate::section::{
+    Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, TOP, Way,
+};
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -44,6 +46,10 @@ pub struct Group {
     /// How many calls there were that found no lanes.
     refused: AtomicU32,
 }
+
+/// Where its key is.
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub const KEY: usize = core::mem::offset_of!(Group, key);
 
 /// What a class has of its own.
 #[derive(Debug)]
@@ -235,7 +241,7 @@ impl Group {
         }
         let Some(_guard) = self.lock.try_lock() else { return };
         if let Some(item) = self.item_for_front() {
-            here::show_at_front(item);
+            here::show_at_front(item + TOP);
         }
     }
 

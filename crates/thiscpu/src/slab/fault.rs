@@ -54,7 +54,7 @@ impl Fault {
 /// Says that an object is freed which is free, and ends the process.
 #[cold]
 #[inline(never)]
-pub(super) extern "C" fn freed_twice(object: usize) {
+pub extern "C" fn freed_twice(object: usize) {
     // The compiler is not to know that this never returns.
     if black_box(true) {
         Fault::FreedTwice.report(object, size_at(object))
@@ -64,7 +64,7 @@ pub(super) extern "C" fn freed_twice(object: usize) {
 /// Says that a free object has been written to, and ends the process.
 #[cold]
 #[inline(never)]
-pub(super) extern "C" fn written_to(object: usize) -> Option<NonNull<u8>> {
+pub extern "C" fn written_to(object: usize) -> Option<NonNull<u8>> {
     if black_box(true) {
         Fault::WrittenTo.report(object, size_at(object))
     }

@@ -22,6 +22,7 @@ const PIECE: usize = 16 * MEBIBYTE;
 /// The most units whose pages a call drops that allocates.
 const SOME: usize = MEBIBYTE;
 
+#[derive(Debug)]
 pub(super) struct Purging {
     /// Whose it is to drop pages.
     turn: Lock,

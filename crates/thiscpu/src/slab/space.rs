@@ -32,7 +32,9 @@ pub(crate) const LARGE: Tag = -1;
 /// A slab of a cache that has no number of its own.
 pub(crate) const ANY_CACHE: Tag = -2;
 
-pub(super) struct Space {
+/// What is known of the space.
+#[derive(Debug)]
+pub struct Space {
     lock: Lock,
     /// The address of unit 0. Read by fast paths, as the next three are.
     pub(super) base: AtomicUsize,
@@ -67,10 +69,29 @@ pub(super) struct Space {
     pub(super) purging: Purging,
 }
 
+/// What functions in assembly have to know of the space.
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub(crate) mod front {
+    use core::mem::offset_of;
+
+    pub use super::SPACE;
+    use super::{Space, UNIT};
+
+    /// Where its address is, in it.
+    pub const BASE: usize = offset_of!(Space, base);
+    /// Where it says how many units fast paths may look at.
+    pub const UNWATCHED: usize = offset_of!(Space, unwatched);
+    /// The bits of an address that say where in its unit it is.
+    pub const UNIT_SHIFT: u32 = UNIT.trailing_zeros();
+    /// How far in front of unit 0 tags begin.
+    pub const TAGS_BYTES: usize = super::TAGS_BYTES;
+}
+
 /// No memory was found, while free units were used by whoever drops their pages.
 struct WhilePurged;
 
-pub(super) static SPACE: Space = Space::new();
+/// The space.
+pub static SPACE: Space = Space::new();
 
 /// The unit that holds an address, if that is in the space.
 #[inline(always)]
@@ -135,7 +156,8 @@ impl Space {
     pub(super) const fn new() -> Space {
         Space {
             lock: Lock::new(),
-            base: AtomicUsize::new(0),
+            // So far from all addresses that none is in the space, whatever units there are said to be.
+            base: AtomicUsize::new(1 << (usize::BITS - 1)),
             most: AtomicUsize::new(0),
             unwatched: AtomicUsize::new(0),
             tags: AtomicUsize::new(0),

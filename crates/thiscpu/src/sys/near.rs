@@ -18,7 +18,9 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::rseq;
 
 /// What a near section takes away from the word, and then it is its area's address.
-pub(crate) const FIELD: usize = rseq::MM_CID - rseq::CPU_ID;
+const FIELD: usize = rseq::MM_CID - rseq::CPU_ID;
+/// What it leaves.
+pub const NOT_FIELD: isize = -1 - FIELD as isize;
 // Areas are at multiples of 32.
 const _: () = assert!(FIELD < 32);
 

@@ -6,23 +6,19 @@
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
+use thiscpu_malloc::{define_free, define_malloc, short};
 
 use super::Allocator;
 
-/// What the preloaded library has by the name of `malloc`, down to how it may unwind, which spares it a frame. It is not inlined,
-/// since the others are not.
-#[inline(never)]
-extern "C-unwind" fn malloc(size: usize) -> *mut u8 {
-    match thiscpu_malloc::allocate_at_hand(size) {
-        Some(block) => block.as_ptr(),
-        None => malloc_near(size),
-    }
-}
+// What the preloaded library has by the name of `malloc`. It is not inlined, since the others are not.
+define_malloc!(
+    fn malloc() -> *mut u8, in ".text.malloc", farther: malloc_near
+);
 
-/// Out of the line of small ones, and without a frame as that is.
+/// Out of the line of small ones. That it may unwind spares it a frame.
 #[inline(never)]
 extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
-    match thiscpu_malloc::allocate_near(size) {
+    match short::allocate_near(size) {
         Some(block) => block.as_ptr(),
         None => malloc_from_afar(size),
     }
@@ -31,19 +27,17 @@ extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut u8 {
-    thiscpu_malloc::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
+    short::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
 }
 
-/// What it has by the name of `free`.
-///
-/// # Safety
-///
-/// The block is null, or from `malloc`, and nobody uses it.
-#[inline(never)]
-unsafe extern "C-unwind" fn free(block: *mut u8) {
-    // SAFETY: by this function's own contract.
-    unsafe { thiscpu_malloc::free_or_null(block) };
-}
+define_free!(
+    /// What it has by the name of `free`.
+    ///
+    /// # Safety
+    ///
+    /// The block is null, or from `malloc`, and nobody uses it.
+    fn free(*mut u8), in ".text.free"
+);
 
 /// This project's.
 pub(crate) struct ThisCpuMalloc;

@@ -5,10 +5,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use crate::fixture::{ENVIRONMENTS, compile, run, text};
 
 /// What is done, with which words of `THISCPU_MALLOC`, by which signal it ends, and what is said, in this order.
-const ERRORS: [(&str, &str, i32, &[&str]); 10] = [
+const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "freed twice"]),
     ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "freed twice"]),
     ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "freed twice"]),
+    ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "written to after"]),
     ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "nothing", "was ever handed out there"]),
     ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "inside of"]),
     ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "inside of"]),

@@ -10,25 +10,20 @@ use crate::sys::atomic::AtomicUsize;
 use crate::sys::near;
 use crate::sys::rseq::{self, OFFSETS};
 
-/// The body of `take` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`.
+/// `take` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`, from where the top is at `$top`.
 macro_rules! take {
-    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+    ($section:ident, $name:literal, $top:expr, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
             [
                 $($find)*
-                "mov {top}, qword ptr [{a} + {TOP}]",
-                "mov {entry}, qword ptr [{a} + {top} + {TOP} - 8]",
-                "sub {top}, 8",
-                "test {entry}, {entry}",
-                "jz 33f",
-                "mov qword ptr [{a} + {TOP}], {top}",
+                take_text!(a: "{a}", at: " + {TOP}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
             top = out(reg) _,
             entry = out(reg) $entry,
-            TOP = const TOP,
+            TOP = const $top,
             $($operands)*
         )
     };
@@ -66,25 +61,20 @@ macro_rules! take_hot {
     };
 }
 
-/// The body of `give` where a lane has no hot entry; `$find` as above.
+/// `give` where a lane has no hot entry; as above.
 macro_rules! give {
-    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+    ($section:ident, $name:literal, $top:expr, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
             [
                 $($find)*
-                "mov {top}, qword ptr [{a} + {TOP}]",
-                "cmp qword ptr [{a} + {top} + {TOP}], 0",
-                "je {differs}",
-                "mov qword ptr [{a} + {top} + {TOP}], {entry}",
-                "add {top}, 8",
-                "mov qword ptr [{a} + {TOP}], {top}",
+                give_text!(a: "{a}", at: " + {TOP}", top: "{top}", entry: "{entry}", full: "je {differs}"),
             ]
             aborted: "jmp {aborted}",
             top = out(reg) _,
             entry = in(reg) $entry,
-            TOP = const TOP,
+            TOP = const $top,
             $($operands)*
             differs = label { return Outcome::Differs; },
             aborted = label { return Outcome::Aborted; },
@@ -133,12 +123,12 @@ impl SlabSections for Processor {
         // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known. A thread's near word leads to its own area, which is
-        // registered as long as it does, or is 0. What the front has for an index is 0, or the address of the item in that index's
+        // registered as long as it does, or is 0. What the front has for an index is 0, or the address of the item's first top in that index's
         // lane; who empties lanes has cleared it before the fence.
         unsafe {
             match W::WAY {
                 Ways::Any => take!(
-                    section, "take", entry,
+                    section, "take", TOP, entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
@@ -173,7 +163,7 @@ impl SlabSections for Processor {
                     gate = in(reg) gate.as_ptr(),
                 ),
                 Ways::Ready => take!(
-                    section, "take_ready", entry,
+                    section, "take_ready", TOP, entry,
                     [enter: "",]
                     [
                         "jl 34f",
@@ -186,13 +176,10 @@ impl SlabSections for Processor {
                     cell = in(reg) cell,
                 ),
                 Ways::Front => take!(
-                    near_section, "take_front", entry,
+                    near_section, "take_front", 0, entry,
                     [out: "jz 34f",]
                     [
-                        "mov {a}, qword ptr [{front} + {a}*8]",
-                        "test {a}, {a}",
-                        "jz 34f",
-                        "add {a}, {cell}",
+                        front_text!(a: "{a}", front: "{front}", cell: "{cell}", shut: "jz 34f"),
                     ]
                     front = in(reg) FRONT.as_ptr(),
                     cell = in(reg) cell,
@@ -209,7 +196,7 @@ impl SlabSections for Processor {
         unsafe {
             match W::WAY {
                 Ways::Any => give!(
-                    section, "give", entry,
+                    section, "give", TOP, entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
@@ -247,7 +234,7 @@ impl SlabSections for Processor {
                     shut = label { return Outcome::Shut; },
                 ),
                 Ways::Ready => give!(
-                    section, "give_ready", entry,
+                    section, "give_ready", TOP, entry,
                     [enter: "",]
                     [
                         "jl {no_lane}",
@@ -262,13 +249,10 @@ impl SlabSections for Processor {
                     shut = label { return Outcome::Shut; },
                 ),
                 Ways::Front => give!(
-                    near_section, "give_front", entry,
+                    near_section, "give_front", 0, entry,
                     [out: "jz {shut}",]
                     [
-                        "mov {a}, qword ptr [{front} + {a}*8]",
-                        "test {a}, {a}",
-                        "jz {shut}",
-                        "add {a}, {cell}",
+                        front_text!(a: "{a}", front: "{front}", cell: "{cell}", shut: "jz {shut}"),
                     ]
                     front = in(reg) FRONT.as_ptr(),
                     cell = in(reg) cell,

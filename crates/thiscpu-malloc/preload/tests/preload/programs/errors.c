@@ -9,6 +9,15 @@ static void twice(size_t size) {
     free(block);
 }
 
+/* What is at hand for the next call is written to. */
+static void written_to(size_t size) {
+    char *block = malloc(size);
+    free(block);
+    *(volatile char *)block ^= 1;
+    /* Whichever CPU this thread is on by now has it soon. */
+    for (int count = 0; count < 100000 && block; count++) block = malloc(size);
+}
+
 static void inside(size_t size) {
     char *block = malloc(size);
     free(block + 16);
@@ -33,6 +42,7 @@ int main(int count, char **arguments) {
     if (strcmp(error, "small twice") == 0) twice(100);
     if (strcmp(error, "large twice") == 0) twice(300000);
     if (strcmp(error, "huge twice") == 0) twice((size_t)4 << 30);
+    if (strcmp(error, "small written to") == 0) written_to(100);
     if (strcmp(error, "stack") == 0) free(local);
     if (strcmp(error, "inside small") == 0) inside(100);
     if (strcmp(error, "inside large") == 0) inside(300000);

@@ -1,0 +1,8 @@
+//! What malloc and free in assembly have to know of the group at the front; see `section::x86_64::front`.
+
+pub use crate::lanes::front::{FRONT, ITEMS};
+pub use crate::slab::class::KEY;
+pub use crate::slab::fault::{freed_twice, written_to};
+pub use crate::slab::space::front::{BASE, SPACE, TAGS_BYTES, UNIT_SHIFT, UNWATCHED};
+pub use crate::sys::near::NOT_FIELD;
+pub use crate::sys::rseq::RSEQ_CS;

@@ -1,0 +1,143 @@
+//! malloc and free in assembly, for the group at the front.
+//!
+//! A function that is compiled around a section has a test twice, since assembly that jumps elsewhere returns no value; jumps of six bytes out of it, where two would do; and
+//! begins anywhere. What counts is how many blocks of 64 bytes a call is fetched from: a call takes a cycle for each of them (Zen 4), and these take two.
+//! So each begins a block, and what leaves it goes by way of a jump behind its end.
+//!
+//! ```text
+//! malloc: rdi size, r10 cell, rax entry       free: rdi object, rax unit, then cell
+//! both:   rdx near, r8 area, rcx scratch, then the top's address, rsi front, r9 top
+//! ```
+//!
+//! None of these has to be kept for a caller, and there is nothing on the stack, so where one of them leaves by a jump the other function takes its place.
+
+/// Defines a function that allocates: `fn(size: usize)` to a pointer. What it does not do itself is left to `farther`, a function like it.
+///
+/// `cells` has the cell of each size up to `most`, and `group` is the group at the front.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_front_alloc {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
+        cells: $cells:path, most: $most:expr, group: $group:path, farther: $farther:path
+    ) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        // By itself, so that what it is aligned to is where it begins.
+        #[unsafe(link_section = $section)]
+        $visibility extern "C-unwind" fn $name(size: usize) -> $object {
+            // As in the sections that are inlined: the entry belongs to whoever took it, and its object is looked at for its mark.
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "cmp rdi, {MOST}",
+                "ja 37f",
+                "lea rax, [rip + {cells}]",
+                "movzx r10d, word ptr [rax + rdi*2]",
+                "lea rsi, [rip + {front} + {ITEMS}]",
+                $crate::section_text!(
+                    "take_front_or_leave",
+                    enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 37f")]
+                    range: [
+                        "movzx ecx, word ptr [rdx + 4]",
+                        $crate::front_text!(a: "rcx", front: "rsi", cell: "r10", shut: "je 37f"),
+                        $crate::take_text!(a: "rcx", at: "", top: "r9", entry: "rax", empty: "je 37f"),
+                    ]
+                    aborted: "jmp 37f"
+                ),
+                "mov rcx, qword ptr [rip + {group} + {KEY}]",
+                "sub rcx, rax",
+                "cmp qword ptr [rax], rcx",
+                "jne 38f",
+                "mov qword ptr [rax], 0",
+                "ret",
+                "37:",
+                "jmp {farther}",
+                "38:",
+                "mov rdi, rax",
+                "jmp {written_to}",
+                ".cfi_endproc",
+                ".balign 64",
+                cells = sym $cells,
+                MOST = const $most,
+                front = sym $crate::inside::front::FRONT,
+                ITEMS = const $crate::inside::front::ITEMS,
+                RSEQ_CS = const $crate::inside::front::RSEQ_CS,
+                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
+                group = sym $group,
+                KEY = const $crate::inside::front::KEY,
+                farther = sym $farther,
+                written_to = sym $crate::inside::front::written_to,
+            )
+        }
+    };
+}
+
+/// Defines a function that frees: `unsafe fn` of a pointer. What is in no slab of the group, or null, is left to `otherwise`, a function like
+/// it; and what the lane has no room for to `farther`, which finds it marked as free.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_front_free {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident($object:ty), in $section:literal,
+        group: $group:path, otherwise: $otherwise:path, farther: $farther:path
+    ) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        // As above.
+        #[unsafe(link_section = $section)]
+        $visibility unsafe extern "C-unwind" fn $name(object: $object) {
+            // As `tag_of_block`, and then as in the sections that are inlined.
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov rcx, qword ptr [rip + {space} + {BASE}]",
+                "mov rax, rdi",
+                "sub rax, rcx",
+                "shr rax, {UNIT_SHIFT}",
+                "cmp rax, qword ptr [rip + {space} + {UNWATCHED}]",
+                "jae 37f",
+                "mov eax, dword ptr [rcx + rax*4 - {TAGS_BYTES}]",
+                "test eax, eax",
+                "jle 37f",
+                "mov rcx, qword ptr [rip + {group} + {KEY}]",
+                "sub rcx, rdi",
+                "cmp qword ptr [rdi], rcx",
+                "je 38f",
+                "mov qword ptr [rdi], rcx",
+                "lea rsi, [rip + {front} + {ITEMS}]",
+                $crate::section_text!(
+                    "give_front",
+                    enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 39f")]
+                    range: [
+                        "movzx ecx, word ptr [rdx + 4]",
+                        $crate::front_text!(a: "rcx", front: "rsi", cell: "rax", shut: "je 39f"),
+                        $crate::give_text!(a: "rcx", at: "", top: "r9", entry: "rdi", full: "je 39f"),
+                    ]
+                    aborted: "jmp 39f"
+                ),
+                "ret",
+                "37:",
+                "jmp {otherwise}",
+                "38:",
+                "jmp {freed_twice}",
+                "39:",
+                "jmp {farther}",
+                ".cfi_endproc",
+                ".balign 64",
+                space = sym $crate::inside::front::SPACE,
+                BASE = const $crate::inside::front::BASE,
+                UNWATCHED = const $crate::inside::front::UNWATCHED,
+                UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
+                TAGS_BYTES = const $crate::inside::front::TAGS_BYTES,
+                front = sym $crate::inside::front::FRONT,
+                ITEMS = const $crate::inside::front::ITEMS,
+                RSEQ_CS = const $crate::inside::front::RSEQ_CS,
+                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
+                group = sym $group,
+                KEY = const $crate::inside::front::KEY,
+                otherwise = sym $otherwise,
+                freed_twice = sym $crate::inside::front::freed_twice,
+                farther = sym $farther,
+            )
+        }
+    };
+}
