@@ -96,6 +96,6 @@ mod tests {
         assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }), 100_000, true), 60);
         // There are no fewer objects in a sheaf, however large they are, and no more.
         assert_eq!(after(&Capacity::of(Shape::of(1024 * 1024)), 100_000, true), 4);
-        assert_eq!(after(&Capacity::of(Shape::of(16)), 100_000, true), 508);
+        assert_eq!(after(&Capacity::of(Shape::of(16)), 100_000, true), 1020);
     }
 }

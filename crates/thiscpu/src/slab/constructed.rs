@@ -51,7 +51,7 @@ use super::{RawCache, SlabStats, space};
 /// |---|---|---|
 /// | [`alloc`](Self::alloc), drop of a [`Constructed`], in the lane | one section | nobody |
 /// | the first `alloc` of an object | the constructor | what that waits for |
-/// | a trade, once in 4 to 508 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of three where a slab has two or three objects, of five where it has one) | who trades at the same moment, and those drops |
+/// | a trade, once in 4 to 1,020 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of three where a slab has two or three objects, of five where it has one) | who trades at the same moment, and those drops |
 ///
 /// Each object has a word of the cache behind it. Constructor and drop are called on any thread that uses the cache, and without any of
 /// its locks, so they may use the cache themselves, and may panic: what a constructor was to make is free then, and a value whose drop

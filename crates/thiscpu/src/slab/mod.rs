@@ -51,7 +51,7 @@ use class::{Class, Group, Handle};
 /// | | cost | waits for |
 /// |---|---|---|
 /// | `alloc`, `free` in the lane | one section | nobody |
-/// | a trade, once in 4 to 508 calls | two locks, as a rule for less than a microsecond; longer where the system is asked for memory | who trades at the same moment |
+/// | a trade, once in 4 to 1,020 calls | two locks, as a rule for less than a microsecond; longer where the system is asked for memory | who trades at the same moment |
 /// | `shrink`, `close`, drop | a fence, and a look at all that is free | each other |
 ///
 /// A free object's first word says that it is free: to free it again, or an address that is no object of the cache, is noticed

@@ -21,7 +21,7 @@ use crate::sys::machine::{Here, Machine as _};
 
 /// How many entries the kinds of sheaves have: what fits into 64, 128, ... bytes.
 pub(super) const CAPACITIES: &[usize] =
-    if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508] };
+    if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508, 1020] };
 const HEADER_BYTES: usize = size_of::<Header>();
 /// The memory that sheaves of one kind are carved out of at once.
 const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
@@ -262,13 +262,13 @@ mod tests {
     fn sheaves_are_scattered_if_most_of_their_objects_are_far_from_the_one_before() {
         const NEAR: usize = 64;
         const FAR: usize = 1 << 20;
-        for count in [4, 12, 28, 60, 124, 252, 508] {
+        for count in [4, 12, 28, 60, 124, 252, 508, 1020] {
             assert!(is_scattered(count, &[FAR]), "{count}");
             assert!(!is_scattered(count, &[NEAR]), "{count}");
         }
         // Whatever is where in groups of a few.
         for turn in 0..8 {
-            for count in [28, 60, 124, 252, 508] {
+            for count in [28, 60, 124, 252, 508, 1020] {
                 let mut few = [NEAR, NEAR, FAR, NEAR, NEAR, NEAR, FAR, NEAR];
                 few.rotate_left(turn);
                 assert!(!is_scattered(count, &few), "{count}, {few:?}");

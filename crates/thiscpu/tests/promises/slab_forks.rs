@@ -89,7 +89,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
 
 fn children_of_busy_threads() {
     // With how many a sheaf holds at most.
-    for (size, sheaf) in [(16, 508), (1_000, 124), (20_000, 4)] {
+    for (size, sheaf) in [(16, 1020), (1_000, 124), (20_000, 4)] {
         let cache = cache_of(size);
         children_while(&cache, sheaf, || ());
         close(cache);

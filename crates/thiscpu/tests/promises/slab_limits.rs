@@ -256,8 +256,8 @@ fn no_memory_later() {
 /// Objects that are free in their slabs can be had where there is no memory for an array of them.
 fn no_memory_for_sheaves() {
     pin::pin(0);
-    // More than are made at once of the largest sheaves, which small objects have from the start.
-    const COUNT: u64 = 100 * 508;
+    // More than are made at once of any sheaves.
+    const COUNT: u64 = 100 * 1020;
     let (cache, other) = (cache_of(8), cache_of(8));
     let mut objects = Vec::with_capacity(COUNT as usize);
     objects.extend(some(&cache, 0, COUNT));
@@ -270,7 +270,7 @@ fn no_memory_for_sheaves() {
     probe::leave_lanes();
     objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, 1 << 32 | number)));
     drop(limit);
-    let in_lane = 1 + 2 * 508;
+    let in_lane = 1 + 2 * 1020;
     assert!(objects.len() as u64 >= COUNT - in_lane, "only {} can be had", objects.len());
     free_all(&cache, objects);
     close(cache);
