@@ -26,7 +26,7 @@ pub(crate) fn is_on() -> bool {
     IN_C.load(Relaxed)
 }
 
-#[unsafe(export_name = "thiscpu_inside_3")]
+#[unsafe(export_name = "thiscpu_inside_2")]
 static INSIDE: Inside = Inside::shut();
 
 #[repr(C)]
@@ -149,6 +149,6 @@ unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn thiscpu_inside_3_hand_out(cache: &RawCache, entry: usize) -> *mut c_void {
+extern "C" fn thiscpu_inside_2_hand_out(cache: &RawCache, entry: usize) -> *mut c_void {
     foreign::hand_out(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
 }

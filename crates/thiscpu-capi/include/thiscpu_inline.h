@@ -49,13 +49,13 @@ struct thiscpu_inside {
     uint32_t nobodys[8];
 };
 
-extern const struct thiscpu_inside thiscpu_inside_3;
+extern const struct thiscpu_inside thiscpu_inside_2;
 
 /* Nobody's but the library's: which copy of it answers. */
-const void *thiscpu_inside_3_table(void);
+const void *thiscpu_inside_2_table(void);
 
 /* An object for an entry that was taken and is not marked as it should be: says so, and ends the process. */
-void *thiscpu_inside_3_hand_out(struct thiscpu_cache *cache, uintptr_t entry);
+void *thiscpu_inside_2_hand_out(struct thiscpu_cache *cache, uintptr_t entry);
 
 /* What handles begin with. Counters and budgets begin with their gate. */
 struct thiscpu_inside_account {
@@ -86,7 +86,7 @@ typedef uintptr_t __attribute__((may_alias)) thiscpu_inside_mark;
 
 /* Both offsets, loaded once, so that they belong together. */
 THISCPU_SECTION int64_t thiscpu_offsets(void) {
-    int64_t offsets = thiscpu_inside_3.offsets;
+    int64_t offsets = thiscpu_inside_2.offsets;
     __asm__("" : "+r"(offsets));
     return offsets;
 }
@@ -99,7 +99,7 @@ THISCPU_SECTION intptr_t thiscpu_cpu_id(int64_t offsets) {
 #else
     __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
-    THISCPU_UNLESS_0(cpu_id, (intptr_t)&thiscpu_inside_3.nobodys[1] - pointer);
+    THISCPU_UNLESS_0(cpu_id, (intptr_t)&thiscpu_inside_2.nobodys[1] - pointer);
     return cpu_id;
 }
 
@@ -108,11 +108,11 @@ THISCPU_SECTION intptr_t thiscpu_index(int64_t offsets) {
 }
 
 /* Where lanes are found: the first arguments of every section. */
-#define THISCPU_LANES(offsets) thiscpu_cpu_id(offsets), thiscpu_index(offsets), thiscpu_inside_3.table
+#define THISCPU_LANES(offsets) thiscpu_cpu_id(offsets), thiscpu_index(offsets), thiscpu_inside_2.table
 
 /* What handles begin with, if there is one; else a gate that is never open. */
 THISCPU_SECTION const void *thiscpu_gate(const void *handle) {
-    THISCPU_UNLESS_0(handle, &thiscpu_inside_3.shut);
+    THISCPU_UNLESS_0(handle, &thiscpu_inside_2.shut);
     return handle;
 }
 
@@ -150,9 +150,9 @@ THISCPU_SECTION enum thiscpu_status thiscpu_budget_release_inline(struct thiscpu
 THISCPU_SECTION int thiscpu_looks(void) {
     uint32_t habit;
 #if defined(__x86_64__)
-    __asm__ __volatile__("movl %%fs:(%[offset]), %[habit]" : [habit] "=r"(habit) : [offset] "r"(thiscpu_inside_3.habit));
+    __asm__ __volatile__("movl %%fs:(%[offset]), %[habit]" : [habit] "=r"(habit) : [offset] "r"(thiscpu_inside_2.habit));
 #else
-    habit = *(const volatile uint32_t *)((const char *)__builtin_thread_pointer() + thiscpu_inside_3.habit);
+    habit = *(const volatile uint32_t *)((const char *)__builtin_thread_pointer() + thiscpu_inside_2.habit);
 #endif
     return !habit;
 }
@@ -177,11 +177,11 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
     if (!THISCPU_LIKELY(entry)) {
         return thiscpu_cache_alloc(cache);
     }
-    /* An entry is the object's address; the key less that is what a free object begins with. Whoever has taken one finds the key stored. */
+    /* An entry is the key less the address, and is what a free object begins with. Whoever has taken one finds the key stored. */
     const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
-    thiscpu_inside_mark *object = (thiscpu_inside_mark *)entry;
-    if (!THISCPU_LIKELY(*object == __atomic_load_n(&way->key, __ATOMIC_RELAXED) - entry)) {
-        return thiscpu_inside_3_hand_out(cache, entry);
+    thiscpu_inside_mark *object = (thiscpu_inside_mark *)(__atomic_load_n(&way->key, __ATOMIC_RELAXED) - entry);
+    if (!THISCPU_LIKELY(*object == entry)) {
+        return thiscpu_inside_2_hand_out(cache, entry);
     }
     *object = 0;
     return object;
@@ -191,15 +191,15 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
     int64_t offsets = thiscpu_offsets();
     if (THISCPU_LIKELY((cache != NULL) & (object != NULL))) {
         const struct thiscpu_inside_cache *way = (const struct thiscpu_inside_cache *)(const void *)cache;
-        uintptr_t entry = (uintptr_t)object, mark = __atomic_load_n(&way->key, __ATOMIC_RELAXED) - entry;
-        thiscpu_inside_mark *first = (thiscpu_inside_mark *)object;
+        uintptr_t entry = __atomic_load_n(&way->key, __ATOMIC_RELAXED) - (uintptr_t)object;
+        thiscpu_inside_mark *mark = (thiscpu_inside_mark *)object;
         /* Else it is free already, which the function says. */
-        if (THISCPU_LIKELY(*first != mark)) {
-            *first = mark;
+        if (THISCPU_LIKELY(*mark != entry)) {
+            *mark = entry;
             if (THISCPU_LIKELY(thiscpu_section_give_first(THISCPU_LANES(offsets), cache, entry))) {
                 return THISCPU_STATUS_OK;
             }
-            *first = 0;
+            *mark = 0;
         }
     }
     return thiscpu_cache_free(cache, object);

@@ -127,7 +127,7 @@ pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c
 }
 
 // Not for the header of the functions, so not documented there: an inlined `alloc` comes here with an entry that is not marked.
-#[unsafe(export_name = "thiscpu_inside_3_hand_out")]
+#[unsafe(export_name = "thiscpu_inside_2_hand_out")]
 unsafe extern "C" fn hand_out(cache: *mut ThiscpuCache, entry: usize) -> *mut c_void {
     let mut object = None;
     let status = call(|| {

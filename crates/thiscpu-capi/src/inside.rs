@@ -2,7 +2,7 @@
 //! where a thread's lane is found: nowhere, until the first handle is made. Who has loaded it before that calls the library's functions, which is slower
 //! and no less right.
 //!
-//! A program that is linked with the shared library may have a copy of `thiscpu_inside_3` of its own in its place, as of any variable (a copy
+//! A program that is linked with the shared library may have a copy of `thiscpu_inside_2` of its own in its place, as of any variable (a copy
 //! relocation). It is changed in here by its address, which is then that of the copy.
 
 use std::sync::atomic::AtomicUsize;
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use thiscpu::inside::foreign::Inside;
 
 /// Its name changes with anything that inlined calls rely on: what was compiled with another header does not start with this library then.
-#[unsafe(export_name = "thiscpu_inside_3")]
+#[unsafe(export_name = "thiscpu_inside_2")]
 pub static INSIDE: Inside = Inside::shut();
 
 /// Called when the tier is asked for, and whenever a handle is made: whoever has one finds what is known.
@@ -20,13 +20,13 @@ pub(crate) fn publish() {
 
 /// What tells by which copy of the library calls of this name are answered.
 #[unsafe(no_mangle)]
-pub extern "C" fn thiscpu_inside_3_table() -> *const AtomicUsize {
+pub extern "C" fn thiscpu_inside_2_table() -> *const AtomicUsize {
     Inside::own_table()
 }
 
 extern "C" fn begin() {
     // By their addresses as others see them, which the compiler must not think it knows: they may be another copy's.
-    let table: extern "C" fn() -> *const AtomicUsize = std::hint::black_box(thiscpu_inside_3_table);
+    let table: extern "C" fn() -> *const AtomicUsize = std::hint::black_box(thiscpu_inside_2_table);
     let inside = std::hint::black_box(&raw const INSIDE);
     // SAFETY: it is this static, or another copy's, which has the same fields.
     unsafe { &*inside }.start(table());

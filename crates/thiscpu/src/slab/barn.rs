@@ -4,8 +4,8 @@
 //! free is given back. The lists and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
 //! them.
 
+use super::entry::{self, Key};
 use super::fault::Fault;
-use super::mark::{self, Key};
 use super::objects::{Place, Shape, Slab, Taken};
 use super::sheaf::Sheaf;
 use super::space::{NOTHING, SPACE, Tag};
@@ -23,43 +23,35 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// The entry of an object that was just taken from its slab; odd, as no other is, if it was never handed out.
+    /// The entry of an object that was just taken from its slab; even, as no other is, if it was never handed out.
     fn entry_of(self, taken: Taken) -> usize {
-        taken.object | usize::from(taken.is_fresh)
+        self.key.entry(taken.object) & !usize::from(taken.is_fresh)
     }
 
     /// The entry with which it leaves the slab: one that was never handed out gets its mark, any other must have it still.
     fn leave_slab(self, entry: usize) -> usize {
-        let object = entry & !1;
-        if entry != object {
-            self.mark_fresh(object);
-        } else {
-            self.expect_marked(object);
+        let odd = entry | 1;
+        if entry != odd {
+            self.mark_fresh(odd);
+        } else if !self.is_marked(odd) {
+            Fault::WrittenTo.report(self.key.object(odd), self.shape.size);
         }
-        object
+        odd
     }
 
-    /// Ends the process if a free object has lost its mark.
-    fn expect_marked(self, object: usize) {
-        if !self.is_marked(object) {
-            Fault::WrittenTo.report(object, self.shape.size);
-        }
+    /// Where the mark of an entry's object is.
+    pub(super) fn mark_of(self, entry: usize) -> usize {
+        self.key.object(entry) + self.shape.mark
     }
 
-    /// Where an object's mark is.
-    pub(super) fn mark_at(self, object: usize) -> usize {
-        object + self.shape.mark
-    }
-
-    fn mark_fresh(self, object: usize) {
-        let mark = self.key.mark(object);
+    fn mark_fresh(self, entry: usize) {
         let is_unmade = self.shape.mark != 0;
-        mark::write(self.mark_at(object), if is_unmade { mark::unmade(mark) } else { mark });
+        entry::mark(self.mark_of(entry), if is_unmade { entry::unmade(entry) } else { entry });
     }
 
-    fn is_marked(self, object: usize) -> bool {
-        let (mark, there) = (self.key.mark(object), mark::read(self.mark_at(object)));
-        there == mark || (self.shape.mark != 0 && there == mark::unmade(mark))
+    fn is_marked(self, entry: usize) -> bool {
+        let mark = entry::look(self.mark_of(entry));
+        mark == entry || (self.shape.mark != 0 && mark == entry::unmade(entry))
     }
 }
 
@@ -280,26 +272,21 @@ impl Barn {
     /// Takes back the objects of a sheaf that belong to this node. The sheaf with the others: those that were taken back
     /// are nobody's any more, nor may there be a slab where they are.
     pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
-        let place = |entry| Some(find(entry, kind)).filter(|place| place.slab.node() == node);
-        // Not under the lock: what is free may be far away.
-        sheaf
-            .entries()
-            .filter(|&entry| place(entry).is_some())
-            .for_each(|entry| kind.expect_marked(entry));
         let _guard = self.lock(node, kind);
-        sheaf.keep(|entry| match place(entry) {
-            Some(Place { slab, index }) => {
+        sheaf.keep(|entry| {
+            let Place { slab, index } = find(kind.key.object(entry), kind);
+            let is_here = slab.node() == node;
+            if is_here {
                 self.take_back_one(slab, index, kind);
-                false
             }
-            None => true,
+            !is_here
         })
     }
 
     /// Takes one object back, which belongs to this node.
     pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
         let _guard = self.lock(node, kind);
-        let Place { slab, index } = find(entry, kind);
+        let Place { slab, index } = find(kind.key.object(entry), kind);
         self.take_back_one(slab, index, kind);
     }
 

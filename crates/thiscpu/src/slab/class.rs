@@ -10,10 +10,10 @@ use core::ptr::{self, NonNull};
 use super::barn::{self, Kind};
 use super::construct::Life;
 use super::depot::Depot;
-use super::mark::{self, Key};
+use super::entry::Key;
 use super::objects::{self, Shape};
 use super::space::Tag;
-use super::{fault, lane, purge};
+use super::{entry, fault, lane, purge};
 use crate::lanes::front::FRONT;
 use crate::lanes::{here, region};
 use crate::quiesce::{Gate, ITEM_ALIGN};
@@ -178,7 +178,7 @@ impl Group {
         Handle { group: self, class, cell, way: PhantomData }
     }
 
-    /// Relaxed: who has an object got it after the key was stored.
+    /// Relaxed: who has an object, or an entry, got it after the key was stored.
     #[inline(always)]
     pub(super) fn key(&self) -> Key {
         Key(self.key.load(Relaxed))
@@ -272,14 +272,16 @@ impl<W: Way> Handle<'_, W> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
         match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
             0 => slowly(),
-            object => self.hand_out(object),
+            entry => self.hand_out(entry),
         }
     }
 
-    /// The object whose entry was just taken.
+    /// The object of an entry that was just taken.
     #[inline(always)]
-    pub(super) fn hand_out(self, object: usize) -> Option<NonNull<u8>> {
-        if !mark::remove(object, self.group.key().mark(object)) {
+    pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
+        let key = self.group.key();
+        let object = key.object(entry);
+        if !entry::unmark(object, entry) {
             return fault::written_to(object);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
@@ -292,14 +294,15 @@ impl<W: Way> Handle<'_, W> {
     /// The object is one of this class, and nobody uses it any more.
     #[inline(always)]
     pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
+        let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
-        let mark = self.group.key().mark(object);
-        if mark::read(object) == mark {
+        let entry = key.entry(object);
+        if entry::look(object) == entry {
             return fault::freed_twice(object);
         }
-        mark::write(object, mark);
+        entry::mark(object, entry);
         // SAFETY: the caller's promise.
-        if !unsafe { self.give(object) } {
+        if !unsafe { self.give(entry) } {
             slowly();
         }
     }
@@ -312,19 +315,19 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     pub unsafe fn free_marked(self, object: NonNull<u8>) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.give(object.as_ptr().expose_provenance()) }
+        unsafe { self.give(self.group.key().entry(object.as_ptr().expose_provenance())) }
     }
 
-    /// Puts an object into the lane, if there is room.
+    /// Puts an entry into the lane, if there is room.
     ///
     /// # Safety
     ///
-    /// It is one of this class, which nobody uses any more.
+    /// It is an object's of this class, which nobody uses any more.
     #[inline(always)]
-    unsafe fn give(self, object: usize) -> bool {
+    unsafe fn give(self, entry: usize) -> bool {
         let gate = self.group.gate.word();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        unsafe { Processor::give::<W>(gate, self.cell, object) == Outcome::Done }
+        unsafe { Processor::give::<W>(gate, self.cell, entry) == Outcome::Done }
     }
 
     pub(super) fn depot(self) -> Option<&'static Depot> {
@@ -391,7 +394,7 @@ impl<W: Way> Handle<'_, W> {
     /// As for [`free_or`](Handle::free_or).
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(depot) = self.class.depot_if_used() {
-            depot.put_entry(object.as_ptr().expose_provenance());
+            depot.put_entry(depot.kind.key.entry(object.as_ptr().expose_provenance()));
             purge::if_many();
         }
     }

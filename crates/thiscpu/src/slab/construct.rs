@@ -1,15 +1,15 @@
 //! Objects that stay constructed while they are free, as in Bonwick's slab allocator: what takes long to set up is set up
 //! once, and an object that is handed out again is as its last user left it.
 //!
-//! So a free object has no word to spare, and its mark is behind it. That is as any other's if the object is constructed; with the
-//! lowest bit cleared, which is set in every mark, it says that there is no value yet. Who is handed such an object constructs it.
+//! So a free object has no word to spare, and its mark is behind it. The mark is its entry if the object is constructed; with the
+//! lowest bit cleared, which is set in every entry, it says that there is no value yet. Who is handed such an object constructs it.
 //! When all objects of a slab have come back the slab is *retired*: whoever comes next and holds no lock destroys what is
 //! in it, and then the slab is given back. Who frees does so for a few slabs only, who shrinks for all. Until then the object that came back last is out, for everybody who counts.
 //!
 //! | mark | the object is |
 //! |---|---|
-//! | mark | free, constructed |
-//! | mark - 1 | free, not constructed |
+//! | entry | free, constructed |
+//! | entry - 1 | free, not constructed |
 //! | 0 | in use, or being constructed or destroyed |
 
 use core::ptr::{self, NonNull};
@@ -17,8 +17,8 @@ use core::ptr::{self, NonNull};
 use super::barn::Barn;
 use super::class::Handle;
 use super::depot::Depot;
+use super::entry;
 use super::fault::{self, Fault};
-use super::mark;
 use super::objects::Slab;
 use crate::section::{Outcome, Processor, SlabSections as _, Way};
 use crate::sys::atomic::{
@@ -71,7 +71,7 @@ impl<W: Way> Handle<'_, W> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
         match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
             0 => slowly(),
-            object => self.hand_out_constructed(object),
+            entry => self.hand_out_constructed(entry),
         }
     }
 
@@ -90,22 +90,22 @@ impl<W: Way> Handle<'_, W> {
     }
 
     #[inline(always)]
-    fn hand_out_constructed(self, object: usize) -> Option<NonNull<u8>> {
-        let mark = self.group.key().mark(object);
-        if !mark::remove(object + self.class.shape.mark, mark) {
-            return self.construct(object, mark::unmade(mark));
+    fn hand_out_constructed(self, entry: usize) -> Option<NonNull<u8>> {
+        let object = self.group.key().object(entry);
+        if !entry::unmark(object + self.class.shape.mark, entry) {
+            return self.construct(object, entry);
         }
         pointer(object)
     }
 
     #[cold]
     #[inline(never)]
-    fn construct(self, object: usize, mark: usize) -> Option<NonNull<u8>> {
-        if !mark::remove(object + self.class.shape.mark, mark) {
+    fn construct(self, object: usize, entry: usize) -> Option<NonNull<u8>> {
+        if !entry::unmark(object + self.class.shape.mark, entry::unmade(entry)) {
             return fault::written_to(object);
         }
         let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
-        let unmade = Unmade { depot, object, mark };
+        let unmade = Unmade { depot, entry };
         // SAFETY: it is of the class's size and alignment, nobody else's, and not constructed.
         unsafe { (life.construct)(life.context, at) };
         core::mem::forget(unmade);
@@ -121,14 +121,15 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
         let object = object.as_ptr().expose_provenance();
-        let (mark, at) = (self.group.key().mark(object), object + self.class.shape.mark);
-        if mark::read(at) | 1 == mark {
+        let entry = self.group.key().entry(object);
+        let mark = object + self.class.shape.mark;
+        if entry::look(mark) | 1 == entry {
             return fault::freed_twice(object);
         }
-        mark::write(at, mark);
+        entry::mark(mark, entry);
         let gate = self.group.gate.word();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        if unsafe { Processor::give::<W>(gate, self.cell, object) } != Outcome::Done {
+        if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
             slowly();
         }
     }
@@ -215,14 +216,12 @@ fn retire_for_others(depot: &'static Depot, life: Life) {
 /// An object whose constructor is under way. It goes back unconstructed if that panics.
 struct Unmade {
     depot: &'static Depot,
-    object: usize,
-    /// What it is marked with then.
-    mark: usize,
+    entry: usize,
 }
 
 impl Drop for Unmade {
     fn drop(&mut self) {
-        self.depot.put_marked(self.object, self.mark);
+        self.depot.put_marked(self.entry, entry::unmade(self.entry));
     }
 }
 
@@ -239,16 +238,17 @@ impl Retiring {
     fn destroy(mut self, life: Life) {
         let kind = self.depot.kind;
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
-            let (mark, at) = (kind.key.mark(object), kind.mark_at(object));
-            if mark::read(at) == mark {
+            let entry = kind.key.entry(object);
+            let mark = kind.mark_of(entry);
+            if entry::look(mark) == entry {
                 // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
                 // is forked by another thread finds it free.
-                mark::write(at, mark::unmade(mark));
+                entry::mark(mark, entry::unmade(entry));
                 if let Some(at) = pointer(object) {
                     // SAFETY: it is constructed, free, and nobody else's.
                     unsafe { (life.destroy)(at) };
                 }
-            } else if mark::read(at) != mark::unmade(mark) {
+            } else if entry::look(mark) != entry::unmade(entry) {
                 Fault::WrittenTo.report(object, kind.shape.size);
             }
         }

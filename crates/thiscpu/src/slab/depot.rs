@@ -7,7 +7,7 @@ use core::ptr;
 
 use super::barn::{self, Barn, Kind};
 use super::capacity::Capacity;
-use super::mark;
+use super::entry;
 use super::objects::{Shape, Slab};
 use super::sheaf::{self, CAPACITIES, Sheaf};
 use super::space::UNIT;
@@ -177,13 +177,13 @@ impl Depot {
 
     /// Takes one entry back, straight into its slab.
     pub(super) fn put_entry(&'static self, entry: usize) {
-        self.put_marked(entry, self.kind.key.mark(entry));
+        self.put_marked(entry, entry);
     }
 
     /// The same with that mark.
     pub(super) fn put_marked(&'static self, entry: usize, mark: usize) {
-        mark::write(self.kind.mark_at(entry), mark);
-        let slab = barn::find(entry, self.kind).slab;
+        entry::mark(self.kind.mark_of(entry), mark);
+        let slab = barn::find(self.kind.key.object(entry), self.kind).slab;
         let node = slab.node();
         self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
     }
@@ -274,7 +274,7 @@ impl Depot {
 
     /// Gives the objects of such nodes back to those. Only nodes that there is an object of are gone to.
     fn send(&'static self, mut sheaf: Sheaf, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
-        let node_of = |entry| barn::find(entry, self.kind).slab.node();
+        let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
         while let Some(node) = sheaf.entries().map(node_of).find(|&node| is_wanted(node)) {
             sheaf = self.nodes()[node].barn.take_back(sheaf, node, self.kind);
         }

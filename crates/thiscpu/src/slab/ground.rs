@@ -11,7 +11,7 @@
 //! A fork amid a step leaves mappings to the child that it knows nothing of: it finds units in the way, and passes
 //! by; they were never touched. Arrays cannot be passed by: the child finds it written down that they were being mapped, and uses them.
 
-use super::mark::random_bits;
+use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
 use super::space::{CHUNK, Space, Tag, UNIT, is_watched};
 use crate::lanes::here::HAS_FRONT;

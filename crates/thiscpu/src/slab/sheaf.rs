@@ -4,7 +4,7 @@
 //! | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
 //! ```
 //!
-//! An entry is an object's address, hence never 0; see [`super::mark`]. The zeros tell sections where a sheaf begins and
+//! An entry stands for an object and is never 0; see [`super::entry`]. The zeros tell sections where a sheaf begins and
 //! ends, so that those need not know how large it is; a slot in between is 1 while it was never used. A sheaf in a lane is known by
 //! the address of the slot above its uppermost entry, its *top*; elsewhere by its own, with the count in it.
 //!

@@ -8,9 +8,9 @@ use core::ptr::NonNull;
 
 use super::class::{Group, Handle};
 use super::depot::Depot;
+use super::entry;
 use super::fault::Fault;
 use super::lane::{Lane, Seen};
-use super::mark;
 use super::purge;
 use super::sheaf::Sheaf;
 use crate::lanes::here;
@@ -61,7 +61,7 @@ impl<W: Way> Handle<'_, W> {
         self.take_locked(depot)
     }
 
-    /// Frees an object, where the lane has no room.
+    /// Frees the object of an entry, where the lane has no room.
     ///
     /// # Safety
     ///
@@ -78,11 +78,11 @@ impl<W: Way> Handle<'_, W> {
             // Nothing was ever handed out.
             Fault::Foreign.report(object, self.class.shape.size)
         };
-        mark::write(depot.kind.mark_at(object), depot.kind.key.mark(object));
+        let entry = depot.kind.key.entry(object);
+        entry::mark(depot.kind.mark_of(entry), entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            let outcome =
-                unsafe { Processor::give::<W>(self.group.gate.word(), self.cell, object) };
+            let outcome = unsafe { Processor::give::<W>(self.group.gate.word(), self.cell, entry) };
             if outcome == Outcome::Done {
                 return;
             }
@@ -91,7 +91,7 @@ impl<W: Way> Handle<'_, W> {
                 break;
             }
         }
-        self.give_locked(depot, object);
+        self.give_locked(depot, entry);
     }
 
     /// The calling thread's lane, if sections can use it.

@@ -5,8 +5,8 @@
 //! So each begins a block, and what leaves it goes by way of a jump behind its end.
 //!
 //! ```text
-//! malloc: rdi size, r10 cell, rax entry       free: rdi object, rax unit, then cell
-//! both:   rdx near, r8 area, rcx scratch, then the top's address, rsi front, r9 top
+//! malloc: rdi size, r10 cell, rax object       free: rdi object, rax unit, then cell
+//! both:   rdx near, r8 area, rcx scratch, then the top's address, rsi front, r9 top, r11 entry
 //! ```
 //!
 //! None of these has to be kept for a caller, and there is nothing on the stack, so where one of them leaves by a jump the other function takes its place.
@@ -40,20 +40,20 @@ macro_rules! define_front_alloc {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::front_text!(a: "rcx", front: "rsi", cell: "r10", shut: "je 37f"),
-                        $crate::take_text!(a: "rcx", at: "", top: "r9", entry: "rax", empty: "je 37f"),
+                        $crate::take_text!(a: "rcx", at: "", top: "r9", entry: "r11", empty: "je 37f"),
                     ]
                     aborted: "jmp 37f"
                 ),
-                "mov rcx, qword ptr [rip + {group} + {KEY}]",
-                "sub rcx, rax",
-                // What is left is 0, if that was its mark.
-                "sub qword ptr [rax], rcx",
+                "mov rax, qword ptr [rip + {group} + {KEY}]",
+                "sub rax, r11",
+                // What is left of its mark, which is the entry, is 0.
+                "sub qword ptr [rax], r11",
                 "jne 38f",
                 "ret",
                 "37:",
                 "jmp {farther}",
                 "38:",
-                "add qword ptr [rax], rcx",
+                "add qword ptr [rax], r11",
                 "mov rdi, rax",
                 "jmp {written_to}",
                 ".cfi_endproc",
@@ -99,11 +99,11 @@ macro_rules! define_front_free {
                 "mov eax, dword ptr [rcx + rax*4 - {TAGS_BYTES}]",
                 "test eax, eax",
                 "jle 37f",
-                "mov rcx, qword ptr [rip + {group} + {KEY}]",
-                "sub rcx, rdi",
-                "cmp qword ptr [rdi], rcx",
+                "mov r11, qword ptr [rip + {group} + {KEY}]",
+                "sub r11, rdi",
+                "cmp qword ptr [rdi], r11",
                 "je 38f",
-                "mov qword ptr [rdi], rcx",
+                "mov qword ptr [rdi], r11",
                 "lea rsi, [rip + {front} + {ITEMS}]",
                 $crate::section_text!(
                     "give_front",
@@ -111,7 +111,7 @@ macro_rules! define_front_free {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::front_text!(a: "rcx", front: "rsi", cell: "rax", shut: "je 39f"),
-                        $crate::give_text!(a: "rcx", at: "", top: "r9", entry: "rdi", full: "je 39f"),
+                        $crate::give_text!(a: "rcx", at: "", top: "r9", entry: "r11", full: "je 39f"),
                     ]
                     aborted: "jmp 39f"
                 ),

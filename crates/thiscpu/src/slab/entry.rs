@@ -1,13 +1,11 @@
-//! Marks: what a free object holds, so that mistakes with it are noticed.
+//! Entries: what stands for an object in a sheaf, and in the object itself while it is free.
 //!
-//! A mark is the cache's key less the object's address. The key is a random odd number, and objects begin at even addresses, so
-//! a mark is never 0; and what a program writes over one is no mark but by chance, one in 2^60. While an object is free its first word holds its mark:
-//! to free it once more is noticed, and so is a write to it. Objects that stay constructed have their mark behind them, and another
-//! while they are not: see [`super::construct`].
-//!
-//! Lanes and sheaves hold addresses, their *entries*. Each is looked at for its mark before the object is handed out, so whoever
-//! writes over an entry has to know the key, as if entries had it in them; and no call waits for two subtractions between what
-//! one has freed and the next gets. The kernel does the same: `CONFIG_SLAB_FREELIST_HARDENED` encodes what free objects hold, and sheaves hold addresses.
+//! An entry is the cache's key less the object's address. The key is a random odd number, and objects begin at even
+//! addresses, so an entry is never 0; and what a program writes over one, or over the mark in a free object, is no entry but
+//! by chance, one in 2^60. While an object is free its first word, its *mark*, holds its entry: to free it once more is
+//! noticed, and so is a write to it. Objects that stay constructed have their mark behind them, and another while they are not: see
+//! [`super::construct`]. The kernel encodes its freelists for the same reason
+//! (`CONFIG_SLAB_FREELIST_HARDENED`).
 
 use core::ptr;
 
@@ -35,56 +33,60 @@ impl Key {
         Key((bits ^ bits >> 31) as usize | 1)
     }
 
-    /// The mark of an object.
     #[inline(always)]
-    pub(super) fn mark(self, object: usize) -> usize {
+    pub(super) fn entry(self, object: usize) -> usize {
         self.0.wrapping_sub(object)
+    }
+
+    #[inline(always)]
+    pub(super) fn object(self, entry: usize) -> usize {
+        self.0.wrapping_sub(entry)
     }
 }
 
-// A mark is no atomic, so that it can be compared where it is: an object's is accessed by whoever has the object, or its entry.
+// A mark is no atomic, so that it can be compared where it is: an object's is accessed by whoever has the object, or the entry.
 // Modelled memory is atomics, all of it.
 
-fn modelled(at: usize) -> &'static AtomicUsize {
-    // SAFETY: as in `read`.
-    unsafe { &*(at as *const AtomicUsize) }
+fn modelled(mark: usize) -> &'static AtomicUsize {
+    // SAFETY: as in `look`.
+    unsafe { &*(mark as *const AtomicUsize) }
 }
 
 /// What is at the place of a mark.
 #[inline(always)]
-pub(super) fn read(at: usize) -> usize {
+pub(super) fn look(mark: usize) -> usize {
     if cfg!(thiscpu_model) {
-        return modelled(at).load(Relaxed);
+        return modelled(mark).load(Relaxed);
     }
     // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses it: the object is free,
     // or the caller's.
-    unsafe { ptr::with_exposed_provenance::<usize>(at).read() }
+    unsafe { ptr::with_exposed_provenance::<usize>(mark).read() }
 }
 
-/// Writes a mark to its place: the object is free from then on, or, with another word, in use.
+/// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
 #[inline(always)]
-pub(super) fn write(at: usize, mark: usize) {
+pub(super) fn mark(mark: usize, entry: usize) {
     if cfg!(thiscpu_model) {
-        return modelled(at).store(mark, Relaxed);
+        return modelled(mark).store(entry, Relaxed);
     }
-    // SAFETY: as for `read`.
-    unsafe { ptr::with_exposed_provenance_mut::<usize>(at).write(mark) }
+    // SAFETY: as for `look`.
+    unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(entry) }
 }
 
 /// Takes the mark of an object away that is to be handed out; false if it has another, or none.
 #[inline(always)]
-pub(super) fn remove(at: usize, mark: usize) -> bool {
-    let is_there = read(at) == mark;
-    if is_there {
-        write(at, 0);
+pub(super) fn unmark(mark: usize, entry: usize) -> bool {
+    let is_marked = look(mark) == entry;
+    if is_marked {
+        self::mark(mark, 0);
     }
-    is_there
+    is_marked
 }
 
 /// The mark of a free object that has to be constructed first.
 #[inline(always)]
-pub(super) fn unmade(mark: usize) -> usize {
-    mark & !1
+pub(super) fn unmade(entry: usize) -> usize {
+    entry & !1
 }
 
 /// What nobody else has, if the kernel has any. Never waits.
