@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 1 << 20;
 /// How much a class that is used may keep and not have needed, or as much as a sheaf holds where that is more: it goes back whole.
 const UNUSED_BYTES: usize = 128 << 10;
 /// So many sheaves go back to the slabs in one look at most, of up to 1,020 blocks each.
-const SHEAVES_MAX: usize = 16;
+const SHEAVES_MAX: usize = 32;
 
 static LOOKING: Lock = Lock::new();
 /// When the next look is due, by the coarse clock.

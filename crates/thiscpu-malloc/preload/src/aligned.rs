@@ -11,7 +11,13 @@ use crate::basic::or_no_memory;
 use crate::errno::{invalid, kept, out_of_memory};
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    at_multiple(align, size)
+}
+
+/// As `memalign`, for whoever has to get this library's.
+#[inline(always)]
+pub(crate) fn at_multiple(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
         Some(align) => or_no_memory(allocate_aligned(size, align)),
         None => invalid(),
@@ -43,13 +49,25 @@ unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size:
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn valloc(size: usize) -> *mut c_void {
+extern "C" fn valloc(size: usize) -> *mut c_void {
+    at_page(size)
+}
+
+/// As `valloc`, for whoever has to get this library's.
+#[inline(always)]
+pub(crate) fn at_page(size: usize) -> *mut c_void {
     or_no_memory(allocate_aligned(size, page_bytes()))
 }
 
 /// Whole pages.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn pvalloc(size: usize) -> *mut c_void {
+extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    whole_pages(size)
+}
+
+/// As `pvalloc`, for whoever has to get this library's.
+#[inline(always)]
+pub(crate) fn whole_pages(size: usize) -> *mut c_void {
     let page = page_bytes();
     match size.checked_next_multiple_of(page) {
         Some(size) => or_no_memory(allocate_aligned(size, page)),

@@ -2,9 +2,11 @@
 //!
 //! A block of no bytes has an address of its own. `realloc` to no bytes frees and returns null.
 //!
-//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. For that what they
-//! jump to has to be functions that may unwind, or each would keep a frame to stop panics; `own` sees to it that no panic
+//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. What they jump to is a
+//! function that may unwind, or it would keep a frame to stop panics; `own` sees to it that no panic
 //! gets that far.
+//!
+//! Nothing in this library calls a function by a name that it exports, but where whoever has replaced that is to be asked: see `replaced`.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -32,12 +34,12 @@ pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
 
 define_malloc!(
     #[unsafe(no_mangle)]
-    pub(crate) fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_near
+    fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_near
 );
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
+pub(crate) extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
     match short::allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
@@ -53,16 +55,32 @@ extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
 
 define_free!(
     #[unsafe(no_mangle)]
-    pub(crate) fn free(*mut c_void), in ".text.free"
+    fn free(*mut c_void), in ".text.free"
 );
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    cleared(count, size)
+}
+
+/// As `calloc`, for whoever has to get this library's.
+#[inline(always)]
+pub(crate) fn cleared(count: usize, size: usize) -> *mut c_void {
     or_no_memory(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
+unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { resized(pointer, size) }
+}
+
+/// As `realloc`, for whoever has to get this library's.
+///
+/// # Safety
+///
+/// As for `realloc`.
+pub(crate) unsafe fn resized(pointer: *mut c_void, size: usize) -> *mut c_void {
     let Some(block) = block(pointer) else {
         return or_no_memory(thiscpu_malloc::allocate(size));
     };

@@ -4,7 +4,6 @@ use core::ffi::c_void;
 
 use thiscpu_malloc::define_free;
 
-use crate::basic::free;
 use crate::replaced::everybodys;
 
 /// `size_t`
@@ -23,12 +22,11 @@ define_free!(
     fn delete(*mut c_void), in ".text.delete"
 );
 
-/// `operator delete(void*, std::align_val_t)`
-#[unsafe(export_name = "_ZdlPvSt11align_val_t")]
-unsafe extern "C-unwind" fn delete_aligned(pointer: *mut c_void, _: Align) {
-    // SAFETY: the caller's promise.
-    unsafe { free(pointer) };
-}
+define_free!(
+    /// `operator delete(void*, std::align_val_t)`, which does not look at the alignment.
+    #[unsafe(export_name = "_ZdlPvSt11align_val_t")]
+    fn delete_aligned(*mut c_void), in ".text.delete_aligned"
+);
 
 /// Defines the forms without an alignment.
 macro_rules! deletes {

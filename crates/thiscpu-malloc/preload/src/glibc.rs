@@ -1,53 +1,53 @@
 //! The family by the names that glibc has for its own, and that some programs call.
 //!
 //! A program that wraps `malloc` around `__libc_malloc` may well free with `free`: by whichever name a block is had, it has to be one of
-//! ours.
+//! ours. And none of these may call the function without the prefix, which may be that program's.
 
 use core::ffi::c_void;
 
-use crate::aligned::{memalign, pvalloc, valloc};
-use crate::basic::{calloc, free, malloc, realloc};
+use thiscpu_malloc::{define_free, define_malloc};
 
-#[unsafe(no_mangle)]
-extern "C-unwind" fn __libc_malloc(size: usize) -> *mut c_void {
-    malloc(size)
-}
+use crate::aligned::{at_multiple, at_page, whole_pages};
+use crate::basic::{cleared, malloc_near, resized};
+
+define_malloc!(
+    #[unsafe(no_mangle)]
+    fn __libc_malloc() -> *mut c_void, in ".text.libc_malloc", farther: malloc_near
+);
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_calloc(count: usize, size: usize) -> *mut c_void {
-    calloc(count, size)
+    cleared(count, size)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __libc_realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { realloc(pointer, size) }
+    unsafe { resized(pointer, size) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
-    memalign(align, size)
+    at_multiple(align, size)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_valloc(size: usize) -> *mut c_void {
-    valloc(size)
+    at_page(size)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_pvalloc(size: usize) -> *mut c_void {
-    pvalloc(size)
+    whole_pages(size)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __libc_free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { free(pointer) };
-}
+define_free!(
+    #[unsafe(no_mangle)]
+    fn __libc_free(*mut c_void), in ".text.libc_free"
+);
 
-/// free, as programs from before 2017 may call it.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn cfree(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { free(pointer) };
-}
+define_free!(
+    /// free, as programs from before 2017 may call it.
+    #[unsafe(no_mangle)]
+    fn cfree(*mut c_void), in ".text.cfree"
+);

@@ -2,7 +2,7 @@
 
 #[cfg(not(thiscpu_model))]
 pub mod foreign;
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+#[cfg(not(thiscpu_model))]
 pub mod front;
 #[cfg(not(thiscpu_model))]
 pub mod word;

@@ -26,7 +26,7 @@ pub struct Front {
 }
 
 /// Where the items begin.
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+#[cfg(not(thiscpu_model))]
 pub const ITEMS: usize = core::mem::offset_of!(Front, items);
 
 impl Front {

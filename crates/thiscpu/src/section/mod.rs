@@ -40,7 +40,7 @@
 //!                     lane.top += 8             commit
 //!      A near section (ways Near and Front, x86-64 only) does not look at `area.cpu_id`: the thread's own word leads to the index, and is 0, and the
 //!      section refused, as long as it is not known that the thread is registered. By the way Front
-//!                     lane = FRONT[index & 0xffff]; if 0           refuse(Shut)        in place of gate and entry
+//!                     lane = FRONT[index & 0xffff] - 16; if it was 0           refuse(Shut)        in place of gate and entry
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
 //!                     if *lane != old           refuse(Differs)
 //!                     *lane = new               commit

@@ -48,7 +48,7 @@ pub struct Group {
 }
 
 /// Where its key is.
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+#[cfg(not(thiscpu_model))]
 pub const KEY: usize = core::mem::offset_of!(Group, key);
 
 /// What a class has of its own.

@@ -113,6 +113,19 @@ impl RawCache {
         RawCache { group: unsafe { Group::at_front(1) }, class }
     }
 
+    /// Has calls find it at the front no more, each until it has come there again.
+    #[cfg(thiscpu_model)]
+    pub fn leave_front(&self) {
+        self.group.keep_from_front(true);
+        self.group.keep_from_front(false);
+    }
+
+    /// Lets the calling thread find it there, as calls do that have not.
+    #[cfg(thiscpu_model)]
+    pub fn come_to_front(&self) {
+        self.group.come_near();
+    }
+
     #[inline(always)]
     fn handle(&self) -> Handle<'_, First> {
         self.group.first(&self.class)

@@ -70,7 +70,7 @@ pub struct Space {
 }
 
 /// What functions in assembly have to know of the space.
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+#[cfg(not(thiscpu_model))]
 pub(crate) mod front {
     use core::mem::offset_of;
 

@@ -32,7 +32,7 @@ const UNREGISTER: i32 = 1;
 /// Offsets of fields in the area.
 pub(crate) const CPU_ID: usize = 4;
 /// Where the area says which section its thread is in.
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+#[cfg(not(thiscpu_model))]
 pub const RSEQ_CS: usize = 8;
 const NODE_ID: usize = 20;
 const NODE_ID_END: u32 = 24;

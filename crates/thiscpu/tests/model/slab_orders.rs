@@ -115,19 +115,21 @@ fn two_who_make_room() {
 /// The lane is emptied by another CPU while it is used.
 #[test]
 fn a_lane_that_is_emptied() {
-    in_every_order(&BOTH, 2, ONE_ENTRY, |store| {
-        let object = store.first();
-        let other = model::spawn(1, {
-            let store = store.clone();
-            move || {
-                alloc(&store);
-                store.free_this(object);
-            }
-        });
-        model::run_on(0);
-        store.cache.shrink();
-        other.join();
+    in_every_order(&BOTH, 2, ONE_ENTRY, emptied_while_used);
+}
+
+fn emptied_while_used(store: &Store) {
+    let object = store.first();
+    let other = model::spawn(1, {
+        let store = store.clone();
+        move || {
+            alloc(&store);
+            store.free_this(object);
+        }
     });
+    model::run_on(0);
+    store.cache.shrink();
+    other.join();
 }
 
 /// The same while its sheaves are traded.
@@ -144,17 +146,20 @@ fn a_lane_that_is_emptied_amid_a_trade() {
 /// A lane that is found at the front, emptied while it is used.
 #[test]
 fn a_lane_at_the_front_that_is_emptied() {
+    in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
+}
+
+/// The same while it comes there.
+#[test]
+fn a_lane_that_comes_to_the_front_and_is_emptied() {
     in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
-        let object = store.first();
-        let other = model::spawn(1, {
+        store.cache.leave_front();
+        let other = model::spawn(0, {
             let store = store.clone();
-            move || {
-                alloc(&store);
-                store.free_this(object);
-            }
+            move || store.cache.shrink()
         });
-        model::run_on(0);
-        store.cache.shrink();
+        store.cache.come_to_front();
+        store.free_last();
         other.join();
     });
 }

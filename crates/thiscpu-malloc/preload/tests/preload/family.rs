@@ -28,6 +28,17 @@ fn functions_of_the_programs_own_are_called() {
     if let Some(program) = compile("own.c", &["-rdynamic"]) {
         passes(&program, &[], "done\n");
     }
+    if let Some(program) = compile("aligned.cpp", &["-std=c++17", "-rdynamic"]) {
+        passes(&program, &[], "done\n");
+    }
+}
+
+/// Nor do they come back to what calls them by glibc's names.
+#[test]
+fn a_program_may_wrap_them() {
+    if let Some(program) = compile("wrapped.c", &["-rdynamic"]) {
+        passes(&program, &[], "done\n");
+    }
 }
 
 #[test]

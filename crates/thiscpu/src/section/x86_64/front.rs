@@ -21,6 +21,11 @@ macro_rules! define_front_alloc {
         $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
         cells: $cells:path, most: $most:expr, group: $group:path, farther: $farther:path
     ) => {
+        const _: () = {
+            let cells: &[u16] = &$cells;
+            assert!(cells.len() > $most, "each size has a cell");
+        };
+
         $(#[$attribute])*
         #[unsafe(naked)]
         // By itself, so that what it is aligned to is where it begins.

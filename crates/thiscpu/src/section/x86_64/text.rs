@@ -42,7 +42,7 @@ macro_rules! section_text {
 /// Lines, each of some pieces.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! lines {
+macro_rules! section_lines {
     ($([$($piece:tt)*])*) => {
         concat!($($($piece,)* "\n",)*)
     };
@@ -56,7 +56,7 @@ macro_rules! lines {
 #[macro_export]
 macro_rules! near_text {
     (near: $near:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
-        $crate::lines! {
+        $crate::section_lines! {
             // A linker that knows the distance puts it in place of the load.
             ["mov " $near ", qword ptr [rip + __thiscpu_0_1_near@gottpoff]"]
             ["mov " $near ", qword ptr fs:[" $near "]"]
@@ -74,7 +74,7 @@ macro_rules! near_text {
 #[macro_export]
 macro_rules! front_text {
     (a: $a:literal, front: $front:literal, cell: $cell:literal, shut: $shut:literal) => {
-        $crate::lines! {
+        $crate::section_lines! {
             ["mov " $a ", qword ptr [" $front " + " $a "*8]"]
             ["test " $a ", " $a]
             [$shut]
@@ -89,7 +89,7 @@ macro_rules! front_text {
 #[macro_export]
 macro_rules! take_text {
     (a: $a:literal, at: $at:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
-        $crate::lines! {
+        $crate::section_lines! {
             ["mov " $top ", qword ptr [" $a $at "]"]
             ["mov " $entry ", qword ptr [" $a " + " $top $at " - 8]"]
             ["test " $entry ", " $entry]
@@ -104,7 +104,7 @@ macro_rules! take_text {
 #[macro_export]
 macro_rules! give_text {
     (a: $a:literal, at: $at:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
-        $crate::lines! {
+        $crate::section_lines! {
             ["mov " $top ", qword ptr [" $a $at "]"]
             ["cmp qword ptr [" $a " + " $top $at "], 0"]
             [$full]
