@@ -18,7 +18,8 @@ use crate::ops;
 use crate::subject::{Conflict, Subject, Wrong, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = vec![
+    let mut cases = in_assembly();
+    cases.extend([
         Case::of::<Call<Take>>("RawCache", "alloc"),
         Case::of::<Call<TakeHot>>("RawCache", "alloc in a lane with a hot object"),
         Case::of::<Call<Give>>("RawCache", "free in a lane with a hot object"),
@@ -45,13 +46,22 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Call<GiveToReady>>("a class whose sections are ready", "free"),
         Case::of::<Call<TakeOfFront>>("a class at the front", "alloc"),
         Case::of::<Call<GiveToFront>>("a class at the front", "free"),
-    ];
-    #[cfg(target_arch = "x86_64")]
-    cases.extend([
-        Case::of::<Call<TakeInAssembly>>("a class at the front, in assembly", "alloc"),
-        Case::of::<Call<GiveInAssembly>>("a class at the front, in assembly", "free"),
     ]);
     cases
+}
+
+#[cfg(target_arch = "x86_64")]
+fn in_assembly() -> Vec<Case> {
+    vec![
+        Case::of::<Call<TakeInAssembly>>("a class at the front, in assembly", "alloc"),
+        Case::of::<Call<GiveInAssembly>>("a class at the front, in assembly", "free"),
+    ]
+}
+
+/// There are no such functions.
+#[cfg(not(target_arch = "x86_64"))]
+fn in_assembly() -> Vec<Case> {
+    Vec::new()
 }
 
 const CONFLICTS: &[Conflict] =
