@@ -11,6 +11,37 @@
 //!
 //! None of these has to be kept for a caller, and there is nothing on the stack, so where one of them leaves by a jump the other function takes its place.
 
+/// Defines a function in assembly that has a section on the group at the front. `code` is what it does, and what follows are the operands of that; those
+/// that every such section has are here.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_front_function {
+    (
+        $(#[$attribute:meta])* [$($function:tt)*] in $section:literal, group: $group:path,
+        code: [$($code:tt)*] $($operands:tt)*
+    ) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        // By itself, so that what it is aligned to is where it begins.
+        #[unsafe(link_section = $section)]
+        $($function)* {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                $($code)*
+                ".cfi_endproc",
+                ".balign 64",
+                front = sym $crate::inside::front::FRONT,
+                ITEMS = const $crate::inside::front::ITEMS,
+                RSEQ_CS = const $crate::inside::front::RSEQ_CS,
+                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
+                group = sym $group,
+                KEY = const $crate::inside::front::KEY,
+                $($operands)*
+            )
+        }
+    };
+}
+
 /// Defines a function that allocates: `fn(size: usize)` to a pointer. What it does not do itself is left to `farther`, a function like it.
 ///
 /// `cells` has the cell of each size up to `most`, and `group` is the group at the front.
@@ -26,14 +57,10 @@ macro_rules! define_front_alloc {
             assert!(cells.len() > $most, "each size has a cell");
         };
 
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        // By itself, so that what it is aligned to is where it begins.
-        #[unsafe(link_section = $section)]
-        $visibility extern "C-unwind" fn $name(size: usize) -> $object {
-            // As in the sections that are inlined: the entry belongs to whoever took it, and its object is looked at for its mark.
-            core::arch::naked_asm!(
-                ".cfi_startproc",
+        // As in the sections that are inlined: the entry belongs to whoever took it, and its object is looked at for its mark.
+        $crate::define_front_function!(
+            $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object] in $section, group: $group,
+            code: [
                 "cmp rdi, {MOST}",
                 "ja 37f",
                 "lea rax, [rip + {cells}]",
@@ -61,20 +88,12 @@ macro_rules! define_front_alloc {
                 "add qword ptr [rax], r11",
                 "mov rdi, rax",
                 "jmp {written_to}",
-                ".cfi_endproc",
-                ".balign 64",
-                cells = sym $cells,
-                MOST = const $most,
-                front = sym $crate::inside::front::FRONT,
-                ITEMS = const $crate::inside::front::ITEMS,
-                RSEQ_CS = const $crate::inside::front::RSEQ_CS,
-                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
-                group = sym $group,
-                KEY = const $crate::inside::front::KEY,
-                farther = sym $farther,
-                written_to = sym $crate::inside::front::written_to,
-            )
-        }
+            ]
+            cells = sym $cells,
+            MOST = const $most,
+            farther = sym $farther,
+            written_to = sym $crate::inside::front::written_to,
+        );
     };
 }
 
@@ -87,14 +106,10 @@ macro_rules! define_front_free {
         $(#[$attribute:meta])* $visibility:vis fn $name:ident($object:ty), in $section:literal,
         group: $group:path, otherwise: $otherwise:path, farther: $farther:path
     ) => {
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        // As above.
-        #[unsafe(link_section = $section)]
-        $visibility unsafe extern "C-unwind" fn $name(object: $object) {
-            // As `tag_of_block`, and then as in the sections that are inlined.
-            core::arch::naked_asm!(
-                ".cfi_startproc",
+        // As `tag_of_block`, and then as in the sections that are inlined.
+        $crate::define_front_function!(
+            $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)] in $section, group: $group,
+            code: [
                 "mov rcx, qword ptr [rip + {space} + {BASE}]",
                 "mov rax, rdi",
                 "sub rax, rcx",
@@ -127,23 +142,15 @@ macro_rules! define_front_free {
                 "jmp {freed_twice}",
                 "39:",
                 "jmp {farther}",
-                ".cfi_endproc",
-                ".balign 64",
-                space = sym $crate::inside::front::SPACE,
-                BASE = const $crate::inside::front::BASE,
-                UNWATCHED = const $crate::inside::front::UNWATCHED,
-                UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
-                TAGS_BYTES = const $crate::inside::front::TAGS_BYTES,
-                front = sym $crate::inside::front::FRONT,
-                ITEMS = const $crate::inside::front::ITEMS,
-                RSEQ_CS = const $crate::inside::front::RSEQ_CS,
-                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
-                group = sym $group,
-                KEY = const $crate::inside::front::KEY,
-                otherwise = sym $otherwise,
-                freed_twice = sym $crate::inside::front::freed_twice,
-                farther = sym $farther,
-            )
-        }
+            ]
+            space = sym $crate::inside::front::SPACE,
+            BASE = const $crate::inside::front::BASE,
+            UNWATCHED = const $crate::inside::front::UNWATCHED,
+            UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
+            TAGS_BYTES = const $crate::inside::front::TAGS_BYTES,
+            otherwise = sym $otherwise,
+            freed_twice = sym $crate::inside::front::freed_twice,
+            farther = sym $farther,
+        );
     };
 }
