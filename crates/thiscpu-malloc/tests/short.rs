@@ -1,7 +1,25 @@
 //! Short ways where there are no sections. One test, because it is about the whole process.
 #![cfg(target_arch = "x86_64")]
 
-use thiscpu_malloc::{allocate, free};
+use std::ptr::{self, NonNull};
+
+use thiscpu_malloc::{allocate, define_free, define_malloc, free, short};
+
+define_malloc!(
+    fn malloc() -> *mut u8, in ".text.malloc", farther: farther
+);
+
+extern "C-unwind" fn farther(size: usize) -> *mut u8 {
+    let block = short::allocate_near(size).or_else(|| short::allocate_far(size));
+    block.map_or(ptr::null_mut(), NonNull::as_ptr)
+}
+
+define_free!(
+    /// # Safety
+    ///
+    /// The block is one of these, and nobody uses it.
+    fn free_in_assembly(*mut u8), in ".text.free"
+);
 
 /// What a section that is entered without an rseq area writes over: the address of the thread's table of thread-local memory.
 fn word() -> usize {
@@ -24,5 +42,10 @@ fn no_section_is_entered_where_there_are_none() {
         // SAFETY: nobody uses it.
         unsafe { free(block) };
         assert_eq!(word(), before, "by free");
+        let block = malloc(64);
+        assert_eq!(word(), before, "by malloc in assembly");
+        // SAFETY: as above.
+        unsafe { free_in_assembly(block) };
+        assert_eq!(word(), before, "by free in assembly");
     }
 }
