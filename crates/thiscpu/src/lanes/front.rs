@@ -1,7 +1,7 @@
-//! A table from the kernel's index straight to the item of one object: that which has the most calls, malloc's classes.
+//! Tables from the kernel's index straight to the item of one object.
 //!
 //! Sections of others load two things, one after the other: where the lane is, and their gate, which they add to it. Here both are one load, of
-//! where the item's first top is in that lane, or 0 while the gate is closed. So whoever closes the gate has to [hide](Front::hide) all of them too
+//! where the item is in that lane, or 0 while the gate is closed. So whoever closes the gate has to [hide](Front::hide) all of them too
 //! before the fence; and it is on slow paths that they are shown again, by each CPU for itself.
 
 use super::table;
@@ -11,33 +11,55 @@ use crate::sys::atomic::{
 };
 use crate::sys::topology::CPUS_MAX;
 
-/// The table.
-pub static FRONT: Front =
-    Front { _before: 0, items: [const { AtomicUsize::new(0) }; 1 << 16], end: AtomicUsize::new(0) };
+/// The front of what has the most calls, malloc's classes: an entry for each 16-bit number, as in the lane table, so that a section needs no check of
+/// its range.
+pub static FRONT: Front<[AtomicUsize; 1 << 16]> = Front::new();
 
-/// One for each 16-bit number, as in the lane table: a section needs no check of its range. The first ones are at no multiple of 64, as there.
+/// How many entries a cache's own front has. Indices are dense where they are `mm_cid`s, so that only a process that runs more threads than this at
+/// once comes to others; what it does on those takes the next way, which asks the gate.
+pub(crate) const OWN: usize = if cfg!(thiscpu_model) {
+    4
+} else if super::here::HAS_FRONT {
+    256
+} else {
+    0
+};
+
+/// A table. The first entries are at no multiple of 64, as in the lane table.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Front {
-    _before: usize,
-    items: [AtomicUsize; 1 << 16],
+pub struct Front<I: ?Sized = [AtomicUsize]> {
     /// No index from here on was ever shown anything.
     end: AtomicUsize,
+    items: I,
 }
 
-/// Where the items begin.
-#[cfg(not(thiscpu_model))]
-pub const ITEMS: usize = core::mem::offset_of!(Front, items);
+/// A cache's own.
+pub(crate) type OwnFront = Front<[AtomicUsize; OWN]>;
 
-impl Front {
+/// Where the items begin.
+pub const ITEMS: usize = core::mem::offset_of!(OwnFront, items);
+
+impl<const N: usize> Front<[AtomicUsize; N]> {
+    pub(crate) const fn new() -> Self {
+        Front { end: AtomicUsize::new(0), items: [const { AtomicUsize::new(0) }; N] }
+    }
+
     #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
     pub(crate) const fn as_ptr(&self) -> *const AtomicUsize {
         self.items.as_ptr()
     }
+}
 
+impl Front {
     #[cfg(thiscpu_model)]
-    pub(crate) fn item(&self, index: usize) -> &AtomicUsize {
-        &self.items[index]
+    pub(crate) fn item(&self, index: usize) -> Option<&AtomicUsize> {
+        self.items.get(index)
+    }
+
+    /// Whether it can be shown to that index.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        index < self.items.len().min(CPUS_MAX)
     }
 
     /// Whether that index finds the item.
@@ -48,7 +70,7 @@ impl Front {
     /// Lets that index find what is at `item` in lane 0 in its own lane, if it has one. Under the lock of the item's gate, which is open.
     pub(crate) fn show(&self, index: usize, item: usize) {
         let entry = table::entry(index);
-        if entry == 0 || index >= CPUS_MAX {
+        if entry == 0 || !self.has(index) {
             return;
         }
         // First: who hides them all looks at no more. A child that is forked in between hides one that was never shown.

@@ -3,7 +3,7 @@
 //! The answer may be old when it arrives: sections look themselves, the atomic tier does not need
 //! it to be right, and slow paths check again.
 
-use super::front::FRONT;
+use super::front::Front;
 use super::table;
 use crate::sys::machine::{Here, Machine as _};
 use crate::sys::near;
@@ -30,18 +30,17 @@ pub(crate) fn come_near() {
     }
 }
 
-/// Whether this thread's sections find the front's item, or could not use it.
+/// Whether this thread's sections find a front's item, or could not.
 #[inline]
-pub(crate) fn is_at_front() -> bool {
+pub(crate) fn finds(front: &Front) -> bool {
     let has_sections = tier::chosen().is_some_and(|tier| tier != Tier::Atomic);
-    let looks_there = has_sections && (HAS_FRONT || cfg!(thiscpu_model));
-    !looks_there || index().is_none_or(|index| FRONT.is_shown(index))
+    !has_sections || index().is_none_or(|index| front.is_shown(index) || !front.has(index))
 }
 
 /// Lets them find it. Under the lock of its gate, which is open.
-pub(crate) fn show_at_front(item: usize) {
+pub(crate) fn show(front: &Front, item: usize) {
     if let Some(index) = index() {
-        FRONT.show(index, item);
+        front.show(index, item);
     }
 }
 
@@ -50,5 +49,5 @@ fn index() -> Option<usize> {
     tier::chosen().and_then(Here::index)
 }
 
-/// Whether there are sections that look there.
+/// Whether there are sections that look in fronts.
 pub(crate) const HAS_FRONT: bool = cfg!(all(target_arch = "x86_64", not(thiscpu_model)));

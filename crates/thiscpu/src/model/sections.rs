@@ -1,11 +1,12 @@
 //! The sections, step by step as `section` specifies them.
 
 use super::machine::{Execution, now};
-use crate::lanes::front::FRONT;
+use crate::lanes::front::{FRONT, Front};
 use crate::lanes::table::TABLE;
 use crate::section::{
-    Any, BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, Ways, WordSections,
+    BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, Ways, WordSections,
 };
+use crate::slab::class::Group;
 use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed},
@@ -210,28 +211,42 @@ impl LedgerSections for Processor {
 
 impl Section {
     /// The same for a section of a slab cache: the address of its item in this lane.
-    fn enter_gate<W: Way>(gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`SlabSections::take`].
+    unsafe fn enter_gate<W: Way>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        if W::WAY == Ways::Front {
-            let index = section.execution.index_of(section.number.0);
-            // Acquire: as below.
-            return match FRONT.item(index & 0xffff).load(Acquire) {
-                0 => Err(section.refuse(Outcome::Shut)),
-                top => Ok((section, top - TOP)),
-            };
+        let (front, at): (&Front, _) = match W::WAY {
+            // SAFETY: what follows such a gate is a group.
+            Ways::Near => (unsafe { Group::front_behind(gate) }, 0),
+            Ways::Front => (&FRONT, TOP),
+            // SAFETY: the caller's promise.
+            _ => return unsafe { section.enter_by(&*gate) },
+        };
+        let index = section.execution.index_of(section.number.0);
+        // Acquire: as below.
+        match front.item(index & 0xffff).map_or(0, |item| item.load(Acquire)) {
+            0 => Err(section.refuse(Outcome::Shut)),
+            there => Ok((section, there - at)),
         }
+    }
+
+    /// The same by the gate itself.
+    fn enter_by(self, gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
         // loads before, but the checker knows nothing of that.
-        match section.leads(gate.load(Acquire)) {
-            None => Err(section.refuse(Outcome::Shut)),
-            Some(lane) => Ok((section, lane)),
+        match self.leads(gate.load(Acquire)) {
+            None => Err(self.refuse(Outcome::Shut)),
+            Some(lane) => Ok((self, lane)),
         }
     }
 }
 
 impl SlabSections for Processor {
-    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
-        let Ok((section, lane)) = Section::enter_gate::<W>(gate) else { return 0 };
+    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
+        // SAFETY: the caller's promise.
+        let Ok((section, lane)) = (unsafe { Section::enter_gate::<W>(gate) }) else { return 0 };
         let lane = lane + cell;
         let hot = if W::WAY.knows_hot() { section.load(lane) } else { 0 };
         if hot != 0 {
@@ -252,8 +267,9 @@ impl SlabSections for Processor {
         }
     }
 
-    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
-        let (section, lane) = match Section::enter_gate::<W>(gate) {
+    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
+        // SAFETY: the caller's promise.
+        let (section, lane) = match unsafe { Section::enter_gate::<W>(gate) } {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
@@ -280,7 +296,7 @@ impl SlabSections for Processor {
         old: usize,
         new: usize,
     ) -> Outcome {
-        let (section, lane) = match Section::enter_gate::<Any>(gate) {
+        let (section, lane) = match Section::enter().and_then(|section| section.enter_by(gate)) {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };

@@ -39,8 +39,11 @@
 //!                     lane[lane.top + 16] = v                      above the top
 //!                     lane.top += 8             commit
 //!      A near section (ways Near and Front, x86-64 only) does not look at `area.cpu_id`: the thread's own word leads to the index, and is 0, and the
-//!      section refused, as long as it is not known that the thread is registered. By the way Front
-//!                     lane = FRONT[index & 0xffff] - 16; if it was 0           refuse(Shut)        in place of gate and entry
+//!      section refused, as long as it is not known that the thread is registered. In place of gate and entry, by the way Front
+//!                     lane = FRONT[index & 0xffff] - 16; if it was 0           refuse(Shut)
+//!      and by the way Near, with the cache's own front
+//!                     if (index & 0xffff) >= 256          refuse(Shut)
+//!                     lane = front[index & 0xffff]; if it is 0                 refuse(Shut)
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
 //!                     if *lane != old           refuse(Differs)
 //!                     *lane = new               commit
@@ -198,6 +201,10 @@ pub(crate) trait LedgerSections {
 /// From a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is.
 pub(crate) const TOP: usize = 16;
 
+/// From a gate that has a front of its own to that one's first entry.
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+pub(crate) const FRONT_AT: usize = 72;
+
 /// What whoever runs a slab cache's section knows before: what is known need not be looked at.
 pub trait Way: Copy + core::fmt::Debug {
     #[doc(hidden)]
@@ -229,8 +236,8 @@ pub struct Any;
 /// The cell is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First;
-/// The cell is 0; and the thread itself says where its lane index is, or that there is none for it. Before it has been
-/// [let in](crate::lanes::here::come_near), the section is refused.
+/// The cell is 0, and a front follows the gate, [`FRONT_AT`] bytes on; and the thread itself says where its lane index is, or that there is none for
+/// it. Before it has been [let in](crate::lanes::here::come_near), the section is refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near;
 /// Sections can be entered: the offsets of the rseq area are published.
@@ -268,16 +275,16 @@ pub(crate) trait SlabSections {
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of slab caches: open, it leads to their item, in which one has its part at `cell`, whose top leads to a
-    /// sheaf. What the way says is known is so.
-    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize;
+    /// `gate` is the gate of slab caches, with what the way says is there: open, it leads to their item, in which one has its part at `cell`, whose
+    /// top leads to a sheaf. What the way says is known is so.
+    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize;
 
     /// Makes `entry` this lane's hot one, if it has such, or puts it on its sheaf. Inlined into the caller.
     ///
     /// # Safety
     ///
     /// As for `take`. `entry` is not 0, and nobody else's.
-    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome;
+    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome;
 
     /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
     /// that lane and the word is `old`.

@@ -14,7 +14,9 @@ use super::entry::Key;
 use super::objects::{self, Shape};
 use super::space::Tag;
 use super::{entry, fault, lane, purge};
-use crate::lanes::front::FRONT;
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+use crate::lanes::front::ITEMS;
+use crate::lanes::front::{FRONT, Front as Table, OwnFront};
 use crate::lanes::{here, region};
 use crate::quiesce::{Gate, ITEM_ALIGN};
 use crate::section::{
@@ -39,13 +41,32 @@ pub struct Group {
     pub(super) lock: Lock,
     /// How many classes it has.
     classes: u32,
-    /// Whether its item is the front's.
-    pub(super) is_at_front: bool,
-    /// Whether it is not to be found there all the same. Changed under the lock.
+    pub(super) shown: Shown,
+    /// Whether its item is not to be found in a front all the same. Changed under the lock.
     is_kept_from_front: AtomicBool,
     /// How many calls there were that found no lanes.
     refused: AtomicU32,
+    /// What near sections load in place of the gate, by their way.
+    front: OwnFront,
 }
+
+/// Where near sections find a group's item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Nowhere: all look in the gate.
+    Nowhere,
+    /// In its own front.
+    Near,
+    /// In [`FRONT`], and there its first top.
+    AtFront,
+}
+
+// Where near sections look for it.
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+const _: () = {
+    assert!(core::mem::offset_of!(Group, gate) == 0);
+    assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
+};
 
 /// Where its key is.
 #[cfg(not(thiscpu_model))]
@@ -125,10 +146,22 @@ impl Group {
             key: AtomicUsize::new(0),
             lock: Lock::new(),
             classes: classes as u32,
-            is_at_front: false,
+            shown: Shown::Nowhere,
             is_kept_from_front: AtomicBool::new(false),
             refused: AtomicU32::new(0),
+            front: OwnFront::new(),
         }
+    }
+
+    /// The same for a class by itself, which near sections find in a front of its own.
+    pub(super) const fn by_itself() -> Group {
+        Group { shown: if here::HAS_FRONT { Shown::Near } else { Shown::Nowhere }, ..Group::new(1) }
+    }
+
+    /// The same where nothing looks there but the model.
+    #[cfg(thiscpu_model)]
+    pub(super) const fn near_in_model() -> Group {
+        Group { shown: Shown::Near, ..Group::new(1) }
     }
 
     /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::front`].
@@ -137,7 +170,11 @@ impl Group {
     ///
     /// There is one such group, for as long as the process lives.
     pub const unsafe fn at_front(classes: usize) -> Group {
-        Group { is_at_front: true, ..Group::new(classes) }
+        let is_looked_at = here::HAS_FRONT || cfg!(thiscpu_model);
+        Group {
+            shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
+            ..Group::new(classes)
+        }
     }
 
     /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`].
@@ -184,6 +221,23 @@ impl Group {
         Key(self.key.load(Relaxed))
     }
 
+    /// Where its gate is, and behind that its front.
+    #[inline(always)]
+    pub(super) const fn gate_and_front(&self) -> *const AtomicUsize {
+        ptr::from_ref(self).cast()
+    }
+
+    /// The front that is behind such a gate.
+    ///
+    /// # Safety
+    ///
+    /// It is a group's, from [`gate_and_front`](Self::gate_and_front), and that lives.
+    #[cfg(thiscpu_model)]
+    pub(crate) unsafe fn front_behind<'a>(gate: *const AtomicUsize) -> &'a Table {
+        // SAFETY: a group begins with its gate.
+        unsafe { &(*gate.cast::<Group>()).front }
+    }
+
     fn item_bytes(&self) -> usize {
         self.classes as usize * lane::BYTES
     }
@@ -226,22 +280,38 @@ impl Group {
         let _guard = self.lock.lock();
         // Relaxed: the lock orders it.
         self.is_kept_from_front.store(is_kept, Relaxed);
-        if is_kept && self.is_at_front {
-            FRONT.hide();
+        if is_kept {
+            self.hide();
         }
     }
 
-    /// Lets the calling thread's sections find the item at the front. Where the lock is held, by who closes the gate or just does the same, that is
+    /// Its front, if it has one, and how far into the item it leads.
+    pub(super) fn front_used(&self) -> Option<(&Table, usize)> {
+        match self.shown {
+            Shown::Nowhere => None,
+            Shown::Near => Some((&self.front, 0)),
+            Shown::AtFront => Some((&FRONT, TOP)),
+        }
+    }
+
+    /// Lets no section find the item in its front: for who closes the gate, before the fence.
+    pub(super) fn hide(&self) {
+        if let Some((front, _)) = self.front_used() {
+            front.hide();
+        }
+    }
+
+    /// Lets the calling thread's sections find the item in its front. Where the lock is held, by who closes the gate or just does the same, that is
     /// left to the next call.
     #[cold]
-    pub(super) fn come_to_front(&self) {
+    pub(super) fn come_to(&self, front: &Table, at: usize) {
         // First without the lock, because where it is not to be found there every call comes here.
         if self.item_for_front().is_none() {
             return;
         }
         let Some(_guard) = self.lock.try_lock() else { return };
         if let Some(item) = self.item_for_front() {
-            here::show_at_front(item + TOP);
+            here::show(front, item + at);
         }
     }
 
@@ -256,9 +326,7 @@ impl Group {
     pub(super) fn give_up(&self) {
         if let Some(item) = self.gate.look().item() {
             self.gate.close_for_good();
-            if self.is_at_front {
-                FRONT.hide();
-            }
+            self.hide();
             region::lock().free(item, self.item_bytes());
         }
         self.key.store(0, Relaxed);
@@ -270,7 +338,7 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     pub fn alloc_or(self, slowly: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
+        match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
             entry => self.hand_out(entry),
         }
@@ -325,7 +393,7 @@ impl<W: Way> Handle<'_, W> {
     /// It is an object's of this class, which nobody uses any more.
     #[inline(always)]
     unsafe fn give(self, entry: usize) -> bool {
-        let gate = self.group.gate.word();
+        let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
         unsafe { Processor::give::<W>(gate, self.cell, entry) == Outcome::Done }
     }

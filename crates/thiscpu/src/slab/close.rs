@@ -8,7 +8,6 @@ use super::depot::Depot;
 use super::lane::Lane;
 use super::sheaf::List;
 use super::{RawCache, purge};
-use crate::lanes::front::FRONT;
 use crate::section::Way;
 use crate::sys::fence;
 use crate::sys::tier::{self, Tier};
@@ -106,9 +105,7 @@ impl Group {
             return;
         }
         self.gate.turn(seen.closed());
-        if self.is_at_front {
-            FRONT.hide();
-        }
+        self.hide();
         let is_fenced = has_sections && fence.is_had();
         held().for_each(|(class, depot, sheaves)| {
             class.empty_lanes(item, is_fenced, depot, sheaves);
@@ -187,6 +184,10 @@ impl RawCache {
     /// # Errors
     ///
     /// If objects are still out; the error says how many, and has the cache, unharmed.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a cache that is not closed is given back, and a box might allocate from it"
+    )]
     pub fn close(self) -> Result<(), StillOut> {
         match self.release() {
             Ok(()) => {

@@ -69,7 +69,7 @@ impl<W: Way> Handle<'_, W> {
         slowly: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) } {
+        match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
             entry => self.hand_out_constructed(entry),
         }
@@ -127,7 +127,7 @@ impl<W: Way> Handle<'_, W> {
             return fault::freed_twice(object);
         }
         entry::mark(mark, entry);
-        let gate = self.group.gate.word();
+        let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
         if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
             slowly();

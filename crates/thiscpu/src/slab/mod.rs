@@ -38,6 +38,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::section::First;
+#[cfg(thiscpu_model)]
+use class::Shown;
 use class::{Class, Group, Handle};
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
@@ -58,8 +60,8 @@ use class::{Class, Group, Handle};
 /// (at once, or when the sheaf comes back to the slabs), and so is a write to a free object when it is handed out again. The process
 /// is then ended with a message that names the address. A sheaf holds encoded addresses only.
 ///
-/// `const`-constructible; takes memory when it is first used. Usable from thread-local destructors and in children of `fork`; a
-/// child loses what a thread of its parent was trading at that moment, at most a sheaf. **Not to be used from signal handlers**,
+/// `const`-constructible; a little over 2 KiB by itself on x86-64, and takes more memory when it is first used. Usable from thread-local
+/// destructors and in children of `fork`; a child loses what a thread of its parent was trading at that moment, at most a sheaf. **Not to be used from signal handlers**,
 /// which may have interrupted a trade. Slabs are mapped for ever, so that a late reader of a freed object never faults; their pages go
 /// back to the system.
 ///
@@ -97,7 +99,15 @@ impl RawCache {
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
-        RawCache { group: Group::new(1), class }
+        RawCache { group: Group::by_itself(), class }
+    }
+
+    /// A cache with a front of its own, which others have not in the model, for that has an order more for each step that there is.
+    #[cfg(thiscpu_model)]
+    #[must_use]
+    pub const fn near(layout: Layout) -> RawCache {
+        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        RawCache { group: Group::near_in_model(), class }
     }
 
     /// A cache that is found at the front, as malloc's classes are.
@@ -146,10 +156,14 @@ impl RawCache {
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
         #[cfg(thiscpu_model)]
-        if self.group.is_at_front {
-            // SAFETY: just looked at.
-            let front = unsafe { self.group.front(&self.class, 0) };
-            return front.alloc_or(|| self.alloc_farther());
+        match self.group.shown {
+            Shown::Nowhere => return self.alloc_farther(),
+            Shown::Near => {}
+            Shown::AtFront => {
+                // SAFETY: just looked at.
+                let front = unsafe { self.group.front(&self.class, 0) };
+                return front.alloc_or(|| self.alloc_farther());
+            }
         }
         self.group.near(&self.class).alloc_or(|| self.alloc_farther())
     }
@@ -166,7 +180,7 @@ impl RawCache {
     fn alloc_farther(&self) -> Option<NonNull<u8>> {
         self.group.come_near();
         #[cfg(thiscpu_model)]
-        if self.group.is_at_front {
+        if self.group.shown == Shown::AtFront {
             let class = self.group.handle(&self.class, 0);
             return class.alloc_or(|| class.alloc_slowly());
         }
@@ -181,7 +195,7 @@ impl RawCache {
     unsafe fn free_farther(&self, object: NonNull<u8>) {
         self.group.come_near();
         #[cfg(thiscpu_model)]
-        if self.group.is_at_front {
+        if self.group.shown == Shown::AtFront {
             let class = self.group.handle(&self.class, 0);
             // SAFETY: the caller's promise.
             return unsafe {
@@ -207,12 +221,21 @@ impl RawCache {
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         #[cfg(thiscpu_model)]
-        if self.group.is_at_front {
+        match self.group.shown {
+            // SAFETY: the caller's promise.
+            Shown::Nowhere => {
+                return unsafe {
+                    self.handle().free_or(object, || self.handle().free_slowly(object));
+                };
+            }
+            Shown::Near => {}
             // SAFETY: just looked at, and the caller's promise.
-            return unsafe {
-                let front = self.group.front(&self.class, 0);
-                front.free_or(object, || self.free_farther(object));
-            };
+            Shown::AtFront => {
+                return unsafe {
+                    let front = self.group.front(&self.class, 0);
+                    front.free_or(object, || self.free_farther(object));
+                };
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.group.near(&self.class).free_or(object, || self.free_farther(object)) };

@@ -32,8 +32,10 @@ impl Group {
     #[inline]
     pub fn come_near(&self) {
         here::come_near();
-        if self.is_at_front && !here::is_at_front() {
-            self.come_to_front();
+        if let Some((front, at)) = self.front_used()
+            && !here::finds(front)
+        {
+            self.come_to(front, at);
         }
     }
 }
@@ -49,7 +51,7 @@ impl<W: Way> Handle<'_, W> {
     pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-            let entry = unsafe { Processor::take::<W>(self.group.gate.word(), self.cell) };
+            let entry = unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) };
             if entry != 0 {
                 return Some(entry);
             }
@@ -82,7 +84,8 @@ impl<W: Way> Handle<'_, W> {
         entry::mark(depot.kind.mark_of(entry), entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            let outcome = unsafe { Processor::give::<W>(self.group.gate.word(), self.cell, entry) };
+            let outcome =
+                unsafe { Processor::give::<W>(self.group.gate_and_front(), self.cell, entry) };
             if outcome == Outcome::Done {
                 return;
             }

@@ -36,8 +36,9 @@ impl Store {
 
     pub(crate) fn new(size: usize) -> Store {
         let layout = Layout::from_size_align(size, 8).expect("a layout");
+        let makes = [RawCache::new, RawCache::near];
         // Leaked, because its address must not be used again in this execution.
-        Store::of(Box::leak(Box::new(RawCache::new(layout))))
+        Store::of(Box::leak(Box::new(makes[model::choose(2)](layout))))
     }
 
     fn out(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {

@@ -14,6 +14,9 @@ static CACHE: RawCache = RawCache::new(Layout::new::<[u8; 16 * 1024]>());
 // SAFETY: there is no other.
 static FRONT: RawCache = unsafe { RawCache::at_front(Layout::new::<[u8; 16 * 1024]>()) };
 
+/// The same with a front of its own, and hot entries.
+static NEAR: RawCache = RawCache::near(Layout::new::<[u8; 16 * 1024]>());
+
 /// A lane's calls, which make it what a test wants, on CPU 1: so many allocations, then so many frees, and so on.
 type Before = &'static [usize];
 
@@ -147,19 +150,22 @@ fn a_lane_that_is_emptied_amid_a_trade() {
 #[test]
 fn a_lane_at_the_front_that_is_emptied() {
     in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
+    in_every_order_of(&NEAR, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
 }
 
 /// The same while it comes there.
 #[test]
 fn a_lane_that_comes_to_the_front_and_is_emptied() {
-    in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
-        store.cache.leave_front();
-        let other = model::spawn(0, {
-            let store = store.clone();
-            move || store.cache.shrink()
+    for cache in [&FRONT, &NEAR] {
+        in_every_order_of(cache, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
+            store.cache.leave_front();
+            let other = model::spawn(0, {
+                let store = store.clone();
+                move || store.cache.shrink()
+            });
+            store.cache.come_to_front();
+            store.free_last();
+            other.join();
         });
-        store.cache.come_to_front();
-        store.free_last();
-        other.join();
-    });
+    }
 }

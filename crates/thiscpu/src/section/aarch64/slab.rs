@@ -29,7 +29,7 @@ macro_rules! take {
                 "str {new}, [{a}]",
             ]
             aborted: "mov {entry:w}, #0\n b 33f",
-            gate = in(reg) $gate.as_ptr(),
+            gate = in(reg) $gate,
             new = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
@@ -63,7 +63,7 @@ macro_rules! take_hot {
                 "str {new}, [{a}]",
             ]
             aborted: "mov {entry:w}, #0\n b 33f",
-            gate = in(reg) $gate.as_ptr(),
+            gate = in(reg) $gate,
             new = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
@@ -94,7 +94,7 @@ macro_rules! give {
                 "str {new}, [{a}]",
             ]
             aborted: "b {aborted}",
-            gate = in(reg) $gate.as_ptr(),
+            gate = in(reg) $gate,
             entry = in(reg) $entry,
             new = out(reg) _,
             TOP = const TOP,
@@ -133,7 +133,7 @@ macro_rules! give_hot {
                 "str {new}, [{a}]",
             ]
             aborted: "b {aborted}",
-            gate = in(reg) $gate.as_ptr(),
+            gate = in(reg) $gate,
             entry = in(reg) $entry,
             new = out(reg) _,
             TOP = const TOP,
@@ -148,7 +148,7 @@ macro_rules! give_hot {
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
+    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
         // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
@@ -177,7 +177,7 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
+    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
         // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {

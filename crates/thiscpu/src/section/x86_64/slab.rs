@@ -3,9 +3,9 @@
 use core::arch::asm;
 
 use super::Processor;
-use crate::lanes::front::FRONT;
+use crate::lanes::front::{FRONT, OWN};
 use crate::lanes::table::TABLE;
-use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
+use crate::section::{FRONT_AT, Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::near;
 use crate::sys::rseq::{self, OFFSETS};
@@ -29,31 +29,30 @@ macro_rules! take {
     };
 }
 
-/// The same where it may have one.
+/// The same where it may have one. `$top` is scratch, and `$low` its lower half.
 macro_rules! take_hot {
-    ($section:ident, $name:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+    ($section:ident, $name:literal, $top:literal, $low:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
             [
                 $($find)*
-                "xor {top:e}, {top:e}",
+                concat!("xor ", $low, ", ", $low),
                 // No index register here and in `give_hot`: a processor that forwards stores early does so for the simplest
                 // addresses only. 12 cycles a pair, and 17 with one, on a Xeon of 2023.
                 "mov {entry}, qword ptr [{a}]",
                 "test {entry}, {entry}",
                 "jnz 35f",
-                "mov {top}, qword ptr [{a} + {TOP}]",
-                "mov {entry}, qword ptr [{a} + {top} + {TOP} - 8]",
+                concat!("mov ", $top, ", qword ptr [{a} + {TOP}]"),
+                concat!("mov {entry}, qword ptr [{a} + ", $top, " + {TOP} - 8]"),
                 "test {entry}, {entry}",
                 "jz 33f",
-                "sub {top}, 8",
+                concat!("sub ", $top, ", 8"),
                 "add {a}, {TOP}",
                 "35:",
-                "mov qword ptr [{a}], {top}",
+                concat!("mov qword ptr [{a}], ", $top),
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
-            top = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
             $($operands)*
@@ -82,9 +81,9 @@ macro_rules! give {
     };
 }
 
-/// The same where it may have one.
+/// The same where it may have one. `$top` and `$slot` are scratch.
 macro_rules! give_hot {
-    ($section:ident, $name:literal, $gate:ident, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
+    ($section:ident, $name:literal, $top:literal, $slot:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
@@ -92,20 +91,17 @@ macro_rules! give_hot {
                 $($find)*
                 "cmp qword ptr [{a}], 0",
                 "je 35f",
-                "mov {top}, qword ptr [{a} + {TOP}]",
-                // The gate's register is free by now; another would have to be saved.
-                "mov {gate}, qword ptr [{a} + {top} + {TOP}]",
-                "test {gate}, {gate}",
+                concat!("mov ", $top, ", qword ptr [{a} + {TOP}]"),
+                concat!("mov ", $slot, ", qword ptr [{a} + ", $top, " + {TOP}]"),
+                concat!("test ", $slot, ", ", $slot),
                 "jz {differs}",
-                "mov qword ptr [{a} + {top} + {TOP}], {entry}",
-                "lea {entry}, [{top} + 8]",
+                concat!("mov qword ptr [{a} + ", $top, " + {TOP}], {entry}"),
+                concat!("lea {entry}, [", $top, " + 8]"),
                 "add {a}, {TOP}",
                 "35:",
                 "mov qword ptr [{a}], {entry}",
             ]
             aborted: "jmp {aborted}",
-            gate = inout(reg) $gate.as_ptr() => _,
-            top = out(reg) _,
             entry = inout(reg) $entry => _,
             TOP = const TOP,
             $($operands)*
@@ -117,14 +113,14 @@ macro_rules! give_hot {
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take<W: Way>(gate: &AtomicUsize, cell: usize) -> usize {
+    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
         // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known. A thread's near word leads to its own area, which is
-        // registered as long as it does, or is 0. What the front has for an index is 0, or the address of the item's first top in that index's
-        // lane; who empties lanes has cleared it before the fence.
+        // registered as long as it does, or is 0. What a front has for an index is 0, or the address of the item in that index's lane, in malloc's front that of
+        // its first top; who empties lanes has cleared it before the fence. A near gate has its front, of `OWN` entries, where it is looked for.
         unsafe {
             match W::WAY {
                 Ways::Any => take!(
@@ -137,11 +133,11 @@ impl SlabSections for Processor {
                         "jnc 34f",
                         "add {a}, {cell}",
                     ]
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
                     cell = in(reg) cell,
                 ),
                 Ways::First => take_hot!(
-                    section, "take_first", entry,
+                    section, "take_first", "{top}", "{top:e}", entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
@@ -149,18 +145,22 @@ impl SlabSections for Processor {
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
                     ]
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
+                    top = out(reg) _,
                 ),
                 Ways::Near => take_hot!(
-                    near_section, "take_near", entry,
+                    near_section, "take_near", "{near}", "{near:e}", entry,
                     [out: "jz 34f",]
                     [
-                        "mov {a}, qword ptr [{table} + {a}*8]",
-                        "add {a}, qword ptr [{gate}]",
-                        "jnc 34f",
+                        "cmp {a:e}, {OWN} - 1",
+                        "ja 34f",
+                        "mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]",
+                        "test {a}, {a}",
+                        "jz 34f",
                     ]
-                    table = in(reg) TABLE.as_ptr(),
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
+                    OWN = const OWN,
+                    FRONT_AT = const FRONT_AT,
                 ),
                 Ways::Ready => take!(
                     section, "take_ready", TOP, entry,
@@ -172,7 +172,7 @@ impl SlabSections for Processor {
                         "jnc 34f",
                         "add {a}, {cell}",
                     ]
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
                     cell = in(reg) cell,
                 ),
                 Ways::Front => take!(
@@ -190,7 +190,7 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give<W: Way>(gate: &AtomicUsize, cell: usize, entry: usize) -> Outcome {
+    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
         // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
@@ -205,13 +205,14 @@ impl SlabSections for Processor {
                         "jnc {shut}",
                         "add {a}, {cell}",
                     ]
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
                     cell = in(reg) cell,
                     no_lane = label { return Outcome::NoLane; },
                     shut = label { return Outcome::Shut; },
                 ),
                 Ways::First => give_hot!(
-                    section, "give_first", gate, entry,
+                    // The gate's register is free by then; another would have to be saved.
+                    section, "give_first", "{top}", "{gate}", entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
@@ -219,18 +220,24 @@ impl SlabSections for Processor {
                         "add {a}, qword ptr [{gate}]",
                         "jnc {shut}",
                     ]
+                    gate = inout(reg) gate => _,
+                    top = out(reg) _,
                     no_lane = label { return Outcome::NoLane; },
                     shut = label { return Outcome::Shut; },
                 ),
                 Ways::Near => give_hot!(
-                    near_section, "give_near", gate, entry,
+                    near_section, "give_near", "{near}", "{area}", entry,
                     [out: "jz {shut}",]
                     [
-                        "mov {a}, qword ptr [{table} + {a}*8]",
-                        "add {a}, qword ptr [{gate}]",
-                        "jnc {shut}",
+                        "cmp {a:e}, {OWN} - 1",
+                        "ja {shut}",
+                        "mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]",
+                        "test {a}, {a}",
+                        "jz {shut}",
                     ]
-                    table = in(reg) TABLE.as_ptr(),
+                    gate = in(reg) gate,
+                    OWN = const OWN,
+                    FRONT_AT = const FRONT_AT,
                     shut = label { return Outcome::Shut; },
                 ),
                 Ways::Ready => give!(
@@ -243,7 +250,7 @@ impl SlabSections for Processor {
                         "jnc {shut}",
                         "add {a}, {cell}",
                     ]
-                    gate = in(reg) gate.as_ptr(),
+                    gate = in(reg) gate,
                     cell = in(reg) cell,
                     no_lane = label { return Outcome::NoLane; },
                     shut = label { return Outcome::Shut; },
