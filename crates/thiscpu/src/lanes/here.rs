@@ -33,20 +33,22 @@ pub(crate) fn come_near() {
 /// Whether this thread's sections find a front's item, or could not.
 #[inline]
 pub(crate) fn finds(front: &Front) -> bool {
-    let has_sections = tier::chosen().is_some_and(|tier| tier != Tier::Atomic);
-    !has_sections || index().is_none_or(|index| front.is_shown(index) || !front.has(index))
+    near_index().is_none_or(|index| front.is_shown(index) || !front.has(index))
 }
 
 /// Lets them find it. Under the lock of its gate, which is open.
 pub(crate) fn show(front: &Front, item: usize) {
-    if let Some(index) = index() {
+    if let Some(index) = near_index() {
         front.show(index, item);
     }
 }
 
-/// This thread's index, which may be another when this returns.
-fn index() -> Option<usize> {
-    tier::chosen().and_then(Here::index)
+/// The index that near sections of this thread go by, if they are let in. It may be another when this returns.
+fn near_index() -> Option<usize> {
+    if HAS_FRONT {
+        return near::index();
+    }
+    tier::chosen().filter(|&tier| tier != Tier::Atomic).and_then(Here::index)
 }
 
 /// Whether there are sections that look in fronts.

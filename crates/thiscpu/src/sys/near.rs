@@ -13,7 +13,7 @@
 //! has near sections run without it: nobody who shares a C library's registration does.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::rseq;
 
@@ -66,6 +66,16 @@ fn word() -> &'static AtomicUsize {
 /// Whether this thread's near sections are let in.
 pub(crate) fn is_let_in() -> bool {
     word().load(Relaxed) != 0
+}
+
+/// The index they go by, if they are.
+pub(crate) fn index() -> Option<usize> {
+    match word().load(Relaxed) {
+        0 => None,
+        // SAFETY: the index is four further, in this thread's area, which is registered. The kernel writes it only while this thread is
+        // not running, so an atomic load by this thread sees it whole.
+        field => Some(unsafe { &*((field + 4) as *const AtomicU32) }.load(Relaxed) as usize),
+    }
 }
 
 /// Lets them in if they may be: they take the thread for registered from then on.
