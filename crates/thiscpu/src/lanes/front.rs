@@ -7,7 +7,7 @@
 use super::table;
 use crate::sys::atomic::{
     AtomicUsize,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    Ordering::{Relaxed, SeqCst},
 };
 use crate::sys::topology::CPUS_MAX;
 
@@ -15,17 +15,18 @@ use crate::sys::topology::CPUS_MAX;
 /// its range.
 pub static FRONT: Front<[AtomicUsize; 1 << 16]> = Front::new();
 
-/// How many entries a cache's own front has. Indices are dense where they are `mm_cid`s, so that only a process that runs more threads than this at
-/// once comes to others; what it does on those takes the next way, which asks the gate.
+/// How many entries a cache's own front has. Indices are dense where they are `mm_cid`s, so that only a process that uses more CPUs than this
+/// comes to others; what it does on those takes the next way, which asks the gate.
 pub(crate) const OWN: usize = if cfg!(thiscpu_model) {
-    4
+    // Some machines of the model have more.
+    2
 } else if super::here::HAS_FRONT {
     256
 } else {
     0
 };
 
-/// A table. The first entries are at no multiple of 64, as in the lane table.
+/// A table. The first seven entries are at no multiple of 64, as in the lane table.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Front<I: ?Sized = [AtomicUsize]> {
@@ -73,15 +74,17 @@ impl Front {
         if entry == 0 || !self.has(index) {
             return;
         }
-        // First: who hides them all looks at no more. A child that is forked in between hides one that was never shown.
+        // Relaxed: under the lock. First: who hides them all looks at no more. A child that is forked in between hides one that was never shown.
         self.end.store(self.end.load(Relaxed).max(index + 1), Relaxed);
         // SeqCst: as the store that opens a gate.
         self.items[index].store(item + table::distance_of(entry), SeqCst);
     }
 
-    /// Lets nobody find it. Sections that have begun before may still; a fence is to follow. Under the same lock, which orders the others.
+    /// Lets nobody find it. Sections that have begun before may still; a fence is to follow. Under the same lock, which orders the others, or by who ends
+    /// what nobody else uses.
     pub(crate) fn hide(&self) {
-        for item in &self.items[..self.end.load(Acquire)] {
+        // Relaxed: as in `show`.
+        for item in &self.items[..self.end.load(Relaxed)] {
             // SeqCst: as the store that closes a gate. Sections load it after they have begun.
             item.store(0, SeqCst);
         }

@@ -72,8 +72,8 @@ pub(crate) fn is_let_in() -> bool {
 pub(crate) fn index() -> Option<usize> {
     match word().load(Relaxed) {
         0 => None,
-        // SAFETY: the index is four further, in this thread's area, which is registered. The kernel writes it only while this thread is
-        // not running, so an atomic load by this thread sees it whole.
+        // SAFETY: the index is four further, in this thread's area, whose memory lives as long as the thread. The kernel writes it only while
+        // this thread is not running, so an atomic load by this thread sees it whole.
         field => Some(unsafe { &*((field + 4) as *const AtomicU32) }.load(Relaxed) as usize),
     }
 }
