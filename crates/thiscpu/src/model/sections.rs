@@ -247,7 +247,6 @@ impl SlabSections for Processor {
     unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
         // SAFETY: the caller's promise.
         let Ok((section, lane)) = (unsafe { Section::enter_gate::<W>(gate) }) else { return 0 };
-        let lane = lane + cell;
         let hot = if W::WAY.knows_hot() { section.load(lane) } else { 0 };
         if hot != 0 {
             return match section.commit(lane, 0) {
@@ -255,13 +254,13 @@ impl SlabSections for Processor {
                 _ => 0,
             };
         }
-        let top = section.load(lane + TOP);
+        let top = section.load(lane + cell + TOP);
         let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
         if entry == 0 {
             section.refuse(Outcome::Differs);
             return 0;
         }
-        match section.commit(lane + TOP, top.wrapping_sub(8)) {
+        match section.commit(lane + cell + TOP, top.wrapping_sub(8)) {
             Outcome::Done => entry as usize,
             _ => 0,
         }
@@ -273,11 +272,10 @@ impl SlabSections for Processor {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
-        let lane = lane + cell;
         if W::WAY.knows_hot() && section.load(lane) == 0 {
             return section.commit(lane, entry as u64);
         }
-        let top = section.load(lane + TOP);
+        let top = section.load(lane + cell + TOP);
         let slot = lane.wrapping_add(top as usize) + TOP;
         if section.load(slot) == 0 {
             return section.refuse(Outcome::Differs);
@@ -286,7 +284,7 @@ impl SlabSections for Processor {
         if !section.store(slot, entry as u64) {
             return section.refuse(Outcome::Aborted);
         }
-        section.commit(lane + TOP, top.wrapping_add(8))
+        section.commit(lane + cell + TOP, top.wrapping_add(8))
     }
 
     unsafe fn replace(

@@ -27,17 +27,16 @@
 //!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
 //!           way[cell] = count                   commit
 //!
-//! Of a slab cache, whose part of the item begins at `cell`; `lane.hot`, `lane.top` and what it leads to as in `slab::lane`:
+//! Of a slab cache, whose part of the item begins at `cell`; `lane.hot`, `cell.top` and what it leads to, from the item, as in `slab::lane`:
 //!           lane = *gate + entry                as for add_windowed
 //!           if it did not carry                 refuse(Shut)
-//!           lane += cell
 //! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v            by the ways First and Near
-//!                     v = lane[lane.top + 8]; if v == 0            refuse(Differs)     nothing below
-//!                     lane.top -= 8             commit, v
+//!                     v = lane[cell.top + 8]; if v == 0            refuse(Differs)     nothing below
+//!                     cell.top -= 8             commit, v
 //! give(cell, v):      if lane.hot == 0: lane.hot = v               commit              the same
-//!                     if lane[lane.top + 16] == 0                  refuse(Differs)     the end
-//!                     lane[lane.top + 16] = v                      above the top
-//!                     lane.top += 8             commit
+//!                     if lane[cell.top + 16] == 0                  refuse(Differs)     the end
+//!                     lane[cell.top + 16] = v                      above the top
+//!                     cell.top += 8             commit
 //!      A near section (ways Near and Front, x86-64 only) does not look at `area.cpu_id`: the thread's own word leads to the index, and is 0, and the
 //!      section refused, as long as it is not known that the thread is registered. In place of gate and entry, by the way Front
 //!                     lane = FRONT[index & 0xffff] - 16; if it was 0           refuse(Shut)
@@ -45,8 +44,8 @@
 //!                     if (index & 0xffff) >= 256          refuse(Shut)
 //!                     lane = front[index & 0xffff]; if it is 0                 refuse(Shut)
 //! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
-//!                     if *lane != old           refuse(Differs)
-//!                     *lane = new               commit
+//!                     if lane[cell] != old      refuse(Differs)
+//!                     lane[cell] = new          commit
 //!
 //! The others take an item, plus `HALF`, instead of a gate:
 //!           word = item + entry
@@ -78,7 +77,7 @@
 //! |---|---|---|
 //! | `Done` | committed | the one store |
 //! | `NoLane` | this thread or this index has no lane; [`crate::lanes::join`] may give it one | nothing |
-//! | `Shut` | the gate is closed, or as `NoLane` | nothing |
+//! | `Shut` | the gate is closed, or the front leads nowhere, or as `NoLane` | nothing |
 //! | `Window` | the count would leave its window | nothing |
 //! | `Differs` | a comparison failed | nothing |
 //! | `Aborted` | preempted, migrated, interrupted by a signal, or fenced | nothing |
@@ -90,7 +89,7 @@
 //! not loaded: that is how checkers find every copy in a finished binary.
 //!
 //! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
-//! the address dependency from gate to lane, and the fence.
+//! the address dependency from gate, or front, to lane, and the fence.
 
 use crate::sys::atomic::{AtomicU64, AtomicUsize};
 
@@ -198,7 +197,8 @@ pub(crate) trait LedgerSections {
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
 
-/// From a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is.
+/// From a part of a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is; for the first part, what all of them
+/// say that is from.
 pub(crate) const TOP: usize = 16;
 
 /// From a gate that has a front of its own to that one's first entry.
@@ -236,7 +236,7 @@ pub struct Any;
 /// The cell is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First;
-/// The cell is 0, and a front follows the gate, [`FRONT_AT`] bytes on; and the thread itself says where its lane index is, or that there is none for
+/// The cell is 0, and a front follows the gate, `FRONT_AT` bytes on; and the thread itself says where its lane index is, or that there is none for
 /// it. Before it has been [let in](crate::lanes::here::come_near), the section is refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near;

@@ -2,7 +2,7 @@
 //!
 //! The classes of a group share a gate, a key and an item in the lanes, in which each has its part. So what a call has to load does
 //! not depend on the class, which may have to be found out first: a call that frees a block, and begins with the
-//! address, waits for one load less.
+//! address, waits for one load less. A group of one class has a front too, where its near sections find the item without the gate.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -39,8 +39,8 @@ pub struct Group {
     pub(super) key: AtomicUsize,
     /// Held by whoever opens or closes the gate.
     pub(super) lock: Lock,
-    /// How many classes it has.
-    classes: u32,
+    /// How many cells its item has.
+    cells: u32,
     pub(super) shown: Shown,
     /// Whether its item is not to be found in a front all the same. Changed under the lock.
     is_kept_from_front: AtomicBool,
@@ -61,12 +61,10 @@ pub(super) enum Shown {
     AtFront,
 }
 
-// Where near sections look for it.
+// Where sections look for it, and near ones for the front.
+const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-const _: () = {
-    assert!(core::mem::offset_of!(Group, gate) == 0);
-    assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
-};
+const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
 
 /// Where its key is.
 #[cfg(not(thiscpu_model))]
@@ -139,13 +137,13 @@ impl Class {
 }
 
 impl Group {
-    /// A group of so many classes.
-    pub const fn new(classes: usize) -> Group {
+    /// A group whose item has so many cells: one, of its one class, or one more than it has classes; see [`handle`](Group::handle).
+    pub const fn new(cells: usize) -> Group {
         Group {
             gate: Gate::new(),
             key: AtomicUsize::new(0),
             lock: Lock::new(),
-            classes: classes as u32,
+            cells: cells as u32,
             shown: Shown::Nowhere,
             is_kept_from_front: AtomicBool::new(false),
             refused: AtomicU32::new(0),
@@ -169,17 +167,19 @@ impl Group {
     /// # Safety
     ///
     /// There is one such group, for as long as the process lives.
-    pub const unsafe fn at_front(classes: usize) -> Group {
+    pub const unsafe fn at_front(cells: usize) -> Group {
         let is_looked_at = here::HAS_FRONT || cfg!(thiscpu_model);
         Group {
             shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
-            ..Group::new(classes)
+            ..Group::new(cells)
         }
     }
 
-    /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`].
+    /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`]. In a group of several number 0 is no class's:
+    /// what is there stays 0, which is where classes without a sheaf lead to.
     #[inline(always)]
     pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Any> {
+        debug_assert!(self.cells == 1 || cell != 0, "the first cell of several is nobody's");
         Handle { group: self, class, cell, way: PhantomData }
     }
 
@@ -239,7 +239,7 @@ impl Group {
     }
 
     fn item_bytes(&self) -> usize {
-        self.classes as usize * lane::BYTES
+        self.cells as usize * lane::BYTES
     }
 
     /// Its first use. Under the lock.

@@ -8,10 +8,11 @@
 //! one load; the top of a sheaf takes two, one after the other, and each would wait for the store before: 8.1 ns for 4.4 on a
 //! Xeon of 2023.
 //!
-//! `top` says where the top of the main sheaf is, as its distance from `top` itself; 0 if there is none, and then the
-//! word below is 0, as if it were empty, and the word at it is this 0, as if it were full. `spare` says the
+//! `top` says where the top of the main sheaf is, as its distance from the item's first `top`; 0 if there is none, and then the
+//! word below is 0, as if it were empty, and the word at it is 0, as if it were full. A cache by itself has the first, and it is
+//! this 0; in a group of several the first cell is nobody's. `spare` says the
 //! same of the other sheaf, from the same place, and is 0 if there is none. Both are distances, so that memory that was
-//! never used means what it should.
+//! never used means what it should. That they are from the same place for all cells spares sections an addition.
 //!
 //! In the rseq tiers lanes but lane 0 are changed by sections on their CPU only, and, after a closed gate and a fence, by
 //! whoever holds the cache's lock. Their own lock stays 0. Elsewhere, and in lane 0, by whoever holds the lane's lock, which is
@@ -23,9 +24,9 @@ use crate::section::{Outcome, Processor, SlabSections as _, TOP};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 
-/// From the item to the lock, which is the 0 in front of `top` where sections look.
+/// From the cell to the lock, which is the 0 in front of the first `top` where sections look.
 const LOCK: usize = TOP - 8;
-/// From the item to the word about the spare sheaf.
+/// From the cell to the word about the spare sheaf.
 const SPARE: usize = TOP + 8;
 pub(super) const BYTES: usize = SPARE + 8;
 
@@ -105,14 +106,19 @@ impl Lane {
         Hand { lane: self, word: SPARE }
     }
 
+    /// What distances are from.
+    fn first_top(self) -> usize {
+        self.address - self.cell + TOP
+    }
+
     /// What a distance leads to.
     fn slot(self, distance: usize) -> usize {
-        (self.address + TOP).wrapping_add(distance)
+        self.first_top().wrapping_add(distance)
     }
 
     /// The distance that says a sheaf's top, or that there is none.
     fn distance(self, sheaf: Option<&Sheaf>) -> usize {
-        sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.address + TOP))
+        sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.first_top()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 use thiscpu::Tier;
-use thiscpu::inside::{Class, Group, Handle, Life};
+use thiscpu::inside::{CELL_BYTES, Class, Group, Handle, Life};
 use thiscpu::model::{self, Machine, exhaustive};
 
 use crate::slab::on_each_machine;
@@ -82,9 +82,9 @@ fn constructed_and_destroyed_once() {
         BOOK.set(Book::default());
         // SAFETY: they access nothing.
         let life = unsafe { Life::new(0, construct, destroy) };
-        let group: &Group = Box::leak(Box::new(Group::new(1)));
+        let group: &Group = Box::leak(Box::new(Group::new(2)));
         let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, life)));
-        let cache = group.handle(class, 0);
+        let cache = group.handle(class, CELL_BYTES);
         let threads = [0, 1, 2, 3].map(|number| {
             model::spawn(number % cpus, move || {
                 if number == 3 {

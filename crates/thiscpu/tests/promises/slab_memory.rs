@@ -85,9 +85,9 @@ fn shuffle<T>(all: &mut [T], random: &mut Random) {
 
 /// However many classes of a group are shrunk: the others keep what they have, and where nothing is to be taken there is no fence.
 fn one_fence_for_many_classes() {
-    static GROUP: Group = Group::new(4);
+    static GROUP: Group = Group::new(1 + 4);
     static CLASSES: [Class; 4] = [const { Class::new(48, 8, 1) }; 4];
-    let class = |number: usize| GROUP.handle(&CLASSES[number], number * CELL_BYTES);
+    let class = |number: usize| GROUP.handle(&CLASSES[number], (1 + number) * CELL_BYTES);
     let out = || CLASSES.each_ref().map(|class| class.stats().objects_out);
     // The last class is never used.
     for number in 0..3 {
@@ -240,10 +240,10 @@ fn access_to(page: usize) -> String {
 
 /// What is freed while another class of the same group shrinks is not left where only threads without a lane find it.
 fn others_shrink_meanwhile() {
-    static GROUP: Group = Group::new(2);
+    static GROUP: Group = Group::new(1 + 2);
     // Of the first a sheaf has few: each of its objects is many steps.
     static CLASSES: [Class; 2] = [Class::new(40_000, 8, 1), Class::new(96, 8, 2)];
-    let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], n * CELL_BYTES));
+    let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], (1 + n) * CELL_BYTES));
     let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slowly()).expect("no memory");
     let free = |class: Handle<'_>, object| {
         // SAFETY: the callers got it from there, and do not use it.

@@ -8,9 +8,9 @@ use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
-/// The body of `take` where a lane has no hot entry; `$to_cell` moves from the item to the cache's part of it.
+/// The body of `take` where a lane has no hot entry.
 macro_rules! take {
-    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+    ($name:literal, $entry:ident, $gate:ident, $cell:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -20,27 +20,27 @@ macro_rules! take {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc 33f",
-                $($to_cell)*
-                "ldr {new}, [{a}, #{TOP}]!",
+                "add {a}, {a}, #{TOP}",
+                "ldr {new}, [{a}, {cell}]",
                 "add {s}, {a}, {new}",
                 "ldr {entry}, [{s}, #-8]",
                 "cbz {entry}, 33f",
                 "sub {new}, {new}, #8",
-                "str {new}, [{a}]",
+                "str {new}, [{a}, {cell}]",
             ]
             aborted: "mov {entry:w}, #0\n b 33f",
             gate = in(reg) $gate,
             new = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
-            $($operands)*
+            cell = in(reg) $cell,
         )
     };
 }
 
 /// The same where it may have one.
 macro_rules! take_hot {
-    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -50,7 +50,6 @@ macro_rules! take_hot {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc 33f",
-                $($to_cell)*
                 "mov {new}, #0",
                 "ldr {entry}, [{a}]",
                 "cbnz {entry}, 35f",
@@ -67,14 +66,13 @@ macro_rules! take_hot {
             new = out(reg) _,
             entry = out(reg) $entry,
             TOP = const TOP,
-            $($operands)*
         )
     };
 }
 
 /// The body of `give` where a lane has no hot entry.
 macro_rules! give {
-    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+    ($name:literal, $gate:ident, $cell:ident, $entry:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -85,20 +83,20 @@ macro_rules! give {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc {shut}",
-                $($to_cell)*
-                "ldr {new}, [{a}, #{TOP}]!",
+                "add {a}, {a}, #{TOP}",
+                "ldr {new}, [{a}, {cell}]",
                 "ldr {s}, [{a}, {new}]",
                 "cbz {s}, {differs}",
                 "str {entry}, [{a}, {new}]",
                 "add {new}, {new}, #8",
-                "str {new}, [{a}]",
+                "str {new}, [{a}, {cell}]",
             ]
             aborted: "b {aborted}",
             gate = in(reg) $gate,
             entry = in(reg) $entry,
             new = out(reg) _,
             TOP = const TOP,
-            $($operands)*
+            cell = in(reg) $cell,
             no_lane = label { return Outcome::NoLane; },
             shut = label { return Outcome::Shut; },
             differs = label { return Outcome::Differs; },
@@ -109,7 +107,7 @@ macro_rules! give {
 
 /// The same where it may have one.
 macro_rules! give_hot {
-    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal, [$($to_cell:tt)*] $($operands:tt)*) => {
+    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -120,7 +118,6 @@ macro_rules! give_hot {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc {shut}",
-                $($to_cell)*
                 "mov {new}, {entry}",
                 "ldr {s}, [{a}]",
                 "cbz {s}, 35f",
@@ -137,7 +134,6 @@ macro_rules! give_hot {
             entry = in(reg) $entry,
             new = out(reg) _,
             TOP = const TOP,
-            $($operands)*
             no_lane = label { return Outcome::NoLane; },
             shut = label { return Outcome::Shut; },
             differs = label { return Outcome::Differs; },
@@ -157,19 +153,15 @@ impl SlabSections for Processor {
         unsafe {
             match W::WAY {
                 Ways::Any | Ways::Front => take!(
-                    "take", entry, gate,
-                    enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f",
-                    ["add {a}, {a}, {cell}",]
-                    cell = in(reg) cell,
+                    "take", entry, gate, cell,
+                    enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f"
                 ),
                 Ways::First | Ways::Near => {
-                    take_hot!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f", [])
+                    take_hot!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f")
                 }
                 Ways::Ready => take!(
-                    "take_ready", entry, gate,
-                    enter: "mov {entry:w}, #0",
-                    ["add {a}, {a}, {cell}",]
-                    cell = in(reg) cell,
+                    "take_ready", entry, gate, cell,
+                    enter: "mov {entry:w}, #0"
                 ),
             }
         }
@@ -183,19 +175,15 @@ impl SlabSections for Processor {
         unsafe {
             match W::WAY {
                 Ways::Any | Ways::Front => give!(
-                    "give", gate, entry,
-                    enter: "cbz {cpu_id}, {no_lane}",
-                    ["add {a}, {a}, {cell}",]
-                    cell = in(reg) cell,
+                    "give", gate, cell, entry,
+                    enter: "cbz {cpu_id}, {no_lane}"
                 ),
                 Ways::First | Ways::Near => {
-                    give_hot!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}", [])
+                    give_hot!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}")
                 }
                 Ways::Ready => give!(
-                    "give_ready", gate, entry,
-                    enter: "",
-                    ["add {a}, {a}, {cell}",]
-                    cell = in(reg) cell,
+                    "give_ready", gate, cell, entry,
+                    enter: ""
                 ),
             }
         }

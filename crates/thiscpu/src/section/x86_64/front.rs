@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! malloc: rdi size, r10 cell, rax object       free: rdi object, rax unit, then cell
-//! both:   rdx near, r8 area, rcx scratch, then the top's address, rsi front, r9 top, r11 entry
+//! both:   rdx near, r8 area, rcx scratch, then the item's, rsi front, r9 top, r11 entry
 //! ```
 //!
 //! None of these has to be kept for a caller, and there is nothing on the stack, so where one of them leaves by a jump the other function takes its place.
@@ -71,8 +71,8 @@ macro_rules! define_front_alloc {
                     enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 37f")]
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
-                        $crate::front_text!(a: "rcx", front: "rsi", cell: "r10", shut: "je 37f"),
-                        $crate::take_text!(a: "rcx", at: "", top: "r9", entry: "r11", empty: "je 37f"),
+                        $crate::front_text!(a: "rcx", front: "rsi", shut: "je 37f"),
+                        $crate::take_text!(a: "rcx", at: "", cell: "r10", top: "r9", entry: "r11", empty: "je 37f"),
                     ]
                     aborted: "jmp 37f"
                 ),
@@ -130,8 +130,8 @@ macro_rules! define_front_free {
                     enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 39f")]
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
-                        $crate::front_text!(a: "rcx", front: "rsi", cell: "rax", shut: "je 39f"),
-                        $crate::give_text!(a: "rcx", at: "", top: "r9", entry: "r11", full: "je 39f"),
+                        $crate::front_text!(a: "rcx", front: "rsi", shut: "je 39f"),
+                        $crate::give_text!(a: "rcx", at: "", cell: "rax", top: "r9", entry: "r11", full: "je 39f"),
                     ]
                     aborted: "jmp 39f"
                 ),

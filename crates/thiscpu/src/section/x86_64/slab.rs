@@ -18,7 +18,7 @@ macro_rules! take {
             $($enter)*
             [
                 $($find)*
-                take_text!(a: "{a}", at: " + {TOP}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
+                take_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
             top = out(reg) _,
@@ -68,7 +68,7 @@ macro_rules! give {
             $($enter)*
             [
                 $($find)*
-                give_text!(a: "{a}", at: " + {TOP}", top: "{top}", entry: "{entry}", full: "je {differs}"),
+                give_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", top: "{top}", entry: "{entry}", full: "je {differs}"),
             ]
             aborted: "jmp {aborted}",
             top = out(reg) _,
@@ -131,7 +131,6 @@ impl SlabSections for Processor {
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
-                        "add {a}, {cell}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
@@ -170,7 +169,6 @@ impl SlabSections for Processor {
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
-                        "add {a}, {cell}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
@@ -179,7 +177,7 @@ impl SlabSections for Processor {
                     near_section, "take_front", 0, entry,
                     [out: "jz 34f",]
                     [
-                        front_text!(a: "{a}", front: "{front}", cell: "{cell}", shut: "jz 34f"),
+                        front_text!(a: "{a}", front: "{front}", shut: "jz 34f"),
                     ]
                     front = in(reg) FRONT.as_ptr(),
                     cell = in(reg) cell,
@@ -203,7 +201,6 @@ impl SlabSections for Processor {
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc {shut}",
-                        "add {a}, {cell}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
@@ -248,7 +245,6 @@ impl SlabSections for Processor {
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc {shut}",
-                        "add {a}, {cell}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
@@ -259,7 +255,7 @@ impl SlabSections for Processor {
                     near_section, "give_front", 0, entry,
                     [out: "jz {shut}",]
                     [
-                        front_text!(a: "{a}", front: "{front}", cell: "{cell}", shut: "jz {shut}"),
+                        front_text!(a: "{a}", front: "{front}", shut: "jz {shut}"),
                     ]
                     front = in(reg) FRONT.as_ptr(),
                     cell = in(reg) cell,

@@ -69,32 +69,31 @@ macro_rules! near_text {
     };
 }
 
-/// The part of a section by the front that finds the cell's top in this thread's lane, and leaves its address in `a`. The index is in there before.
+/// The part of a section by the front that finds the item's first top in this thread's lane, and leaves its address in `a`. The index is in there before.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! front_text {
-    (a: $a:literal, front: $front:literal, cell: $cell:literal, shut: $shut:literal) => {
+    (a: $a:literal, front: $front:literal, shut: $shut:literal) => {
         $crate::section_lines! {
             ["mov " $a ", qword ptr [" $front " + " $a "*8]"]
             ["test " $a ", " $a]
             [$shut]
-            ["add " $a ", " $cell]
         }
     };
 }
 
-/// The body of `take` where a lane has no hot entry; `a` is the address of the cache's part of the lane, and its top is `at` from there. A
-/// sum that is made in memory takes as long as one that is stored, and is shorter.
+/// The body of `take` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
+/// that. A sum that is made in memory takes as long as one that is stored, and is shorter.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! take_text {
-    (a: $a:literal, at: $at:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
+    (a: $a:literal, at: $at:literal, cell: $cell:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
         $crate::section_lines! {
-            ["mov " $top ", qword ptr [" $a $at "]"]
+            ["mov " $top ", qword ptr [" $a " + " $cell $at "]"]
             ["mov " $entry ", qword ptr [" $a " + " $top $at " - 8]"]
             ["test " $entry ", " $entry]
             [$empty]
-            ["sub qword ptr [" $a $at "], 8"]
+            ["sub qword ptr [" $a " + " $cell $at "], 8"]
         }
     };
 }
@@ -103,13 +102,13 @@ macro_rules! take_text {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! give_text {
-    (a: $a:literal, at: $at:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
+    (a: $a:literal, at: $at:literal, cell: $cell:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
         $crate::section_lines! {
-            ["mov " $top ", qword ptr [" $a $at "]"]
+            ["mov " $top ", qword ptr [" $a " + " $cell $at "]"]
             ["cmp qword ptr [" $a " + " $top $at "], 0"]
             [$full]
             ["mov qword ptr [" $a " + " $top $at "], " $entry]
-            ["add qword ptr [" $a $at "], 8"]
+            ["add qword ptr [" $a " + " $cell $at "], 8"]
         }
     };
 }
