@@ -1,8 +1,8 @@
 //! The gate: the word that sections and slow paths load to find an object's lanes.
 //!
 //! A slow path comes to own lanes by changing the gate and then fencing: each section loads the
-//! gate after it began (or what is cleared with it, see [`crate::lanes::front`]), so once the fence is through, every section that saw the old gate has
-//! committed or restarts and sees the new one. What is written here is the start half of that
+//! gate after it began (or what is cleared with it, see [`crate::lanes::front`]), so once the fence
+//! is through, every section that saw the old gate has committed or restarts and sees the new one. What is written here is the start half of that
 //! protocol; the end half is in [`crate::section`], and the fence in [`crate::sys::fence`].
 //!
 //! | bits of the word | meaning |

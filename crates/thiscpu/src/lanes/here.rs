@@ -33,8 +33,8 @@ pub(crate) fn come_near() {
 /// Whether this thread's sections find a front's item, or could not, be it for want of a lane.
 #[inline]
 pub(crate) fn finds(front: &Front) -> bool {
-    let finds = |index| front.is_shown(index) || !front.has(index) || table::entry(index) == 0;
-    near_index().is_none_or(finds)
+    near_index()
+        .is_none_or(|index| front.is_shown(index) || !front.has(index) || table::entry(index) == 0)
 }
 
 /// Lets them find it. Under the lock of its gate, which is open.

@@ -218,7 +218,7 @@ impl Section {
     unsafe fn enter_gate<W: Way>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
         let (front, at): (&Front, _) = match W::WAY {
-            // SAFETY: what follows such a gate is a group.
+            // SAFETY: such a gate is a group's first word, and that lives as long as its sections run.
             Ways::Near => (unsafe { Group::front_behind(gate) }, 0),
             Ways::Front => (&FRONT, TOP),
             // SAFETY: the caller's promise.

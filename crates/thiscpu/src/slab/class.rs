@@ -12,16 +12,15 @@ use super::construct::Life;
 use super::depot::Depot;
 use super::entry::Key;
 use super::objects::{self, Shape};
+use super::shown::Shown;
 use super::space::Tag;
 use super::{entry, fault, lane, purge};
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 use crate::lanes::front::ITEMS;
-use crate::lanes::front::{FRONT, Front as Table, OwnFront};
+use crate::lanes::front::OwnFront;
 use crate::lanes::{here, region};
 use crate::quiesce::{Gate, ITEM_ALIGN};
-use crate::section::{
-    Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, TOP, Way,
-};
+use crate::section::{Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, Way};
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -43,22 +42,11 @@ pub struct Group {
     cells: u32,
     pub(super) shown: Shown,
     /// Whether its item is not to be found in a front all the same. Changed under the lock.
-    is_kept_from_front: AtomicBool,
+    pub(super) is_kept_from_front: AtomicBool,
     /// How many calls there were that found no lanes.
     refused: AtomicU32,
     /// What near sections load in place of the gate, by their way.
-    front: OwnFront,
-}
-
-/// Where near sections find a group's item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    /// Nowhere: all look in the gate.
-    Nowhere,
-    /// In its own front.
-    Near,
-    /// In [`FRONT`], and there its first top.
-    AtFront,
+    pub(super) front: OwnFront,
 }
 
 // Where sections look for it, and near ones for the front.
@@ -233,7 +221,9 @@ impl Group {
     ///
     /// It is a group's, from [`gate_and_front`](Self::gate_and_front), and that lives.
     #[cfg(thiscpu_model)]
-    pub(crate) unsafe fn front_behind<'a>(gate: *const AtomicUsize) -> &'a Table {
+    pub(crate) unsafe fn front_behind<'a>(
+        gate: *const AtomicUsize,
+    ) -> &'a crate::lanes::front::Front {
         // SAFETY: a group begins with its gate.
         unsafe { &(*gate.cast::<Group>()).front }
     }
@@ -273,53 +263,6 @@ impl Group {
             let _guard = self.lock.try_lock()?;
             self.gate.look().item().or_else(|| self.begin_lanes())
         })
-    }
-
-    /// Lets calls take the way by the front, or has all of them go another; who keeps them from it does not mind a few calls.
-    pub fn keep_from_front(&self, is_kept: bool) {
-        let _guard = self.lock.lock();
-        // Relaxed: the lock orders it.
-        self.is_kept_from_front.store(is_kept, Relaxed);
-        if is_kept {
-            self.hide();
-        }
-    }
-
-    /// Its front, if it has one, and how far into the item it leads.
-    pub(super) fn front_used(&self) -> Option<(&Table, usize)> {
-        match self.shown {
-            Shown::Nowhere => None,
-            Shown::Near => Some((&self.front, 0)),
-            Shown::AtFront => Some((&FRONT, TOP)),
-        }
-    }
-
-    /// Lets no section find the item in its front: for who closes the gate, before the fence.
-    pub(super) fn hide(&self) {
-        if let Some((front, _)) = self.front_used() {
-            front.hide();
-        }
-    }
-
-    /// Lets the calling thread's sections find the item in its front. Where the lock is held, by who closes the gate or just does the same, that is
-    /// left to the next call.
-    #[cold]
-    pub(super) fn come_to(&self, front: &Table, at: usize) {
-        // First without the lock, because where it is not to be found there every call comes here.
-        if self.item_for_front().is_none() {
-            return;
-        }
-        let Some(_guard) = self.lock.try_lock() else { return };
-        if let Some(item) = self.item_for_front() {
-            here::show(front, item + at);
-        }
-    }
-
-    /// What is to be found at the front, if anything is; for sure under the lock.
-    fn item_for_front(&self) -> Option<usize> {
-        let seen = self.gate.look();
-        let may_come = !seen.is_closed() && !self.is_kept_from_front.load(Relaxed);
-        seen.item().filter(|_| may_come)
     }
 
     /// Of a cache that is closed.

@@ -22,6 +22,7 @@ pub(crate) mod purge;
 mod reserve;
 mod runs;
 mod sheaf;
+mod shown;
 mod slow;
 pub(crate) mod space;
 mod stats;
@@ -38,9 +39,9 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::section::First;
-#[cfg(thiscpu_model)]
-use class::Shown;
 use class::{Class, Group, Handle};
+#[cfg(thiscpu_model)]
+use shown::Shown;
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
 /// per-CPU sheaves (Linux 6.18).
@@ -61,8 +62,8 @@ use class::{Class, Group, Handle};
 /// is then ended with a message that names the address. A sheaf holds encoded addresses only.
 ///
 /// `const`-constructible; a little over 2 KiB by itself on x86-64, and takes more memory when it is first used. Usable from thread-local
-/// destructors and in children of `fork`; a child loses what a thread of its parent was trading at that moment, at most a sheaf. **Not to be used from signal handlers**,
-/// which may have interrupted a trade. Slabs are mapped for ever, so that a late reader of a freed object never faults; their pages go
+/// destructors and in children of `fork`; a child loses what a thread of its parent was trading at that moment, at most a sheaf. **Not to
+/// be used from signal handlers**, which may have interrupted a trade. Slabs are mapped for ever, so that a late reader of a freed object never faults; their pages go
 /// back to the system.
 ///
 /// ```

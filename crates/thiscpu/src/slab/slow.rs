@@ -6,7 +6,7 @@
 
 use core::ptr::NonNull;
 
-use super::class::{Group, Handle};
+use super::class::Handle;
 use super::depot::Depot;
 use super::entry;
 use super::fault::Fault;
@@ -25,19 +25,6 @@ enum Next<T> {
     Again,
     /// That is what was wanted.
     Done(T),
-}
-
-impl Group {
-    /// Lets the calling thread take the shortest ways from now on, if it may: for who has just taken another. Never waits.
-    #[inline]
-    pub fn come_near(&self) {
-        here::come_near();
-        if let Some((front, at)) = self.front_used()
-            && !here::finds(front)
-        {
-            self.come_to(front, at);
-        }
-    }
 }
 
 impl<W: Way> Handle<'_, W> {

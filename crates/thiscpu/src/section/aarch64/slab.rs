@@ -147,7 +147,7 @@ impl SlabSections for Processor {
     unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
-        // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
+        // cache's part of it. Its top leads to a sheaf, or to the item's first top, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known.
         unsafe {

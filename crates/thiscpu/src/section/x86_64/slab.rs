@@ -111,12 +111,26 @@ macro_rules! give_hot {
     };
 }
 
+/// The part of a near section that finds the item in this thread's lane, by the cache's own front, and leaves its address in `{a}`. The index is in there
+/// before.
+macro_rules! own_front_text {
+    (shut: $shut:literal) => {
+        section_lines! {
+            ["cmp {a:e}, {OWN} - 1"]
+            ["ja " $shut]
+            ["mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]"]
+            ["test {a}, {a}"]
+            ["jz " $shut]
+        }
+    };
+}
+
 impl SlabSections for Processor {
     #[inline(always)]
     unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
-        // cache's part of it. Its top leads to a sheaf, or to itself, with a word below it in either case; its words are
+        // cache's part of it. Its top leads to a sheaf, or to the item's first top, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known. A thread's near word leads to its own area, which is
         // registered as long as it does, or is 0. What a front has for an index is 0, or the address of the item in that index's lane, in malloc's front that of
@@ -151,11 +165,7 @@ impl SlabSections for Processor {
                     near_section, "take_near", "{near}", "{near:e}", entry,
                     [out: "jz 34f",]
                     [
-                        "cmp {a:e}, {OWN} - 1",
-                        "ja 34f",
-                        "mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]",
-                        "test {a}, {a}",
-                        "jz 34f",
+                        own_front_text!(shut: "34f"),
                     ]
                     gate = in(reg) gate,
                     OWN = const OWN,
@@ -226,11 +236,7 @@ impl SlabSections for Processor {
                     near_section, "give_near", "{near}", "{area}", entry,
                     [out: "jz {shut}",]
                     [
-                        "cmp {a:e}, {OWN} - 1",
-                        "ja {shut}",
-                        "mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]",
-                        "test {a}, {a}",
-                        "jz {shut}",
+                        own_front_text!(shut: "{shut}"),
                     ]
                     gate = in(reg) gate,
                     OWN = const OWN,
