@@ -1,4 +1,4 @@
-//! What of the space is mapped: nothing is reserved, so a limit on address space can be used nearly whole.
+//! What of the space is mapped: nothing is reserved but a few MiB of what is said of its first units, so a limit on address space can be used nearly whole.
 //!
 //! ```text
 //! | longest runs | used | dirty | slab of each unit | its objects' bits | tag of each unit | unit 0 | unit 1 | ... |
@@ -13,15 +13,15 @@
 
 use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
-use super::space::{CHUNK, Space, Tag, UNIT, is_watched};
-use crate::lanes::here::HAS_FRONT;
+use super::space::{CHUNK, Space, Tag, UNIT};
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::{Here, Machine as _};
 
 const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
 const UNITS_LEAST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
-/// So many units have tags from the beginning, and all once there are more.
-const UNITS_FIRST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 16 };
+/// So many units, 64 GiB, have tags from the beginning, which fast paths find by the units' address alone; and all have once there are more. Tags of so
+/// many are 4 MiB of address space, which a limit on that can bear. Few programs have more objects than that, and theirs wait for memory.
+pub const UNITS_AT_HAND: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 20 };
 /// At least so many units become accessible at once, if there is room.
 const STEP: usize = 16;
 /// What is in the way of a call further away than so many, a GiB, is not passed by.
@@ -57,8 +57,15 @@ pub(super) const fn layout(units: usize) -> Layout {
         tags,
         slabs,
         object_bits,
-        units: tags + to_page(units * size_of::<Tag>()),
+        units: tags
+            + if has_tags_at_hand(units) { TAGS_BYTES } else { to_page(units * size_of::<Tag>()) },
     }
+}
+
+/// Whether fast paths find tags where there is room for so many units: at least as many have them as they may ask for, and those are as far in front of
+/// unit 0 as if there was room for all there can be.
+const fn has_tags_at_hand(units: usize) -> bool {
+    units >= UNITS_AT_HAND
 }
 
 impl Layout {
@@ -76,7 +83,7 @@ impl Layout {
     }
 }
 
-/// From the tags to unit 0, where there is room for as many units as there can be.
+/// From the tags to unit 0, unless there is room for a few units only.
 pub(super) const TAGS_BYTES: usize = to_page(UNITS_MOST * size_of::<Tag>());
 
 const fn to_page(bytes: usize) -> usize {
@@ -140,7 +147,7 @@ impl Space {
     }
 
     fn begin_at(&self, start: usize, units: usize) -> Option<()> {
-        let (layout, first) = (layout(units), units.min(UNITS_FIRST));
+        let (layout, first) = (layout(units), units.min(UNITS_AT_HAND));
         map_all(start, &layout.known(0, first)).ok()?;
         self.start.store(start, Relaxed);
         self.tags.store(start + layout.tags, Relaxed);
@@ -154,17 +161,15 @@ impl Space {
 
     /// So many units have tags.
     pub(super) fn tell(&self, most: usize) {
-        // Release, both: what an address is, is asked of a unit below this.
+        // Release: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
-        // Nothing where somebody watches: a fork may have come before `watch` said so.
-        self.unwatched.store(if is_watched() { 0 } else { self.at_hand(most) }, Release);
+        // Also in a child, where the fork may have come before that said so.
+        self.show_base();
     }
 
-    /// How many of these tags are where fast paths look for them: those do not load where that is on x86-64, whose address space has room for as many
-    /// units as there can be, unless something limits it.
-    pub(super) fn at_hand(&self, most: usize) -> usize {
-        let is_known = !HAS_FRONT || self.limit.load(Relaxed) == UNITS_MOST;
-        if is_known { most } else { 0 }
+    /// Whether there are as many tags as fast paths may ask for, where they look.
+    pub(super) fn has_tags_at_hand(&self) -> bool {
+        has_tags_at_hand(self.limit.load(Relaxed)) && self.most.load(Relaxed) != 0
     }
 
     /// Makes units at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first. Where

@@ -8,10 +8,9 @@
 //! forked child makes anew.
 
 use super::bits::Bits;
-use super::ground::{TAGS_BYTES, layout};
+use super::ground::{TAGS_BYTES, UNITS_AT_HAND, layout};
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
-use crate::lanes::here::HAS_FRONT;
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -36,12 +35,12 @@ pub(crate) const ANY_CACHE: Tag = -2;
 #[derive(Debug)]
 pub struct Space {
     lock: Lock,
-    /// The address of unit 0. Read by fast paths, as the next three are.
+    /// The address of unit 0 where the first [`UNITS_AT_HAND`] have tags, and nobody watches; or [`NOWHERE`]. What fast paths read.
+    pub(super) base_at_hand: AtomicUsize,
+    /// The address of unit 0.
     pub(super) base: AtomicUsize,
     /// How many units have tags, or 0 before the first.
     pub(super) most: AtomicUsize,
-    /// How many have them where fast paths look, which is in front of unit 0; 0 while somebody watches.
-    pub(super) unwatched: AtomicUsize,
     /// The address of the tags.
     pub(super) tags: AtomicUsize,
     /// The address of the first unit's slab.
@@ -74,18 +73,20 @@ pub struct Space {
 pub(crate) mod front {
     use core::mem::offset_of;
 
+    pub use super::super::ground::UNITS_AT_HAND;
     pub use super::SPACE;
     use super::{Space, UNIT};
 
-    /// Where its address is, in it.
-    pub const BASE: usize = offset_of!(Space, base);
-    /// Where it says how many units fast paths may look at.
-    pub const UNWATCHED: usize = offset_of!(Space, unwatched);
+    /// Where the address of unit 0 is, in it.
+    pub const BASE_AT_HAND: usize = offset_of!(Space, base_at_hand);
     /// The bits of an address that say where in its unit it is.
     pub const UNIT_SHIFT: u32 = UNIT.trailing_zeros();
     /// How far in front of unit 0 tags begin.
     pub const TAGS_BYTES: usize = super::TAGS_BYTES;
 }
+
+/// So far from all addresses that none is in a unit, if units begin here.
+const NOWHERE: usize = 1 << (usize::BITS - 1);
 
 /// No memory was found, while free units were used by whoever drops their pages.
 struct WhilePurged;
@@ -112,16 +113,15 @@ pub fn tag_of(address: usize) -> Tag {
     }
 }
 
-/// As [`tag_of`], for fast paths: nothing while somebody watches.
+/// As [`tag_of`], for fast paths: nothing while somebody watches, nor for what is further in than [`UNITS_AT_HAND`] units. That is a constant, so
+/// there is one word to load before the tag.
 #[inline(always)]
 pub fn tag_of_block(address: usize) -> Tag {
-    // Acquire: as in `unit_of`; and pairs with the Release in `watch`, what came before that is seen.
-    let most = SPACE.unwatched.load(Acquire);
-    let base = SPACE.base.load(Relaxed);
+    // Acquire: pairs with the Release in `show_base`. There are tags from there on, and what came before `watch` is seen.
+    let base = SPACE.base_at_hand.load(Acquire);
     let unit = address.wrapping_sub(base) / UNIT;
-    if unit < most {
-        let tags = if HAS_FRONT { base - TAGS_BYTES } else { SPACE.tags.load(Relaxed) };
-        let tag = tags + unit * size_of::<Tag>();
+    if unit < UNITS_AT_HAND {
+        let tag = base - TAGS_BYTES + unit * size_of::<Tag>();
         // SAFETY: there is a tag for each unit below that, there, accessible for ever.
         return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
     }
@@ -131,15 +131,10 @@ pub fn tag_of_block(address: usize) -> Tag {
 /// Has [`tag_of_block`] say nothing from now on, so that whoever asks goes another way; or what there is. At first nobody
 /// has asked for that, and it says nothing. Who begins to watch does not mind a few calls.
 pub fn watch(is_watched: bool) {
-    // Against a change of `most`, which looks whether somebody watches and then says what is not watched.
+    // Against the first tags, after which it is looked whether somebody watches.
     let _guard = SPACE.lock();
     IS_WATCHED.store(is_watched, Relaxed);
-    let most = if is_watched { 0 } else { SPACE.at_hand(SPACE.most.load(Relaxed)) };
-    SPACE.unwatched.store(most, Release);
-}
-
-pub(super) fn is_watched() -> bool {
-    IS_WATCHED.load(Relaxed)
+    SPACE.show_base();
 }
 
 static IS_WATCHED: AtomicBool = AtomicBool::new(true);
@@ -156,10 +151,9 @@ impl Space {
     pub(super) const fn new() -> Space {
         Space {
             lock: Lock::new(),
-            // So far from all addresses that none is in the space, whatever units there are said to be.
-            base: AtomicUsize::new(1 << (usize::BITS - 1)),
+            base_at_hand: AtomicUsize::new(NOWHERE),
+            base: AtomicUsize::new(NOWHERE),
             most: AtomicUsize::new(0),
-            unwatched: AtomicUsize::new(0),
             tags: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             object_bits: AtomicUsize::new(0),
@@ -185,6 +179,14 @@ impl Space {
     unsafe fn tag_unchecked(&self, unit: usize) -> &'static AtomicU32 {
         // SAFETY: the tags begin there, one for each unit, accessible for ever.
         unsafe { &*((self.tags.load(Relaxed) + unit * size_of::<Tag>()) as *const AtomicU32) }
+    }
+
+    /// Says where fast paths find tags, if they do: what they load must be mapped for each unit that they may ask for. Under the lock.
+    pub(super) fn show_base(&self) {
+        let is_shown = self.has_tags_at_hand() && !IS_WATCHED.load(Relaxed);
+        let base = if is_shown { self.base.load(Relaxed) } else { NOWHERE };
+        // Release: pairs with the Acquire in `tag_of_block`.
+        self.base_at_hand.store(base, Release);
     }
 
     fn tag_word(&self, unit: usize) -> &'static AtomicU32 {

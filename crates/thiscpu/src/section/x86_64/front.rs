@@ -110,11 +110,11 @@ macro_rules! define_front_free {
         $crate::define_front_function!(
             $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)] in $section, group: $group,
             code: [
-                "mov rcx, qword ptr [rip + {space} + {BASE}]",
+                "mov rcx, qword ptr [rip + {space} + {BASE_AT_HAND}]",
                 "mov rax, rdi",
                 "sub rax, rcx",
                 "shr rax, {UNIT_SHIFT}",
-                "cmp rax, qword ptr [rip + {space} + {UNWATCHED}]",
+                "cmp rax, {UNITS_AT_HAND}",
                 "jae 37f",
                 "mov eax, dword ptr [rcx + rax*4 - {TAGS_BYTES}]",
                 "test eax, eax",
@@ -144,8 +144,8 @@ macro_rules! define_front_free {
                 "jmp {farther}",
             ]
             space = sym $crate::inside::front::SPACE,
-            BASE = const $crate::inside::front::BASE,
-            UNWATCHED = const $crate::inside::front::UNWATCHED,
+            BASE_AT_HAND = const $crate::inside::front::BASE_AT_HAND,
+            UNITS_AT_HAND = const $crate::inside::front::UNITS_AT_HAND,
             UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
             TAGS_BYTES = const $crate::inside::front::TAGS_BYTES,
             otherwise = sym $otherwise,
