@@ -1,49 +1,46 @@
-//! A space that has few units, because where it would be is something else and there is a limit. One test, because it is about the whole process.
+//! Spaces that are not where they are otherwise, because something else is there, or have little room. Each is a child's, whose first use of memory it is.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "common/counted.rs"]
+mod counted;
 #[path = "common/signal.rs"]
 mod signal;
 
-use std::ptr::{self, NonNull};
-
+use counted::{free_at_hand, otherwise};
 use signal::signal_of;
-use thiscpu_malloc::{allocate, define_free, free};
+use thiscpu_malloc::short::thiscpu::{Tier, tier};
+use thiscpu_malloc::{allocate, free};
 
-define_free!(
-    /// # Safety
-    ///
-    /// The block is null, or from `allocate`, and nobody uses it.
-    fn free_at_hand(*mut u8), in ".text.free"
-);
-
+const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 const COUNT: usize = 10_000;
 
-/// Has something be where the space is otherwise.
-fn occupy(start: usize, bytes: usize) -> bool {
+/// Has something be where the space is otherwise, at 2 to 7 and at 32 to 65 TiB.
+fn occupy() {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: it replaces nothing, and stays.
-    let place = unsafe { libc::mmap(start as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
-    place as usize == start
-}
-
-/// Leaves the process a GiB of address space more than it has.
-fn limit() {
-    let sizes = std::fs::read_to_string("/proc/self/statm").expect("/proc");
-    let pages: u64 = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a size");
-    let room = libc::rlimit { rlim_cur: pages * 4096 + (1 << 30), rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a plain structure.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const room) }, 0);
-}
-
-#[test]
-fn few_units_are_told_from_what_is_none() {
-    // All that there is at 2 to 7 and at 32 to 65 TiB.
-    if !(occupy(2 * TIB, 5 * TIB) && occupy(32 * TIB, 33 * TIB)) {
-        return eprintln!("not tested: something is mapped there");
+    for (start, bytes) in [(2 * TIB, 5 * TIB), (32 * TIB, 33 * TIB)] {
+        // SAFETY: it replaces nothing, and stays.
+        let place = unsafe { libc::mmap(start as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
+        assert_eq!(place as usize, start, "something is there");
     }
-    limit();
+}
+
+/// Leaves the process so much address space more than it has.
+fn limit(room: usize) {
+    let sizes = std::fs::read_to_string("/proc/self/statm").expect("/proc");
+    let pages: usize = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a size");
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain structures.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
+        limit.rlim_cur = (pages * 4096 + room) as u64;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
+    }
+}
+
+/// Blocks come and go; whether those that go are found at hand.
+fn come_and_go() -> bool {
     for _ in 0..20 {
         let blocks: Vec<_> = (0..COUNT).map(|_| allocate(512).unwrap()).collect();
         for (index, block) in blocks.into_iter().enumerate() {
@@ -56,17 +53,47 @@ fn few_units_are_told_from_what_is_none() {
             }
         }
     }
+    otherwise() < COUNT
+}
+
+/// Addresses far behind what there is are found out.
+fn stray() {
     let first = allocate(64).unwrap();
-    // Behind all units there are, and before those that there could be.
-    let stray = first.as_ptr().wrapping_byte_add(8 << 30);
-    // SAFETY: it ends the process.
-    assert_eq!(signal_of(|| unsafe { free_at_hand(stray) }), libc::SIGABRT);
-    // SAFETY: as above.
-    let by_the_other = || unsafe { free(NonNull::new(stray).unwrap()) };
-    assert_eq!(signal_of(by_the_other), libc::SIGABRT);
-    // SAFETY: null, and a block of ours that is nobody's.
-    unsafe {
-        free_at_hand(ptr::null_mut());
-        free_at_hand(first.as_ptr());
+    for far in [GIB / 2, 8 * GIB, 100 * GIB, 600 * GIB] {
+        // SAFETY: it ends the process.
+        let signal = signal_of(|| unsafe { free_at_hand(first.as_ptr().wrapping_byte_add(far)) });
+        assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
+    // SAFETY: a block of ours that is nobody's.
+    unsafe { free_at_hand(first.as_ptr()) };
+}
+
+/// A child that has so much room does that.
+fn child(is_elsewhere: bool, room: usize, is_at_hand: bool) {
+    let signal = signal_of(|| {
+        if is_elsewhere {
+            occupy();
+        }
+        limit(room);
+        assert!(tier() == Ok(Tier::Atomic) || come_and_go() == is_at_hand);
+        stray();
+    });
+    assert_eq!(signal, 0, "with {room} bytes of room, elsewhere: {is_elsewhere}");
+}
+
+#[test]
+fn few_units_are_told_from_what_is_none() {
+    child(true, GIB, false);
+}
+
+#[test]
+fn a_part_of_all_units_is_at_hand() {
+    child(true, 200 * GIB, true);
+    child(true, 700 * GIB, true);
+}
+
+#[test]
+fn where_address_space_is_scarce_none_is_at_hand() {
+    child(false, GIB, false);
+    child(false, 200 * GIB, true);
 }

@@ -1,24 +1,21 @@
-//! Blocks that are so far into the space that the short ways do not look for them there. One test, because it is about the whole process.
+//! Blocks far into the space, and addresses where none is. One test, because it is about the whole process.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "common/counted.rs"]
+mod counted;
 #[path = "common/signal.rs"]
 mod signal;
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
+use counted::{free_at_hand, otherwise};
 use signal::signal_of;
-use thiscpu_malloc::{allocate, define_free};
+use thiscpu_malloc::short::thiscpu::{Tier, tier};
+use thiscpu_malloc::{allocate, free};
 
-define_free!(
-    /// # Safety
-    ///
-    /// The block is null, or from `allocate`, and nobody uses it.
-    fn free_at_hand(*mut u8), in ".text.free"
-);
-
-/// What the short ways look at.
-const AT_HAND: usize = 64 << 30;
+/// More than is mapped of anything at first.
+const FAR: usize = 64 << 30;
 const COUNT: usize = 10_000;
 
 fn address(block: &NonNull<u8>) -> usize {
@@ -26,20 +23,26 @@ fn address(block: &NonNull<u8>) -> usize {
 }
 
 #[test]
-fn what_is_far_in_is_used_again_and_what_is_none_is_found_out() {
+fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
+    // Before anything is there, while it is nowhere.
+    for stray in [1 << 12, 1 << 46, 1 << 62, 1 << 63, !0 << 12] {
+        // SAFETY: it ends the process.
+        let signal =
+            signal_of(|| unsafe { free_at_hand(std::ptr::without_provenance_mut(stray + 64)) });
+        assert_eq!(signal, libc::SIGABRT, "{stray:x}");
+    }
     let first = allocate(64).unwrap();
-    // Where there are tags before anything is, and where there are none yet.
-    for far in [AT_HAND / 2, AT_HAND - (1 << 20), 2 * AT_HAND] {
+    for far in [FAR / 32, FAR / 2, 2 * FAR, 12 * FAR, 20 * FAR] {
         // SAFETY: it ends the process.
         let signal = signal_of(|| unsafe { free_at_hand(first.as_ptr().wrapping_byte_add(far)) });
         assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
-    let Some(large) = allocate(AT_HAND) else {
+    let Some(large) = allocate(FAR) else {
         return eprintln!("not tested: this machine does not promise 64 GiB");
     };
-    let end = address(&large) + AT_HAND;
-    let (mut far_in, mut rounds) = (HashSet::new(), 0);
-    while rounds < 20 {
+    let end = address(&large) + FAR;
+    let mut far_in = HashSet::new();
+    for _ in 0..20 {
         let blocks: Vec<_> = (0..COUNT).map(|_| allocate(512).unwrap()).collect();
         let distinct: HashSet<_> = blocks.iter().map(address).collect();
         assert_eq!(distinct.len(), COUNT, "a block was handed out twice");
@@ -49,14 +52,15 @@ fn what_is_far_in_is_used_again_and_what_is_none_is_found_out() {
             unsafe {
                 match index % 2 {
                     0 => free_at_hand(block.as_ptr()),
-                    _ => thiscpu_malloc::free(block),
+                    _ => free(block),
                 }
             }
         }
-        rounds += 1;
     }
     assert!(far_in.len() > COUNT / 2, "blocks are not behind 64 GiB: {}", far_in.len());
     assert!(far_in.len() < 2 * COUNT, "{} blocks were used for {COUNT}", far_in.len());
+    // The first may have come before sections were ready.
+    assert!(tier() == Ok(Tier::Atomic) || otherwise() < COUNT, "{} were not at hand", otherwise());
     // SAFETY: it is nobody's.
-    unsafe { thiscpu_malloc::free(large) };
+    unsafe { free(large) };
 }

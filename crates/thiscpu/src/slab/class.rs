@@ -292,8 +292,8 @@ impl<W: Way> Handle<'_, W> {
     pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
         let key = self.group.key();
         let object = key.object(entry);
-        if !entry::unmark(object, entry) {
-            return fault::written_to(object);
+        if !entry::subtract_from_mark(object, entry) {
+            return written_to(object, entry);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
@@ -423,4 +423,12 @@ impl<W: Way> Handle<'_, W> {
         let slab = objects::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
         slab.is_some_and(|slab| slab.place(address).is_some())
     }
+}
+
+/// What an object has in place of its mark is there again, and then that is said.
+#[cold]
+#[inline(never)]
+fn written_to(object: usize, entry: usize) -> Option<NonNull<u8>> {
+    entry::add_to_mark(object, entry);
+    fault::written_to(object)
 }

@@ -1,4 +1,4 @@
-//! What of the space is mapped: nothing is reserved but a few MiB of what is said of its first units, so a limit on address space can be used nearly whole.
+//! What of the space is mapped: nothing is reserved where a limit might want it, so a limit on address space can be used nearly whole.
 //!
 //! ```text
 //! | longest runs | used | dirty | slab of each unit | its objects' bits | tag of each unit | unit 0 | unit 1 | ... |
@@ -17,11 +17,15 @@ use super::space::{CHUNK, Space, Tag, UNIT};
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::{Here, Machine as _};
 
-const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
+/// How many units there can be, which is what fast paths compare with.
+pub const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
 const UNITS_LEAST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
-/// So many units, 64 GiB, have tags from the beginning, which fast paths find by the units' address alone; and all have once there are more. Tags of so
-/// many are 4 MiB of address space, which a limit on that can bear. Few programs have more objects than that, and theirs wait for memory.
-pub const UNITS_AT_HAND: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 20 };
+/// So many units have tags from the beginning, and all once there are more.
+const UNITS_FIRST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 16 };
+/// Where there is room for so many units, 64 GiB of them, tags are as far in front of unit 0 as if it was for all there can be.
+const UNITS_ROOMY: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 20 };
+/// So much address space has to be had for 64 MiB of it to be mapped for the tags of units that are not there yet.
+const ROOM: usize = 4 << 30;
 /// At least so many units become accessible at once, if there is room.
 const STEP: usize = 16;
 /// What is in the way of a call further away than so many, a GiB, is not passed by.
@@ -58,14 +62,8 @@ pub(super) const fn layout(units: usize) -> Layout {
         slabs,
         object_bits,
         units: tags
-            + if has_tags_at_hand(units) { TAGS_BYTES } else { to_page(units * size_of::<Tag>()) },
+            + if units >= UNITS_ROOMY { TAGS_BYTES } else { to_page(units * size_of::<Tag>()) },
     }
-}
-
-/// Whether fast paths find tags where there is room for so many units: at least as many have them as they may ask for, and those are as far in front of
-/// unit 0 as if there was room for all there can be.
-const fn has_tags_at_hand(units: usize) -> bool {
-    units >= UNITS_AT_HAND
 }
 
 impl Layout {
@@ -80,6 +78,19 @@ impl Layout {
             (self.dirty + bits.0, self.dirty + bits.1),
             (self.tags + tags.0, self.tags + tags.1),
         ]
+    }
+}
+
+impl Layout {
+    /// Has zeros for the tags of all units there can be, where so many have some, so that fast paths may ask for any. Whether they may: not where address space
+    /// is scarce, because what is mapped for that is gone for other things.
+    fn map_all_tags(&self, start: usize, from: usize) -> bool {
+        let missing = (self.tags + to_page(from * size_of::<Tag>()), self.tags + TAGS_BYTES);
+        if self.units < missing.1 {
+            return false;
+        }
+        let map = || Here::map_zeros_at(start + missing.0, size(&missing));
+        size(&missing) == 0 || (Here::gap(ROOM, UNIT).is_ok() && map().is_ok())
     }
 }
 
@@ -147,7 +158,7 @@ impl Space {
     }
 
     fn begin_at(&self, start: usize, units: usize) -> Option<()> {
-        let (layout, first) = (layout(units), units.min(UNITS_AT_HAND));
+        let (layout, first) = (layout(units), units.min(UNITS_FIRST));
         map_all(start, &layout.known(0, first)).ok()?;
         self.start.store(start, Relaxed);
         self.tags.store(start + layout.tags, Relaxed);
@@ -155,6 +166,7 @@ impl Space {
         self.object_bits.store(start + layout.object_bits, Relaxed);
         self.base.store(start + layout.units, Relaxed);
         self.limit.store(units, Relaxed);
+        self.has_all_tags.store(layout.map_all_tags(start, first), Relaxed);
         self.tell(first);
         Some(())
     }
@@ -163,13 +175,8 @@ impl Space {
     pub(super) fn tell(&self, most: usize) {
         // Release: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
-        // Also in a child, where the fork may have come before that said so.
+        // A child's too, which may have been forked before the next step.
         self.show_base();
-    }
-
-    /// Whether there are as many tags as fast paths may ask for, where they look.
-    pub(super) fn has_tags_at_hand(&self) -> bool {
-        has_tags_at_hand(self.limit.load(Relaxed)) && self.most.load(Relaxed) != 0
     }
 
     /// Makes units at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first. Where
@@ -233,7 +240,13 @@ impl Space {
             return Err(libc::ENOMEM);
         }
         if end > most {
-            let (start, parts) = (self.start.load(Relaxed), layout(limit).known(most, limit));
+            let (start, mut parts) = (self.start.load(Relaxed), layout(limit).known(most, limit));
+            if self.has_all_tags.load(Relaxed) {
+                // They stay readable if the others cannot be had.
+                let [.., tags] = &mut parts;
+                let tags = core::mem::take(tags);
+                Here::open(start + tags.0, size(&tags)).map_err(|_| libc::ENOMEM)?;
+            }
             let mapped = if self.knowing.load(Relaxed) {
                 map_the_rest(start, &parts)
             } else {
@@ -243,6 +256,9 @@ impl Space {
             };
             // What is in the way here cannot be passed by: it would have to be an array's.
             mapped.map_err(|_| libc::ENOMEM)?;
+            if limit == UNITS_MOST {
+                self.has_all_tags.store(true, Relaxed);
+            }
             self.tell(limit);
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! forked child makes anew.
 
 use super::bits::Bits;
-use super::ground::{TAGS_BYTES, UNITS_AT_HAND, layout};
+use super::ground::{TAGS_BYTES, UNITS_MOST, layout};
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
@@ -31,11 +31,11 @@ pub(crate) const LARGE: Tag = -1;
 /// A slab of a cache that has no number of its own.
 pub(crate) const ANY_CACHE: Tag = -2;
 
-/// What is known of the space.
+/// What is known of the space. What fast paths read has a line of its own, with what changes as rarely.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Space {
-    lock: Lock,
-    /// The address of unit 0 where the first [`UNITS_AT_HAND`] have tags, and nobody watches; or [`NOWHERE`]. What fast paths read.
+    /// The address of unit 0 where there are tags to be read for all units there can be, and nobody watches; or [`NOWHERE`]. What fast paths read.
     pub(super) base_at_hand: AtomicUsize,
     /// The address of unit 0.
     pub(super) base: AtomicUsize,
@@ -50,8 +50,11 @@ pub struct Space {
     /// Where the region begins, and how many units it has room for.
     pub(super) start: AtomicUsize,
     pub(super) limit: AtomicUsize,
+    lock: Lock,
     /// How many units are accessible, or passed by.
     pub(super) open: AtomicUsize,
+    /// Whether there are tags to be read for all units there can be.
+    pub(super) has_all_tags: AtomicBool,
     /// How far slabs, and their objects' bits, are accessible, from where the region begins.
     pub(super) slabs_open: AtomicUsize,
     pub(super) object_bits_open: AtomicUsize,
@@ -73,7 +76,7 @@ pub struct Space {
 pub(crate) mod front {
     use core::mem::offset_of;
 
-    pub use super::super::ground::UNITS_AT_HAND;
+    pub use super::super::ground::UNITS_MOST;
     pub use super::SPACE;
     use super::{Space, UNIT};
 
@@ -85,8 +88,11 @@ pub(crate) mod front {
     pub const TAGS_BYTES: usize = super::TAGS_BYTES;
 }
 
-/// So far from all addresses that none is in a unit, if units begin here.
-const NOWHERE: usize = 1 << (usize::BITS - 1);
+/// If units begin here, no address that there can be is in one, nor what often takes the place of an address.
+const NOWHERE: usize = 0x9e37 << 48;
+
+// A displacement in instructions; the number of units is one of them too, and less.
+const _: () = assert!(TAGS_BYTES <= i32::MAX as usize);
 
 /// No memory was found, while free units were used by whoever drops their pages.
 struct WhilePurged;
@@ -113,16 +119,16 @@ pub fn tag_of(address: usize) -> Tag {
     }
 }
 
-/// As [`tag_of`], for fast paths: nothing while somebody watches, nor for what is further in than [`UNITS_AT_HAND`] units. That is a constant, so
-/// there is one word to load before the tag.
+/// As [`tag_of`], for fast paths: nothing while somebody watches, or where address space is scarce. How many units there can be is a constant, so there is one
+/// word to load before the tag.
 #[inline(always)]
 pub fn tag_of_block(address: usize) -> Tag {
     // Acquire: pairs with the Release in `show_base`. There are tags from there on, and what came before `watch` is seen.
     let base = SPACE.base_at_hand.load(Acquire);
     let unit = address.wrapping_sub(base) / UNIT;
-    if unit < UNITS_AT_HAND {
+    if unit < UNITS_MOST {
         let tag = base - TAGS_BYTES + unit * size_of::<Tag>();
-        // SAFETY: there is a tag for each unit below that, there, accessible for ever.
+        // SAFETY: there is a tag for each unit below that, there, to be read for ever.
         return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
     }
     NOTHING
@@ -160,6 +166,7 @@ impl Space {
             start: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            has_all_tags: AtomicBool::new(false),
             slabs_open: AtomicUsize::new(0),
             object_bits_open: AtomicUsize::new(0),
             knowing: AtomicBool::new(false),
@@ -183,7 +190,7 @@ impl Space {
 
     /// Says where fast paths find tags, if they do: what they load must be mapped for each unit that they may ask for. Under the lock.
     pub(super) fn show_base(&self) {
-        let is_shown = self.has_tags_at_hand() && !IS_WATCHED.load(Relaxed);
+        let is_shown = self.has_all_tags.load(Relaxed) && !IS_WATCHED.load(Relaxed);
         let base = if is_shown { self.base.load(Relaxed) } else { NOWHERE };
         // Release: pairs with the Acquire in `tag_of_block`.
         self.base_at_hand.store(base, Release);

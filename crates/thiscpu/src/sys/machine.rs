@@ -81,7 +81,7 @@ pub(crate) trait Machine {
     /// `bytes` behind it.
     fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32>;
 
-    /// Makes reserved memory accessible; it is zero.
+    /// Makes reserved memory, or zeros that can be read, accessible; it is zero.
     fn open(address: usize, bytes: usize) -> Result<(), i32>;
 
     /// Memory that is zero and takes pages as it is touched: `bytes`, aligned to as much.
@@ -92,6 +92,9 @@ pub(crate) trait Machine {
 
     /// Such memory at an address, a multiple of a page; `EEXIST` if something is mapped there.
     fn map_at(address: usize, bytes: usize) -> Result<(), i32>;
+
+    /// Zeros at such an address that can only be read until they are opened.
+    fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32>;
 
     /// Whether all of a range of pages is mapped.
     fn is_mapped(address: usize, bytes: usize) -> bool;
@@ -225,6 +228,10 @@ mod linux {
 
         fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
             mapping::map_at(address, bytes)
+        }
+
+        fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32> {
+            mapping::map_zeros_at(address, bytes)
         }
 
         fn is_mapped(address: usize, bytes: usize) -> bool {

@@ -38,9 +38,9 @@ pub(crate) fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize
     }
 }
 
-/// Makes reserved memory accessible.
+/// Makes reserved memory, or such zeros, accessible.
 pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
-    // SAFETY: the range is part of a reservation made above.
+    // SAFETY: the range is part of what was mapped here for that.
     let result =
         unsafe { libc::mprotect(address as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) };
     if result == 0 { Ok(()) } else { Err(errno::last()) }
@@ -49,17 +49,30 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
 /// Maps memory at an address, if nothing is mapped there; `EEXIST` if something is. It becomes no huge pages unless they are asked for.
 /// A program that has locked its future memory gets this locked too.
 pub(crate) fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
+    map_with(address, bytes, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// Maps zeros at an address that can be read, if nothing is mapped there; `open` has them written to. They are no data to a limit on that, nor promised
+/// memory; nor are they filled where future memory is locked, since at first nothing may be done with them.
+pub(crate) fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32> {
+    map_with(address, bytes, libc::PROT_NONE)?;
+    // SAFETY: just mapped, and nobody's.
+    unsafe {
+        if libc::mprotect(address as *mut _, bytes, libc::PROT_READ) != 0 {
+            let error = errno::last();
+            unmap(address, bytes);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
     const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh mapping that replaces nothing; where the kernel puts it elsewhere it is unmapped again.
     unsafe {
-        let start = libc::mmap(
-            address as *mut _,
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            FLAGS | libc::MAP_FIXED_NOREPLACE,
-            -1,
-            0,
-        );
+        let flags = FLAGS | libc::MAP_FIXED_NOREPLACE;
+        let start = libc::mmap(address as *mut _, bytes, access, flags, -1, 0);
         if start == libc::MAP_FAILED {
             return Err(errno::last());
         }

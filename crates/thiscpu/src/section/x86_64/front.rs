@@ -114,7 +114,7 @@ macro_rules! define_front_free {
                 "mov rax, rdi",
                 "sub rax, rcx",
                 "shr rax, {UNIT_SHIFT}",
-                "cmp rax, {UNITS_AT_HAND}",
+                "cmp rax, {UNITS_MOST}",
                 "jae 37f",
                 "mov eax, dword ptr [rcx + rax*4 - {TAGS_BYTES}]",
                 "test eax, eax",
@@ -145,7 +145,7 @@ macro_rules! define_front_free {
             ]
             space = sym $crate::inside::front::SPACE,
             BASE_AT_HAND = const $crate::inside::front::BASE_AT_HAND,
-            UNITS_AT_HAND = const $crate::inside::front::UNITS_AT_HAND,
+            UNITS_MOST = const $crate::inside::front::UNITS_MOST,
             UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
             TAGS_BYTES = const $crate::inside::front::TAGS_BYTES,
             otherwise = sym $otherwise,
