@@ -367,6 +367,15 @@ mod tests {
         (space, layout(limit).known(most, limit))
     }
 
+    /// The same without tags for units that are not there.
+    fn begun_where_room_is_scarce() -> (&'static Space, [(usize, usize); 4]) {
+        let (space, parts) = begun();
+        assert!(space.has_all_tags.swap(false, Relaxed), "there is address space");
+        // SAFETY: mapped by this space, whose fast paths nobody uses.
+        unsafe { Here::unmap(space.start.load(Relaxed) + parts[3].0, size(&parts[3])) };
+        (space, parts)
+    }
+
     fn map(space: &Space, part: (usize, usize)) {
         Here::map_at(space.start.load(Relaxed) + part.0, size(&part)).expect("nothing is there");
     }
@@ -375,14 +384,32 @@ mod tests {
     #[test]
     fn a_child_has_tags_for_all_units() {
         for mapped in 0..=4 {
-            let (space, parts) = begun();
+            let (space, parts) = begun_where_room_is_scarce();
             space.knowing.store(true, Relaxed);
             parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(space, part));
-            let last = space.limit.load(Relaxed);
-            assert_eq!(space.know(last), Ok(()), "after {mapped} of the arrays");
-            space.set_tag(last - 1, 5);
-            assert_eq!(space.tag(last - 1), 5);
+            has_tags_for_all_units(space, mapped);
         }
+    }
+
+    /// Also where tags could be read before.
+    #[test]
+    fn a_child_has_tags_for_all_units_that_could_be_read() {
+        for mapped in 0..=3 {
+            let (space, parts) = begun();
+            space.knowing.store(true, Relaxed);
+            let opened = (space.start.load(Relaxed) + parts[3].0, size(&parts[3]));
+            assert_eq!(Here::open(opened.0, opened.1), Ok(()));
+            parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(space, part));
+            has_tags_for_all_units(space, mapped);
+        }
+    }
+
+    fn has_tags_for_all_units(space: &Space, mapped: usize) {
+        let last = space.limit.load(Relaxed);
+        assert_eq!(space.know(last), Ok(()), "after {mapped} of the arrays");
+        assert!(space.has_all_tags.load(Relaxed));
+        space.set_tag(last - 1, 5);
+        assert_eq!(space.tag(last - 1), 5);
     }
 
     /// Also when its parent had mapped them all, and just not said so.
@@ -421,12 +448,11 @@ mod tests {
     /// What others have mapped where an array belongs stays theirs.
     #[test]
     fn arrays_are_not_made_of_what_others_have() {
-        const PAGE: usize = PAGE_MAX;
-        for is_child in [false, true] {
-            let (space, parts) = begun();
+        for (is_child, part) in [(false, 1), (true, 1), (false, 3), (true, 3)] {
+            let (space, parts) = begun_where_room_is_scarce();
             space.knowing.store(is_child, Relaxed);
-            let (from, _) = parts[3];
-            map(space, (from + PAGE, from + 2 * PAGE));
+            let from = parts[part].0;
+            map(space, (from + PAGE_MAX, from + 2 * PAGE_MAX));
             let most = space.most.load(Relaxed);
             assert_eq!(space.know(most + 1), Err(libc::ENOMEM));
             assert_eq!(space.most.load(Relaxed), most);
