@@ -102,7 +102,7 @@ pub(crate) fn class_at(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of(address)).map(class_of_cell)
 }
 
-/// The cell of its class; none while there are extras, or sections are not ready.
+/// The cell of its class; none while there are extras, or sections are not ready, or where address space is scarce.
 #[inline(always)]
 pub(crate) fn cell_at(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of_block(address))

@@ -7,7 +7,7 @@ mod counted;
 mod signal;
 
 use counted::{free_at_hand, otherwise};
-use signal::signal_of;
+use signal::{UNTESTED, signal_of};
 use thiscpu_malloc::short::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
 
@@ -15,19 +15,19 @@ const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 const COUNT: usize = 10_000;
 
-/// Has something be where the space is otherwise, at 2 to 7 and at 32 to 65 TiB.
-fn occupy() {
+/// Has something be where the space is otherwise, at 2 to 7 and at 32 to 65 TiB; whether that could be had.
+fn occupy() -> bool {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    for (start, bytes) in [(2 * TIB, 5 * TIB), (32 * TIB, 33 * TIB)] {
+    [(2 * TIB, 5 * TIB), (32 * TIB, 33 * TIB)].into_iter().all(|(start, bytes)| {
         // SAFETY: it replaces nothing, and stays.
         let place = unsafe { libc::mmap(start as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
-        assert_eq!(place as usize, start, "something is there");
-    }
+        place as usize == start
+    })
 }
 
-/// Leaves the process so much address space more than it has.
-fn limit(room: usize) {
+/// Leaves the process so much address space more than it has, if it may have that.
+fn limit(room: usize) -> bool {
     let sizes = std::fs::read_to_string("/proc/self/statm").expect("/proc");
     let pages: usize = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a size");
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -35,7 +35,7 @@ fn limit(room: usize) {
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
         limit.rlim_cur = (pages * 4096 + room) as u64;
-        assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
+        libc::setrlimit(libc::RLIMIT_AS, &raw const limit) == 0
     }
 }
 
@@ -61,7 +61,10 @@ fn stray() {
     let first = allocate(64).unwrap();
     for far in [GIB / 2, 8 * GIB, 100 * GIB, 600 * GIB] {
         // SAFETY: it ends the process.
-        let signal = signal_of(|| unsafe { free_at_hand(first.as_ptr().wrapping_byte_add(far)) });
+        let signal = signal_of(|| unsafe {
+            free_at_hand(first.as_ptr().wrapping_byte_add(far));
+            true
+        });
         assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
     // SAFETY: a block of ours that is nobody's.
@@ -71,14 +74,17 @@ fn stray() {
 /// A child that has so much room does that.
 fn child(is_elsewhere: bool, room: usize, is_at_hand: bool) {
     let signal = signal_of(|| {
-        if is_elsewhere {
-            occupy();
+        if (is_elsewhere && !occupy()) || !limit(room) {
+            return false;
         }
-        limit(room);
         assert!(tier() == Ok(Tier::Atomic) || come_and_go() == is_at_hand);
         stray();
+        true
     });
-    assert_eq!(signal, 0, "with {room} bytes of room, elsewhere: {is_elsewhere}");
+    match signal {
+        UNTESTED => eprintln!("not tested: something is mapped there, or limits cannot be set"),
+        _ => assert_eq!(signal, 0, "with {room} bytes of room, elsewhere: {is_elsewhere}"),
+    }
 }
 
 #[test]

@@ -18,6 +18,15 @@ use thiscpu_malloc::{allocate, free};
 const FAR: usize = 64 << 30;
 const COUNT: usize = 10_000;
 
+/// The signal that ends a child which frees that.
+fn freed(block: *mut u8) -> i32 {
+    // SAFETY: it ends the process, or is no block.
+    signal_of(|| unsafe {
+        free_at_hand(block);
+        true
+    })
+}
+
 fn address(block: &NonNull<u8>) -> usize {
     block.as_ptr().expose_provenance()
 }
@@ -26,15 +35,12 @@ fn address(block: &NonNull<u8>) -> usize {
 fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
     // Before anything is there, while it is nowhere.
     for stray in [1 << 12, 1 << 46, 1 << 62, 1 << 63, !0 << 12] {
-        // SAFETY: it ends the process.
-        let signal =
-            signal_of(|| unsafe { free_at_hand(std::ptr::without_provenance_mut(stray + 64)) });
+        let signal = freed(std::ptr::without_provenance_mut(stray + 64));
         assert_eq!(signal, libc::SIGABRT, "{stray:x}");
     }
     let first = allocate(64).unwrap();
     for far in [FAR / 32, FAR / 2, 2 * FAR, 12 * FAR, 20 * FAR] {
-        // SAFETY: it ends the process.
-        let signal = signal_of(|| unsafe { free_at_hand(first.as_ptr().wrapping_byte_add(far)) });
+        let signal = freed(first.as_ptr().wrapping_byte_add(far));
         assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
     let Some(large) = allocate(FAR) else {

@@ -1,7 +1,12 @@
 //! How a child process ends that does something.
 
-/// The signal that ends a forked child which makes that call, or 0. A child that hangs is ended by its alarm.
-pub(crate) fn signal_of(call: impl FnOnce()) -> i32 {
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a child says which could not do what it was for.
+pub(crate) const UNTESTED: i32 = -2;
+
+/// The signal that ends a forked child which makes that call; 0 if it returns true, [`UNTESTED`] if it returns false, and -1 if it panics. A child that hangs is ended by its alarm.
+pub(crate) fn signal_of(call: impl FnOnce() -> bool) -> i32 {
     // SAFETY: the child makes this call and ends.
     match unsafe { libc::fork() } {
         0 => {
@@ -11,9 +16,11 @@ pub(crate) fn signal_of(call: impl FnOnce()) -> i32 {
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 libc::alarm(60);
             }
-            call();
+            // A panic that unwinds any further would end the child as if all was well: this is a test's thread.
+            let status = catch_unwind(AssertUnwindSafe(call))
+                .map_or(-1, |is_done| if is_done { 0 } else { UNTESTED });
             // SAFETY: no handlers are run.
-            unsafe { libc::_exit(0) }
+            unsafe { libc::_exit(-status) }
         }
         child => {
             assert!(child > 0, "no child can be forked");
@@ -21,8 +28,7 @@ pub(crate) fn signal_of(call: impl FnOnce()) -> i32 {
             // SAFETY: our child, which nobody else waits for.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             match libc::WIFEXITED(status) {
-                true if libc::WEXITSTATUS(status) != 0 => -1,
-                true => 0,
+                true => -libc::WEXITSTATUS(status),
                 false => libc::WTERMSIG(status),
             }
         }

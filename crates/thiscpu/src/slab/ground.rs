@@ -175,7 +175,7 @@ impl Space {
     pub(super) fn tell(&self, most: usize) {
         // Release: what an address is, is asked of a unit below this.
         self.most.store(most, Release);
-        // A child's too, which may have been forked before the next step.
+        // In a child too: the fork may have come between the two stores.
         self.show_base();
     }
 
@@ -241,12 +241,9 @@ impl Space {
         }
         if end > most {
             let (start, mut parts) = (self.start.load(Relaxed), layout(limit).known(most, limit));
-            if self.has_all_tags.load(Relaxed) {
-                // They stay readable if the others cannot be had.
-                let [.., tags] = &mut parts;
-                let tags = core::mem::take(tags);
-                Here::open(start + tags.0, size(&tags)).map_err(|_| libc::ENOMEM)?;
-            }
+            let [.., tags] = &mut parts;
+            let has_all_tags = self.has_all_tags.load(Relaxed);
+            let readable = if has_all_tags { core::mem::take(tags) } else { (0, 0) };
             let mapped = if self.knowing.load(Relaxed) {
                 map_the_rest(start, &parts)
             } else {
@@ -256,6 +253,10 @@ impl Space {
             };
             // What is in the way here cannot be passed by: it would have to be an array's.
             mapped.map_err(|_| libc::ENOMEM)?;
+            // Last: if they cannot be had the others are found mapped the next time, and these have not become data for nothing.
+            if has_all_tags && Here::open(start + readable.0, size(&readable)).is_err() {
+                return Err(libc::ENOMEM);
+            }
             if limit == UNITS_MOST {
                 self.has_all_tags.store(true, Relaxed);
             }

@@ -91,6 +91,8 @@ pub(crate) mod front {
 /// If units begin here, no address that there can be is in one, nor what often takes the place of an address.
 const NOWHERE: usize = 0x9e37 << 48;
 
+#[cfg(not(thiscpu_model))]
+const _: () = assert!(core::mem::offset_of!(Space, lock) == 64, "fast paths have the first line");
 // A displacement in instructions; the number of units is one of them too, and less.
 const _: () = assert!(TAGS_BYTES <= i32::MAX as usize);
 
@@ -190,7 +192,8 @@ impl Space {
 
     /// Says where fast paths find tags, if they do: what they load must be mapped for each unit that they may ask for. Under the lock.
     pub(super) fn show_base(&self) {
-        let is_shown = self.has_all_tags.load(Relaxed) && !IS_WATCHED.load(Relaxed);
+        let is_begun = self.most.load(Relaxed) != 0;
+        let is_shown = is_begun && self.has_all_tags.load(Relaxed) && !IS_WATCHED.load(Relaxed);
         let base = if is_shown { self.base.load(Relaxed) } else { NOWHERE };
         // Release: pairs with the Acquire in `tag_of_block`.
         self.base_at_hand.store(base, Release);

@@ -15,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
     Scenario::new("slab::nothing_is_reserved", &ALL, nothing_is_reserved),
     Scenario::new("slab::little_at_first", &ALL, little_at_first),
+    Scenario::new("slab::little_data_at_first", &ALL, little_data_at_first),
     Scenario::new("slab::least_at_first", &ALL, least_at_first),
     Scenario::new("slab::least_data_at_first", &ALL, least_data_at_first),
     Scenario::new("slab::little_address_space", &ALL, little_address_space),
@@ -106,13 +107,19 @@ fn little_at_first() {
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
+/// And as much of memory that can be written to.
+fn little_data_at_first() {
+    let bytes = first_bytes(limits::limit_data, 100 * MIB);
+    assert!(bytes > 92 * MIB, "{bytes} bytes");
+}
+
 /// Or a few MiB.
 fn least_at_first() {
     let bytes = first_bytes(limits::limit_address_space_to, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
-/// And as many of memory that can be written to.
+/// And as many of such memory.
 fn least_data_at_first() {
     let bytes = first_bytes(limits::limit_data, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
