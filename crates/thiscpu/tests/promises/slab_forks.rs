@@ -88,8 +88,8 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
 }
 
 fn children_of_busy_threads() {
-    // With how many a sheaf holds at most.
-    for (size, sheaf) in [(16, 1020), (1_000, 124), (20_000, 4)] {
+    // With how many a sheaf holds at most, where trades take much of the time.
+    for (size, sheaf) in [(16, 1020), (1_000, 508), (20_000, 12)] {
         let cache = cache_of(size);
         children_while(&cache, sheaf, || ());
         close(cache);
@@ -99,7 +99,7 @@ fn children_of_busy_threads() {
 /// A thread that shrinks has in hand what lanes had: two sheaves each, and so has the shared one.
 fn children_of_shrinking_threads() {
     let (cache, typed) = (cache_of(500), Cache::<[u64; 5]>::new());
-    let lanes = 2 * 252 * (pin::cpus().len() + 1);
+    let lanes = 2 * 1020 * (pin::cpus().len() + 1);
     let shrinks = AtomicU64::new(0);
     children_while(&cache, lanes, || {
         if shrinks.fetch_add(1, SeqCst).is_multiple_of(16) {
