@@ -24,6 +24,9 @@ fn is_zero(block: NonNull<u8>, size: usize) -> bool {
 
 #[test]
 fn only_what_was_used_is_cleared() {
+    // The kernel may make a huge page of what is used here and what is not, at any time.
+    // SAFETY: plain numbers; it is about this process alone.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) }, 0);
     // Where a huge page begins, as the next one does.
     let used = allocate_aligned(MIB / 2, 2 * MIB).unwrap();
     // SAFETY: it is that large; and nobody uses it then.
