@@ -1,43 +1,27 @@
 //! malloc and free in assembly do what they are for, and do not come to the same by the longer ways that they jump to.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "common/counted.rs"]
+mod counted;
+
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use thiscpu_malloc::short::thiscpu::{Tier, define_front_free, tier};
+use counted::{free_at_hand, longer};
+use thiscpu_malloc::short::thiscpu::{Tier, tier};
 use thiscpu_malloc::{define_malloc, short};
 
-/// How many calls went a longer way.
+/// How many calls of malloc went a longer way.
 static FARTHER: AtomicUsize = AtomicUsize::new(0);
 
 define_malloc!(
     fn malloc() -> *mut u8, in ".text.malloc", farther: farther
 );
 
-define_front_free!(
-    /// # Safety
-    ///
-    /// The block is one of these, and nobody uses it.
-    fn free(*mut u8), in ".text.free",
-    group: short::GROUP, otherwise: otherwise, farther: free_farther
-);
-
 extern "C-unwind" fn farther(size: usize) -> *mut u8 {
     FARTHER.fetch_add(1, Relaxed);
     let block = short::allocate_near(size).or_else(|| short::allocate_far(size));
     block.map_or(ptr::null_mut(), NonNull::as_ptr)
-}
-
-unsafe extern "C-unwind" fn otherwise(block: *mut u8) {
-    FARTHER.fetch_add(1, Relaxed);
-    // SAFETY: the caller's promise.
-    unsafe { short::free_otherwise_or_null(block) };
-}
-
-unsafe extern "C-unwind" fn free_farther(block: NonNull<u8>) {
-    FARTHER.fetch_add(1, Relaxed);
-    // SAFETY: the caller's promise; it is marked as free.
-    unsafe { short::free_farther(block) };
 }
 
 #[test]
@@ -51,10 +35,10 @@ fn what_is_at_hand_is_had_and_given_back_there() {
             let block = malloc(size);
             assert!(!block.is_null());
             // SAFETY: nobody uses it.
-            unsafe { free(block) };
+            unsafe { free_at_hand(block) };
         }
     }
     // The first on each CPU, and what the kernel interrupts.
-    let farther = FARTHER.load(Relaxed);
+    let farther = FARTHER.load(Relaxed) + longer();
     assert!(farther < CALLS / 4, "{farther} calls went a longer way");
 }

@@ -6,7 +6,7 @@ mod counted;
 #[path = "common/signal.rs"]
 mod signal;
 
-use counted::{free_at_hand, otherwise};
+use counted::{free_at_hand, longer};
 use signal::{UNTESTED, signal_of};
 use thiscpu_malloc::short::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
@@ -53,7 +53,7 @@ fn come_and_go() -> bool {
             }
         }
     }
-    otherwise() < COUNT
+    longer() < COUNT
 }
 
 /// Addresses far behind what there is are found out.

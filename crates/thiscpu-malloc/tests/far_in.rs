@@ -9,7 +9,7 @@ mod signal;
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use counted::{free_at_hand, otherwise};
+use counted::{free_at_hand, longer};
 use signal::signal_of;
 use thiscpu_malloc::short::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
@@ -66,7 +66,7 @@ fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
     assert!(far_in.len() > COUNT / 2, "blocks are not behind 64 GiB: {}", far_in.len());
     assert!(far_in.len() < 2 * COUNT, "{} blocks were used for {COUNT}", far_in.len());
     // The first may have come before sections were ready.
-    assert!(tier() == Ok(Tier::Atomic) || otherwise() < COUNT, "{} were not at hand", otherwise());
+    assert!(tier() == Ok(Tier::Atomic) || longer() < COUNT, "{} were not at hand", longer());
     // SAFETY: it is nobody's.
     unsafe { free(large) };
 }

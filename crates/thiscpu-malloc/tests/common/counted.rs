@@ -1,27 +1,34 @@
-//! free in assembly, and how many calls found no tag.
+//! free in assembly, and how many calls went a longer way.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiscpu_malloc::short;
 use thiscpu_malloc::short::thiscpu::define_front_free;
 
-static OTHERWISE: AtomicUsize = AtomicUsize::new(0);
+static LONGER: AtomicUsize = AtomicUsize::new(0);
 
 define_front_free!(
     /// # Safety
     ///
     /// The block is null, or from this allocator, and nobody uses it.
     pub(crate) fn free_at_hand(*mut u8), in ".text.free",
-    group: short::GROUP, otherwise: free_otherwise, farther: short::free_farther
+    group: short::GROUP, otherwise: free_otherwise, farther: free_farther
 );
 
 unsafe extern "C-unwind" fn free_otherwise(block: *mut u8) {
-    OTHERWISE.fetch_add(1, Relaxed);
+    LONGER.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise.
     unsafe { short::free_otherwise_or_null(block) };
 }
 
+unsafe extern "C-unwind" fn free_farther(block: NonNull<u8>) {
+    LONGER.fetch_add(1, Relaxed);
+    // SAFETY: the caller's promise; it is marked as free.
+    unsafe { short::free_farther(block) };
+}
+
 /// How many.
-pub(crate) fn otherwise() -> usize {
-    OTHERWISE.load(Relaxed)
+pub(crate) fn longer() -> usize {
+    LONGER.load(Relaxed)
 }
