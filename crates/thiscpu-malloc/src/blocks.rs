@@ -10,13 +10,15 @@ use thiscpu::Tier;
 use thiscpu::inside::{self, Front, HAS_FRONT, Handle, Ready, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
-use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
+use crate::classes::{COUNT, SIZE_MAX, class_of, class_of_cell, size_of_class};
 use crate::extras::{
-    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, larger_short_cell, open_when_ready,
-    short_cell,
+    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, is_open, larger_short_cell,
+    open_when_ready, short_cell,
 };
 use crate::guard;
-use crate::heap::{self, cell_at, class_at, objects, objects_at_front, objects_ready_at};
+use crate::heap::{
+    self, any_cell_at, cell_at, class_at, objects, objects_at, objects_at_front, objects_ready_at,
+};
 use crate::idle;
 use crate::statistics;
 
@@ -296,7 +298,7 @@ pub unsafe fn free(block: NonNull<u8>) {
         // SAFETY: the caller's promise; it is of that class.
         Some(cell) => unsafe { free_to_cell(block, cell) },
         // SAFETY: the caller's promise.
-        None => unsafe { free_otherwise(block) },
+        None => unsafe { free_otherwise_or_null(block.as_ptr()) },
     }
 }
 
@@ -335,14 +337,21 @@ unsafe fn free_to_cell(block: NonNull<u8>, cell: usize) {
     }
 }
 
+/// Where there is no tag at hand: it is of no class, or something stands in the way, or address space is scarce.
+///
 /// # Safety
 ///
 /// As for `free_or_null`.
 #[inline(never)]
 pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
-    if let Some(block) = NonNull::new(block) {
-        // SAFETY: the caller's promise.
-        unsafe { free_otherwise(block) };
+    let Some(block) = NonNull::new(block) else { return };
+    // SAFETY: the caller's promise; where it is of a class it is of that. Short ways are open once sections are ready.
+    unsafe {
+        match any_cell_at(block.as_ptr().addr()) {
+            Some(cell) if is_open() => free_to_cell(block, cell),
+            Some(cell) => free_watched(block, cell),
+            None => free_of_no_class(block),
+        }
     }
 }
 
@@ -354,9 +363,11 @@ pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
 #[inline(never)]
 pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
     heap::come_near();
-    // SAFETY: the caller's promise; it is of that class. Cells are found once sections are ready.
+    // Nor is there a tag at hand where address space is scarce.
+    let cell = if is_open() { any_cell_at(block.as_ptr().addr()) } else { None };
+    // SAFETY: the caller's promise; it is of that class. Short ways are open once sections are ready.
     unsafe {
-        match cell_at(block.as_ptr().addr()) {
+        match cell {
             Some(cell) if objects_ready_at(cell).free_marked(block) => {}
             _ => free_slowly(block),
         }
@@ -376,14 +387,10 @@ unsafe extern "C" fn free_slowly(block: NonNull<u8>) {
 
 /// # Safety
 ///
-/// As for `free`.
+/// As for [`free`]; the block is of the class of that cell.
 #[inline(never)]
-unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
-    let address = block.as_ptr().addr();
-    let Some(class) = class_at(address) else {
-        // SAFETY: the caller's promise.
-        return unsafe { free_of_no_class(block) };
-    };
+unsafe extern "C" fn free_watched(block: NonNull<u8>, cell: usize) {
+    let objects = objects_at(cell);
     let mut is_hit = true;
     let slowly = || {
         is_hit = false;
@@ -391,16 +398,17 @@ unsafe extern "C" fn free_otherwise(block: NonNull<u8>) {
         unsafe { free_slowly(block) };
     };
     // SAFETY: the caller's promise; it is of that class.
-    unsafe { objects(class).free_or(block, slowly) };
+    unsafe { objects.free_or(block, slowly) };
     if has_extra(COUNTED) {
-        statistics::count_free(class, is_hit);
+        statistics::count_free(class_of_cell(cell), is_hit);
     }
 }
 
 /// # Safety
 ///
 /// As for `free`.
-unsafe fn free_of_no_class(block: NonNull<u8>) {
+#[inline(never)]
+unsafe extern "C" fn free_of_no_class(block: NonNull<u8>) {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
     if guard::owns(address) {

@@ -113,7 +113,7 @@ pub(crate) fn larger_short_cell(size: usize) -> Option<usize> {
 
 /// Whether there are short ways.
 #[inline(always)]
-fn is_open() -> bool {
+pub(crate) fn is_open() -> bool {
     // Acquire: as above.
     SHORT_SIZES.load(Acquire) != 0
 }

@@ -99,10 +99,16 @@ pub(crate) fn blocks_out() -> [usize; COUNT] {
 
 /// The class of the block at an address, if it is of one.
 pub(crate) fn class_at(address: usize) -> Option<usize> {
-    cell_of_tag(inside::tag_of(address)).map(class_of_cell)
+    any_cell_at(address).map(class_of_cell)
 }
 
-/// The cell of its class; none while there are extras, or sections are not ready, or where address space is scarce.
+/// The cell of its class, whatever stands in the way of short ways.
+#[inline(always)]
+pub(crate) fn any_cell_at(address: usize) -> Option<usize> {
+    cell_of_tag(inside::tag_of(address))
+}
+
+/// The same for short ways; none while there are extras, or sections are not ready, or where address space is scarce.
 #[inline(always)]
 pub(crate) fn cell_at(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of_block(address))
