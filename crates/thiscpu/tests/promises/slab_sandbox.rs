@@ -61,6 +61,9 @@ fn membarrier_denied_late() {
 
 /// Lanes keep what they have, which can be used; nobody panics, and nothing is lost.
 fn no_fence_at_all() {
+    // So large that sheaves hold few of them, however long the others go on: what is lost is soon more.
+    static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 512]>());
+    let most = 1 + 2 * 124;
     pin::pin(0);
     let kept = some(&CACHE, 0, 500);
     let last = some(&CACHE, 500, 10);
@@ -77,10 +80,13 @@ fn no_fence_at_all() {
     let left = churn(&CACHE, false, || (0..slow::rounds(50)).for_each(|_| _ = CACHE.shrink()));
     free_all(&CACHE, left);
     free_all(&CACHE, kept);
-    CACHE.shrink();
-    // Each lane's hot object and two sheaves, which are still small.
+    for _ in 0..50 {
+        free_all(&CACHE, some(&CACHE, 0, 100));
+        CACHE.shrink();
+    }
+    // Each lane's hot object and two sheaves.
     let (stats, cpus) = (CACHE.stats(), pin::cpus().len());
-    assert!(stats.objects_out <= (1 + 2 * 252) * cpus, "{stats:?}");
+    assert!(stats.objects_out <= most * cpus, "{stats:?}");
     let mut all = some(&CACHE, 0, stats.objects_out as u64);
     all.iter_mut().for_each(|object| assert!(object.is_whole()));
     free_all(&CACHE, all);
