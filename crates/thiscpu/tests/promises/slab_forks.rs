@@ -143,8 +143,8 @@ fn children_use_their_lanes() {
     at_each_step(|| free_all(cache, some(cache, 0, 1)), || cache.shrink(), conflict, check);
 }
 
-/// So large that sheaves have 4 of them, and slabs of 5 units 8.
-const LARGE: usize = 40_000;
+/// So large that sheaves have 4 of them, also where trades take much of the time, and slabs of 6 units 8.
+const LARGE: usize = 48_000;
 const SHEAF: usize = 4;
 
 /// Objects of which only the first and the last word say whose they are, because much is done with them here.
