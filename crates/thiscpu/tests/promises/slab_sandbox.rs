@@ -80,13 +80,17 @@ fn no_fence_at_all() {
     let left = churn(&CACHE, false, || (0..slow::rounds(50)).for_each(|_| _ = CACHE.shrink()));
     free_all(&CACHE, left);
     free_all(&CACHE, kept);
-    for _ in 0..50 {
+    CACHE.shrink();
+    // Each lane's hot object and two sheaves.
+    let (before, cpus) = (CACHE.stats(), pin::cpus().len());
+    assert!(before.objects_out <= most * cpus, "{before:?}");
+    for _ in 0..200 {
         free_all(&CACHE, some(&CACHE, 0, 100));
         CACHE.shrink();
     }
-    // Each lane's hot object and two sheaves.
-    let (stats, cpus) = (CACHE.stats(), pin::cpus().len());
-    assert!(stats.objects_out <= most * cpus, "{stats:?}");
+    // Only this thread's lane can have more.
+    let stats = CACHE.stats();
+    assert!(stats.objects_out <= before.objects_out + most, "{before:?}, {stats:?}");
     let mut all = some(&CACHE, 0, stats.objects_out as u64);
     all.iter_mut().for_each(|object| assert!(object.is_whole()));
     free_all(&CACHE, all);
