@@ -36,8 +36,8 @@ fn turn(change: impl FnOnce(u8) -> u8) {
     let is_free = is_free(extras);
     inside::watch(!is_free);
     heap::keep_from_front(!is_free);
-    // Release: pairs with the Acquire in `short_cell`; sections are ready. When it is closed, a few calls may come before. Last, because
-    // `open_when_ready` sees by it whether all of this was done.
+    // Release: pairs with the Acquire in `short_cell` and `is_open`; sections are ready. When it is closed, a few calls may come before.
+    // Last, because `open_when_ready` sees by it whether all of this was done.
     SHORT_SIZES.store(if is_free { LOOKED_UP + 1 } else { 0 }, Release);
 }
 
