@@ -125,7 +125,7 @@ impl Depot {
         let now = Here::coarse_time();
         let steal = || {
             let mut others = stocks.iter().filter(|stock| !ptr::eq(*stock, own));
-            others.find_map(|stock| stock.steal(now, self.kind.shape.size))
+            others.find_map(|stock| stock.steal(now))
         };
         let sheaf = found.or_else(steal).or_else(|| self.filled_from_slabs(here, lane))?;
         own.count_asked(sheaf.count().min(wanted), now);

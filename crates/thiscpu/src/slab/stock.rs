@@ -15,13 +15,12 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: u32 = 64;
 /// What nobody has needed for so long is not needed.
 const IDLE_NS: u64 = 100_000_000;
-/// What its lanes have asked for in this span of time, or in the one before, they will ask for again.
-const SOON_NS: u64 = 100_000_000;
+/// What its lanes have asked for in this span of time, or in the one before, they will ask for again. So short that all of it may be kept for
+/// them, as far as a stock does.
+const SOON_NS: u64 = 20_000_000;
 /// A stock is busy if no more time goes by between two looks: the trades that a [`Capacity`](super::capacity::Capacity) waits for
 /// take a fortieth of it then, or more.
 const BUSY_NS: u64 = 8_000_000;
-/// No more than this is kept for them, about what a CPU's own cache holds: of more each object is a miss for anybody.
-const KEPT_BYTES: usize = 1024 * 1024;
 
 /// In this order, so that what others' trades need, and looks at what is not needed, is in one line.
 #[repr(C, align(64))]
@@ -224,8 +223,8 @@ impl Stock {
 
     /// A sheaf for others than its lanes, of what those do not need again soon, about, if there is one and nobody has the lock. Two that
     /// fill and empty theirs by turns would else have each other's objects all the time.
-    pub(super) fn steal(&self, now: u64, size: usize) -> Option<Sheaf> {
-        if self.with_entries.is_empty() || self.is_kept(now, size) {
+    pub(super) fn steal(&self, now: u64) -> Option<Sheaf> {
+        if self.with_entries.is_empty() || self.is_kept(now) {
             return None;
         }
         let _guard = self.try_lock()?;
@@ -233,10 +232,9 @@ impl Stock {
     }
 
     /// Whether all of it is for its own lanes.
-    fn is_kept(&self, now: u64, size: usize) -> bool {
+    fn is_kept(&self, now: u64) -> bool {
         let [asked, before] = self.asked_lately(now);
-        let objects = self.objects();
-        objects <= asked.saturating_add(before) as usize && objects * size <= KEPT_BYTES
+        self.objects() <= asked.saturating_add(before) as usize
     }
 
     /// Takes a sheaf with entries of `size` bytes each; gives it back if that is for slabs, or there is enough. A trade in any case.

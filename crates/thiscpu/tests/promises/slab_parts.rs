@@ -17,8 +17,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::each_its_own_again", &BY_CPU, each_its_own_again)
         .needs(pin::two_neighbours),
     Scenario::new("slab::not_for_long", &BY_CPU, not_for_long).needs(pin::two_neighbours),
-    Scenario::new("slab::no_more_than_a_mib", &BY_CPU, no_more_than_a_mib)
-        .needs(pin::two_neighbours),
     Scenario::new("slab::freed_by_another", &BY_CPU, freed_by_another).needs(pin::two_neighbours),
     Scenario::new("slab::what_others_left", &BY_CPU, what_others_left).needs(pin::two_neighbours),
     Scenario::new("slab::the_last_of_all", &BY_CPU, the_last_of_all).needs(pin::two_neighbours),
@@ -41,9 +39,9 @@ fn free_on(cpu: usize, cache: &RawCache, objects: Vec<Object>) {
     free_all(cache, objects);
 }
 
-/// Which tenth of a second it is, by the clock that says when it is forgotten what lanes have asked for.
+/// Which fiftieth of a second it is, by the clock that says when it is forgotten what lanes have asked for.
 fn span() -> u64 {
-    coarse_time() / 100_000_000
+    coarse_time() / 20_000_000
 }
 
 /// That clock is all there is to wait for.
@@ -73,10 +71,10 @@ fn no_slab_in_common() {
     close(cache);
 }
 
-/// Who allocates what it has just freed has the same objects, whatever others have done in between; also when a new span of time
-/// has begun, by which it is forgotten what lanes have asked for.
+/// Who allocates what it has just freed has the same objects, more than a CPU's own cache holds too, whatever others have done in
+/// between; also when a new span of time has begun, by which it is forgotten what lanes have asked for.
 fn each_its_own_again() {
-    const COUNT: u64 = 3_000;
+    const COUNT: u64 = 20_000;
     let in_time = || {
         let cache = cache_of(64);
         let mut is_in_time = true;
@@ -91,7 +89,7 @@ fn each_its_own_again() {
                 let has = addresses(&objects);
                 // The lane keeps a few sheaves.
                 let same = has.intersection(had).count();
-                assert!(round < 2 || !is_in_time || same > 2_000, "{same} in round {round}");
+                assert!(round < 2 || !is_in_time || same > 18_000, "{same} in round {round}");
                 *had = has;
                 free_on(cpu, &cache, objects);
             }
@@ -114,21 +112,6 @@ fn not_for_long() {
     wait_for(span() + 2);
     let objects = some_on(1, &cache, 200);
     assert!(addresses(&objects).is_subset(&were), "they stay where they are");
-    free_on(1, &cache, objects);
-    close(cache);
-}
-
-/// No more than a MiB of it.
-fn no_more_than_a_mib() {
-    const COUNT: u64 = 40_000;
-    let cache = cache_of(64);
-    let objects = some_on(0, &cache, COUNT);
-    let had = addresses(&objects);
-    free_on(0, &cache, objects);
-    let objects = some_on(1, &cache, COUNT);
-    let same = addresses(&objects).intersection(&had).count();
-    // And what is in the lane.
-    assert!(same + (1 << 20) / 64 + 1_000 > COUNT as usize, "only {same} can be had");
     free_on(1, &cache, objects);
     close(cache);
 }
