@@ -58,12 +58,17 @@ impl Kind {
 /// Lanes that have a stock in common have a part of the slabs in common, so that no two of them fill what is side by side, where
 /// what one CPU fetches ahead is the other's.
 const PARTS: usize = STOCKS;
+/// Once a barn has so many slabs, of so many units at most, those of a part lie side by side too.
+const SLABS_TO_PART: usize = 8;
+const UNITS_TO_PART: usize = 4;
 
 #[repr(align(64))]
 pub(super) struct Barn {
     lock: Lock,
     /// The first slab of each part in which an object is free, as its unit plus one.
     firsts: [AtomicU32; PARTS],
+    /// What comes behind the last slab that was made for each part, as a unit; no more than advice.
+    nexts: [AtomicU32; PARTS],
     /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
     /// that nobody believes the cache to be empty.
     retired: AtomicU32,
@@ -75,6 +80,7 @@ impl Barn {
         Barn {
             lock: Lock::new(),
             firsts: [const { AtomicU32::new(0) }; PARTS],
+            nexts: [const { AtomicU32::new(0) }; PARTS],
             retired: AtomicU32::new(0),
             slabs: AtomicUsize::new(0),
         }
@@ -242,13 +248,23 @@ impl Barn {
         if let Some(slab) = self.one_besides_the_first(part) {
             return Some(self.adopt(slab, part));
         }
-        let Some(first) = SPACE.take(kind.shape.units, 1) else {
+        let Some(first) = self.units_for(part, kind.shape.units) else {
             return self.any_slab().map(|slab| self.adopt(slab, part));
         };
         let slab = Slab::begin(first, kind.owner, node, part, kind.shape, kind.tag);
         self.slabs.store(self.slabs() + 1, Relaxed);
         self.link(slab);
         Some(slab)
+    }
+
+    /// Units for a new slab of a part.
+    fn units_for(&self, part: usize, units: usize) -> Option<usize> {
+        let first = match self.slabs() < SLABS_TO_PART || units > UNITS_TO_PART {
+            true => SPACE.take(units, 1),
+            false => SPACE.take_beside(self.nexts[part].load(Relaxed) as usize, units),
+        }?;
+        self.nexts[part].store((first + units) as u32, Relaxed);
+        Some(first)
     }
 
     fn one_besides_the_first(&self, part: usize) -> Option<&'static Slab> {

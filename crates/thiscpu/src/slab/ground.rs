@@ -149,10 +149,12 @@ impl Space {
         // The least first: where there is not even that much, as a limit may have it, the others need not be tried.
         Here::gap(layout(UNITS_LEAST).units, UNIT).ok()?;
         let halves = core::iter::successors(Some(UNITS_MOST), |units| Some(units / 2));
-        halves.take_while(|&units| units >= UNITS_LEAST).find_map(|units| {
-            let start = Here::gap(layout(units).units + units * UNIT, UNIT).ok()?;
-            self.begin_at(start, units)
-        })
+        halves.take_while(|&units| units >= UNITS_LEAST).find_map(|units| self.begin_with(units))
+    }
+
+    /// The same for so many units, anywhere.
+    pub(super) fn begin_with(&self, units: usize) -> Option<()> {
+        self.begin_at(Here::gap(layout(units).units + units * UNIT, UNIT).ok()?, units)
     }
 
     fn begin_at(&self, start: usize, units: usize) -> Option<()> {

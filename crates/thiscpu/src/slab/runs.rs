@@ -11,6 +11,8 @@
 use super::space::{CHUNK, Space};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// The units of a neighbourhood, which begins at a multiple of as many: a mebibyte.
+const NEIGHBOURS: usize = 16;
 /// The bound of a chunk in which a free run begins that does not end there.
 const BEYOND: u32 = u32::MAX;
 
@@ -32,8 +34,30 @@ impl Space {
         unsafe { &*bounds.add(chunk) }
     }
 
+    /// The first of `count` free units at a multiple of `align`.
+    pub(super) fn find_anywhere(&self, count: usize, align: usize) -> Option<usize> {
+        self.find(count, align).or_else(|| self.find_at_end(count, align))
+    }
+
+    /// The same for the first of many: where a neighbourhood begins that is all free, unless there are units that have their pages still. If
+    /// there is no room for that, anywhere.
+    pub(super) fn find_apart(&self, count: usize) -> Option<usize> {
+        let hole = self.find(count, 1);
+        if hole.is_some_and(|first| self.dirty_bits().has(first)) {
+            return hole;
+        }
+        let all_free = self.find(NEIGHBOURS, NEIGHBOURS);
+        let apart = all_free.or_else(|| self.find_at_end(count, NEIGHBOURS));
+        apart.or(hole).or_else(|| self.find_at_end(count, 1))
+    }
+
+    /// Whether so many units from one on are in the neighbourhood of the one before.
+    pub(super) fn has_neighbours(&self, next: usize, count: usize) -> bool {
+        self.aligned(next, NEIGHBOURS).is_some_and(|end| next + count <= end)
+    }
+
     /// The first of `count` free units below `high`, at a multiple of `align`.
-    pub(super) fn find(&self, count: usize, align: usize) -> Option<usize> {
+    fn find(&self, count: usize, align: usize) -> Option<usize> {
         let high = self.high();
         for chunk in 0..high.div_ceil(CHUNK) {
             let bound = self.bound(chunk);
@@ -111,8 +135,10 @@ impl Space {
 
 #[cfg(all(test, not(thiscpu_model)))]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::slab::space::NOTHING;
+    use crate::slab::space::{NOTHING, UNIT};
 
     /// What is said of units, in the plainest way.
     struct Naive {
@@ -208,5 +234,75 @@ mod tests {
         }
         assert!(naive.used.len() > 5 * CHUNK, "only {} units", naive.used.len());
         assert_eq!(space.tag(0), NOTHING);
+    }
+
+    /// Takes a unit beside the last one of each of two in turn, until there are so many or no more. What each has.
+    fn taken_in_turn(space: &Space, most: usize) -> [Vec<usize>; 2] {
+        let mut taken = [Vec::new(), Vec::new()];
+        for turn in 0..most {
+            let units = &mut taken[turn % 2];
+            let Some(unit) = space.take_beside(units.last().map_or(0, |last| last + 1), 1) else {
+                break;
+            };
+            units.push(unit);
+        }
+        taken
+    }
+
+    #[test]
+    fn two_have_neighbourhoods_of_their_own() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.begin().expect("there is memory");
+        // The next neighbourhood is all free but for one unit.
+        let next = space.aligned(1, NEIGHBOURS).expect("far from the end");
+        assert_eq!(space.take(next + 1, 1), Some(0));
+        let taken = taken_in_turn(space, 4 * NEIGHBOURS);
+        let neighbourhoods = taken.map(|units| {
+            units
+                .iter()
+                .map(|&unit| space.address(unit) / UNIT / NEIGHBOURS)
+                .collect::<BTreeSet<_>>()
+        });
+        assert!(neighbourhoods.iter().all(|of_one| of_one.len() == 2), "{neighbourhoods:?}");
+        assert!(neighbourhoods[0].is_disjoint(&neighbourhoods[1]), "{neighbourhoods:?}");
+    }
+
+    #[test]
+    fn what_has_pages_is_used_before_a_neighbourhood_begins() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        assert_eq!(space.take(2, 1), Some(0));
+        let nowhere = space.aligned(0, NEIGHBOURS).expect("far from the end");
+        assert_ne!(space.take_beside(nowhere, 1), Some(2), "it has no page");
+        space.give(0, 1);
+        assert_eq!(space.take_beside(nowhere, 1), Some(0));
+    }
+
+    #[test]
+    fn a_neighbourhood_is_used_again() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.begin().expect("there is memory");
+        let first = space.aligned(1, NEIGHBOURS).expect("far from the end");
+        assert_eq!(space.take(first + NEIGHBOURS + 1, 1), Some(0));
+        {
+            let _guard = space.lock();
+            space.give_at(first, NEIGHBOURS, false);
+        }
+        assert_eq!(space.take_beside(first, 1), Some(first));
+    }
+
+    /// Where neighbourhoods are to be had no more all units are used all the same.
+    #[test]
+    fn none_is_left_over() {
+        const UNITS: usize = 256;
+        // An even number of neighbourhoods is left for two, and an odd one.
+        for before in [NEIGHBOURS / 2, NEIGHBOURS + NEIGHBOURS / 2] {
+            let space: &'static Space = Box::leak(Box::new(Space::new()));
+            // A mapping of another test may come in between.
+            assert!((0..10).any(|_| space.begin_with(UNITS).is_some()), "there is no room");
+            assert_eq!(space.take(before, 1), Some(0));
+            let taken = taken_in_turn(space, UNITS);
+            let all: BTreeSet<usize> = taken.iter().flatten().copied().collect();
+            assert_eq!(before + all.len(), UNITS);
+        }
     }
 }

@@ -288,24 +288,38 @@ impl Space {
     /// Takes `count` units that follow each other, from a multiple of `align` on. The first; `None` if there is no
     /// memory.
     pub(super) fn take(&self, count: usize, align: usize) -> Option<usize> {
-        match self.take_now(count, align) {
+        self.take_found(count, || self.find_anywhere(count, align))
+    }
+
+    /// The same for who wants neighbours: `next`, behind the last that it has taken, if that is free and in the same neighbourhood;
+    /// else such as are far from what others of its kind take.
+    pub(super) fn take_beside(&self, next: usize, count: usize) -> Option<usize> {
+        if self.has_neighbours(next, count) && self.extend(next, count).is_some() {
+            return Some(next);
+        }
+        self.take_found(count, || self.find_apart(count))
+    }
+
+    /// Takes what `find` finds under the lock.
+    fn take_found(&self, count: usize, find: impl Fn() -> Option<usize>) -> Option<usize> {
+        match self.take_now(count, &find) {
             Err(WhilePurged) => {
                 // What is missing may be what somebody is just dropping the pages of; in this turn nobody is.
                 let _turn = self.purging.turn();
-                self.take_now(count, align).unwrap_or(None)
+                self.take_now(count, &find).unwrap_or(None)
             }
             Ok(taken) => taken,
         }
     }
 
     /// The same where no unit that nobody needs is used for anything; else there may be memory that it does not see.
-    fn take_now(&self, count: usize, align: usize) -> Result<Option<usize>, WhilePurged> {
+    fn take_now(
+        &self,
+        count: usize,
+        find: impl Fn() -> Option<usize>,
+    ) -> Result<Option<usize>, WhilePurged> {
         let _guard = self.lock();
-        let find = || {
-            self.begin()?;
-            self.find(count, align).or_else(|| self.find_at_end(count, align))
-        };
-        match find() {
+        match self.begin().and_then(|()| find()) {
             None if self.purging.is_under_way() => Err(WhilePurged),
             None => Ok(None),
             Some(first) => {

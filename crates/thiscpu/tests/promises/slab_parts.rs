@@ -14,6 +14,8 @@ use crate::common::{BY_CPU, Scenario, limits, pin, slow};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_slab_in_common", &BY_CPU, no_slab_in_common).needs(pin::two_neighbours),
+    Scenario::new("slab::slabs_in_neighbourhoods", &BY_CPU, slabs_in_neighbourhoods)
+        .needs(pin::two_neighbours),
     Scenario::new("slab::each_its_own_again", &BY_CPU, each_its_own_again)
         .needs(pin::two_neighbours),
     Scenario::new("slab::not_for_long", &BY_CPU, not_for_long).needs(pin::two_neighbours),
@@ -55,18 +57,35 @@ fn addresses(objects: &[Object]) -> BTreeSet<usize> {
     objects.iter().map(Object::address).collect()
 }
 
+/// What each of two has that allocate so often 100 objects in turn, and the units of 64 KiB where that is.
+fn in_turn(cache: &RawCache, rounds: usize) -> ([Vec<Object>; 2], [BTreeSet<usize>; 2]) {
+    let mut all = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (cpu, objects) in all.iter_mut().enumerate() {
+            objects.extend(some_on(cpu, cache, 100));
+        }
+    }
+    let units = all.each_ref().map(|all| all.iter().map(|o| o.address() >> 16).collect());
+    (all, units)
+}
+
 /// Two that allocate at once have their objects far apart: what one CPU fetches ahead is not the other's.
 fn no_slab_in_common() {
     let cache = cache_of(64);
-    let mut all = [Vec::new(), Vec::new()];
-    for _ in 0..100 {
-        for (cpu, objects) in all.iter_mut().enumerate() {
-            objects.extend(some_on(cpu, &cache, 100));
-        }
-    }
-    let [one, other] =
-        all.each_ref().map(|all| all.iter().map(|o| o.address() >> 16).collect::<BTreeSet<_>>());
+    let (all, [one, other]) = in_turn(&cache, 100);
     assert!(one.is_disjoint(&other), "{one:?}, {other:?}");
+    all.into_iter().enumerate().for_each(|(cpu, objects)| free_on(cpu, &cache, objects));
+    close(cache);
+}
+
+/// Nor are their slabs side by side, once there are more than a few.
+fn slabs_in_neighbourhoods() {
+    let cache = cache_of(64);
+    let (all, [one, other]) = in_turn(&cache, 400);
+    assert!(one.len() >= 32 && other.len() >= 32, "{} and {} slabs", one.len(), other.len());
+    let beside = one.iter().filter(|&unit| other.contains(&(unit + 1))).count();
+    // The first eight, and where a neighbourhood of one follows one of the other.
+    assert!(beside <= 10, "{beside} of {} slabs have one of the other's behind them", one.len());
     all.into_iter().enumerate().for_each(|(cpu, objects)| free_on(cpu, &cache, objects));
     close(cache);
 }
