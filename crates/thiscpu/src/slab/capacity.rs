@@ -14,7 +14,7 @@ const TRADES_TO_GROW_BUSY: u64 = 2048;
 /// A sheaf holds so many bytes of objects at most, or the fewest objects that there are sheaves for.
 const BYTES_MAX: usize = 128 * 1024;
 /// The same where a stock is busy.
-const BYTES_MAX_BUSY: usize = 512 * 1024;
+const BYTES_MAX_BUSY: usize = 1024 * 1024;
 /// The same of what stays constructed: a slab's or so, for who frees may have to destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
 /// The same of a cache's first sheaves.
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(after(&capacity, 100_000, false), 124);
         assert_eq!(after(&capacity, 2047, true), 124);
         assert_eq!(after(&capacity, 2048, true), 252);
-        assert_eq!(after(&capacity, 100_000, true), 508);
+        assert_eq!(after(&capacity, 100_000, true), 1020);
         capacity.begin_small();
         assert_eq!(CAPACITIES[capacity.kind()], 4);
         assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }), 100_000, true), 60);

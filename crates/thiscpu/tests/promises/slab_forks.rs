@@ -89,7 +89,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
 
 fn children_of_busy_threads() {
     // With how many a sheaf holds at most, where trades take much of the time.
-    for (size, sheaf) in [(16, 1020), (1_000, 508), (20_000, 12)] {
+    for (size, sheaf) in [(16, 1020), (2_000, 508), (20_000, 28)] {
         let cache = cache_of(size);
         children_while(&cache, sheaf, || ());
         close(cache);
@@ -143,8 +143,8 @@ fn children_use_their_lanes() {
     at_each_step(|| free_all(cache, some(cache, 0, 1)), || cache.shrink(), conflict, check);
 }
 
-/// So large that sheaves have 4 of them, also where trades take much of the time, and slabs of 6 units 8.
-const LARGE: usize = 48_000;
+/// So large that sheaves have 4 of them, also where trades take much of the time, and slabs of 12 units 8.
+const LARGE: usize = 96_000;
 const SHEAF: usize = 4;
 
 /// Objects of which only the first and the last word say whose they are, because much is done with them here.

@@ -62,7 +62,7 @@ fn membarrier_denied_late() {
 /// Lanes keep what they have, which can be used; nobody panics, and nothing is lost.
 fn no_fence_at_all() {
     // So large that sheaves hold few of them, however long the others go on: what is lost is soon more.
-    static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 512]>());
+    static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 1024]>());
     let most = 1 + 2 * 124;
     pin::pin(0);
     let kept = some(&CACHE, 0, 500);
