@@ -67,7 +67,7 @@ pub(super) struct Barn {
     lock: Lock,
     /// The first slab of each part in which an object is free, as its unit plus one.
     firsts: [AtomicU32; PARTS],
-    /// What comes behind the last slab that was made for each part, as a unit; no more than advice.
+    /// What comes behind the last slab that was made in a neighbourhood of each part's, as a unit; no more than advice.
     nexts: [AtomicU32; PARTS],
     /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
     /// that nobody believes the cache to be empty.
@@ -259,11 +259,15 @@ impl Barn {
 
     /// Units for a new slab of a part.
     fn units_for(&self, part: usize, units: usize) -> Option<usize> {
-        let first = match self.slabs() < SLABS_TO_PART || units > UNITS_TO_PART {
-            true => SPACE.take(units, 1),
-            false => SPACE.take_beside(self.nexts[part].load(Relaxed) as usize, units),
-        }?;
-        self.nexts[part].store((first + units) as u32, Relaxed);
+        if self.slabs() < SLABS_TO_PART || units > UNITS_TO_PART {
+            return SPACE.take(units, 1);
+        }
+        let next = self.nexts[part].load(Relaxed) as usize;
+        let first = SPACE.take_beside(next, units)?;
+        // Not from where it has just filled a hole on.
+        if first == next || !SPACE.has_neighbours(first, units) {
+            self.nexts[part].store((first + units) as u32, Relaxed);
+        }
         Some(first)
     }
 

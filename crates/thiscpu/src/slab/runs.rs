@@ -42,13 +42,24 @@ impl Space {
     /// The same for the first of many: where a neighbourhood begins that is all free, unless there are units that have their pages still. If
     /// there is no room for that, anywhere.
     pub(super) fn find_apart(&self, count: usize) -> Option<usize> {
-        let hole = self.find(count, 1);
-        if hole.is_some_and(|first| self.dirty_bits().has(first)) {
-            return hole;
+        if let Some(first) = self.find_dirty(count) {
+            return Some(first);
         }
+        let hole = self.find(count, 1);
         let all_free = self.find(NEIGHBOURS, NEIGHBOURS);
         let apart = all_free.or_else(|| self.find_at_end(count, NEIGHBOURS));
         apart.or(hole).or_else(|| self.find_at_end(count, 1))
+    }
+
+    /// The first free unit that may have its pages, and those behind it, if so many are free there.
+    fn find_dirty(&self, count: usize) -> Option<usize> {
+        if self.dirty.load(Relaxed) == 0 {
+            return None;
+        }
+        let (high, used) = (self.high(), self.used_bits());
+        let first = self.dirty_bits().find_without(used, true, 0, high);
+        let end = first + count;
+        (end <= high && used.find(true, first, end) == end).then_some(first)
     }
 
     /// Whether so many units from one on are in the neighbourhood of the one before.
@@ -270,11 +281,17 @@ mod tests {
     #[test]
     fn what_has_pages_is_used_before_a_neighbourhood_begins() {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
-        assert_eq!(space.take(2, 1), Some(0));
+        assert_eq!(space.take(4, 1), Some(0));
         let nowhere = space.aligned(0, NEIGHBOURS).expect("far from the end");
-        assert_ne!(space.take_beside(nowhere, 1), Some(2), "it has no page");
-        space.give(0, 1);
-        assert_eq!(space.take_beside(nowhere, 1), Some(0));
+        assert_ne!(space.take_beside(nowhere, 1), Some(4), "it has no page");
+        {
+            let _guard = space.lock();
+            space.give_at(0, 1, false);
+        }
+        space.give(2, 1);
+        assert_eq!(space.take_beside(nowhere, 1), Some(2));
+        space.give(2, 1);
+        assert_ne!(space.take_beside(nowhere, 2), Some(2), "there is one");
     }
 
     #[test]

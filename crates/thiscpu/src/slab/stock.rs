@@ -15,8 +15,8 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: u32 = 64;
 /// What nobody has needed for so long is not needed.
 const IDLE_NS: u64 = 100_000_000;
-/// What its lanes have asked for in this span of time, or in the one before, they will ask for again. So short that all of it may be kept for
-/// them, as far as a stock does.
+/// What its lanes have asked for in this span of time, or in the one before, they will ask for again. A short one, because all that a stock has may be
+/// kept for them.
 const SOON_NS: u64 = 20_000_000;
 /// A stock is busy if no more time goes by between two looks: the trades that a [`Capacity`](super::capacity::Capacity) waits for
 /// take a fortieth of it then, or more.
