@@ -40,6 +40,9 @@ pub(super) struct Stock {
     /// How many objects its lanes have asked for in the span `counted`, and in the one before.
     asked: AtomicU32,
     asked_before: AtomicU32,
+    /// The fewest objects that were there in that span, and in the one before: so many its lanes have not needed. What others took is off.
+    least: AtomicU32,
+    least_before: AtomicU32,
     /// How many trades there were when it was tidied, modulo 2^32.
     tidied: AtomicU32,
     counted: AtomicU64,
@@ -61,6 +64,8 @@ impl Stock {
             idle: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             asked_before: AtomicU32::new(0),
+            least: AtomicU32::new(0),
+            least_before: AtomicU32::new(0),
             tidied: AtomicU32::new(0),
             counted: AtomicU64::new(0),
             since: AtomicU64::new(0),
@@ -172,6 +177,8 @@ impl Stock {
         if self.counted.load(Relaxed) < now / SOON_NS {
             self.counted.store(now / SOON_NS, Relaxed);
             self.asked_before.store(before, Relaxed);
+            self.least_before.store(self.least.load(Relaxed), Relaxed);
+            self.least.store(self.objects.load(Relaxed), Relaxed);
         }
         self.asked.store(asked.saturating_add(objects as u32), Relaxed);
     }
@@ -198,6 +205,7 @@ impl Stock {
         self.objects.store(left, Relaxed);
         self.idle.store(self.idle.load(Relaxed).min(left), Relaxed);
         self.fewest.store(self.fewest.load(Relaxed).min(left), Relaxed);
+        self.least.store(self.least.load(Relaxed).min(left), Relaxed);
         Some(sheaf)
     }
 
@@ -228,13 +236,19 @@ impl Stock {
             return None;
         }
         let _guard = self.try_lock()?;
-        self.pop_locked()
+        let sheaf = self.pop_locked()?;
+        for least in [&self.least, &self.least_before] {
+            least.store(least.load(Relaxed).saturating_sub(sheaf.count() as u32), Relaxed);
+        }
+        Some(sheaf)
     }
 
-    /// Whether all of it is for its own lanes.
+    /// Whether all of it is for its own lanes: they have asked for as many, and left nothing. Who allocates and frees many has in the end what
+    /// others have allocated, too.
     fn is_kept(&self, now: u64) -> bool {
         let [asked, before] = self.asked_lately(now);
-        self.objects() <= asked.saturating_add(before) as usize
+        let left = self.least.load(Relaxed).min(self.least_before.load(Relaxed));
+        left == 0 && self.objects() <= asked.saturating_add(before) as usize
     }
 
     /// Takes a sheaf with entries of `size` bytes each; gives it back if that is for slabs, or there is enough. A trade in any case.
@@ -293,5 +307,46 @@ mod tests {
         assert!(!stock.is_busy(SECOND + 2 * BUSY_NS + 1));
         // Another CPU's clock may be behind.
         assert!(stock.is_busy(SECOND));
+    }
+
+    /// A sheaf of so many entries.
+    fn of(count: usize) -> Sheaf {
+        let mut sheaf = crate::slab::sheaf::make(0).expect("there is memory");
+        (0..count).for_each(|number| sheaf.push(2 * number + 1));
+        sheaf
+    }
+
+    /// One of its lanes gets a sheaf and hands one in, at that time.
+    fn trade(stock: &Stock, now: u64) {
+        let sheaf = stock.pop().0.expect("there is one");
+        stock.count_asked(100, now);
+        assert!(stock.push(sheaf, 64, false).is_ok());
+    }
+
+    #[test]
+    fn what_lanes_have_left_is_for_others_too() {
+        let stock = Stock::new();
+        (0..3).for_each(|_| assert!(stock.push(of(4), 64, false).is_ok()));
+        trade(&stock, SOON_NS);
+        assert!(stock.steal(SOON_NS).is_none(), "it is not known yet what they leave");
+        trade(&stock, 2 * SOON_NS);
+        for _ in 0..2 {
+            assert!(stock.steal(2 * SOON_NS).is_some(), "they have left it all the time");
+        }
+        assert!(stock.steal(2 * SOON_NS).is_none(), "they have asked for it, and left nothing");
+        assert!(stock.steal(4 * SOON_NS).is_some(), "they have not asked for long");
+    }
+
+    #[test]
+    fn what_lanes_need_is_not_for_others() {
+        let stock = Stock::new();
+        (0..2).for_each(|_| assert!(stock.push(of(4), 64, false).is_ok()));
+        for span in 1..5 {
+            trade(&stock, span * SOON_NS);
+            // Now and then all of it.
+            let all = [(); 2].map(|()| stock.pop().0.expect("there are two"));
+            all.into_iter().for_each(|sheaf| assert!(stock.push(sheaf, 64, false).is_ok()));
+            assert!(stock.steal(span * SOON_NS).is_none(), "in span {span}");
+        }
     }
 }
