@@ -1,4 +1,5 @@
-//! Finding free units that follow each other: the first run that is long enough.
+//! Finding free units that follow each other: the first run that is long enough; or, for slabs of which there are many, where a neighbourhood
+//! of them may begin.
 //!
 //! For each chunk of 1,024 units there is a bound: no free run that begins in it is longer. A run that goes on in the next chunk
 //! has no length there but [`BEYOND`], so that what is freed behind it, or joined to it from behind, changes nothing where it begins, and
@@ -42,13 +43,10 @@ impl Space {
     /// The same for the first of many: where a neighbourhood begins that is all free, unless there are units that have their pages still. If
     /// there is no room for that, anywhere.
     pub(super) fn find_apart(&self, count: usize) -> Option<usize> {
-        if let Some(first) = self.find_dirty(count) {
-            return Some(first);
-        }
-        let hole = self.find(count, 1);
-        let all_free = self.find(NEIGHBOURS, NEIGHBOURS);
-        let apart = all_free.or_else(|| self.find_at_end(count, NEIGHBOURS));
-        apart.or(hole).or_else(|| self.find_at_end(count, 1))
+        self.find_dirty(count)
+            .or_else(|| self.find(NEIGHBOURS, NEIGHBOURS))
+            .or_else(|| self.find_at_end(count, NEIGHBOURS))
+            .or_else(|| self.find_anywhere(count, 1))
     }
 
     /// The first free unit that may have its pages, and those behind it, if so many are free there.
