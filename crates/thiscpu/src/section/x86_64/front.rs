@@ -5,7 +5,7 @@
 //! So each begins a block, and what leaves it goes by way of a jump behind its end.
 //!
 //! ```text
-//! malloc: rdi size, r10 cell, rax object       free: rdi object, rax unit, then cell
+//! malloc: rdi size, r10 cell, rax top's word, then object       free: rdi object, rax unit, then cell, r10 top's word
 //! both:   rdx near, r8 area, rcx scratch, then the item's, rsi front, r9 top, r11 entry
 //! ```
 //!
@@ -72,20 +72,20 @@ macro_rules! define_front_alloc {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::front_text!(a: "rcx", front: "rsi", shut: "je 37f"),
-                        $crate::take_text!(a: "rcx", at: "", cell: "r10", top: "r9", entry: "r11", empty: "je 37f"),
+                        $crate::take_text!(a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11", empty: "je 37f"),
                     ]
                     aborted: "jmp 37f"
                 ),
                 "mov rax, qword ptr [rip + {group} + {KEY}]",
                 "sub rax, r11",
-                // What is left of its mark, which is the entry, is 0.
-                "sub qword ptr [rax], r11",
+                // Its mark is the entry.
+                "cmp qword ptr [rax], r11",
                 "jne 38f",
+                "mov qword ptr [rax], 0",
                 "ret",
                 "37:",
                 "jmp {farther}",
                 "38:",
-                "add qword ptr [rax], r11",
                 "mov rdi, rax",
                 "jmp {written_to}",
             ]
@@ -131,7 +131,7 @@ macro_rules! define_front_free {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::front_text!(a: "rcx", front: "rsi", shut: "je 39f"),
-                        $crate::give_text!(a: "rcx", at: "", cell: "rax", top: "r9", entry: "r11", full: "je 39f"),
+                        $crate::give_text!(a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11", full: "je 39f"),
                     ]
                     aborted: "jmp 39f"
                 ),

@@ -18,9 +18,10 @@ macro_rules! take {
             $($enter)*
             [
                 $($find)*
-                take_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
+                take_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
+            word = out(reg) _,
             top = out(reg) _,
             entry = out(reg) $entry,
             TOP = const $top,
@@ -68,9 +69,10 @@ macro_rules! give {
             $($enter)*
             [
                 $($find)*
-                give_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", top: "{top}", entry: "{entry}", full: "je {differs}"),
+                give_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", full: "je {differs}"),
             ]
             aborted: "jmp {aborted}",
+            word = out(reg) _,
             top = out(reg) _,
             entry = in(reg) $entry,
             TOP = const $top,

@@ -83,17 +83,24 @@ macro_rules! front_text {
 }
 
 /// The body of `take` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
-/// that. A sum that is made in memory takes as long as one that is stored, and is shorter.
+/// that. `word` and `top` are scratch.
+///
+/// No address here is a sum of two registers, nor is anything summed in memory: what one call stores, the next one loads, and the Xeons of 2023 forward it
+/// before they know where it is stored, but only from and to the simplest addresses and operations. A pair of malloc takes 11 cycles there, and 27
+/// with two operations less in each.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! take_text {
-    (a: $a:literal, at: $at:literal, cell: $cell:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
+    (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
         $crate::section_lines! {
-            ["mov " $top ", qword ptr [" $a " + " $cell $at "]"]
-            ["mov " $entry ", qword ptr [" $a " + " $top $at " - 8]"]
+            ["lea " $word ", [" $a " + " $cell $at "]"]
+            ["mov " $top ", qword ptr [" $word "]"]
+            ["add " $a ", " $top]
+            ["mov " $entry ", qword ptr [" $a $at " - 8]"]
             ["test " $entry ", " $entry]
             [$empty]
-            ["sub qword ptr [" $a " + " $cell $at "], 8"]
+            ["sub " $top ", 8"]
+            ["mov qword ptr [" $word "], " $top]
         }
     };
 }
@@ -102,13 +109,16 @@ macro_rules! take_text {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! give_text {
-    (a: $a:literal, at: $at:literal, cell: $cell:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
+    (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
         $crate::section_lines! {
-            ["mov " $top ", qword ptr [" $a " + " $cell $at "]"]
-            ["cmp qword ptr [" $a " + " $top $at "], 0"]
+            ["lea " $word ", [" $a " + " $cell $at "]"]
+            ["mov " $top ", qword ptr [" $word "]"]
+            ["add " $a ", " $top]
+            ["cmp qword ptr [" $a $at "], 0"]
             [$full]
-            ["mov qword ptr [" $a " + " $top $at "], " $entry]
-            ["add qword ptr [" $a " + " $cell $at "], 8"]
+            ["mov qword ptr [" $a $at "], " $entry]
+            ["add " $top ", 8"]
+            ["mov qword ptr [" $word "], " $top]
         }
     };
 }
