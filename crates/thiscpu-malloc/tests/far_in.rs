@@ -43,6 +43,11 @@ fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
         let signal = freed(first.as_ptr().wrapping_byte_add(far));
         assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
+    // The units of the first block are the first there are. What is counted in front of them is no block.
+    for ahead in [20, 500, 1020, 1030, 100_000].map(|units| units << 16) {
+        let signal = freed(first.as_ptr().wrapping_byte_sub(ahead));
+        assert_eq!(signal, libc::SIGABRT, "{ahead} bytes in front of a block");
+    }
     let Some(large) = allocate(FAR) else {
         return eprintln!("not tested: this machine does not promise 64 GiB");
     };

@@ -17,8 +17,8 @@ use super::space::{CHUNK, Space, Tag, UNIT};
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::{Here, Machine as _};
 
-/// How many units there can be, which is what fast paths compare with.
-pub const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
+/// How many units there can be.
+pub(super) const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
 const UNITS_LEAST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
 /// So many units have tags from the beginning, and all once there are more.
 const UNITS_FIRST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 16 };
@@ -61,8 +61,7 @@ pub(super) const fn layout(units: usize) -> Layout {
         tags,
         slabs,
         object_bits,
-        units: tags
-            + if units >= UNITS_ROOMY { TAGS_BYTES } else { to_page(units * size_of::<Tag>()) },
+        units: tags + if units >= UNITS_ROOMY { TAGS_BYTES } else { tags_to(units) },
     }
 }
 
@@ -71,7 +70,7 @@ impl Layout {
     const fn known(&self, from: usize, to: usize) -> [(usize, usize); 4] {
         let longest = if from == 0 { (0, self.used) } else { (0, 0) };
         let bits = (to_page(from / 8), to_page(to / 8));
-        let tags = (to_page(from * size_of::<Tag>()), to_page(to * size_of::<Tag>()));
+        let tags = (if from == 0 { 0 } else { tags_to(from) }, tags_to(to));
         [
             longest,
             (self.used + bits.0, self.used + bits.1),
@@ -83,7 +82,7 @@ impl Layout {
     /// Has zeros for the tags of all units there can be, where so many have some, so that fast paths may ask for any. Whether they may: not where address space
     /// is scarce, because what is mapped for that is gone for other things.
     fn map_all_tags(&self, start: usize, from: usize) -> bool {
-        let missing = (self.tags + to_page(from * size_of::<Tag>()), self.tags + TAGS_BYTES);
+        let missing = (self.tags + tags_to(from), self.tags + TAGS_BYTES);
         if self.units < missing.1 {
             return false;
         }
@@ -92,8 +91,17 @@ impl Layout {
     }
 }
 
+/// What is in front of unit 0 is counted in units too: tags begin with zeros for as many as the tags themselves fill. So where a tag is and what it is about
+/// are found from the same address, and instructions need no displacement.
+pub(super) const AHEAD: usize = UNITS_MOST * size_of::<Tag>() / UNIT + 1;
 /// From the tags to unit 0, unless there is room for a few units only.
-pub(super) const TAGS_BYTES: usize = to_page(UNITS_MOST * size_of::<Tag>());
+const TAGS_BYTES: usize = AHEAD * UNIT;
+const _: () = assert!(tags_to(UNITS_MOST) <= TAGS_BYTES && TAGS_BYTES.is_multiple_of(PAGE_MAX));
+
+/// How far the tags of so many units go.
+const fn tags_to(units: usize) -> usize {
+    to_page((AHEAD + units) * size_of::<Tag>())
+}
 
 const fn to_page(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_MAX)
@@ -161,7 +169,7 @@ impl Space {
         let (layout, first) = (layout(units), units.min(UNITS_FIRST));
         map_all(start, &layout.known(0, first)).ok()?;
         self.start.store(start, Relaxed);
-        self.tags.store(start + layout.tags, Relaxed);
+        self.tags.store(start + layout.tags + AHEAD * size_of::<Tag>(), Relaxed);
         self.slabs.store(start + layout.slabs, Relaxed);
         self.object_bits.store(start + layout.object_bits, Relaxed);
         self.base.store(start + layout.units, Relaxed);

@@ -8,7 +8,7 @@
 //! forked child makes anew.
 
 use super::bits::Bits;
-use super::ground::{TAGS_BYTES, UNITS_MOST, layout};
+use super::ground::{AHEAD, UNITS_MOST, layout};
 use super::objects::{OBJECT_BITS, Slab};
 use super::purge::Purging;
 use crate::sys::atomic::{
@@ -35,13 +35,14 @@ pub(crate) const ANY_CACHE: Tag = -2;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Space {
-    /// The address of unit 0 where there are tags to be read for all units there can be, and nobody watches; or [`NOWHERE`]. What fast paths read.
-    pub(super) base_at_hand: AtomicUsize,
+    /// The address that is [`AHEAD`] units in front of unit 0, and as many tags in front of its tag, where there are tags to be read for all units there can
+    /// be, and nobody watches; or [`NOWHERE`]. What fast paths read.
+    origin_at_hand: AtomicUsize,
     /// The address of unit 0.
     pub(super) base: AtomicUsize,
     /// How many units have tags, or 0 before the first.
     pub(super) most: AtomicUsize,
-    /// The address of the tags.
+    /// The address of the tag of unit 0.
     pub(super) tags: AtomicUsize,
     /// The address of the first unit's slab.
     pub(super) slabs: AtomicUsize,
@@ -76,16 +77,13 @@ pub struct Space {
 pub(crate) mod front {
     use core::mem::offset_of;
 
-    pub use super::super::ground::UNITS_MOST;
-    pub use super::SPACE;
+    pub use super::{NUMBERS, SPACE};
     use super::{Space, UNIT};
 
-    /// Where the address of unit 0 is, in it.
-    pub const BASE_AT_HAND: usize = offset_of!(Space, base_at_hand);
+    /// Where the address that units and tags are counted from is, in it.
+    pub const ORIGIN_AT_HAND: usize = offset_of!(Space, origin_at_hand);
     /// The bits of an address that say where in its unit it is.
     pub const UNIT_SHIFT: u32 = UNIT.trailing_zeros();
-    /// How far in front of unit 0 tags begin.
-    pub const TAGS_BYTES: usize = super::TAGS_BYTES;
 }
 
 /// If units begin here, no address that there can be is in one, nor what often takes the place of an address.
@@ -93,8 +91,10 @@ const NOWHERE: usize = 0x9e37 << 48;
 
 #[cfg(not(thiscpu_model))]
 const _: () = assert!(core::mem::offset_of!(Space, lock) == 64, "fast paths have the first line");
-// A displacement in instructions; the number of units is one of them too, and less.
-const _: () = assert!(TAGS_BYTES <= i32::MAX as usize);
+/// How many units and what is counted like them there can be, which is what fast paths compare with.
+pub const NUMBERS: usize = AHEAD + UNITS_MOST;
+// As a part of instructions.
+const _: () = assert!(NUMBERS <= i32::MAX as usize);
 
 /// No memory was found, while free units were used by whoever drops their pages.
 struct WhilePurged;
@@ -126,11 +126,11 @@ pub fn tag_of(address: usize) -> Tag {
 #[inline(always)]
 pub fn tag_of_block(address: usize) -> Tag {
     // Acquire: pairs with the Release in `show_base`. There are tags from there on, and what came before `watch` is seen.
-    let base = SPACE.base_at_hand.load(Acquire);
-    let unit = address.wrapping_sub(base) / UNIT;
-    if unit < UNITS_MOST {
-        let tag = base - TAGS_BYTES + unit * size_of::<Tag>();
-        // SAFETY: there is a tag for each unit below that, there, to be read for ever.
+    let origin = SPACE.origin_at_hand.load(Acquire);
+    let number = address.wrapping_sub(origin) / UNIT;
+    if number < NUMBERS {
+        let tag = origin + number * size_of::<Tag>();
+        // SAFETY: there is a tag for each unit there can be, and 0 for what is ahead of them, to be read for ever.
         return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
     }
     NOTHING
@@ -159,7 +159,7 @@ impl Space {
     pub(super) const fn new() -> Space {
         Space {
             lock: Lock::new(),
-            base_at_hand: AtomicUsize::new(NOWHERE),
+            origin_at_hand: AtomicUsize::new(NOWHERE),
             base: AtomicUsize::new(NOWHERE),
             most: AtomicUsize::new(0),
             tags: AtomicUsize::new(0),
@@ -194,9 +194,9 @@ impl Space {
     pub(super) fn show_base(&self) {
         let is_begun = self.most.load(Relaxed) != 0;
         let is_shown = is_begun && self.has_all_tags.load(Relaxed) && !IS_WATCHED.load(Relaxed);
-        let base = if is_shown { self.base.load(Relaxed) } else { NOWHERE };
+        let origin = if is_shown { self.base.load(Relaxed) - AHEAD * UNIT } else { NOWHERE };
         // Release: pairs with the Acquire in `tag_of_block`.
-        self.base_at_hand.store(base, Release);
+        self.origin_at_hand.store(origin, Release);
     }
 
     fn tag_word(&self, unit: usize) -> &'static AtomicU32 {
