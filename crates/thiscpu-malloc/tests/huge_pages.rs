@@ -1,33 +1,22 @@
 //! Large blocks ask for huge pages while they live. One test, because it is about the whole process.
 
+#[path = "common/mappings.rs"]
+mod mappings;
+
 use std::ptr::NonNull;
 
+use mappings::{Mapping, mappings};
 use thiscpu_malloc::{allocate, allocate_zeroed, free, resize};
 
 const MIB: usize = 1 << 20;
 const HUGE_PAGE: usize = 2 * MIB;
 
-/// What is said of mappings: from where to where, and their flags.
-fn mappings() -> Vec<(usize, usize, String)> {
-    let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
-    let (mut range, mut all) = ((0, 0), Vec::new());
-    for line in maps.lines() {
-        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
-        if let Some((begin, end)) = first.split_once('-') {
-            let address = |text| usize::from_str_radix(text, 16).expect("an address");
-            range = (address(begin), address(end));
-        } else if first == "VmFlags:" {
-            all.push((range.0, range.1, format!("{rest} ")));
-        }
-    }
-    all
-}
-
 /// How many bytes of a range are mapped with a flag.
 fn bytes_with(flag: &str, start: usize, bytes: usize) -> usize {
-    let flag = format!("{flag} ");
-    let marked = mappings().into_iter().filter(|(.., flags)| flags.contains(&flag));
-    marked.map(|(from, to, _)| to.min(start + bytes).saturating_sub(from.max(start))).sum()
+    let marked = mappings().into_iter().filter(|mapping| mapping.has(flag));
+    let within =
+        |mapping: Mapping| mapping.to.min(start + bytes).saturating_sub(mapping.from.max(start));
+    marked.map(within).sum()
 }
 
 fn address(block: NonNull<u8>) -> usize {

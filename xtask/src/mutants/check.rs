@@ -35,6 +35,8 @@ enum Kind {
     Preload,
     /// `cargo test -p thiscpu --test promises`
     Tests,
+    /// `cargo test -p thiscpu --lib`
+    Unit,
 }
 
 /// What a check said.
@@ -83,9 +85,10 @@ impl FromStr for Check {
             "model" => Kind::Model,
             "preload" => Kind::Preload,
             "tests" => Kind::Tests,
+            "unit" => Kind::Unit,
             _ => bail!(
                 "there is no check `{kind}`; there are aborts, capi, guard, malloc, metrics, \
-                 model, preload and tests"
+                 model, preload, tests and unit"
             ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
@@ -103,6 +106,7 @@ impl fmt::Display for Check {
             Kind::Model => "model",
             Kind::Preload => "preload",
             Kind::Tests => "tests",
+            Kind::Unit => "unit",
         };
         write!(f, "{kind} {}", self.filter)
     }
@@ -138,7 +142,9 @@ impl Check {
         let target = match self.kind {
             Kind::Aborts | Kind::Capi | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
-            Kind::Guard | Kind::Malloc | Kind::Metrics | Kind::Tests => tree.origin.join("target"),
+            Kind::Guard | Kind::Malloc | Kind::Metrics | Kind::Tests | Kind::Unit => {
+                tree.origin.join("target")
+            }
         };
         command.env("CARGO_TARGET_DIR", target);
         match self.kind {
@@ -163,6 +169,7 @@ impl Check {
                 command.args(["test", "--package", "thiscpu-malloc-preload", "--test", "preload"])
             }
             Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "promises"]),
+            Kind::Unit => command.args(["test", "--package", "thiscpu", "--lib"]),
         };
         match self.kind {
             Kind::Aborts => {}

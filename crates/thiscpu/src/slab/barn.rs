@@ -58,7 +58,7 @@ impl Kind {
 /// Lanes that have a stock in common have a part of the slabs in common, so that no two of them fill what is side by side, where
 /// what one CPU fetches ahead is the other's.
 const PARTS: usize = STOCKS;
-/// Once a barn has so many slabs, of so many units at most, those of a part lie side by side too.
+/// Once a barn has so many slabs, those of a part lie side by side too, if they have so many units at most.
 const SLABS_TO_PART: usize = 8;
 const UNITS_TO_PART: usize = 4;
 
@@ -154,13 +154,14 @@ impl Barn {
     pub(super) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
         let _guard = self.lock(node, kind);
         match is_done {
-            true => self.end(slab),
+            true => self.end(slab, kind),
             false => self.push_retired(slab),
         }
     }
 
-    fn end(&self, slab: &'static Slab) {
+    fn end(&self, slab: &'static Slab, kind: Kind) {
         self.slabs.store(self.slabs().saturating_sub(1), Relaxed);
+        SPACE.packed_less(kind.shape);
         slab.end();
     }
 
@@ -251,6 +252,7 @@ impl Barn {
         let Some(first) = self.units_for(part, kind.shape.units) else {
             return self.any_slab().map(|slab| self.adopt(slab, part));
         };
+        SPACE.pack(first, kind.shape);
         let slab = Slab::begin(first, kind.owner, node, part, kind.shape, kind.tag);
         self.slabs.store(self.slabs() + 1, Relaxed);
         self.link(slab);
@@ -338,7 +340,7 @@ impl Barn {
         }
         if free == slab.objects() {
             self.unlink(slab);
-            self.end(slab);
+            self.end(slab, kind);
         }
     }
 }

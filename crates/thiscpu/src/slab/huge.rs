@@ -8,7 +8,7 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::machine::{Here, Machine as _};
 
 /// The bytes of a huge page, where others have 4 KiB.
-const PAGE: usize = 2 * 1024 * 1024;
+pub(super) const PAGE: usize = 2 * 1024 * 1024;
 /// Blocks of so many units ask.
 const LEAST: usize = 2 * PAGE / UNIT;
 /// Blocks of so many begin with a huge page. Less before them is left over than an eighth of them.

@@ -18,6 +18,7 @@ mod huge;
 mod lane;
 pub mod large;
 mod objects;
+mod packed;
 pub(crate) mod purge;
 mod reserve;
 mod runs;

@@ -80,9 +80,10 @@ impl Space {
     }
 
     /// Drops the pages of units that are free now: all, or `most` of them. How many that were. In turn.
-    fn purge(&self, most: usize) -> usize {
+    pub(super) fn purge(&self, most: usize) -> usize {
         let (mut at, mut left, mut dropped, mut is_refused) = (0, most, 0, false);
         while let Some((first, count)) = self.take_piece(at, left.min(PIECE)) {
+            self.unpack(first, count);
             // SAFETY: the units are this function's own, and were free.
             let is_done = unsafe { Here::forget(self.address(first), count * UNIT) };
             self.give_piece(first, count, !is_done);

@@ -10,6 +10,7 @@
 use super::bits::Bits;
 use super::ground::{AHEAD, UNITS_MOST, layout};
 use super::objects::{OBJECT_BITS, Slab};
+use super::packed::Packed;
 use super::purge::Purging;
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
@@ -70,6 +71,7 @@ pub struct Space {
     /// How many free units may have pages.
     pub(super) dirty: AtomicUsize,
     pub(super) purging: Purging,
+    pub(super) packed: Packed,
 }
 
 /// What functions in assembly have to know of the space.
@@ -178,6 +180,7 @@ impl Space {
             missing: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             purging: Purging::new(),
+            packed: Packed::new(),
         }
     }
 
@@ -390,6 +393,7 @@ impl Held<'_> {
     pub(super) fn give(&self, first: usize, count: usize) {
         let space = self.space;
         space.give_at(first, count, true);
+        space.give_packed(first, count);
         space.used.store(space.used.load(Relaxed).saturating_sub(count), Relaxed);
     }
 }

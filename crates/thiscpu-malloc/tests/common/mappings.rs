@@ -1,0 +1,38 @@
+//! What the kernel says of mappings.
+
+/// One of them.
+pub(crate) struct Mapping {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Names and values.
+    lines: Vec<(String, String)>,
+}
+
+impl Mapping {
+    /// What is said by that name.
+    pub(crate) fn said(&self, name: &str) -> &str {
+        let line = self.lines.iter().find(|line| line.0 == name);
+        line.map_or("", |line| line.1.trim())
+    }
+
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.said("VmFlags:").split_whitespace().any(|other| other == flag)
+    }
+}
+
+/// All of this process, if the kernel tells their flags.
+pub(crate) fn mappings() -> Vec<Mapping> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
+    let mut all: Vec<Mapping> = Vec::new();
+    for line in maps.lines() {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if let Some((begin, end)) = first.split_once('-') {
+            let address = |text| usize::from_str_radix(text, 16).expect("an address");
+            all.push(Mapping { from: address(begin), to: address(end), lines: Vec::new() });
+        } else if let Some(last) = all.last_mut() {
+            last.lines.push((first.to_owned(), rest.to_owned()));
+        }
+    }
+    all.retain(|mapping| !mapping.said("VmFlags:").is_empty());
+    all
+}
