@@ -6,7 +6,7 @@ mod mappings;
 use std::ptr::NonNull;
 
 use mappings::mappings;
-use thiscpu_malloc::{allocate, free, trim};
+use thiscpu_malloc::{allocate, free, statistics, trim};
 
 const MIB: usize = 1 << 20;
 const ALL: usize = 64 * MIB;
@@ -27,11 +27,13 @@ fn resident(block: NonNull<u8>) -> usize {
     1024 * said.trim_end_matches(" kB").parse::<usize>().expect("a number")
 }
 
-/// Whether memory is one node's, and there are huge pages to ask for.
+/// Whether memory is one node's, and there are huge pages of 2 MiB to ask for.
 fn may_ask() -> bool {
-    let nodes = std::fs::read_to_string("/sys/devices/system/node/possible");
+    let nodes = std::fs::read_to_string("/sys/devices/system/node/online");
     let is_one = nodes.is_ok_and(|nodes| nodes.trim() == "0");
-    is_one && std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys")
+    // SAFETY: it reads a constant.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    is_one && page == 4096 && std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys")
 }
 
 #[test]
@@ -53,6 +55,26 @@ fn slabs_ask_for_them_while_they_fill_them() {
         let more = resident(few[0]).saturating_sub(before);
         assert!(more < MIB / 4, "{more} bytes stay of {bytes}");
     }
+    what_nobody_took_is_dropped();
     // SAFETY: as above.
     few.into_iter().for_each(|block| unsafe { free(block) });
+}
+
+/// Slabs of many classes each begin elsewhere.
+fn what_nobody_took_is_dropped() {
+    let classes = (2..=16).map(|sixteenths| sixteenths * 16).flat_map(|size| [size, 8 * size]);
+    let blocks: Vec<_> = classes
+        .flat_map(|size| (0..700 * 1024 / size).map(move |_| allocate(size).unwrap()))
+        .collect();
+    assert!(asked() > 2 * MIB, "{} bytes ask", asked());
+    let said = || {
+        let said = statistics();
+        said.system_bytes - said.used_bytes
+    };
+    assert!(said() > 2 * MIB, "what nobody took is not counted: {}", said());
+    trim(0);
+    assert!(said() < 2 * MIB, "{} bytes stay", said());
+    // SAFETY: nobody uses them.
+    blocks.into_iter().for_each(|block| unsafe { free(block) });
+    trim(0);
 }

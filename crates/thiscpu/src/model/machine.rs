@@ -291,7 +291,13 @@ impl machine::Machine for Model {
         true
     }
 
-    fn prefer_huge_pages(_: usize, _: usize, _: bool) {}
+    fn prefer_huge_pages(_: usize, _: usize, _: bool) -> bool {
+        true
+    }
+
+    fn page_bytes() -> usize {
+        4096
+    }
 
     fn coarse_time() -> u64 {
         now().clock.get()

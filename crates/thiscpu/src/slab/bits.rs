@@ -77,6 +77,12 @@ impl Bits<'_> {
             .sum::<u32>() as usize
     }
 
+    /// How many of `count` from `at` on are set neither here nor there.
+    pub(super) fn count_neither(self, others: Bits<'_>, at: usize, count: usize) -> usize {
+        let of = |word: usize| !self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
+        masks(at, count).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
+    }
+
     /// How many below `end` are set here and not set there.
     pub(super) fn count_without(self, others: Bits<'_>, end: usize) -> usize {
         let of = |word: usize| self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);

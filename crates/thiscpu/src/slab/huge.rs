@@ -51,9 +51,16 @@ pub(super) fn begun(first: usize, before: usize, units: usize) {
 /// Who gives back what is somebody else's by now takes no more than advice from them.
 pub(super) fn ending(first: usize, before: usize, units: usize) {
     if before >= LEAST {
-        let start = if units < LEAST { first } else { first + units };
-        let bytes = (first + before - start) * UNIT;
-        Here::prefer_huge_pages(SPACE.address(start), bytes, false);
+        // What is before is not the block's, nor may be what is behind: a huge page that slabs fill goes on asking.
+        let start = match units < LEAST {
+            true => SPACE.address(first).next_multiple_of(PAGE),
+            false => SPACE.address(first + units),
+        };
+        let end = SPACE.address(first + before);
+        let end = if SPACE.is_packed(first + before) { end / PAGE * PAGE } else { end };
+        if start < end {
+            Here::prefer_huge_pages(start, end - start, false);
+        }
     }
 }
 

@@ -166,5 +166,9 @@ pub fn purge() -> usize {
     }
     let _errno = errno::save();
     let _turn = SPACE.purging.turn();
+    {
+        let _guard = SPACE.lock();
+        SPACE.give_packed(0, SPACE.high());
+    }
     SPACE.purge(usize::MAX) * UNIT
 }

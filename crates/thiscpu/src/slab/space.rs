@@ -154,7 +154,8 @@ static IS_WATCHED: AtomicBool = AtomicBool::new(true);
 pub fn memory() -> [usize; 3] {
     // Relaxed: estimates.
     let used = SPACE.used.load(Relaxed);
-    [used, SPACE.used_max.load(Relaxed), used + SPACE.dirty.load(Relaxed)].map(|units| units * UNIT)
+    let with_pages = used + SPACE.dirty.load(Relaxed) + SPACE.idle();
+    [used, SPACE.used_max.load(Relaxed), with_pages].map(|units| units * UNIT)
 }
 
 impl Space {
@@ -304,7 +305,11 @@ impl Space {
     }
 
     /// Takes what `find` finds under the lock.
-    fn take_found(&self, count: usize, find: impl Fn() -> Option<usize>) -> Option<usize> {
+    pub(super) fn take_found(
+        &self,
+        count: usize,
+        find: impl Fn() -> Option<usize>,
+    ) -> Option<usize> {
         match self.take_now(count, &find) {
             Err(WhilePurged) => {
                 // What is missing may be what somebody is just dropping the pages of; in this turn nobody is.
@@ -392,8 +397,9 @@ impl Held<'_> {
     /// As [`Space::give`].
     pub(super) fn give(&self, first: usize, count: usize) {
         let space = self.space;
-        space.give_at(first, count, true);
+        // First: a child that is forked in between counts them all the same.
         space.give_packed(first, count);
+        space.give_at(first, count, true);
         space.used.store(space.used.load(Relaxed).saturating_sub(count), Relaxed);
     }
 }

@@ -11,6 +11,8 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
+use super::mapping::page_bytes;
+
 /// The generation of a process that was never forked since its first use of this library.
 const FIRST: u32 = 1;
 
@@ -41,11 +43,6 @@ pub(crate) fn init() {
         // SAFETY: this thread made the page and nobody else has seen it.
         unsafe { libc::munmap(page.cast(), page_bytes()) };
     }
-}
-
-fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 fn wiped_page() -> Option<*mut AtomicU32> {

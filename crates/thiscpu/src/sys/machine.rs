@@ -49,7 +49,10 @@ pub(crate) trait Machine {
     unsafe fn forget(address: usize, bytes: usize) -> bool;
 
     /// Whether memory from `map_at` is to be made of huge pages, where whole ones fit; advice, which may be refused. At first it is not.
-    fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool);
+    fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool;
+
+    /// How large a page is that is not huge.
+    fn page_bytes() -> usize;
 
     /// Nanoseconds since some time, to a few milliseconds.
     fn coarse_time() -> u64;
@@ -165,8 +168,12 @@ mod linux {
             unsafe { mapping::forget(address, bytes) }
         }
 
-        fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) {
-            mapping::prefer_huge_pages(address, bytes, is_wanted);
+        fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool {
+            mapping::prefer_huge_pages(address, bytes, is_wanted)
+        }
+
+        fn page_bytes() -> usize {
+            mapping::page_bytes()
         }
 
         fn coarse_time() -> u64 {

@@ -111,10 +111,16 @@ pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
 }
 
 /// Whether memory from `map_at` is to be made of huge pages, where whole ones fit. Advice: a kernel may have none, or be out of mappings.
-pub(crate) fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) {
+pub(crate) fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool {
     let advice = if is_wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
     // SAFETY: it changes nothing of what memory holds.
-    unsafe { libc::madvise(address as *mut _, bytes, advice) };
+    unsafe { libc::madvise(address as *mut _, bytes, advice) == 0 }
+}
+
+/// How large a page is that is not huge.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: sysconf reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 /// Ends a mapping.
