@@ -35,7 +35,7 @@ pub use blocks::{
 };
 pub use extras::harden;
 pub use resize::resize;
-pub use statistics::{ClassStatistics, Statistics, classes, count, statistics};
+pub use statistics::{ClassStatistics, Statistics, classes, count, is_counted, statistics};
 
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]

@@ -28,6 +28,11 @@ pub fn count() {
     count_calls();
 }
 
+/// Whether they are: else calls and peaks are 0, or what they were when that was looked at last. A load; from anywhere.
+pub fn is_counted() -> bool {
+    has_extra(COUNTED)
+}
+
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     let counts = &COUNTS[class];
     counts.add(ALLOCATIONS, 1);

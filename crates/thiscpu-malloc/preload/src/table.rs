@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use core::fmt;
 
 use thiscpu::probe::say;
-use thiscpu_malloc::{ClassStatistics, classes, statistics};
+use thiscpu_malloc::{ClassStatistics, classes, is_counted, statistics};
 
 unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
@@ -72,7 +72,10 @@ fn print_totals(to: i32) {
     let line = |when, used, system| {
         say(to, format_args!("{when}: {used} bytes in use of {system} that the system gave"));
     };
-    line("at the peaks", now.used_bytes_max, now.system_bytes_max);
+    match is_counted() {
+        true => line("at the peaks", now.used_bytes_max, now.system_bytes_max),
+        false => say(to, format_args!("calls and peaks: not counted without THISCPU_MALLOC=stats")),
+    }
     line("at the end", now.used_bytes, now.system_bytes);
 }
 

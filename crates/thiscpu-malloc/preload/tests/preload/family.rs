@@ -49,6 +49,10 @@ fn malloc_stats_prints_the_table() {
     let table = text(&output.stderr);
     assert!(table.starts_with("thiscpu-malloc, process "), "{table}");
     assert!(table.contains("that the system gave"), "{table}");
+    assert!(table.contains("not counted") && !table.contains("at the peaks"), "{table}");
+    let counted = run(&program, &["stats"], &[("THISCPU_MALLOC", "stats")]);
+    let table = text(&counted.stderr);
+    assert!(table.contains("at the peaks") && !table.contains("not counted"), "{table}");
 }
 
 /// What a program must find; and nothing else, for that would be used in place of its own.

@@ -85,7 +85,7 @@ macro_rules! front_text {
 /// The body of `take` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
 /// that. `word` and `top` are scratch.
 ///
-/// No address here is a sum of two registers, nor is anything summed in memory: what one call stores, the next one loads, and the Xeons of 2023 forward it
+/// No address here is a sum of two registers, nor is anything summed in memory: what one call stores, the next one loads, and recent Xeons forward it
 /// before they know where it is stored, but only from and to the simplest addresses and operations. A pair of malloc takes 11 cycles there, and 27
 /// with two operations less in each.
 #[doc(hidden)]
