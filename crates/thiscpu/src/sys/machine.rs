@@ -173,7 +173,7 @@ mod linux {
         }
 
         fn page_bytes() -> usize {
-            mapping::page_bytes()
+            crate::sys::page_bytes()
         }
 
         fn coarse_time() -> u64 {

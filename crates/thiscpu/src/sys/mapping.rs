@@ -117,12 +117,6 @@ pub(crate) fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -
     unsafe { libc::madvise(address as *mut _, bytes, advice) == 0 }
 }
 
-/// How large a page is that is not huge.
-pub(crate) fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
-
 /// Ends a mapping.
 ///
 /// # Safety

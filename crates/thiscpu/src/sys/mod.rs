@@ -24,3 +24,9 @@ pub(crate) mod setting;
 pub(crate) mod tier;
 pub(crate) mod topology;
 mod walk;
+
+/// How large a page is that is not huge.
+fn page_bytes() -> usize {
+    // SAFETY: sysconf reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
