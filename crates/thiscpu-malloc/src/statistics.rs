@@ -28,7 +28,7 @@ pub fn count() {
     count_calls();
 }
 
-/// Whether they are: else calls and peaks are 0, or what they were when that was looked at last. A load; from anywhere.
+/// Whether they are. Where they are not, calls are 0, and so are peaks but for what [`statistics`] itself has seen. A load; may be called from anywhere.
 pub fn is_counted() -> bool {
     has_extra(COUNTED)
 }

@@ -196,6 +196,7 @@ mod tests {
         assert!(taken(space, begin), "the first does not");
         assert!(!space.is_packed(begin - 1) && !space.is_packed(begin + UNITS), "so do others");
         assert_eq!(space.high(), begin + UNITS, "not all of it is counted");
+        assert_eq!(space.find(UNITS - 1, 1), Some(begin + 1), "the rest is not found");
         assert!(taken(space, begin + 1), "it does no longer");
     }
 

@@ -66,7 +66,7 @@ impl Space {
     }
 
     /// The first of `count` free units below `high`, at a multiple of `align`.
-    fn find(&self, count: usize, align: usize) -> Option<usize> {
+    pub(super) fn find(&self, count: usize, align: usize) -> Option<usize> {
         let high = self.high();
         for chunk in 0..high.div_ceil(CHUNK) {
             let bound = self.bound(chunk);
