@@ -68,7 +68,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
 }
 
 fn tests(sh: &Shell) -> Cmd<'_> {
-    cmd!(sh, "cargo test --quiet --package thiscpu --test promises --")
+    cmd!(sh, "cargo test --quiet --package thiscpu --test guarantees --")
 }
 
 fn under_seccomp<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {

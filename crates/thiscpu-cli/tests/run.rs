@@ -13,7 +13,7 @@ const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
 fn build_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        thiscpu_testing::build("thiscpu-malloc-preload").join("libthiscpu_malloc.so")
+        thiscpu_test_support::build("thiscpu-malloc-preload").join("libthiscpu_malloc.so")
     })
 }
 

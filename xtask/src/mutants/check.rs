@@ -33,7 +33,7 @@ enum Kind {
     Model,
     /// `cargo test -p thiscpu-malloc-preload --test preload`
     Preload,
-    /// `cargo test -p thiscpu --test promises`
+    /// `cargo test -p thiscpu --test guarantees`
     Tests,
     /// `cargo test -p thiscpu --lib`
     Unit,
@@ -168,7 +168,7 @@ impl Check {
             Kind::Preload => {
                 command.args(["test", "--package", "thiscpu-malloc-preload", "--test", "preload"])
             }
-            Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "promises"]),
+            Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "guarantees"]),
             Kind::Unit => command.args(["test", "--package", "thiscpu", "--lib"]),
         };
         match self.kind {

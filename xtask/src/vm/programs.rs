@@ -10,7 +10,7 @@ use super::machine::Arch;
 
 /// What cargo is told to build.
 const PROGRAMS: [&[&str]; 3] = [
-    &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "promises"],
+    &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "guarantees"],
     &["build", "--profile", "vm", "--package", "thiscpu-cli"],
     // Other profiles leave copies of sections in that nobody calls.
     &["build", "--release", "--package", "thiscpu-aborts", "--features", "c"],

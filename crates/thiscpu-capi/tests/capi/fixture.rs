@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 pub(crate) fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
-        let output = thiscpu_testing::build(env!("CARGO_PKG_NAME"));
+        let output = thiscpu_test_support::build(env!("CARGO_PKG_NAME"));
         let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         std::fs::create_dir_all(&here).expect("a directory");
         for (built, name) in [
@@ -27,7 +27,7 @@ pub(crate) fn libraries() -> &'static Path {
 
 /// Whether a compiler, or `nm`, is here.
 pub(crate) fn has(tool: &str) -> bool {
-    thiscpu_testing::has(tool, "gcc g++ clang binutils")
+    thiscpu_test_support::has(tool, "gcc g++ clang binutils")
 }
 
 /// How a program finds the library.

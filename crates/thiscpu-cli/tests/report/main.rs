@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use thiscpu_testing::has;
+use thiscpu_test_support::has;
 
 use crate::browser::{Medium, Page, url};
 

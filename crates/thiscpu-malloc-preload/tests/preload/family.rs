@@ -1,6 +1,6 @@
 //! What the functions of the family promise, as C and C++ programs see them.
 
-use thiscpu_testing::has;
+use thiscpu_test_support::has;
 
 use crate::fixture::{compile, library, passes, run, text};
 use std::process::Command;

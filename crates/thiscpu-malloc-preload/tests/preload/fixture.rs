@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY
-        .get_or_init(|| thiscpu_testing::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so"))
+        .get_or_init(|| thiscpu_test_support::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so"))
 }
 
 /// One of `programs`, compiled once; `None` if there is no compiler.
@@ -23,7 +23,7 @@ pub(crate) fn compile(source: &'static str, options: &[&str]) -> Option<PathBuf>
 
 fn compile_anew(source: &str, options: &[&str]) -> Option<PathBuf> {
     let compiler = if source.ends_with(".cpp") { "c++" } else { "cc" };
-    if !thiscpu_testing::has(compiler, "g++") {
+    if !thiscpu_test_support::has(compiler, "g++") {
         return None;
     }
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/programs");

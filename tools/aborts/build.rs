@@ -8,7 +8,7 @@ fn main() {
 
 #[cfg(feature = "c")]
 fn compile() {
-    let headers = "../thiscpu-capi/include";
+    let headers = "../../crates/thiscpu-capi/include";
     println!("cargo::rerun-if-changed=src/inlined.c");
     println!("cargo::rerun-if-changed={headers}");
     cc::Build::new()

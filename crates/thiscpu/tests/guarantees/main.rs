@@ -1,6 +1,6 @@
 //! A test for each promise, in each tier, that fails when the promise is broken.
 //!
-//! `cargo test --test promises bounds` runs those of one structure, `... rseq_cpu` one tier's,
+//! `cargo test --test guarantees bounds` runs those of one structure, `... rseq_cpu` one tier's,
 //! `... bounds,words` those of two.
 
 mod bounds;
