@@ -9,8 +9,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// other output.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| thiscpu_test_support::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so"))
+    LIBRARY.get_or_init(|| {
+        thiscpu_test_support::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so")
+    })
 }
 
 /// One of `programs`, compiled once; `None` if there is no compiler.
