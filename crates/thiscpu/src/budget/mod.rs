@@ -2,10 +2,10 @@
 
 mod credit;
 mod lease;
+mod percpu_mode;
 mod pool;
 mod recall;
-mod tight;
-mod transfer;
+mod shared_mode;
 mod wait;
 
 use core::fmt;

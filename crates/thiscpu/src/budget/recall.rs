@@ -21,7 +21,7 @@ use crate::sys::machine::{Here, Machine as _};
 use crate::sys::tier::{self, Tier};
 use crate::sys::{errno, fence};
 
-use super::transfer::BATCH_MAX;
+use super::percpu_mode::BATCH_MAX;
 
 /// After so many calls in a row that found plenty a tight budget becomes loose. They cost about what
 /// the fence of the next recall will.

@@ -3,11 +3,11 @@
 mod add;
 mod cell;
 mod core;
+mod counters;
 mod flip;
-mod many;
+mod mode;
 mod pair;
-mod several;
-mod tight;
+mod sum_all;
 mod window;
 
 use std::cmp::Ordering;
@@ -15,8 +15,8 @@ use std::fmt;
 
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
-pub use self::many::{Summed, sum_all};
-pub use self::several::Counters;
+pub use self::counters::Counters;
+pub use self::sum_all::{Summed, sum_all};
 use self::window::Extent;
 use crate::section::{Outcome, Processor, Sections as _};
 

@@ -3,11 +3,11 @@
 mod bypass;
 mod cache;
 mod charge;
+mod evict;
 mod exact;
-mod fold;
 mod record;
 mod registry;
-mod report;
+mod snapshot_all;
 mod transfer;
 
 use core::fmt;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use self::bypass::Mode;
 use self::record::Record;
-use self::report::Report;
+use self::snapshot_all::Report;
 use self::transfer::Log;
 use crate::section::{LedgerSections as _, Outcome, Processor};
 use crate::sys::atomic::{

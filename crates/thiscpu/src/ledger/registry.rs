@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cache::{self, LEAVING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
-use super::report::Report;
+use super::snapshot_all::Report;
 use super::{Log, Shared};
 use crate::lanes::{region, table::HALF};
 use crate::quiesce::ITEM_ALIGN;

@@ -2,7 +2,7 @@
 //! What they cost at the limit is what one shared atomic costs, so they are kept as short as that.
 //!
 //! Whatever is not simple (a loose budget, somebody who waits, a release of too much) is left to
-//! [`super::transfer`] and [`super::recall`].
+//! [`super::percpu_mode`] and [`super::recall`].
 
 use super::pool::Seen;
 use super::recall::CALM;
