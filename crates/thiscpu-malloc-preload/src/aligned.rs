@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 
 use thiscpu_malloc::allocate_aligned;
 
-use crate::basic::or_no_memory;
+use crate::c::or_no_memory;
 use crate::errno::{invalid, kept, out_of_memory};
 
 #[unsafe(no_mangle)]

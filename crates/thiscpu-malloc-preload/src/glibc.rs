@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use thiscpu_malloc::{define_free, define_malloc};
 
 use crate::aligned::{at_multiple, at_page, whole_pages};
-use crate::basic::{cleared, malloc_near, resized};
+use crate::c::{cleared, malloc_near, resized};
 
 define_malloc!(
     #[unsafe(no_mangle)]

@@ -5,17 +5,17 @@
 //! might be in the middle of a call.
 
 mod aligned;
-mod basic;
-mod caught;
-mod deleting;
+mod c;
+mod cxx_runtime;
+mod delete;
 mod errno;
 mod glibc;
-mod output;
-mod own;
-mod process;
-mod replaced;
-mod runtime;
+mod interpose;
+mod introspection;
+mod new;
+mod new_nothrow;
+mod rust_runtime;
+mod saved_stderr;
 mod settings;
-mod statistics;
-mod table;
-mod throwing;
+mod stats_table;
+mod vfork;

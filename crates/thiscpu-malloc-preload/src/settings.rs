@@ -11,7 +11,7 @@ use core::sync::atomic::{
 use thiscpu::probe::{say, setting};
 
 use crate::errno::kept;
-use crate::{output, own, table};
+use crate::{rust_runtime, saved_stderr, stats_table};
 
 // SAFETY: the loader calls what these sections list, once, with nothing that the functions look at.
 #[used]
@@ -27,7 +27,7 @@ static AT_EXIT: extern "C" fn() = end;
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
-    own::end_at_panics();
+    rust_runtime::end_at_panics();
     setting(c"THISCPU_MALLOC", |value| {
         for word in value.unwrap_or_default().split(|&byte| byte == b',') {
             match word.trim_ascii() {
@@ -59,7 +59,7 @@ fn harden() {
 
 fn want_table() {
     thiscpu_malloc::count();
-    kept(output::remember);
+    kept(saved_stderr::remember);
     // Release: pairs with the Acquire in `end`; where to print is known.
     WANTED.store(true, Release);
 }
@@ -68,6 +68,6 @@ fn want_table() {
 extern "C" fn end() {
     // Acquire: pairs with the Release in `want_table`.
     if WANTED.load(Acquire) {
-        kept(output::find).into_iter().for_each(table::print);
+        kept(saved_stderr::find).into_iter().for_each(stats_table::print);
     }
 }

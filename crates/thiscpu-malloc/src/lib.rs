@@ -18,29 +18,30 @@
 #[doc = include_str!("../docs/malloc.md")]
 pub mod essay {}
 
-mod blocks;
+mod alloc;
 mod classes;
-mod extras;
-mod guard;
-mod heap;
-mod idle;
-mod resize;
 /// For the preloaded library; not part of the API, and free to change.
 #[doc(hidden)]
-pub mod short;
-mod statistics;
+pub mod export;
+mod fast_path;
+mod free;
+mod guard;
+mod heap;
+mod resize;
+mod scavenge;
+mod stats;
 
-pub use blocks::{
-    allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, free, trim, usable_size,
-};
-pub use extras::harden;
-pub use resize::resize;
-pub use statistics::{ClassStatistics, Statistics, classes, count, is_counted, statistics};
+pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
+pub use fast_path::harden;
+pub use free::free;
+pub use resize::{resize, usable_size};
+pub use scavenge::trim;
+pub use stats::{ClassStatistics, Statistics, classes, count, is_counted, statistics};
 
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]
 pub mod probe {
-    pub use crate::extras::sample_every;
+    pub use crate::fast_path::sample_every;
     pub use crate::guard::{allocate as guard, owns as is_guarded, sample};
 }
 

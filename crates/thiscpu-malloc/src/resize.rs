@@ -5,10 +5,11 @@ use core::ptr::{self, NonNull};
 use thiscpu::inside::large;
 use thiscpu::probe::save_errno;
 
-use crate::blocks::{allocate_aligned, free, usable_size};
-use crate::classes::SIZE_MAX;
-use crate::guard;
-use crate::statistics;
+use crate::alloc::allocate_aligned;
+use crate::classes::{SIZE_MAX, size_of_class};
+use crate::free::{end_for, free};
+use crate::heap::class_at;
+use crate::{guard, stats};
 
 /// A block of at least `size` bytes in place of another, with what that began with. `None` if there is no memory; then the other is
 /// as it was.
@@ -59,7 +60,21 @@ fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
     let address = block.as_ptr().addr();
     let is_done = size <= isize::MAX as usize && large::resize(address, size);
     if is_done {
-        statistics::note_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
+        stats::note_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
     }
     is_done
+}
+
+/// How many bytes of a block may be used: as many as were asked for, or more. An address that is no block ends the process.
+///
+/// # Safety
+///
+/// The block is one of this crate's.
+pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
+    let address = block.as_ptr().addr();
+    match class_at(address) {
+        Some(class) => size_of_class(class),
+        None if guard::owns(address) => guard::usable_size(block),
+        None => large::size(address).unwrap_or_else(|| end_for(address)),
+    }
 }

@@ -3,14 +3,14 @@
 
 use std::ptr::{self, NonNull};
 
-use thiscpu_malloc::{allocate, define_free, define_malloc, free, short};
+use thiscpu_malloc::{allocate, define_free, define_malloc, export, free};
 
 define_malloc!(
     fn malloc() -> *mut u8, in ".text.malloc", farther: farther
 );
 
 extern "C-unwind" fn farther(size: usize) -> *mut u8 {
-    let block = short::allocate_near(size).or_else(|| short::allocate_far(size));
+    let block = export::allocate_near(size).or_else(|| short::allocate_far(size));
     block.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 

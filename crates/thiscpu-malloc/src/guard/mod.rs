@@ -6,14 +6,13 @@
 //! path asks whether it [`wants`] a block, and whoever frees what is in no slab asks [`owns`].
 //!
 //! - [`pages`]: where they are; [`pool`]: allocating and freeing them; [`quarantine`]: which is used next; [`slot`]: what is known of each;
-//! - [`sampler`], [`pace`], [`random`]: which blocks;
+//! - [`sampler`], [`throttle`], [`random`]: which blocks;
 //! - [`stack`]: who called;
-//! - [`error`], [`report`], [`text`], [`signal`]: saying what is wrong.
+//! - [`error`], [`report`], [`stderr`], [`signal`]: saying what is wrong.
 //!
 //! Nothing in here calls malloc, and no stack is walked under a lock.
 
 mod error;
-mod pace;
 mod pages;
 mod pool;
 mod quarantine;
@@ -23,15 +22,16 @@ mod sampler;
 mod signal;
 mod slot;
 mod stack;
-mod text;
+mod stderr;
+mod throttle;
 
 use core::ptr::NonNull;
 
 use thiscpu::probe::{Lock, save_errno};
 
 use error::Error;
-use pace::Pace;
 use stack::Stack;
+use throttle::Pace;
 
 pub(crate) use random::below;
 pub use sampler::sample;
@@ -87,7 +87,7 @@ pub fn owns(address: usize) -> bool {
 /// The pool owns the address. If it is a block's, nobody uses that any more.
 pub(crate) unsafe fn free(block: NonNull<u8>) {
     let _errno = save_errno();
-    let began = pace::begin();
+    let began = throttle::begin();
     let stack = Stack::here();
     if let Some(error) = pool::free(block.as_ptr() as usize, &stack) {
         end_for(&error, &stack);
@@ -122,11 +122,11 @@ pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
 
 /// Does the work of guarding a block if there is time for it. Keeps `errno`.
 fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    if !PACE.allows(pace::now_ns()) && !sampler::is_unpaced() {
+    if !PACE.allows(throttle::now_ns()) && !sampler::is_unpaced() {
         return None;
     }
     let _errno = save_errno();
-    let began = pace::begin();
+    let began = throttle::begin();
     let done = work();
     PACE.charge(began);
     done
@@ -134,7 +134,7 @@ fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
 
 /// Does more of it, which has to be done now.
 pub(crate) fn pay_for(work: impl FnOnce()) {
-    let began = pace::begin();
+    let began = throttle::begin();
     work();
     PACE.charge(began);
 }

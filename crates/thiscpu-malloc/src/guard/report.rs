@@ -11,7 +11,7 @@ use core::{mem, ptr};
 use super::error::Error;
 use super::slot::State;
 use super::stack::{self, Stack};
-use super::text::line;
+use super::stderr::line;
 
 /// Which thread writes a report; 0 for none. There is one report a process: it ends by it.
 static REPORTER: AtomicU32 = AtomicU32::new(0);

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
-use thiscpu_malloc::{define_free, define_malloc, short};
+use thiscpu_malloc::{define_free, define_malloc, export};
 
 use super::Allocator;
 
@@ -18,7 +18,7 @@ define_malloc!(
 /// Out of the line of small ones. That it may unwind spares it a frame.
 #[inline(never)]
 extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
-    match short::allocate_near(size) {
+    match export::allocate_near(size) {
         Some(block) => block.as_ptr(),
         None => malloc_from_afar(size),
     }
@@ -27,7 +27,7 @@ extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut u8 {
-    short::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
+    export::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
 }
 
 define_free!(

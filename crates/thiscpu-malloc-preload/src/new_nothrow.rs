@@ -9,9 +9,9 @@ use core::ptr::{self, NonNull};
 
 use thiscpu_malloc::allocate;
 
-use crate::replaced::{IsOurs, everybodys};
-use crate::runtime::{new_handler, of_the_runtime};
-use crate::throwing::{New, NewAligned, aligned};
+use crate::cxx_runtime::{new_handler, of_the_runtime};
+use crate::interpose::{IsOurs, everybodys};
+use crate::new::{New, NewAligned, aligned};
 
 /// `std::nothrow_t const&`, which holds nothing.
 type Tag = *const c_void;

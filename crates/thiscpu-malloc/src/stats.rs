@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use thiscpu::{Counters, inside};
 
 use crate::classes::{COUNT, size_of_class};
-use crate::extras::{COUNTED, count_calls, has_extra};
+use crate::fast_path::{COUNTED, count_calls, has_extra};
 use crate::{guard, heap};
 
 const ALLOCATIONS: usize = 0;

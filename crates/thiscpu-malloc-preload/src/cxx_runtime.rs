@@ -7,7 +7,7 @@
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 
-use crate::own::fail;
+use crate::rust_runtime::fail;
 
 /// `std::new_handler`: makes room, throws, or ends the program.
 pub(crate) type Handler = extern "C-unwind" fn();

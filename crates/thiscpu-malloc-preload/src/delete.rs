@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use thiscpu_malloc::define_free;
 
-use crate::replaced::everybodys;
+use crate::interpose::everybodys;
 
 /// `size_t`
 type Size = usize;

@@ -1,4 +1,4 @@
-//! Blocks: allocated and freed, small ones from their class, others from runs of units.
+//! Blocks that are allocated: small ones from their class, others from runs of units.
 //!
 //! Each call has a short way, which is the lane's, and goes a longer one where that does not do. What is rare, guarding, is looked
 //! for on the longer ones only.
@@ -10,17 +10,15 @@ use thiscpu::Tier;
 use thiscpu::inside::{self, Front, HAS_FRONT, Handle, Ready, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
-use crate::classes::{COUNT, SIZE_MAX, class_of, class_of_cell, size_of_class};
-use crate::extras::{
-    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, is_open, larger_short_cell,
-    open_when_ready, short_cell,
+use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
+use crate::fast_path::{
+    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, larger_short_cell, open_when_ready,
+    short_cell,
 };
 use crate::guard;
-use crate::heap::{
-    self, any_cell_at, cell_at, class_at, objects, objects_at, objects_at_front, objects_ready_at,
-};
-use crate::idle;
-use crate::statistics;
+use crate::heap::{self, objects, objects_at_front, objects_ready_at};
+use crate::scavenge;
+use crate::stats;
 
 /// The alignment of blocks for which none is asked for.
 fn usual_align(size: usize) -> usize {
@@ -136,7 +134,7 @@ fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
         allocate_from_behind(class, size, align)
     })?;
     if has_extra(COUNTED) && !guard::owns(block.as_ptr().addr()) {
-        statistics::count_allocation(class, is_hit);
+        stats::count_allocation(class, is_hit);
     }
     Some(block)
 }
@@ -159,7 +157,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
         guard::pay_for(|| move_on(objects));
         return Some(block);
     }
-    idle::look_if_due();
+    scavenge::look_if_due();
     or_after_shrinking(size, || objects.alloc_slowly())
 }
 
@@ -225,9 +223,9 @@ fn allocate_large(
     {
         return Some(block);
     }
-    idle::look_if_due();
+    scavenge::look_if_due();
     let address = or_after_shrinking(size, || allocate(size, align))?;
-    statistics::note_large(large::size(address).unwrap_or(0) as i64, 1);
+    stats::note_large(large::size(address).unwrap_or(0) as i64, 1);
     at(address)
 }
 
@@ -282,168 +280,4 @@ fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
         }
     }
     allocate_large(large::allocate, size, align)
-}
-
-/// Frees a block.
-///
-/// What is no block, or was freed before, ends the process with a message that names the address; see
-/// [`RawCache::free`](thiscpu::RawCache::free) for when that is noticed.
-///
-/// # Safety
-///
-/// The block is one of this crate's, and nobody uses it any more.
-#[inline(always)]
-pub unsafe fn free(block: NonNull<u8>) {
-    match cell_at(block.as_ptr().addr()) {
-        // SAFETY: the caller's promise; it is of that class.
-        Some(cell) => unsafe { free_to_cell(block, cell) },
-        // SAFETY: the caller's promise.
-        None => unsafe { free_otherwise_or_null(block.as_ptr()) },
-    }
-}
-
-/// The same for what may be null, which is nothing.
-///
-/// # Safety
-///
-/// As for [`free`].
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub unsafe fn free_or_null(block: *mut u8) {
-    match cell_at(block.addr()) {
-        Some(cell) => {
-            // SAFETY: there is nothing of any class at address 0.
-            let block = unsafe { NonNull::new_unchecked(block) };
-            // SAFETY: the caller's promise; it is of that class.
-            unsafe { free_to_cell(block, cell) }
-        }
-        // SAFETY: the caller's promise.
-        None => unsafe { free_otherwise_or_null(block) },
-    }
-}
-
-/// # Safety
-///
-/// As for [`free`]; the block is of the class of that cell.
-#[inline(always)]
-unsafe fn free_to_cell(block: NonNull<u8>, cell: usize) {
-    // SAFETY: the caller's promise. Cells are found once sections are ready.
-    unsafe {
-        if HAS_FRONT {
-            objects_at_front(cell).free_or(block, || free_farther(block));
-        } else {
-            objects_ready_at(cell).free_or(block, || free_slowly(block));
-        }
-    }
-}
-
-/// Where there is no tag at hand: it is of no class, or something stands in the way, or address space is scarce.
-///
-/// # Safety
-///
-/// As for `free_or_null`.
-#[inline(never)]
-pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
-    let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: the caller's promise; where it is of a class it is of that. Short ways are open once sections are ready.
-    unsafe {
-        match any_cell_at(block.as_ptr().addr()) {
-            Some(cell) if is_open() => free_to_cell(block, cell),
-            Some(cell) => free_watched(block, cell),
-            None => free_of_no_class(block),
-        }
-    }
-}
-
-/// Where the shortest way does not do. The block is marked as free by now.
-///
-/// # Safety
-///
-/// As for `free`.
-#[inline(never)]
-pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
-    heap::come_near();
-    // Nor is there a tag at hand where address space is scarce.
-    let cell = if is_open() { any_cell_at(block.as_ptr().addr()) } else { None };
-    // SAFETY: the caller's promise; it is of that class. Short ways are open once sections are ready.
-    unsafe {
-        match cell {
-            Some(cell) if objects_ready_at(cell).free_marked(block) => {}
-            _ => free_slowly(block),
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slowly(block: NonNull<u8>) {
-    let Some(class) = class_at(block.as_ptr().addr()) else { return };
-    if has_extra(HARDENED) {
-        objects(class).check(block);
-    }
-    // SAFETY: the caller's promise; it is of that class.
-    unsafe { objects(class).free_slowly(block) };
-}
-
-/// # Safety
-///
-/// As for [`free`]; the block is of the class of that cell.
-#[inline(never)]
-unsafe extern "C" fn free_watched(block: NonNull<u8>, cell: usize) {
-    let objects = objects_at(cell);
-    let mut is_hit = true;
-    let slowly = || {
-        is_hit = false;
-        // SAFETY: the caller's promise; it is of that class.
-        unsafe { free_slowly(block) };
-    };
-    // SAFETY: the caller's promise; it is of that class.
-    unsafe { objects.free_or(block, slowly) };
-    if has_extra(COUNTED) {
-        statistics::count_free(class_of_cell(cell), is_hit);
-    }
-}
-
-/// # Safety
-///
-/// As for `free`.
-#[inline(never)]
-unsafe extern "C" fn free_of_no_class(block: NonNull<u8>) {
-    let _errno = save_errno();
-    let address = block.as_ptr().addr();
-    if guard::owns(address) {
-        // SAFETY: the caller's promise; it is in the pool.
-        return unsafe { guard::free(block) };
-    }
-    match large::size(address) {
-        Some(size) if large::free(address) => statistics::note_large(-(size as i64), -1),
-        _ => end_for(address),
-    }
-}
-
-/// Says what is wrong with an address at which no block is, and ends the process.
-fn end_for(address: usize) -> ! {
-    let (fault, size) = large::fault_at(address);
-    fault.report(address, size)
-}
-
-/// How many bytes of a block may be used: as many as were asked for, or more. An address that is no block ends the process.
-///
-/// # Safety
-///
-/// The block is one of this crate's.
-pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
-    let address = block.as_ptr().addr();
-    match class_at(address) {
-        Some(class) => size_of_class(class),
-        None if guard::owns(address) => guard::usable_size(block),
-        None => large::size(address).unwrap_or_else(|| end_for(address)),
-    }
-}
-
-/// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
-pub fn trim(_keep: usize) -> bool {
-    let _errno = save_errno();
-    heap::shrink();
-    inside::purge() > 0
 }

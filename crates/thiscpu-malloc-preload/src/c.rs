@@ -11,11 +11,11 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use thiscpu_malloc::{define_free, define_malloc, short};
+use thiscpu_malloc::{define_free, define_malloc, export};
 
 use crate::errno::out_of_memory;
-use crate::own;
-use crate::replaced::everybodys;
+use crate::interpose::everybodys;
+use crate::rust_runtime;
 
 /// A block as C knows it; null, with `errno` set, if there is none.
 #[inline(always)]
@@ -40,7 +40,7 @@ define_malloc!(
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 pub(crate) extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
-    match short::allocate_near(size) {
+    match export::allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
         None => malloc_from_afar(size),
     }
@@ -49,8 +49,8 @@ pub(crate) extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
-    own::end_at_panics();
-    or_no_memory(short::allocate_far(size))
+    rust_runtime::end_at_panics();
+    or_no_memory(export::allocate_far(size))
 }
 
 define_free!(

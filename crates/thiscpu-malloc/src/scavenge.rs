@@ -14,10 +14,10 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::inside;
-use thiscpu::probe::Lock;
+use thiscpu::probe::{Lock, save_errno};
 
 use crate::classes::{COUNT, size_of_class};
-use crate::heap::{empty_lanes, objects};
+use crate::heap::{self, empty_lanes, objects};
 
 /// How often it is looked at what was used since.
 const WINDOW_NS: u64 = 10_000_000;
@@ -138,4 +138,11 @@ impl Seen {
         self.trades.store(trades, Relaxed);
         self.is_emptied.store(true, Relaxed);
     }
+}
+
+/// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
+pub fn trim(_keep: usize) -> bool {
+    let _errno = save_errno();
+    heap::shrink();
+    inside::purge() > 0
 }

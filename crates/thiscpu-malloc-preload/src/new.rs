@@ -7,11 +7,11 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_aligned, define_malloc, short::allocate_near};
+use thiscpu_malloc::{allocate, allocate_aligned, define_malloc, export::allocate_near};
 
-use crate::own;
-use crate::replaced::everybodys;
-use crate::runtime::{new_handler, throw_bad_alloc};
+use crate::cxx_runtime::{new_handler, throw_bad_alloc};
+use crate::interpose::everybodys;
+use crate::rust_runtime;
 
 /// What `operator new` has without being asked: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
 const USUAL_ALIGN: usize = 16;
@@ -55,7 +55,7 @@ extern "C-unwind" fn new_array_aligned(size: usize, align: usize) -> *mut c_void
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn new_from_afar(size: usize) -> *mut c_void {
-    own::end_at_panics();
+    rust_runtime::end_at_panics();
     or_handler(allocate(size), size, USUAL_ALIGN)
 }
 

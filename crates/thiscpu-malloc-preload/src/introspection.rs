@@ -5,9 +5,9 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::basic::block;
+use crate::c::block;
 use crate::errno::kept;
-use crate::table;
+use crate::stats_table;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
@@ -30,7 +30,7 @@ extern "C" fn mallopt(_: c_int, _: c_int) -> c_int {
 /// The table, on standard error.
 #[unsafe(no_mangle)]
 extern "C" fn malloc_stats() {
-    table::print(libc::STDERR_FILENO);
+    stats_table::print(libc::STDERR_FILENO);
 }
 
 /// As glibc's `struct mallinfo2`; all in bytes, but for the numbers of blocks.

@@ -4,9 +4,12 @@
 pub use thiscpu;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use crate::blocks::{allocate_at_hand, free_or_null};
-pub use crate::blocks::{allocate_far, allocate_near, free_farther, free_otherwise_or_null};
+pub use crate::alloc::allocate_at_hand;
+pub use crate::alloc::{allocate_far, allocate_near};
 pub use crate::classes::{CELLS, LOOKED_UP};
+#[cfg(not(target_arch = "x86_64"))]
+pub use crate::free::free_or_null;
+pub use crate::free::{free_farther, free_otherwise_or_null};
 pub use crate::heap::GROUP;
 
 /// Defines a function that allocates, if this CPU's lane has what is wanted at hand; else its caller gets what `farther` returns,
@@ -16,9 +19,9 @@ pub use crate::heap::GROUP;
 #[macro_export]
 macro_rules! define_malloc {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty, in $section:literal, farther: $farther:path) => {
-        $crate::short::thiscpu::define_front_alloc!(
+        $crate::export::thiscpu::define_front_alloc!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
-            cells: $crate::short::CELLS, most: $crate::short::LOOKED_UP, group: $crate::short::GROUP, farther: $farther
+            cells: $crate::export::CELLS, most: $crate::export::LOOKED_UP, group: $crate::export::GROUP, farther: $farther
         );
     };
 }
@@ -32,7 +35,7 @@ macro_rules! define_malloc {
         $(#[$attribute])*
         #[inline(never)]
         $visibility extern "C-unwind" fn $name(size: usize) -> $block {
-            match $crate::short::allocate_at_hand(size) {
+            match $crate::export::allocate_at_hand(size) {
                 Some(block) => block.as_ptr().cast(),
                 None => $farther(size),
             }
@@ -50,9 +53,9 @@ macro_rules! define_malloc {
 #[macro_export]
 macro_rules! define_free {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($block:ty), in $section:literal) => {
-        $crate::short::thiscpu::define_front_free!(
-            $(#[$attribute])* $visibility fn $name($block), in $section, group: $crate::short::GROUP,
-            otherwise: $crate::short::free_otherwise_or_null, farther: $crate::short::free_farther
+        $crate::export::thiscpu::define_front_free!(
+            $(#[$attribute])* $visibility fn $name($block), in $section, group: $crate::export::GROUP,
+            otherwise: $crate::export::free_otherwise_or_null, farther: $crate::export::free_farther
         );
     };
 }
@@ -67,7 +70,7 @@ macro_rules! define_free {
         #[inline(never)]
         $visibility unsafe extern "C-unwind" fn $name(block: $block) {
             // SAFETY: the caller's promise.
-            unsafe { $crate::short::free_or_null(block.cast()) };
+            unsafe { $crate::export::free_or_null(block.cast()) };
         }
     };
 }
