@@ -93,7 +93,7 @@ pub unsafe extern "C" fn thiscpu_counter_bounds(
     call(|| {
         // SAFETY: as for `thiscpu_counter_read`.
         let (counter, place) = unsafe { (there(counter)?, place(bounds)?) };
-        let thiscpu::Bounds { low, value, high } = counter.0.bounds();
+        let thiscpu::Bounds { low, estimate: value, high } = counter.0.bounds();
         place.put(ThiscpuBounds { low, value, high });
         Ok(())
     })

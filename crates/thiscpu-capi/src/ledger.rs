@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use thiscpu::inside::foreign::{AccountWay, way_of};
+use thiscpu::inside::foreign::{AccountSlot, slot_of};
 use thiscpu::{Account, Ledger};
 
 use crate::border::{call, copy_out, end, make, place, there};
@@ -20,13 +20,13 @@ pub struct ThiscpuLedger(AnyLedger);
 // Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
 #[cfg_attr(all(), repr(C))]
 pub struct ThiscpuAccount {
-    way: AccountWay,
+    way: AccountSlot,
     counters: usize,
     account: AnyAccount,
 }
 
 // As `struct thiscpu_inside_account` has them.
-const _: () = assert!(size_of::<AccountWay>() == 32 && offset_of!(ThiscpuAccount, counters) == 32);
+const _: () = assert!(size_of::<AccountSlot>() == 32 && offset_of!(ThiscpuAccount, counters) == 32);
 
 /// The largest number of counters that an account can have.
 pub const THISCPU_LEDGER_COUNTERS_MAX: usize = 8;
@@ -45,7 +45,7 @@ macro_rules! with_each_number {
         impl AnyLedger {
             fn new(counters: usize, is_signed: bool) -> Option<AnyLedger> {
                 match counters {
-                    $($n if is_signed => Some(AnyLedger::$Name(Ledger::signed())),
+                    $($n if is_signed => Some(AnyLedger::$Name(Ledger::new_signed())),
                     $n => Some(AnyLedger::$Name(Ledger::new())),)*
                     _ => None,
                 }
@@ -85,10 +85,10 @@ macro_rules! with_each_number {
                     if index >= $n {
                         return Err(Status::Range);
                     }
-                    if !from.shares_ledger_with(to) {
+                    if !from.is_same_ledger(to) {
                         return Err(Status::Foreign);
                     }
-                    from.move_to(to, index, n);
+                    from.transfer_to(to, index, n);
                     Ok(())
                 })*
                 _ => Err(Status::Foreign),
@@ -101,7 +101,7 @@ with_each_number!(One = 1, Two = 2, Three = 3, Four = 4, Five = 5, Six = 6, Seve
 
 impl ThiscpuAccount {
     fn new(account: AnyAccount) -> ThiscpuAccount {
-        let (way, counters) = of_any_account!(account, |account, COUNT| (way_of(account), COUNT));
+        let (way, counters) = of_any_account!(account, |account, COUNT| (slot_of(account), COUNT));
         ThiscpuAccount { way, counters, account }
     }
 }
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn thiscpu_account_charge_aside(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let account = unsafe { there(account) }?;
-        with_counter!(account.account, index, |account| account.charge_aside(index, n));
+        with_counter!(account.account, index, |account| account.charge_uncached(index, n));
         Ok(())
     })
 }

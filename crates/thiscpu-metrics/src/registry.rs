@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thiscpu::{Summed, sum_all};
+use thiscpu::{Summable, sum_all};
 
 use crate::{
     builder::{Builder, Settings},
@@ -169,7 +169,7 @@ impl Registry {
         let number = state.scrapes;
         let under_way = self.shared.under_way.begin(number);
         state.gauges.iter().for_each(|(gauge, _)| gauge.begin());
-        let summed: Vec<&dyn Summed> = state.sources.iter().map(Source::summed).collect();
+        let summed: Vec<&dyn Summable> = state.sources.iter().map(Source::summed).collect();
         let values = sum_all(&summed);
         let ended = state.gauges.iter().map(|(gauge, at)| gauge.end(number, values[*at]));
         let gauges = ended.collect();

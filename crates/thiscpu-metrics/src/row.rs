@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thiscpu::{Counters, Summed};
+use thiscpu::{Counters, Summable};
 
 /// The most counters of one row.
 pub(crate) const LONGEST: usize = 64;
@@ -15,7 +15,7 @@ pub(crate) trait Row: Send + Sync {
     /// The exact value of one.
     fn sum(&self, index: usize) -> i64;
 
-    fn summed(&self) -> &dyn Summed;
+    fn summed(&self) -> &dyn Summable;
 }
 
 impl<const N: usize> Row for Counters<N> {
@@ -28,7 +28,7 @@ impl<const N: usize> Row for Counters<N> {
         Counters::sum(self, index)
     }
 
-    fn summed(&self) -> &dyn Summed {
+    fn summed(&self) -> &dyn Summable {
         self
     }
 }

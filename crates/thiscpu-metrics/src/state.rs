@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use thiscpu::{Counters, Summed};
+use thiscpu::{Counters, Summable};
 
 use crate::{
     builder::{Membership, Settings},
@@ -95,7 +95,7 @@ pub(crate) struct Asked<'a> {
 const LINES_OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 impl Source {
-    pub(crate) fn summed(&self) -> &dyn Summed {
+    pub(crate) fn summed(&self) -> &dyn Summable {
         match self {
             Source::Neighbours(row) => &**row,
             Source::Row(row) => row.summed(),

@@ -78,7 +78,7 @@ mod slab;
 mod sys;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
-pub use counter::{Bounds, Compared, Counter, Counters, Summed, sum_all};
+pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
 pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};

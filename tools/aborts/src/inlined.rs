@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use thiscpu::inside::foreign::{self, AccountWay, Inside};
+use thiscpu::inside::foreign::{self, AccountSlot, Inside};
 use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
 
@@ -31,7 +31,7 @@ static INSIDE: Inside = Inside::shut();
 
 #[repr(C)]
 struct AccountInC<'a> {
-    way: AccountWay,
+    way: AccountSlot,
     counters: usize,
     account: &'a Account<2>,
 }
@@ -74,7 +74,7 @@ pub(crate) fn release(budget: &Budget, n: u64) {
 }
 
 pub(crate) fn charge(account: &Account<2>, index: usize, n: i64) {
-    let account = AccountInC { way: foreign::way_of(account), counters: 2, account };
+    let account = AccountInC { way: foreign::slot_of(account), counters: 2, account };
     // SAFETY: it begins with what C reads of an account, and the account is open.
     unsafe { inlined_account_charge(handle(&account), index, n) }
 }

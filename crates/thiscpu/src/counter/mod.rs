@@ -16,7 +16,7 @@ use std::fmt;
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::counters::Counters;
-pub use self::sum_all::{Summed, sum_all};
+pub use self::sum_all::{Summable, sum_all};
 use self::window::Extent;
 use crate::section::{Outcome, Processor, Sections as _};
 
@@ -83,14 +83,14 @@ pub struct Bounds {
     /// The value was not below this.
     pub low: i64,
     /// The estimate that [`Counter::read`] gives.
-    pub value: i64,
+    pub estimate: i64,
     /// The value was not above this.
     pub high: i64,
 }
 
 /// What a comparison found, at one instant of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct Comparison {
     /// How the counter's value compares with the other side: `Less` if it is below.
     pub ordering: Ordering,
     /// The value, if it became known exactly.
@@ -158,7 +158,7 @@ impl Counter {
     /// Limits that the value was within at one instant of this call, updates in flight included.
     ///
     /// A few loads, repeated up to 64 times while flips, or threads that have no lane, change the
-    /// counter between them; after that the limits are those of `i64`, and `value` an estimate. Never waits.
+    /// counter between them; after that the limits are those of `i64`, and `estimate` is one. Never waits.
     pub fn bounds(&self) -> Bounds {
         Bounds::of(self.core.extent(0))
     }
@@ -231,17 +231,17 @@ impl Counter {
     ///
     /// A limit that must not be exceeded needs more than this: between the comparison and the add
     /// another thread may add.
-    pub fn compare(&self, rhs: i64) -> Compared {
+    pub fn compare(&self, rhs: i64) -> Comparison {
         if let Some(now) = self.core.tight_value() {
             self.core.want(now);
-            return Compared::exactly(now.count, rhs);
+            return Comparison::exactly(now.count, rhs);
         }
         let Bounds { low, high, .. } = self.bounds();
         match () {
-            () if low > rhs => Compared { ordering: Ordering::Greater, exact: None },
-            () if high < rhs => Compared { ordering: Ordering::Less, exact: None },
-            () if low == high => Compared::exactly(low, rhs),
-            () => Compared::exactly(self.core.tighten(&self.core.lock()), rhs),
+            () if low > rhs => Comparison { ordering: Ordering::Greater, exact: None },
+            () if high < rhs => Comparison { ordering: Ordering::Less, exact: None },
+            () if low == high => Comparison::exactly(low, rhs),
+            () => Comparison::exactly(self.core.tighten(&self.core.lock()), rhs),
         }
     }
 }
@@ -254,13 +254,13 @@ impl Bounds {
             .and_then(|slack| Some((value.checked_sub(slack)?, value.checked_add(slack)?)));
         // Where the limits would wrap around nothing is known.
         let (low, high) = both.unwrap_or((i64::MIN, i64::MAX));
-        Bounds { low, value, high }
+        Bounds { low, estimate: value, high }
     }
 }
 
-impl Compared {
-    fn exactly(value: i64, rhs: i64) -> Compared {
-        Compared { ordering: value.cmp(&rhs), exact: Some(value) }
+impl Comparison {
+    fn exactly(value: i64, rhs: i64) -> Comparison {
+        Comparison { ordering: value.cmp(&rhs), exact: Some(value) }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::sys::lock::Lock;
 /// A [`Counter`] or [`Counters`], for [`sum_all`].
 ///
 /// Not implementable elsewhere: it stands for the banks of what it is of.
-pub trait Summed: Sync + Sealed {}
+pub trait Summable: Sync + Sealed {}
 
 mod sealed {
     use super::Half;
@@ -57,18 +57,18 @@ static ONE_BY_ONE: Lock = Lock::new();
 /// As [`Counter::sum`]. The counters stay whole.
 ///
 /// ```
-/// use thiscpu::{Counter, Counters, Summed, sum_all};
+/// use thiscpu::{Counter, Counters, Summable, sum_all};
 ///
 /// static REQUESTS: Counter = Counter::new();
 /// static BYTES: Counters<2> = Counters::new();
 /// REQUESTS.add(3);
 /// BYTES.add(1, 1500);
-/// let all: [&dyn Summed; 2] = [&REQUESTS, &BYTES];
+/// let all: [&dyn Summable; 2] = [&REQUESTS, &BYTES];
 /// assert_eq!(sum_all(&all), [3, 0, 1500]);
 /// ```
 ///
 /// One fence for many grace periods is what RCU does for its callers.
-pub fn sum_all(counters: &[&dyn Summed]) -> Vec<i64> {
+pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
     let mut values = vec![0; counters.iter().map(|counter| counter.values()).sum()];
     let mut halves = Vec::with_capacity(counters.len());
     let _one = ONE_BY_ONE.lock();
@@ -85,9 +85,9 @@ pub fn sum_all(counters: &[&dyn Summed]) -> Vec<i64> {
 
 /// Visits each with its part of the values.
 fn each(
-    counters: &[&dyn Summed],
+    counters: &[&dyn Summable],
     mut values: &mut [i64],
-    mut visit: impl FnMut(&dyn Summed, &mut [i64]),
+    mut visit: impl FnMut(&dyn Summable, &mut [i64]),
 ) {
     for &counter in counters {
         let (own, rest) = core::mem::take(&mut values).split_at_mut(counter.values());
@@ -130,7 +130,7 @@ impl<const N: usize> Core<N> {
     }
 }
 
-impl Summed for Counter {}
+impl Summable for Counter {}
 impl Sealed for Counter {
     fn values(&self) -> usize {
         1
@@ -145,7 +145,7 @@ impl Sealed for Counter {
     }
 }
 
-impl<const N: usize> Summed for Counters<N> {}
+impl<const N: usize> Summable for Counters<N> {}
 impl<const N: usize> Sealed for Counters<N> {
     fn values(&self) -> usize {
         N

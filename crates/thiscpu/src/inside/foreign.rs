@@ -8,7 +8,7 @@ use core::sync::atomic::{
 
 pub use crate::budget::{GATE_AT as BUDGET_GATE_AT, SCALE as BUDGET_SCALE};
 pub use crate::counter::GATE_AT as COUNTER_GATE_AT;
-pub use crate::ledger::Way as AccountWay;
+pub use crate::ledger::AccountSlot;
 pub use crate::slab::GATE_AND_KEY_AT as CACHE_GATE_AND_KEY_AT;
 
 use crate::RawCache;
@@ -142,8 +142,8 @@ pub fn hand_out(cache: &RawCache, entry: usize) -> Option<NonNull<u8>> {
 }
 
 /// What a charge of this account says to its section; the same as long as it is open.
-pub fn way_of<const N: usize>(account: &Account<N>) -> AccountWay {
-    account.way()
+pub fn slot_of<const N: usize>(account: &Account<N>) -> AccountSlot {
+    account.slot()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ const COUNTERS_MAX: usize = 64;
 /// | [`Account::charge`], [`uncharge`](Account::uncharge) | a section; an atomic addition if the account is not in the cache | none: nothing is lost | nobody; waits for an exact read of the same account |
 /// | [`Account::read`] | one load | what lanes hold, up to 1,024 for each | nobody |
 /// | [`Account::sum`], [`snapshot`](Account::snapshot) | one lock; if the account is cached one fence, and a look at each lane in use | 0: at one instant within the call | exact reads and moves of the same account, and who charges it just then, if without a section |
-/// | [`Account::move_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
+/// | [`Account::transfer_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
 /// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, while their account is copied, but see there; [`open`](Ledger::open) for half of the time |
 ///
 /// Counters are 62 bits wide and wrap around beyond; an exact read at that very time may miss what is charged to that counter until the read ends. How it works: [the essay](crate::essays::ledger).
@@ -62,7 +62,7 @@ const COUNTERS_MAX: usize = 64;
 /// let (mail, web) = (ledger.open(), ledger.open());
 /// mail.charge(PAGES, 300);
 /// web.charge(PAGES, 100);
-/// mail.move_to(&web, PAGES, 50);
+/// mail.transfer_to(&web, PAGES, 50);
 /// assert_eq!((mail.sum(PAGES), web.snapshot()), (250, [150, 0]));
 /// web.uncharge(PAGES, 150);
 ///
@@ -112,7 +112,7 @@ impl<const N: usize> Ledger<N> {
     }
 
     /// A ledger whose counters may be negative.
-    pub fn signed() -> Self {
+    pub fn new_signed() -> Self {
         Ledger(Arc::new(Shared::new(true)))
     }
 
@@ -204,7 +204,7 @@ impl fmt::Display for AccountId {
 /// What a charge says to its section, for code that is no Rust.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Way {
+pub struct AccountSlot {
     /// Where its set is, as a section wants it.
     pub set: usize,
     /// The key to be found there.
@@ -235,10 +235,10 @@ impl<const N: usize> Account<N> {
         unsafe { &*self.record().chunk().ledger }
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn slot(&self) -> AccountSlot {
         let (key, chunk) = (self.record().key(), self.record().chunk());
         let [first, second] = [0, 1].map(|index| cache::cell(index, N));
-        Way { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
+        AccountSlot { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
     }
 
     #[inline(always)]
@@ -252,7 +252,7 @@ impl<const N: usize> Account<N> {
     /// Adds `n` to counter `index`.
     ///
     /// A section if this CPU has the account in its cache, else an atomic addition. Waits only for
-    /// [`sum`](Account::sum), [`snapshot`](Account::snapshot), [`move_to`](Account::move_to) and
+    /// [`sum`](Account::sum), [`snapshot`](Account::snapshot), [`transfer_to`](Account::transfer_to) and
     /// [`Ledger::for_each`], if they need this account.
     ///
     /// # Panics
@@ -290,7 +290,7 @@ impl<const N: usize> Account<N> {
     /// # Panics
     ///
     /// As [`charge`](Account::charge).
-    pub fn charge_aside(&self, index: usize, n: i64) {
+    pub fn charge_uncached(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
         crate::sys::tier::expect();
         self.charge_shared(index, n);
@@ -335,10 +335,10 @@ impl<const N: usize> Account<N> {
     /// # Panics
     ///
     /// If `other` is an account of another ledger, or there is no counter `index`.
-    pub fn move_to(&self, other: &Account<N>, index: usize, n: i64) {
+    pub fn transfer_to(&self, other: &Account<N>, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
         assert!(
-            self.shares_ledger_with(other),
+            self.is_same_ledger(other),
             "thiscpu: units cannot be moved to an account of another ledger"
         );
         if self.0 != other.0 {
@@ -346,8 +346,8 @@ impl<const N: usize> Account<N> {
         }
     }
 
-    /// Whether both are accounts of one ledger, so that [`move_to`](Account::move_to) may be asked for.
-    pub fn shares_ledger_with(&self, other: &Account<N>) -> bool {
+    /// Whether both are accounts of one ledger, so that [`transfer_to`](Account::transfer_to) may be asked for.
+    pub fn is_same_ledger(&self, other: &Account<N>) -> bool {
         core::ptr::eq(self.shared(), other.shared())
     }
 

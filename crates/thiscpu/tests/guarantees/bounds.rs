@@ -21,9 +21,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 /// Bounds contain 0 or `amount`, and their own estimate.
 fn assert_token(bounds: Bounds, amount: i64) {
-    let Bounds { low, value, high } = bounds;
+    let Bounds { low, estimate, high } = bounds;
     assert!(low <= amount && high >= 0, "0 or {amount} is not within {bounds:?}");
-    assert!(low <= value && value <= high, "{bounds:?}");
+    assert!(low <= estimate && estimate <= high, "{bounds:?}");
 }
 
 /// `amount` goes to and fro while others take bounds, sums and comparisons.

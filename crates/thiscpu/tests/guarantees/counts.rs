@@ -52,7 +52,7 @@ fn assert_settled(counter: &Counter, value: i64) {
     assert_eq!(counter.sum(), value);
     let bounds = counter.bounds();
     assert!(bounds.low <= value && value <= bounds.high, "{value} is not within {bounds:?}");
-    assert_eq!(counter.read(), bounds.value);
+    assert_eq!(counter.read(), bounds.estimate);
     assert_eq!(counter.compare(value).ordering, std::cmp::Ordering::Equal);
     for near in [value.wrapping_sub(1), value.wrapping_add(1)] {
         let compared = counter.compare(near);

@@ -6,7 +6,7 @@ use crate::common::pin::two_cpus;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
 use crate::common::{ALL, EVERYWHERE, Scenario, slow};
-use thiscpu::{Counter, Counters, Summed, sum_all};
+use thiscpu::{Counter, Counters, Summable, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("instants::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
@@ -107,7 +107,7 @@ fn tokens_in_sums_of_many() {
     let asked = AtomicUsize::new(0);
     token_sums_by(&TOKEN, &MIXED, 1, &|token| {
         let number = asked.fetch_add(1, SeqCst);
-        let all: [&dyn Summed; 4] = [&UNUSED, &FIXED, token, token];
+        let all: [&dyn Summable; 4] = [&UNUSED, &FIXED, token, token];
         match number % 4 {
             0 => token.sum(),
             1 => {
@@ -152,7 +152,7 @@ fn sums_lie_between_adds() {
         for round in 0..slow::rounds(1000) {
             let before = known.load(SeqCst);
             // The second flip of the same counter comes before the first is ended.
-            let all: [&dyn Summed; 3] = [&OTHER, &COUNTER, &COUNTER];
+            let all: [&dyn Summable; 3] = [&OTHER, &COUNTER, &COUNTER];
             let sum = || if round % 2 == 0 { COUNTER.sum() } else { sum_all(&all)[1] };
             let (done, sum, begun) = tally.around(sum);
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");

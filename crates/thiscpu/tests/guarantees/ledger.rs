@@ -36,7 +36,7 @@ pub(super) fn cache(account: &Account<2>) {
 }
 
 fn loses_nothing() {
-    let ledger: Ledger<2> = Ledger::signed();
+    let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, MANY);
     let books: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
     let work = |thread: usize| {
@@ -47,10 +47,10 @@ fn loses_nothing() {
             let index = random.below(2) as usize;
             let n = [1, -1, 40, -900, 5_000, 1 << 40][random.below(6) as usize];
             match random.below(16) {
-                0 => accounts[account].charge_aside(index, n),
+                0 => accounts[account].charge_uncached(index, n),
                 1 => {
                     let other = random.below(MANY as u64) as usize;
-                    accounts[account].move_to(&accounts[other], index, n);
+                    accounts[account].transfer_to(&accounts[other], index, n);
                     books[account][index].fetch_sub(n, SeqCst);
                     books[other][index].fetch_add(n, SeqCst);
                     continue;
@@ -79,7 +79,7 @@ fn loses_nothing() {
 
 /// Units go round between counters, accounts and CPUs, one thread at a time, so that each sum is 0 or 1.
 fn one_instant() {
-    let ledger: Ledger<2> = Ledger::signed();
+    let ledger: Ledger<2> = Ledger::new_signed();
     let account = &ledger.open();
     let (over, turn) = (AtomicBool::new(false), Mutex::new(0));
     let work = |thread: usize| {
@@ -114,7 +114,7 @@ fn reports_are_one_instant() {
         let mut random = Random::new(thread as u64);
         while !over.load(SeqCst) {
             let [from, to] = [0; 2].map(|_| &accounts[random.below(40) as usize]);
-            from.move_to(to, 0, 3);
+            from.transfer_to(to, 0, 3);
             // First there, so that it is never too little.
             to.charge(0, 1);
             from.uncharge(0, 1);
@@ -139,8 +139,8 @@ fn says_what_there_is() {
     let (one, other) = (ledger.open(), ledger.open());
     assert_ne!(one.id(), other.id());
     (0..3000).for_each(|_| one.charge(0, 2));
-    one.move_to(&other, 0, 1_000);
-    one.move_to(&one, 0, 7);
+    one.transfer_to(&other, 0, 1_000);
+    one.transfer_to(&one, 0, 7);
     other.clone().charge(1, 5);
     let expected = BTreeMap::from([(one.id(), [5_000, 0]), (other.id(), [1_000, 5])]);
     let mut found = BTreeMap::new();
@@ -151,7 +151,7 @@ fn says_what_there_is() {
         let panic = catch_unwind(std::panic::AssertUnwindSafe(op)).expect_err(what);
         assert!(panic.downcast::<&str>().expect("a message").contains(what));
     };
-    refused("another ledger", &|| one.move_to(&stranger, 0, 1));
+    refused("another ledger", &|| one.transfer_to(&stranger, 0, 1));
     refused("no such counter", &|| one.charge(2, 1));
     refused("no such counter", &|| _ = one.read(2));
     // The account keeps what it needs of its ledger.
@@ -161,7 +161,7 @@ fn says_what_there_is() {
 
 /// A lane that uncharged what another had charged does not show.
 fn reads_no_negative_values() {
-    for (ledger, least) in [(Ledger::<2>::new(), 0), (Ledger::signed(), i64::MIN)] {
+    for (ledger, least) in [(Ledger::<2>::new(), 0), (Ledger::new_signed(), i64::MIN)] {
         let account = ledger.open();
         for cpu in 0..pin::cpus().len() {
             pin::pin(cpu);
@@ -172,7 +172,7 @@ fn reads_no_negative_values() {
         pin::pin(1);
         (0..10).for_each(|_| account.uncharge(0, 60));
         // Charged by the other lane, which has not given it to the account.
-        account.charge_aside(1, -5);
+        account.charge_uncached(1, -5);
         (0..6).for_each(|_| account.charge(1, 1));
         let read = [0, 1].map(|index| account.read(index));
         assert!(read.iter().all(|&read| read >= least), "{read:?}");
@@ -234,7 +234,7 @@ fn caches_who_is_charged_often() {
 
 /// Counters of 62 bits, and amounts that are as large, while reports are made: no sum is off, and no unit counted twice.
 fn wraps_around() {
-    let ledger: Ledger<2> = Ledger::signed();
+    let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, 8);
     let wrapped = |value: i64| (value << 2) >> 2;
     let books: Vec<AtomicI64> = (0..8).map(|_| AtomicI64::new(0)).collect();

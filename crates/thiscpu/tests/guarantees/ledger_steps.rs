@@ -28,7 +28,7 @@ fn assert_right_in_child(ledger: &Ledger<2>, accounts: [&Account<2>; 2], units: 
     let mut all = 0;
     ledger.for_each(|_, counters| all += counters[0]);
     assert_eq!(all, units.iter().sum::<i64>());
-    accounts[0].move_to(accounts[1], 0, sums[0]);
+    accounts[0].transfer_to(accounts[1], 0, sums[0]);
     (0..300).for_each(|_| accounts[0].charge(0, 1));
     assert_eq!(accounts.map(|account| account.snapshot()[0]), [300, all]);
 }
@@ -38,11 +38,11 @@ fn fork_amid_a_sync() {
     // So many that most steps are those of transfers, and few are looks at other ways.
     const COUNTERS: usize = 64;
     pin::pin(0);
-    let ledger = &Ledger::<COUNTERS>::signed();
+    let ledger = &Ledger::<COUNTERS>::new_signed();
     let account = &ledger.open();
     let fill = || {
         let before = account.snapshot();
-        before.iter().enumerate().for_each(|(index, &n)| account.charge_aside(index, -n));
+        before.iter().enumerate().for_each(|(index, &n)| account.charge_uncached(index, -n));
         // The first charge finds no way, and takes one.
         account.charge(0, 0);
         (0..COUNTERS).for_each(|index| account.charge(index, 1));
@@ -76,7 +76,7 @@ fn fork_amid_a_move() {
         wrong.fetch_add(i64::from(child.is_err()), SeqCst);
     };
     let check = |steps, _, ()| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-    at_each_step(|| (), || from.move_to(to, 0, 5), conflict, check);
+    at_each_step(|| (), || from.transfer_to(to, 0, 5), conflict, check);
     assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
 }
 
@@ -119,7 +119,7 @@ fn charges_amid_a_snapshot() {
         pin::pin(stop as usize % 2);
         for index in [0, 1] {
             match stop % 3 {
-                0 => account.charge_aside(index, 1),
+                0 => account.charge_uncached(index, 1),
                 _ => account.charge(index, 1),
             }
         }
@@ -147,7 +147,7 @@ fn errno_amid_a_snapshot() {
         TIMER.with(|timer| timer.fire_in(50_000));
         // SAFETY: as above.
         unsafe { errno().write(ERRNO) };
-        account.charge_aside(0, 1);
+        account.charge_uncached(0, 1);
         // SAFETY: as above.
         found.store(unsafe { errno().read() }, SeqCst);
     };
@@ -167,11 +167,11 @@ fn charges_amid_a_report() {
         pin::pin(stop as usize % 2);
         for account in [1, 0] {
             match stop % 3 {
-                0 => accounts[account].charge_aside(0, 1),
+                0 => accounts[account].charge_uncached(0, 1),
                 _ => accounts[account].charge(0, 1),
             }
         }
-        accounts[2].move_to(&accounts[3], 0, 1);
+        accounts[2].transfer_to(&accounts[3], 0, 1);
     };
     let ids = [0, 1, 2, 3].map(|account: usize| accounts[account].id());
     // Simple, because each of its instructions is a step.

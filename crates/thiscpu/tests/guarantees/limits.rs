@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::{Compared, Counter};
+use thiscpu::{Comparison, Counter};
 
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together, total};
@@ -20,7 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// A comparison and the exact value it hands back say the same.
-fn assert_consistent(compared: Compared, rhs: i64) {
+fn assert_consistent(compared: Comparison, rhs: i64) {
     if let Some(exact) = compared.exact {
         assert_eq!(compared.ordering, exact.cmp(&rhs), "{compared:?} with {rhs}");
     }

@@ -252,7 +252,7 @@ fn no_fence_at_all() {
 /// Who needs a fence for an account leaves it as it was: charges go on, and so does what needs none.
 fn accounts_without_a_fence() {
     pin::pin(0);
-    let ledger = &Ledger::<1>::signed();
+    let ledger = &Ledger::<1>::new_signed();
     let [cached, other] = &[0; 2].map(|_| ledger.open());
     (0..200).for_each(|_| cached.charge(0, 0));
     cached.snapshot();
@@ -264,9 +264,9 @@ fn accounts_without_a_fence() {
         }];
     for (round, ask) in (0..).zip(asks.into_iter().cycle().take(40)) {
         refusal(std::panic::AssertUnwindSafe(ask));
-        cached.charge_aside(0, 1);
+        cached.charge_uncached(0, 1);
         assert_eq!(cached.read(0), round + 1);
-        other.charge_aside(0, 1);
+        other.charge_uncached(0, 1);
         assert_eq!(other.snapshot(), [round + 1]);
         cached.charge(0, 1);
     }

@@ -118,7 +118,7 @@ fn errno_is_left_alone() {
         for _ in 0..5000 {
             match thread % 2 {
                 0 => _ = account.snapshot(),
-                _ => unchanged("a charge", &|| account.charge_aside(0, 1)),
+                _ => unchanged("a charge", &|| account.charge_uncached(0, 1)),
             }
         }
     };

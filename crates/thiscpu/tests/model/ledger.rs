@@ -13,7 +13,7 @@ const CPUS: usize = 3;
 const THREADS: usize = 4;
 
 /// Starts afresh in each execution, as statics do.
-static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::signed);
+static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::new_signed);
 
 type Counters = [i64; 2];
 
@@ -128,7 +128,7 @@ fn any(accounts: &[Account<2>]) -> Call<Op> {
     match model::choose(16) {
         0..=6 => charge(account, index, n),
         7 => call(|| {
-            account.charge_aside(index, n);
+            account.charge_uncached(index, n);
             Op::Charge(account.id(), index, n)
         }),
         8 | 9 => sum(account, index),
@@ -136,7 +136,7 @@ fn any(accounts: &[Account<2>]) -> Call<Op> {
         12 => {
             let to = some();
             call(|| {
-                account.move_to(to, index, n);
+                account.transfer_to(to, index, n);
                 Op::Move { from: account.id(), to: to.id(), index, n }
             })
         }

@@ -10,7 +10,7 @@ use thiscpu::model::{self, Machine, exhaustive};
 use thiscpu::{Account, Ledger, Tier};
 
 /// Starts afresh in each execution, as statics do, and has the same address in each.
-static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::signed);
+static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::new_signed);
 
 /// Runs `test` in every order with up to `preemptions` preemptions, in each kind of tier.
 fn in_every_order(preemptions: usize, test: fn()) {
@@ -101,7 +101,7 @@ fn a_report_while_a_token_moves_and_another_charge_is_late() {
         let [account] = open();
         cache(&[account], [1, 2]);
         let carrier = carrier(account);
-        let other = model::spawn(0, move || account.charge_aside(1, 1));
+        let other = model::spawn(0, move || account.charge_uncached(1, 1));
         let [[token, late]] = report([account]);
         assert_token(token);
         assert!(late == 0 || late == 1, "{late}");
@@ -129,7 +129,7 @@ fn a_report_while_a_token_changes_its_owner() {
     in_every_order(3, || {
         let [from, to] = open();
         from.charge(0, 1);
-        let mover = model::spawn(1, move || from.move_to(to, 0, 1));
+        let mover = model::spawn(1, move || from.transfer_to(to, 0, 1));
         let [[there, _], [here, _]] = report([from, to]);
         assert!(there >= 0 && here >= 0 && there + here == 1, "{there} there and {here} here");
         mover.join();
@@ -143,7 +143,7 @@ fn snapshots_while_a_token_changes_its_owner() {
     in_every_order(3, || {
         let [from, to] = open();
         from.charge(0, 1);
-        let mover = model::spawn(1, move || from.move_to(to, 0, 1));
+        let mover = model::spawn(1, move || from.transfer_to(to, 0, 1));
         let seen = [from.snapshot()[0], to.snapshot()[0]];
         assert!([[1, 0], [0, 1], [1, 1]].contains(&seen), "{seen:?}");
         mover.join();
@@ -157,9 +157,9 @@ fn a_report_while_two_accounts_are_charged() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
-            second.charge_aside(0, 1);
-            first.charge_aside(0, 1);
-            second.charge_aside(1, 1);
+            second.charge_uncached(0, 1);
+            first.charge_uncached(0, 1);
+            second.charge_uncached(1, 1);
         });
         let seen = report(accounts);
         let [[two, _], [one, three]] = seen;
@@ -176,10 +176,10 @@ fn a_report_while_an_account_is_charged_twice() {
     let orders = exhaustive(Machine::new(3, Tier::Atomic), 2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
-            second.charge_aside(0, 1);
-            first.charge_aside(0, 1);
+            second.charge_uncached(0, 1);
+            first.charge_uncached(0, 1);
         });
-        let other = model::spawn(2, move || first.charge_aside(0, 2));
+        let other = model::spawn(2, move || first.charge_uncached(0, 2));
         let [[late, _], [early, _]] = report(accounts);
         assert!(early >= late % 2, "{early}, then {late}");
         charger.join();
@@ -234,9 +234,9 @@ fn a_snapshot_while_two_counters_are_charged() {
     in_every_order(3, || {
         let [account] = open();
         let charger = model::spawn(1, move || {
-            account.charge_aside(0, 1);
-            account.charge_aside(1, 1);
-            account.charge_aside(0, 1);
+            account.charge_uncached(0, 1);
+            account.charge_uncached(1, 1);
+            account.charge_uncached(0, 1);
         });
         let seen = account.snapshot();
         assert!([[0, 0], [1, 0], [1, 1], [2, 1]].contains(&seen), "{seen:?}");
@@ -250,7 +250,7 @@ fn a_snapshot_while_two_counters_are_charged() {
 fn a_report_after_a_snapshot_that_held_up_a_charge() {
     in_every_order(3, || {
         let [account] = open();
-        let charger = model::spawn(1, move || account.charge_aside(0, 1));
+        let charger = model::spawn(1, move || account.charge_uncached(0, 1));
         let before = account.snapshot()[0];
         let [[after, _]] = report([account]);
         assert!(0 <= before && before <= after && after <= 1, "{before}, then {after}");
@@ -265,8 +265,8 @@ fn a_report_after_a_snapshot_that_a_charge_has_not_met() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
-            first.charge_aside(0, 1);
-            second.charge_aside(0, 1);
+            first.charge_uncached(0, 1);
+            second.charge_uncached(0, 1);
         });
         first.snapshot();
         let seen = report(accounts);

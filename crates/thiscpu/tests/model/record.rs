@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use thiscpu::{Bounds, Compared, Counter, Counters, model, sum_all};
+use thiscpu::{Bounds, Comparison, Counter, Counters, model, sum_all};
 
 use crate::history::{Call, Specification, is_linearizable};
 
@@ -13,7 +13,7 @@ pub(crate) enum Op {
     SumOfMany(i64),
     Set(i64),
     Take(i64),
-    Compare(i64, Compared),
+    Compare(i64, Comparison),
     Bounds(Bounds),
     Read,
 }
@@ -32,7 +32,7 @@ impl Specification for Value {
             Op::Set(value) => Some(Value(value)),
             Op::Take(value) => (value == self.0).then_some(Value(0)),
             Op::Sum(value) | Op::SumOfMany(value) => same(value == self.0),
-            Op::Compare(rhs, Compared { ordering, exact }) => {
+            Op::Compare(rhs, Comparison { ordering, exact }) => {
                 let is_exact = exact.is_none_or(|exact| exact == self.0);
                 same(is_exact && self.0.cmp(&rhs) == ordering)
             }
@@ -80,8 +80,8 @@ pub(crate) fn any() -> Op {
         6 => Op::SumOfMany(0),
         7 => Op::Set(amount),
         8 => Op::Take(0),
-        9 => Op::Compare(amount, Compared { ordering: Ordering::Equal, exact: None }),
-        10 => Op::Bounds(Bounds { low: 0, value: 0, high: 0 }),
+        9 => Op::Compare(amount, Comparison { ordering: Ordering::Equal, exact: None }),
+        10 => Op::Bounds(Bounds { low: 0, estimate: 0, high: 0 }),
         _ => Op::Read,
     }
 }

@@ -46,7 +46,7 @@ const WAYS: usize = 4;
 impl Booked {
     /// An account that comes last where it is looked for, so that sections do all that they ever do.
     fn new() -> Booked {
-        let ledger = Ledger::signed();
+        let ledger = Ledger::new_signed();
         let account = ledger.open();
         // So many that some share its set.
         let others: Vec<_> = (0..4096).map(|_| ledger.open()).collect();

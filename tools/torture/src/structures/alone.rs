@@ -12,7 +12,7 @@ pub(super) fn settled(counter: &Counter, value: i64) -> Checked {
     equal("a sum", value, counter.sum())?;
     let bounds = counter.bounds();
     within("a value's bounds", (bounds.low, bounds.high), value)?;
-    equal("a read", bounds.value, counter.read())?;
+    equal("a read", bounds.estimate, counter.read())?;
     holds("the value equals itself", counter.compare(value).ordering == Ordering::Equal)?;
     for near in [value.wrapping_sub(1), value.wrapping_add(1)] {
         holds("the value next to its own", counter.compare(near).ordering == value.cmp(&near))?;

@@ -71,7 +71,7 @@ impl Counts {
 
     fn check_bounds(&self) -> Checked {
         let (range, bounds) = self.around(|| self.counter.bounds());
-        within("a read among its bounds", (bounds.low, bounds.high), bounds.value)?;
+        within("a read among its bounds", (bounds.low, bounds.high), bounds.estimate)?;
         let Some((low, high)) = range else { return Ok(()) };
         within("the upper bound", (low, i64::MAX), bounds.high)?;
         within("the lower bound", (i64::MIN, high), bounds.low)

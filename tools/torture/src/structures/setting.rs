@@ -112,7 +112,7 @@ impl Structure for Setting {
     fn interrupt(&self, actor: &mut Actor) -> Checked {
         self.add(actor, 1);
         let bounds = self.counter.bounds();
-        within("a read among its bounds", (bounds.low, bounds.high), bounds.value)
+        within("a read among its bounds", (bounds.low, bounds.high), bounds.estimate)
     }
 
     fn child(&self, actor: &mut Actor) -> Checked {

@@ -87,7 +87,7 @@ fn is_right(town: &Town, tenants: &[Arc<Tenant>]) -> bool {
         errors.judge_exactly(second + more(1), tenant.account.sum(1));
     }
     for pair in town.purses.windows(2) {
-        pair[0].move_to(&pair[1], MOVED, 300);
+        pair[0].transfer_to(&pair[1], MOVED, 300);
         pair[0].charge(PASSED, 1, 300);
         pair[1].charge(PASSED, -1, 300);
     }

@@ -109,10 +109,10 @@ impl Tenant {
     }
 
     /// Moves so much to another one.
-    pub(super) fn move_to(&self, other: &Self, index: usize, n: i64) {
+    pub(super) fn transfer_to(&self, other: &Self, index: usize, n: i64) {
         self.begin(index, -n);
         other.begin(index, n);
-        self.account.move_to(&other.account, index, n);
+        self.account.transfer_to(&other.account, index, n);
         self.end(index, -n);
         other.end(index, n);
     }
@@ -160,10 +160,10 @@ mod tests {
 
     #[test]
     fn what_differs_from_the_books_is_counted() {
-        let (ledger, errors) = (Ledger::signed(), Errors::default());
+        let (ledger, errors) = (Ledger::new_signed(), Errors::default());
         let [one, other] = [0; 2].map(|_| Tenant::move_in(&ledger, &errors));
         one.charge(0, -3, 700);
-        one.move_to(&other, 1, 40);
+        one.transfer_to(&other, 1, 40);
         one.begin(0, 9);
         one.account.charge(0, 5);
         one.check(&errors);

@@ -62,7 +62,7 @@ pub(super) struct Town {
 
 impl Town {
     pub(super) fn new(threads: usize) -> Self {
-        let (ledger, errors) = (Ledger::signed(), Errors::default());
+        let (ledger, errors) = (Ledger::new_signed(), Errors::default());
         let house = |_| Mutex::new(Arc::new(Tenant::move_in(&ledger, &errors)));
         let houses = (0..HOUSES).map(house).collect();
         let purses: Vec<_> = (0..PURSES).map(|_| Tenant::move_in(&ledger, &errors)).collect();

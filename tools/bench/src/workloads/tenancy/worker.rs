@@ -42,7 +42,7 @@ impl<'a> Worker<'a> {
             0..96 => self.charge_often(),
             96..120 => self.charge_much(),
             120..160 => self.sweep(),
-            160..176 => self.charge_aside(),
+            160..176 => self.charge_uncached(),
             176..192 => self.pass(),
             192..216 => self.move_some(),
             216..232 => {
@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Somebody else's account, by a handle of its own, which is dropped elsewhere.
-    fn charge_aside(&mut self) -> u64 {
+    fn charge_uncached(&mut self) -> u64 {
         let house = self.any_house();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-3_000..3_000));
         let times = self.random.u32(1..256);
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
             let all = n * i64::from(times);
             tenant.begin(index, all);
             let account = tenant.account.clone();
-            (0..times).for_each(|_| account.charge_aside(index, n));
+            (0..times).for_each(|_| account.charge_uncached(index, n));
             tenant.end(index, all);
             self.town.leave(account);
         });
@@ -188,11 +188,11 @@ impl<'a> Worker<'a> {
         const MOVES: u32 = 16;
         for _ in 0..MOVES {
             let ([from, to], n) = (self.two_purses(), self.random.i64(-5_000..5_000));
-            from.move_to(to, MOVED, n);
+            from.transfer_to(to, MOVED, n);
         }
         let [from, to] = [0; 2].map(|_| self.any_house());
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
-        self.with_tenant(from, |from| self.with_tenant(to, |to| from.move_to(to, index, n)));
+        self.with_tenant(from, |from| self.with_tenant(to, |to| from.transfer_to(to, index, n)));
         self.town.counts.moves.add(u64::from(MOVES) + 1);
         0
     }

@@ -63,7 +63,7 @@ impl Booked {
 
 impl Accounts {
     pub(in super::super) fn new(slots: usize) -> Self {
-        let ledger = Ledger::signed();
+        let ledger = Ledger::new_signed();
         let books = || Books::new(slots);
         let booked = |_| Booked { account: ledger.open(), books: [books(), books()] };
         Accounts { accounts: (0..ACCOUNTS).map(booked).collect(), ledger, total: books() }
@@ -90,7 +90,7 @@ impl Accounts {
         let (is_aside, index) = (actor.random.u8(..16) == 0, CHARGED[which]);
         let amounts = Amounts::of((0..times).map(|_| n));
         let charge = || match is_aside {
-            true => (0..times).for_each(|_| booked.account.charge_aside(index, n)),
+            true => (0..times).for_each(|_| booked.account.charge_uncached(index, n)),
             false => (0..times).for_each(|_| booked.account.charge(index, n)),
         };
         self.total.add(actor.slot, amounts, || booked.add(actor, which, amounts, charge));
@@ -101,7 +101,7 @@ impl Accounts {
     fn move_some(&self, actor: &mut Actor) {
         let [from, to] = [0; 2].map(|_| self.any(actor));
         let (which, n) = (actor.random.usize(..CHARGED.len()), Self::amount(actor));
-        let move_it = || from.account.move_to(&to.account, CHARGED[which], n);
+        let move_it = || from.account.transfer_to(&to.account, CHARGED[which], n);
         let out = || from.add(actor, which, Amounts::of([-n]), move_it);
         to.add(actor, which, Amounts::of([n]), out);
         actor.ops += 1;
@@ -166,7 +166,7 @@ impl Structure for Accounts {
             self.any(actor).check_alone(which)?;
         }
         let [from, to] = [0; 2].map(|_| self.any(actor));
-        from.account.move_to(&to.account, CHARGED[1], 1 << 30);
+        from.account.transfer_to(&to.account, CHARGED[1], 1 << 30);
         equal("the total in a child that goes on", total, self.report().1)
     }
 

@@ -33,7 +33,7 @@ pub(in super::super) struct Moves {
 
 impl Moves {
     pub(in super::super) fn new(slots: usize) -> Self {
-        let ledger = Ledger::signed();
+        let ledger = Ledger::new_signed();
         let accounts: Box<[_]> = (0..ACCOUNTS).map(|_| ledger.open()).collect();
         for account in &accounts {
             (0..FUNDS).for_each(|_| account.charge(MOVED, 1));
@@ -47,7 +47,7 @@ impl Moves {
 
     fn move_some(&self, actor: &mut Actor) {
         let [from, to] = [0; 2].map(|_| self.any(actor));
-        from.move_to(to, MOVED, actor.random.i64(-AMOUNT_MAX..AMOUNT_MAX));
+        from.transfer_to(to, MOVED, actor.random.i64(-AMOUNT_MAX..AMOUNT_MAX));
         actor.ops += 1;
     }
 
@@ -65,11 +65,11 @@ impl Moves {
         let ([from, to], guest) = ([0; 2].map(|_| self.any(actor)), self.ledger.open());
         let (units, times) = (actor.random.i64(1..AMOUNT_MAX), actor.random.i64(0..200));
         equal("what a new account has", 0, guest.snapshot().iter().sum())?;
-        from.move_to(&guest, MOVED, units);
+        from.transfer_to(&guest, MOVED, units);
         (0..times).for_each(|_| guest.charge(OTHER, 3));
         equal("what came into an account", units, guest.sum(MOVED))?;
         equal("what was charged to an account", 3 * times, guest.snapshot()[OTHER])?;
-        guest.move_to(to, MOVED, units);
+        guest.transfer_to(to, MOVED, units);
         equal("what is left of an account", 0, guest.sum(MOVED))?;
         actor.ops += 4 + times as u64;
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
