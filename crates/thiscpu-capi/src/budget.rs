@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiscpu::inside::foreign::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{Budget, Exhausted};
 
-use crate::border::{call, end, make, place, there};
+use crate::ffi::{call, end, make, place, there};
 use crate::status::Status;
 
 /// A limit that is never exceeded and never refused wrongly, at about a nanosecond a call while there is room. Units are

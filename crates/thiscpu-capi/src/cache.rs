@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 use thiscpu::RawCache;
 use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_AT};
 
-use crate::border::{call, end, make, place, there};
+use crate::ffi::{call, end, make, place, there};
 use crate::status::Status;
 
 /// Objects of one size, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`.

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use thiscpu::Counter;
 use thiscpu::inside::foreign::COUNTER_GATE_AT;
 
-use crate::border::{call, end, make, place, there};
+use crate::ffi::{call, end, make, place, there};
 use crate::status::Status;
 
 /// A counter: adds that cost about a nanosecond on any number of CPUs, and exact sums at any time without making the

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use thiscpu::inside::foreign::{AccountSlot, slot_of};
 use thiscpu::{Account, Ledger};
 
-use crate::border::{call, copy_out, end, make, place, there};
+use crate::ffi::{call, copy_out, end, make, place, there};
 use crate::status::Status;
 
 /// Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand. Counters are 62 bits

@@ -7,14 +7,14 @@ compile_error!(
     "thiscpu-capi turns panics into THISCPU_STATUS_FAILED; with panic = \"abort\" there would be nothing to turn"
 );
 
-mod border;
 pub mod budget;
 pub mod cache;
 pub mod counter;
-mod inside;
+mod ffi;
+mod inline_abi;
 pub mod ledger;
-pub mod lists;
-pub mod pairs;
+pub mod pair;
+pub mod stack;
 pub mod status;
 pub mod tier;
-pub mod words;
+pub mod word;

@@ -2,8 +2,8 @@
 
 use thiscpu::Tier;
 
-use crate::border::{call, place};
-use crate::inside;
+use crate::ffi::{call, place};
+use crate::inline_abi;
 use crate::status::Status;
 
 /// What this process runs on. What is counted, and what a sum means, is the same on each; speed differs.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn thiscpu_tier_now(tier: *mut ThiscpuTier) -> Status {
             Tier::RseqCpu => ThiscpuTier::RseqCpu,
             Tier::Atomic => ThiscpuTier::Atomic,
         });
-        inside::publish();
+        inline_abi::publish();
         Ok(())
     })
 }

@@ -75,17 +75,17 @@ fn cache() {
 
 #[test]
 fn words() {
-    in_c("words.c");
+    in_c("word.c");
 }
 
 #[test]
 fn pairs() {
-    in_c("pairs.c");
+    in_c("pair.c");
 }
 
 #[test]
 fn lists() {
-    in_c("lists.c");
+    in_c("stack.c");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use thiscpu::PerCpuPair;
 
-use crate::border::{call, copy_out, end, make, place, there};
+use crate::ffi::{call, copy_out, end, make, place, there};
 use crate::status::Status;
 
 /// Two adjacent halves of 4 or 8 bytes of which each CPU has its own, compared and replaced as one, by one store. Halves are 64 bits in every

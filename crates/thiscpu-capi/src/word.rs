@@ -6,8 +6,8 @@ use std::ptr::without_provenance_mut;
 use thiscpu::PerCpu;
 use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 
-use crate::border::{call, copy_out, place};
-use crate::inside;
+use crate::ffi::{call, copy_out, place};
+use crate::inline_abi;
 use crate::status::Status;
 
 /// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut Thisc
             8 => new::<u64>(),
             _ => Err(Status::Size),
         };
-        inside::publish();
+        inline_abi::publish();
         place.put(without_provenance_mut(made?));
         Ok(())
     })

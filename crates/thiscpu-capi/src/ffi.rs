@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::inside;
+use crate::inline_abi;
 use crate::status::Status;
 
 /// Runs what a function does. A panic says on standard error what is wrong, and outside it is a status.
@@ -68,7 +68,7 @@ pub(crate) unsafe fn make<T>(out: *mut *mut T, new: impl FnOnce() -> Result<T, S
         let room = Room::<T>::new()?;
         let made = new();
         // Also if nothing was made: that may have been the first use.
-        inside::publish();
+        inline_abi::publish();
         place.put(room.fill(made?));
         Ok(())
     })

@@ -5,7 +5,7 @@ use std::ptr::{NonNull, null_mut};
 
 use thiscpu::{Link, PerCpuStack};
 
-use crate::border::{call, end, make, place, there};
+use crate::ffi::{call, end, make, place, there};
 use crate::status::Status;
 
 /// A list of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
