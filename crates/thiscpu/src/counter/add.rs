@@ -1,6 +1,6 @@
 //! What an add does when its section did not commit.
 
-use super::cell::Cell;
+use super::cell::CounterCell;
 use super::core::{Batch, Core};
 use super::pair::Sealed;
 use super::window::{AMOUNT_MAX, Window};
@@ -33,7 +33,7 @@ impl<const N: usize> Core<N> {
                 Outcome::Done => return,
                 // The gate may have closed, or this thread's index may be new.
                 Outcome::Shut | Outcome::NoLane => here::join(),
-                Outcome::Window => self.raise(index, n),
+                Outcome::Window => self.move_window(index, n),
                 Outcome::Differs | Outcome::Aborted => true,
             };
             if !again {
@@ -61,7 +61,7 @@ impl<const N: usize> Core<N> {
         if entry == 0 {
             return Outcome::NoLane;
         }
-        let (cell, lane) = (Cell::of(item, index), lane_of(entry));
+        let (cell, lane) = (CounterCell::of(item, index), lane_of(entry));
         let pair = cell.pair(lane, seen.bank());
         let now = pair.load();
         let count = now.count.wrapping_add(n);
@@ -70,7 +70,7 @@ impl<const N: usize> Core<N> {
         if self.gate.look() != seen || now.seal.is_sealed() {
             return Outcome::Differs;
         }
-        if now.seal.is_raising() || !window.holds(count) {
+        if now.seal.is_moving() || !window.holds(count) {
             return Outcome::Window;
         }
         // The version stays: an epoch ends with its seal, and within one only counts matter.
@@ -93,10 +93,10 @@ impl<const N: usize> Core<N> {
             let (seal, enough) = now.seal.added();
             let new = Sealed { count: now.count.wrapping_add(n), seal };
             if pair.exchange(now, new) {
-                let stuck = seen.is_closed() && !now.seal.is_tight();
-                if (enough || stuck) && self.batch != Batch::Never {
+                let stuck = seen.is_closed() && !now.seal.is_shared();
+                if (enough || stuck) && self.batch != Batch::Disabled {
                     let _errno = errno::save();
-                    self.try_loosen();
+                    self.try_percpu_mode();
                 }
                 return;
             }
@@ -113,53 +113,53 @@ impl<const N: usize> Core<N> {
     /// At every instant the published extent covers the lane: it is widened to cover the old window
     /// and the new one, then the window moves, then it is narrowed. One thread at a time does this
     /// to a lane, so that threads which are stopped half way widen the bounds by one move a lane.
-    fn raise(&self, index: usize, n: i64) -> bool {
+    fn move_window(&self, index: usize, n: i64) -> bool {
         let seen = self.gate.look();
         let entry = here::entry();
         let Some(item) = seen.item().filter(|_| n.unsigned_abs() <= AMOUNT_MAX && entry != 0)
         else {
             return false;
         };
-        if !self.is_healed() && self.try_lock().is_none() {
+        if !self.is_recovered() && self.try_lock().is_none() {
             return false;
         }
-        let (cell, lane) = (Cell::of(item, index), lane_of(entry));
-        let Some(_claim) = Claim::take(cell, lane) else { return false };
+        let (cell, lane) = (CounterCell::of(item, index), lane_of(entry));
+        let Some(_claim) = WindowClaim::take(cell, lane) else { return false };
         let (old, count) = (cell.window(lane, seen.bank()), cell.count(lane, seen.bank()));
         if old.holds(count.wrapping_add(n)) {
             return true;
         }
         let half = self.batch.half().max(2 * n.unsigned_abs()).max(old.half() / 2);
         let new = Window::around(count, half);
-        let (from, to) = (old.extent(), new.extent());
-        let hull = from.hull(to);
-        cell.center().publish(from.step(hull));
-        let moved = cell.retarget(lane, seen.bank(), new);
-        cell.center().publish(hull.step(if moved { to } else { from }));
+        let (from, to) = (old.estimate(), new.estimate());
+        let cover = from.cover(to);
+        cell.published_state().publish(from.delta(cover));
+        let moved = cell.move_window(lane, seen.bank(), new);
+        cell.published_state().publish(cover.delta(if moved { to } else { from }));
         true
     }
 }
 
 /// The right to change a lane's windows.
-struct Claim {
-    cell: Cell,
+struct WindowClaim {
+    cell: CounterCell,
     bit: u64,
 }
 
-impl Claim {
-    fn take(cell: Cell, lane: usize) -> Option<Claim> {
+impl WindowClaim {
+    fn take(cell: CounterCell, lane: usize) -> Option<WindowClaim> {
         use crate::sys::atomic::Ordering::Acquire;
         let bit = 1 << (lane % 64);
         // Acquire: pairs with the Release of the claim before; its window is visible.
-        let before = cell.center().claims.fetch_or(bit, Acquire);
+        let before = cell.published_state().claims.fetch_or(bit, Acquire);
         // Not `then_some`: a claim that is made and dropped would end the other thread's.
-        (before & bit == 0).then(|| Claim { cell, bit })
+        (before & bit == 0).then(|| WindowClaim { cell, bit })
     }
 }
 
-impl Drop for Claim {
+impl Drop for WindowClaim {
     fn drop(&mut self) {
         use crate::sys::atomic::Ordering::Release;
-        self.cell.center().claims.fetch_and(!self.bit, Release);
+        self.cell.published_state().claims.fetch_and(!self.bit, Release);
     }
 }

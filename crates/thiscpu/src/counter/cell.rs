@@ -10,7 +10,7 @@
 //! tier a count is changed together with its seal.
 
 use super::pair::{Pair, Sealed};
-use super::window::{Extent, Window};
+use super::window::{Estimate, Window};
 use crate::lanes::table::{self, HALF, STRIDE};
 use crate::quiesce::BANK_BYTES;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
@@ -22,7 +22,7 @@ use crate::sys::tier::{self, Tier};
 
 /// What all CPUs share of a counter that has lanes.
 #[repr(C, align(16))]
-pub(crate) struct Center {
+pub(crate) struct PublishedState {
     published: AtomicU128,
     /// A bit for each lane (modulo 64) whose window is being changed.
     pub(crate) claims: AtomicU64,
@@ -30,20 +30,20 @@ pub(crate) struct Center {
     pub(crate) total: AtomicI64,
 }
 
-impl Center {
+impl PublishedState {
     /// The sum of the windows' extents: all lanes together are within the slack of the value.
-    pub(crate) fn published(&self) -> Extent {
+    pub(crate) fn estimate(&self) -> Estimate {
         // Acquire: a later load (the validation in `bounds`) is not done before this one.
         let bits = self.published.load(Acquire);
-        Extent { value: bits as i64, slack: (bits >> 64) as u64 }
+        Estimate { value: bits as i64, slack: (bits >> 64) as u64 }
     }
 
     /// Adds to value and slack at one instant; wraps.
-    pub(crate) fn publish(&self, step: Extent) {
+    pub(crate) fn publish(&self, delta: Estimate) {
         let mut now = self.published.load(Acquire);
         loop {
-            let value = (now as u64).wrapping_add(step.value as u64);
-            let slack = ((now >> 64) as u64).wrapping_add(step.slack);
+            let value = (now as u64).wrapping_add(delta.value as u64);
+            let slack = ((now >> 64) as u64).wrapping_add(delta.slack);
             let new = u128::from(slack) << 64 | u128::from(value);
             // AcqRel: what a wider slack allows is done after it, what a narrower one forbids is
             // over before it; pairs with the other publishers and with the readers.
@@ -57,7 +57,7 @@ impl Center {
 
 /// Where one counter of an item is.
 #[derive(Clone, Copy)]
-pub(crate) struct Cell {
+pub(crate) struct CounterCell {
     /// In lane 0.
     address: usize,
     tier: Tier,
@@ -71,18 +71,18 @@ pub(crate) fn bytes(tier: Tier) -> usize {
     }
 }
 
-impl Cell {
+impl CounterCell {
     /// Counter `index` of the item at `item`.
-    pub(crate) fn of(item: usize, index: usize) -> Cell {
+    pub(crate) fn of(item: usize, index: usize) -> CounterCell {
         // There is an item, so the tier is chosen.
         let tier = tier::chosen().unwrap_or(Tier::Atomic);
-        Cell { address: item + index * bytes(tier), tier }
+        CounterCell { address: item + index * bytes(tier), tier }
     }
 
-    pub(crate) fn center(&self) -> &'static Center {
-        // SAFETY: lane 0 of a cell is 32 zeroed bytes aligned to 32, a valid Center, and nothing
+    pub(crate) fn published_state(&self) -> &'static PublishedState {
+        // SAFETY: lane 0 of a cell is 32 zeroed bytes aligned to 32, a valid PublishedState, and nothing
         // else uses it. The counter that owns the item outlives this reference: no caller keeps it.
-        unsafe { &*(self.address as *const Center) }
+        unsafe { &*(self.address as *const PublishedState) }
     }
 
     fn bank(&self, lane: usize, bank: usize) -> usize {
@@ -109,7 +109,7 @@ impl Cell {
     }
 
     pub(crate) fn window(&self, lane: usize, bank: usize) -> Window {
-        // Acquire: pairs with the Release in `retarget_pair`. In the rseq tiers whoever holds the
+        // Acquire: pairs with the Release in `move_pair_window`. In the rseq tiers whoever holds the
         // lane's claim sees what the holder before stored, by the claim's own ordering.
         Window(self.window_word(lane, bank).load(Acquire))
     }
@@ -139,17 +139,17 @@ impl Cell {
     }
 
     /// Undoes what a fork in the middle of a change of a window leaves behind.
-    pub(crate) fn heal(&self, lane: usize, bank: usize) {
-        if self.tier == Tier::Atomic && self.pair(lane, bank).load().seal.is_raising() {
-            self.pair(lane, bank).update(|now| Sealed { seal: now.seal.raised(), ..now });
+    pub(crate) fn end_window_move(&self, lane: usize, bank: usize) {
+        if self.tier == Tier::Atomic && self.pair(lane, bank).load().seal.is_moving() {
+            self.pair(lane, bank).update(|now| Sealed { seal: now.seal.moved(), ..now });
         }
     }
 
     /// Gives a bank of a lane a new window, if the count fits into it and (rseq tiers) the calling
     /// thread is still on that lane. The caller holds the lane's claim and has published both.
-    pub(crate) fn retarget(&self, lane: usize, bank: usize, window: Window) -> bool {
+    pub(crate) fn move_window(&self, lane: usize, bank: usize, window: Window) -> bool {
         if self.tier == Tier::Atomic {
-            return self.retarget_pair(lane, bank, window);
+            return self.move_pair_window(lane, bank, window);
         }
         let (address, entry) = (self.address + bank * BANK_BYTES + HALF, table::entry_of(lane));
         // SAFETY: the address is that of a bank of this cell in lane 0.
@@ -160,16 +160,16 @@ impl Cell {
 
     /// Keeps adders out while the window changes: one that looked at the old window may otherwise
     /// commit a count that is outside the new one.
-    fn retarget_pair(&self, lane: usize, bank: usize, window: Window) -> bool {
+    fn move_pair_window(&self, lane: usize, bank: usize, window: Window) -> bool {
         let pair = self.pair(lane, bank);
         let now = pair.load();
-        let raising = Sealed { seal: now.seal.raising(), ..now };
-        if now.seal.is_sealed() || !window.holds(now.count) || !pair.exchange(now, raising) {
+        let moving = Sealed { seal: now.seal.moving(), ..now };
+        if now.seal.is_sealed() || !window.holds(now.count) || !pair.exchange(now, moving) {
             return false;
         }
         // Release: an adder that sees the seal of the next line sees this window.
         self.window_word(lane, bank).store(window.0, Release);
-        pair.update(|now| Sealed { seal: now.seal.raised(), ..now });
+        pair.update(|now| Sealed { seal: now.seal.moved(), ..now });
         true
     }
 }

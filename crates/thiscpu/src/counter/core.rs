@@ -1,9 +1,9 @@
 //! What one counter and several counters at one instant have in common: a gate, a lock, and for
 //! each counter a shared pair in each bank.
 
-use super::cell::Cell;
+use super::cell::CounterCell;
 use super::pair::{Pair, Seal};
-use super::window::{Extent, HALF_MIN};
+use super::window::{Estimate, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
 use crate::sys::atomic::{
@@ -24,11 +24,11 @@ pub(crate) struct Core<const N: usize> {
     /// How many flips have begun.
     pub(super) flips: AtomicU32,
     /// The generation of the process that has freed what its parent's threads held.
-    healed: AtomicU32,
+    recovered: AtomicU32,
     pub(super) batch: Batch,
     /// Whether the last flip was given up half way, by a fork or by the panic of a fence that could
     /// not be had; `last` is then older than `flips` says.
-    pub(super) unfinished: AtomicBool,
+    pub(super) flip_incomplete: AtomicBool,
     /// What each counter was at the last flip.
     pub(super) last: [AtomicI64; N],
     /// The slow lane: a pair for each counter in each bank.
@@ -40,23 +40,23 @@ pub(crate) struct Core<const N: usize> {
 pub(crate) enum Batch {
     /// [`DEFAULT_BATCH`] for each lane in use, rounded up: the more CPUs publish, the less often
     /// each does, so that the word they publish to does not become what they wait for.
-    ByLanes,
+    PerLane,
     /// 2 to this power.
     Fixed(u8),
     /// The counter never takes lanes.
-    Never,
+    Disabled,
 }
 
 pub(crate) const DEFAULT_BATCH: u64 = 1024;
 
 /// How often the shared pairs are looked at while they change. A flip needs some 50 ns between
 /// opening one and freezing the other, unless it is interrupted there.
-const LOOKS: u32 = 1 + looks(63);
+const MAX_READS: u32 = 1 + looks(63);
 
 impl Batch {
     pub(crate) const fn of(batch: u64) -> Batch {
         match batch {
-            0 | 1 => Batch::Never,
+            0 | 1 => Batch::Disabled,
             _ if batch > 1 << 40 => Batch::Fixed(40),
             _ => Batch::Fixed(batch.next_power_of_two().trailing_zeros() as u8),
         }
@@ -64,9 +64,9 @@ impl Batch {
 
     pub(super) fn half(self) -> u64 {
         match self {
-            Batch::ByLanes => DEFAULT_BATCH * table::in_use().next_power_of_two() as u64,
+            Batch::PerLane => DEFAULT_BATCH * table::in_use().next_power_of_two() as u64,
             Batch::Fixed(power) => (1 << power).max(HALF_MIN),
-            Batch::Never => HALF_MIN,
+            Batch::Disabled => HALF_MIN,
         }
     }
 }
@@ -79,12 +79,12 @@ impl<const N: usize> Core<N> {
             gate: Gate::new(),
             lock: Lock::new(),
             flips: AtomicU32::new(0),
-            healed: AtomicU32::new(0),
+            recovered: AtomicU32::new(0),
             batch,
-            unfinished: AtomicBool::new(false),
+            flip_incomplete: AtomicBool::new(false),
             last: [const { AtomicI64::new(0) }; N],
             shared: [const {
-                let active = if N == 1 { Seal::TIGHT } else { Seal::OPEN };
+                let active = if N == 1 { Seal::SHARED } else { Seal::OPEN };
                 [Pair::new(active), Pair::new(Seal::SEALED)]
             }; N],
         }
@@ -94,76 +94,76 @@ impl<const N: usize> Core<N> {
     pub(super) fn lock(&self) -> Guard<'_> {
         tier::expect();
         let guard = self.lock.lock();
-        self.heal(&guard);
+        self.recover_after_fork(&guard);
         guard
     }
 
     /// The same without waiting, for adders.
     pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
         let guard = self.lock.try_lock()?;
-        self.heal(&guard);
+        self.recover_after_fork(&guard);
         Some(guard)
     }
 
     /// The first holder after a fork frees what threads that were not copied hold. Sums need no
     /// healing: each step of a flip leaves every unit in exactly one place. The slack of a thread
     /// that was publishing stays too wide, which is still true.
-    fn heal(&self, _guard: &Guard<'_>) {
-        if self.is_healed() {
+    fn recover_after_fork(&self, _guard: &Guard<'_>) {
+        if self.is_recovered() {
             return;
         }
         let gate = self.gate.look();
         if let Some(item) = gate.item() {
-            self.free_claims(item);
+            self.release_claims(item);
         }
         // A flip that was cut in two may have left the inactive pairs open, and bounds wait for that.
         self.freeze_shared(gate.flipped().bank());
-        // Release: pairs with the Acquire in `is_healed`; claims are taken after they were freed.
-        self.healed.store(Here::generation(), Release);
+        // Release: pairs with the Acquire in `is_recovered`; claims are taken after they were freed.
+        self.recovered.store(Here::generation(), Release);
     }
 
     /// Whether claims on lanes are those of this process, so that one may be taken.
-    pub(super) fn is_healed(&self) -> bool {
-        self.healed.load(Acquire) == Here::generation()
+    pub(super) fn is_recovered(&self) -> bool {
+        self.recovered.load(Acquire) == Here::generation()
     }
 
-    fn free_claims(&self, item: usize) {
+    fn release_claims(&self, item: usize) {
         for index in 0..N {
-            let cell = Cell::of(item, index);
+            let cell = CounterCell::of(item, index);
             for lane in 1..=table::in_use() {
-                cell.heal(lane, 0);
-                cell.heal(lane, 1);
+                cell.end_window_move(lane, 0);
+                cell.end_window_move(lane, 1);
             }
-            // Relaxed: nobody claims before `healed` says so.
-            cell.center().claims.store(0, Relaxed);
+            // Relaxed: nobody claims before `recovered` says so.
+            cell.published_state().claims.store(0, Relaxed);
         }
     }
 
     /// Where counter `index` is, at one instant of this call. Never waits: after some looks during
     /// which flips, or threads that have no lane, changed the shared pairs, it is an estimate with
     /// all the slack there is.
-    pub(super) fn extent(&self, index: usize) -> Extent {
+    pub(super) fn estimate(&self, index: usize) -> Estimate {
         let mut estimate = 0;
-        for _ in 0..LOOKS {
-            match self.try_extent(index) {
+        for _ in 0..MAX_READS {
+            match self.try_estimate(index) {
                 Ok(extent) => return extent,
                 Err(value) => estimate = value,
             }
             Here::pause();
         }
-        Extent { value: estimate, slack: u64::MAX }
+        Estimate { value: estimate, slack: u64::MAX }
     }
 
     /// The same, or an estimate if the shared pairs change meanwhile.
-    fn try_extent(&self, index: usize) -> Result<Extent, i64> {
+    fn try_estimate(&self, index: usize) -> Result<Estimate, i64> {
         let [active, other] = self.active_first(index, self.gate.look().bank());
         // The gate may have been flipped since it was looked at, so the tight pair, if one is, may be
         // the one that was thought inactive.
-        if let Some(now) = active.load_tight().or_else(|| other.load_tight()) {
-            return Ok(Extent { value: now.count, slack: 0 });
+        if let Some(now) = active.load_shared().or_else(|| other.load_shared()) {
+            return Ok(Estimate { value: now.count, slack: 0 });
         }
         let (first, second) = (active.load(), other.load());
-        if let Some(tight) = [first, second].iter().find(|pair| pair.seal.is_tight()) {
+        if let Some(tight) = [first, second].iter().find(|pair| pair.seal.is_shared()) {
             return Err(tight.count);
         }
         let lanes = self.published(index);
@@ -173,14 +173,15 @@ impl<const N: usize> Core<N> {
         // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
         // and the three belong together.
         match second.seal.is_sealed() && active.load() == first && other.load() == second {
-            true => Ok(Extent { value, ..lanes }),
+            true => Ok(Estimate { value, ..lanes }),
             false => Err(value),
         }
     }
 
     /// What the lanes of counter `index` have published.
-    fn published(&self, index: usize) -> Extent {
-        self.cell(index).map_or(Extent { value: 0, slack: 0 }, |cell| cell.center().published())
+    fn published(&self, index: usize) -> Estimate {
+        self.cell(index)
+            .map_or(Estimate { value: 0, slack: 0 }, |cell| cell.published_state().estimate())
     }
 
     pub(super) fn active_first(&self, index: usize, bank: usize) -> [&Pair; 2] {
@@ -188,8 +189,8 @@ impl<const N: usize> Core<N> {
     }
 
     /// The counter's cell, if it has lanes.
-    pub(super) fn cell(&self, index: usize) -> Option<Cell> {
-        self.gate.look().item().map(|item| Cell::of(item, index))
+    pub(super) fn cell(&self, index: usize) -> Option<CounterCell> {
+        self.gate.look().item().map(|item| CounterCell::of(item, index))
     }
 }
 

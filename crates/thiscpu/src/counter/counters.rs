@@ -33,7 +33,7 @@ impl<const N: usize> Counters<N> {
     /// Counters that are 0, 1 to 4,096 of them. Allocates nothing; lanes are taken at the first add.
     pub const fn new() -> Self {
         const { assert!(0 < N && N <= N_MAX, "Counters<N> takes 1 to 4,096 counters") };
-        Counters { core: Core::new(Batch::ByLanes) }
+        Counters { core: Core::new(Batch::PerLane) }
     }
 
     /// Adds `n` to counter `i`; wraps. As [`Counter::add`](crate::Counter::add).
@@ -59,7 +59,7 @@ impl<const N: usize> Counters<N> {
     ///
     /// If `i` is not below `N`.
     pub fn read(&self, i: usize) -> i64 {
-        self.core.extent(i).value
+        self.core.estimate(i).value
     }
 
     /// The exact value of counter `i`. As [`Counter::sum`](crate::Counter::sum).

@@ -11,7 +11,7 @@
 //! began after another had ended is counted without it: the later one's look at the gate comes
 //! after the earlier one's.
 
-use super::cell::Cell;
+use super::cell::CounterCell;
 use super::core::Core;
 use crate::lanes::table;
 use crate::quiesce::Seen;
@@ -22,21 +22,21 @@ use crate::sys::tier::{self, Tier};
 
 /// A flip that waits for a fence.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
+pub(super) struct PendingFlip {
     /// The gate as it was.
     before: Seen,
     /// How many flips had begun, with this one.
     pub(super) number: u32,
 }
 
-impl Begun {
+impl PendingFlip {
     pub(super) fn wants_fence(self) -> bool {
         tier::chosen() != Some(Tier::Atomic) && self.before.item().is_some()
     }
 }
 
 /// What a flip found, for each counter.
-pub(super) struct Flipped<const N: usize> {
+pub(super) struct FlipResult<const N: usize> {
     /// The value at the instant of the flip.
     pub(super) values: [i64; N],
     /// The part of it that is in lanes.
@@ -51,24 +51,24 @@ impl<const N: usize> Core<N> {
         let guard = self.lock();
         // Callers that arrived together share a flip that began after they did.
         let shared = self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0;
-        if shared && !self.unfinished.load(Relaxed) {
+        if shared && !self.flip_incomplete.load(Relaxed) {
             return core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
         // Whoever held the lock before may have made the counter tight: its one word is the value
         // then, and lanes and the other bank hold what is already in it.
-        if let Some(now) = self.tight_value() {
+        if let Some(now) = self.shared_value() {
             return [now.count; N];
         }
         self.flip(&guard, |gate| gate).values
     }
 
     /// Flips the banks; `then` may also close the gate.
-    pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> Flipped<N> {
-        let (begun, mut flipped) = self.begin_flip(guard, then);
-        if begun.wants_fence() {
+    pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> FlipResult<N> {
+        let (pending, mut flipped) = self.begin_flip(guard, then);
+        if pending.wants_fence() {
             fence::fence();
         }
-        self.end_flip(guard, begun, &mut flipped);
+        self.end_flip(guard, pending, &mut flipped);
         flipped
     }
 
@@ -77,31 +77,36 @@ impl<const N: usize> Core<N> {
         &self,
         _guard: &Guard<'_>,
         then: impl Fn(Seen) -> Seen,
-    ) -> (Begun, Flipped<N>) {
+    ) -> (PendingFlip, FlipResult<N>) {
         let before = self.gate.look();
-        let begun = Begun { before, number: self.flips.load(Relaxed).wrapping_add(1) };
+        let pending = PendingFlip { before, number: self.flips.load(Relaxed).wrapping_add(1) };
         let (old, new) = (before.bank(), before.flipped().bank());
         // What is frozen stays frozen; this matters only where a flip is half done: by a fork, by the
         // panic of a fence that could not be had, or by who adds up many counters and goes on with this one later.
-        if self.unfinished.swap(true, Relaxed) && begun.wants_fence() {
+        if self.flip_incomplete.swap(true, Relaxed) && pending.wants_fence() {
             fence::fence();
         }
         self.freeze(before, new);
         let frozen = self.add_up(before, new);
         self.open(before, new);
         // Release: pairs with the Acquire in `sums`; the flip comes after its number.
-        self.flips.store(begun.number, Release);
+        self.flips.store(pending.number, Release);
         self.gate.turn(then(before.flipped()));
         // Before the fence, which takes long: until the shared pairs of the old bank are frozen, an
         // adder that looked at the old gate may still commit to them, and `extent` would not be of
         // one instant with the flip.
         self.freeze_shared(old);
-        (begun, frozen)
+        (pending, frozen)
     }
 
     /// The last step: adds what is in the old bank to what was in the other.
-    pub(super) fn end_flip(&self, _guard: &Guard<'_>, begun: Begun, flipped: &mut Flipped<N>) {
-        let (before, old) = (begun.before, begun.before.bank());
+    pub(super) fn end_flip(
+        &self,
+        _guard: &Guard<'_>,
+        pending: PendingFlip,
+        flipped: &mut FlipResult<N>,
+    ) {
+        let (before, old) = (pending.before, pending.before.bank());
         self.freeze(before, old);
         let rest = self.add_up(before, old);
         for index in 0..N {
@@ -109,15 +114,15 @@ impl<const N: usize> Core<N> {
             flipped.lanes[index] = flipped.lanes[index].wrapping_add(rest.lanes[index]);
             self.last[index].store(flipped.values[index], Relaxed);
         }
-        self.unfinished.store(false, Relaxed);
+        self.flip_incomplete.store(false, Relaxed);
     }
 
-    fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, Cell, usize)) {
+    fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, CounterCell, usize)) {
         let Some(item) = seen.item() else { return };
         // The number of lanes is read after the gate was turned, each time.
         for lane in 1..=table::in_use() {
             for index in 0..N {
-                visit(index, Cell::of(item, index), lane);
+                visit(index, CounterCell::of(item, index), lane);
             }
         }
     }
@@ -139,12 +144,12 @@ impl<const N: usize> Core<N> {
     }
 
     /// Adds up a frozen bank.
-    fn add_up(&self, seen: Seen, bank: usize) -> Flipped<N> {
+    fn add_up(&self, seen: Seen, bank: usize) -> FlipResult<N> {
         let mut lanes = [0i64; N];
         self.each_lane(seen, |index, cell, lane| {
             lanes[index] = lanes[index].wrapping_add(cell.count(lane, bank));
         });
         let shared = |index: usize| self.shared[index][bank].load().count;
-        Flipped { values: core::array::from_fn(|i| lanes[i].wrapping_add(shared(i))), lanes }
+        FlipResult { values: core::array::from_fn(|i| lanes[i].wrapping_add(shared(i))), lanes }
     }
 }

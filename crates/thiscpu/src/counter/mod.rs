@@ -17,7 +17,7 @@ pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::counters::Counters;
 pub use self::sum_all::{Summable, sum_all};
-use self::window::Extent;
+use self::window::Estimate;
 use crate::section::{Outcome, Processor, Sections as _};
 
 /// A counter that every CPU adds to on its own, and whose exact value can be had at any time.
@@ -102,7 +102,7 @@ impl Counter {
     ///
     /// The batch (see [`with_batch`](Counter::with_batch)) is 1,024 times the number of lanes in use.
     pub const fn new() -> Self {
-        Counter { core: Core::new(Batch::ByLanes) }
+        Counter { core: Core::new(Batch::PerLane) }
     }
 
     /// A counter that is 0, whose lanes publish what they hold when they have drifted by `batch`.
@@ -152,7 +152,7 @@ impl Counter {
     /// An estimate: the middle of the [`bounds`](Counter::bounds), and so within their slack of the
     /// value. Costs what they cost.
     pub fn read(&self) -> i64 {
-        self.core.extent(0).value
+        self.core.estimate(0).value
     }
 
     /// Limits that the value was within at one instant of this call, updates in flight included.
@@ -160,7 +160,7 @@ impl Counter {
     /// A few loads, repeated up to 64 times while flips, or threads that have no lane, change the
     /// counter between them; after that the limits are those of `i64`, and `estimate` is one. Never waits.
     pub fn bounds(&self) -> Bounds {
-        Bounds::of(self.core.extent(0))
+        Bounds::of(self.core.estimate(0))
     }
 
     /// The exact value at one instant of this call.
@@ -176,7 +176,7 @@ impl Counter {
     /// If fences have become impossible (a sandbox installed after the first use that denies both
     /// `membarrier` and `sched_setaffinity`): without one there is no exact answer.
     pub fn sum(&self) -> i64 {
-        match self.core.tight_value() {
+        match self.core.shared_value() {
             Some(now) => now.count,
             None => self.core.sums()[0],
         }
@@ -191,7 +191,7 @@ impl Counter {
     ///
     /// As [`sum`](Counter::sum).
     pub fn set(&self, v: i64) {
-        self.core.replace(v);
+        self.core.swap(v);
     }
 
     /// Makes the value 0 and returns what it was, at one instant: no add is lost or counted twice.
@@ -209,7 +209,7 @@ impl Counter {
     /// assert_eq!(requests.take(), 0);
     /// ```
     pub fn take(&self) -> i64 {
-        self.core.replace(0)
+        self.core.swap(0)
     }
 
     /// Compares the value with `rhs`, as it was at one instant of this call.
@@ -232,8 +232,8 @@ impl Counter {
     /// A limit that must not be exceeded needs more than this: between the comparison and the add
     /// another thread may add.
     pub fn compare(&self, rhs: i64) -> Comparison {
-        if let Some(now) = self.core.tight_value() {
-            self.core.want(now);
+        if let Some(now) = self.core.shared_value() {
+            self.core.note_compare(now);
             return Comparison::exactly(now.count, rhs);
         }
         let Bounds { low, high, .. } = self.bounds();
@@ -241,14 +241,14 @@ impl Counter {
             () if low > rhs => Comparison { ordering: Ordering::Greater, exact: None },
             () if high < rhs => Comparison { ordering: Ordering::Less, exact: None },
             () if low == high => Comparison::exactly(low, rhs),
-            () => Comparison::exactly(self.core.tighten(&self.core.lock()), rhs),
+            () => Comparison::exactly(self.core.to_shared_mode(&self.core.lock()), rhs),
         }
     }
 }
 
 impl Bounds {
-    fn of(extent: Extent) -> Bounds {
-        let Extent { value, slack } = extent;
+    fn of(extent: Estimate) -> Bounds {
+        let Estimate { value, slack } = extent;
         let both = i64::try_from(slack)
             .ok()
             .and_then(|slack| Some((value.checked_sub(slack)?, value.checked_add(slack)?)));

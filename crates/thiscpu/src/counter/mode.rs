@@ -9,7 +9,7 @@
 //! hold; while it is spread, the value is the sum of both pairs and all lanes. Each way the change is one
 //! exchange of the active pair, so that at any instant, a fork's included, exactly one reading holds.
 
-use super::cell::{self, Cell};
+use super::cell::{self, CounterCell};
 use super::core::{Batch, Core};
 use super::pair::{Pair, Sealed};
 use crate::lanes::region;
@@ -19,64 +19,64 @@ use crate::sys::lock::Guard;
 use crate::sys::tier;
 
 /// How often an adder tries to end tight mode while others change the pair; it must not wait.
-const LOOSEN_ATTEMPTS: u32 = 8;
+const PERCPU_ATTEMPTS: u32 = 8;
 
 impl<const N: usize> Core<N> {
     /// Opens the gate, taking memory in the lanes if there is none yet. Does nothing if somebody
     /// else holds the lock, if others keep changing the pair, or if no memory can be had: the
     /// counter then stays as it is, and right.
     #[cold]
-    pub(super) fn try_loosen(&self) {
+    pub(super) fn try_percpu_mode(&self) {
         if let Some(guard) = self.try_lock() {
-            self.loosen(&guard);
+            self.to_percpu_mode(&guard);
         }
     }
 
-    pub(super) fn loosen(&self, _guard: &Guard<'_>) {
+    pub(super) fn to_percpu_mode(&self, _guard: &Guard<'_>) {
         let seen = self.gate.look();
-        if !seen.is_closed() || self.batch == Batch::Never {
+        if !seen.is_closed() || self.batch == Batch::Disabled {
             return;
         }
-        let Some(item) = seen.item().or_else(|| self.take_item()) else { return };
-        let spread = (0..N).all(|index| {
+        let Some(item) = seen.item().or_else(|| self.alloc_lanes()) else { return };
+        let is_percpu = (0..N).all(|index| {
             let [active, other] = self.active_first(index, seen.bank());
-            let lanes = Cell::of(item, index).center().total.load(Relaxed);
+            let lanes = CounterCell::of(item, index).published_state().total.load(Relaxed);
             // While the active pair is tight this does not count; once it is spread, the other pair
             // and the lanes cancel out.
-            if active.load().seal.is_tight() {
+            if active.load().seal.is_shared() {
                 other.update(|now| Sealed { count: lanes.wrapping_neg(), seal: now.seal.sealed() });
             }
-            spread(active)
+            set_percpu(active)
         });
-        if spread {
+        if is_percpu {
             self.gate.turn(seen.opened(item));
         }
     }
 
     /// Takes memory in the lanes, unless somebody is changing the regions right now.
-    fn take_item(&self) -> Option<usize> {
+    fn alloc_lanes(&self) -> Option<usize> {
         region::try_lock()?.allocate(N * cell::bytes(tier::expect()), ITEM_ALIGN).ok()
     }
 }
 
-fn spread(active: &Pair) -> bool {
-    (0..LOOSEN_ATTEMPTS).any(|_| {
+fn set_percpu(active: &Pair) -> bool {
+    (0..PERCPU_ATTEMPTS).any(|_| {
         let now = active.load();
-        !now.seal.is_tight() || active.exchange(now, Sealed { seal: now.seal.opened(), ..now })
+        !now.seal.is_shared() || active.exchange(now, Sealed { seal: now.seal.opened(), ..now })
     })
 }
 
 impl<const N: usize> Core<N> {
     /// The value, if the counter is tight; only a counter that is alone ever is.
-    pub(super) fn tight_value(&self) -> Option<Sealed> {
-        self.shared[0][self.gate.look().bank()].load_tight()
+    pub(super) fn shared_value(&self) -> Option<Sealed> {
+        self.shared[0][self.gate.look().bank()].load_shared()
     }
 }
 
 impl Core<1> {
     /// Makes the counter tight and returns its value at an instant within this call.
-    pub(super) fn tighten(&self, guard: &Guard<'_>) -> i64 {
-        if let Some(now) = self.tight_value() {
+    pub(super) fn to_shared_mode(&self, guard: &Guard<'_>) -> i64 {
+        if let Some(now) = self.shared_value() {
             return now.count;
         }
         let [lanes] = self.flip(guard, |gate| gate.closed()).lanes;
@@ -84,25 +84,25 @@ impl Core<1> {
         let [active, other] = self.active_first(0, seen.bank());
         let frozen = lanes.wrapping_add(other.load().count);
         if let Some(cell) = self.cell(0) {
-            cell.center().total.store(lanes, Relaxed);
+            cell.published_state().total.store(lanes, Relaxed);
         }
         let tight =
-            |now: Sealed| Sealed { count: now.count.wrapping_add(frozen), seal: now.seal.tight() };
+            |now: Sealed| Sealed { count: now.count.wrapping_add(frozen), seal: now.seal.shared() };
         tight(active.update(tight)).count
     }
 
     /// Sets the value to `value` at one instant, and returns what it was at that instant.
-    pub(super) fn replace(&self, value: i64) -> i64 {
+    pub(super) fn swap(&self, value: i64) -> i64 {
         loop {
-            if let Some(old) = self.try_replace(value) {
+            if let Some(old) = self.try_swap(value) {
                 return old;
             }
             let guard = self.lock();
             let was_open = !self.gate.look().is_closed();
-            self.tighten(&guard);
-            let old = self.try_replace(value);
+            self.to_shared_mode(&guard);
+            let old = self.try_swap(value);
             if was_open {
-                self.loosen(&guard);
+                self.to_percpu_mode(&guard);
             }
             if let Some(old) = old {
                 return old;
@@ -111,11 +111,11 @@ impl Core<1> {
     }
 
     /// As `replace`, if the counter is tight.
-    fn try_replace(&self, value: i64) -> Option<i64> {
+    fn try_swap(&self, value: i64) -> Option<i64> {
         let pair = &self.shared[0][self.gate.look().bank()];
         loop {
             let now = pair.load();
-            if !now.seal.is_tight() {
+            if !now.seal.is_shared() {
                 return None;
             }
             if pair.exchange(now, Sealed { count: value, ..now }) {
@@ -125,11 +125,11 @@ impl Core<1> {
     }
 
     /// Notes that a tight counter is still being compared.
-    pub(super) fn want(&self, seen: Sealed) {
-        if !seen.seal.is_wanted() {
+    pub(super) fn note_compare(&self, seen: Sealed) {
+        if !seen.seal.is_compared() {
             let pair = &self.shared[0][self.gate.look().bank()];
             // If somebody changed the pair meanwhile, the next comparison notes it.
-            pair.exchange(seen, Sealed { seal: seen.seal.wanted(), ..seen });
+            pair.exchange(seen, Sealed { seal: seen.seal.compared(), ..seen });
         }
     }
 }

@@ -8,9 +8,9 @@
 //! |---|---|
 //! | (nothing) | open: adders may change the count while the gate points at this bank |
 //! | `SEALED` | frozen: only the holder of the lock changes it |
-//! | `TIGHT` | open, and the count is the counter's whole value; the gate is closed |
-//! | `WANTED` | with `TIGHT`: somebody has compared since the adds were last counted |
-//! | `RAISING` | a lane's window is being changed: adders use the slow lane |
+//! | `SHARED` | open, and the count is the counter's whole value; the gate is closed |
+//! | `COMPARED` | with `SHARED`: somebody has compared since the adds were last counted |
+//! | `MOVING` | a lane's window is being changed: adders use the slow lane |
 //!
 //! Beside the flags there are the number of adds since the pair became tight, and a version that
 //! every other change increments. The version makes the exchange safe: an adder looks at the pair,
@@ -20,9 +20,9 @@
 use crate::section::double::Double;
 
 const SEALED: u64 = 1;
-const TIGHT: u64 = 1 << 1;
-const WANTED: u64 = 1 << 2;
-const RAISING: u64 = 1 << 3;
+const SHARED: u64 = 1 << 1;
+const COMPARED: u64 = 1 << 2;
+const MOVING: u64 = 1 << 3;
 const FLAGS: u64 = 0xf;
 const ADD_ONE: u64 = 1 << 4;
 const ADDS_BITS: u32 = 10;
@@ -32,7 +32,7 @@ const VERSION_ONE: u64 = 1 << (4 + ADDS_BITS);
 /// After so many adds with no comparison among them a tight counter is opened. They cost about what
 /// the fence costs that made it tight, so that a counter which is compared now and then loses at
 /// most twice what the better mode would have cost it.
-pub(crate) const TIGHT_ADDS: u64 = 512;
+pub(crate) const SHARED_ADDS: u64 = 512;
 /// After so many adds a new counter takes memory in the lanes.
 const FIRST_ADDS: u64 = 32;
 
@@ -43,27 +43,27 @@ impl Seal {
     pub(crate) const OPEN: Seal = Seal(0);
     pub(crate) const SEALED: Seal = Seal(SEALED);
     /// Of a counter that was never used.
-    pub(crate) const TIGHT: Seal = Seal(TIGHT | ((TIGHT_ADDS - FIRST_ADDS) * ADD_ONE));
+    pub(crate) const SHARED: Seal = Seal(SHARED | ((SHARED_ADDS - FIRST_ADDS) * ADD_ONE));
 
     pub(crate) fn is_sealed(self) -> bool {
         self.0 & SEALED != 0
     }
 
-    pub(crate) fn is_tight(self) -> bool {
-        self.0 & TIGHT != 0
+    pub(crate) fn is_shared(self) -> bool {
+        self.0 & SHARED != 0
     }
 
-    pub(crate) fn is_wanted(self) -> bool {
-        self.0 & WANTED != 0
+    pub(crate) fn is_compared(self) -> bool {
+        self.0 & COMPARED != 0
     }
 
-    pub(crate) fn is_raising(self) -> bool {
-        self.0 & RAISING != 0
+    pub(crate) fn is_moving(self) -> bool {
+        self.0 & MOVING != 0
     }
 
     /// Whether nothing but adds to a tight pair, and notes on them, lies between the two.
-    fn is_same_epoch(self, other: Seal) -> bool {
-        (self.0 ^ other.0) & !(ADDS | WANTED) == 0
+    fn is_same_version(self, other: Seal) -> bool {
+        (self.0 ^ other.0) & !(ADDS | COMPARED) == 0
     }
 
     fn next_version(self, flags: u64) -> Seal {
@@ -71,23 +71,23 @@ impl Seal {
     }
 
     pub(crate) fn sealed(self) -> Seal {
-        self.next_version((self.0 & RAISING) | SEALED)
+        self.next_version((self.0 & MOVING) | SEALED)
     }
 
     /// Open; a window that is being changed stays so.
     pub(crate) fn opened(self) -> Seal {
-        self.next_version(self.0 & RAISING)
+        self.next_version(self.0 & MOVING)
     }
 
-    pub(crate) fn tight(self) -> Seal {
-        self.next_version(TIGHT)
+    pub(crate) fn shared(self) -> Seal {
+        self.next_version(SHARED)
     }
 
-    pub(crate) fn raising(self) -> Seal {
-        self.next_version((self.0 & SEALED) | RAISING)
+    pub(crate) fn moving(self) -> Seal {
+        self.next_version((self.0 & SEALED) | MOVING)
     }
 
-    pub(crate) fn raised(self) -> Seal {
+    pub(crate) fn moved(self) -> Seal {
         self.next_version(self.0 & SEALED)
     }
 
@@ -96,18 +96,18 @@ impl Seal {
         self.next_version(self.0 & FLAGS)
     }
 
-    pub(crate) fn wanted(self) -> Seal {
-        Seal(self.0 | WANTED)
+    pub(crate) fn compared(self) -> Seal {
+        Seal(self.0 | COMPARED)
     }
 
     /// The seal after one more add, and whether it is time to open the counter.
     pub(crate) fn added(self) -> (Seal, bool) {
-        if !self.is_tight() {
+        if !self.is_shared() {
             return (self.changed(), false);
         }
         match (self.0 & ADDS) / ADD_ONE + 1 {
-            adds if adds < TIGHT_ADDS => (Seal(self.0 + ADD_ONE), false),
-            _ => (Seal(self.0 & !(ADDS | WANTED)), !self.is_wanted()),
+            adds if adds < SHARED_ADDS => (Seal(self.0 + ADD_ONE), false),
+            _ => (Seal(self.0 & !(ADDS | COMPARED)), !self.is_compared()),
         }
     }
 }
@@ -144,15 +144,15 @@ impl Pair {
 
     /// The count of one instant, if the pair is tight.
     #[inline]
-    pub(crate) fn load_tight(&self) -> Option<Sealed> {
+    pub(crate) fn load_shared(&self) -> Option<Sealed> {
         loop {
             let now = self.load();
-            if !now.seal.is_tight() {
+            if !now.seal.is_shared() {
                 return None;
             }
             // The pair was tight from the first look at its seal to the second, so the count was
             // the value when it was loaded.
-            if self.load().seal.is_same_epoch(now.seal) {
+            if self.load().seal.is_same_version(now.seal) {
                 return Some(now);
             }
         }

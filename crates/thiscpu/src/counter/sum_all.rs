@@ -5,7 +5,7 @@
 //! fence of their own. Nobody holds two counters' locks, so no order of them matters.
 
 use super::core::Core;
-use super::flip::{Begun, Flipped};
+use super::flip::{FlipResult, PendingFlip};
 use super::{Counter, Counters};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
@@ -17,7 +17,7 @@ use crate::sys::lock::Lock;
 pub trait Summable: Sync + Sealed {}
 
 mod sealed {
-    use super::Half;
+    use super::PendingSum;
 
     pub trait Sealed {
         /// How many sums it has.
@@ -26,18 +26,18 @@ mod sealed {
 
         /// Leaves a part of each sum in `values`, or all of it.
         #[doc(hidden)]
-        fn begin(&self, values: &mut [i64]) -> Half;
+        fn begin(&self, values: &mut [i64]) -> PendingSum;
 
         /// After the fence that was wanted: makes the parts whole.
         #[doc(hidden)]
-        fn end(&self, half: Half, values: &mut [i64]);
+        fn end(&self, half: PendingSum, values: &mut [i64]);
     }
 }
 use sealed::Sealed;
 
 /// How far a sum has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Half(Option<Begun>);
+pub struct PendingSum(Option<PendingFlip>);
 
 /// One at a time, so that no call finds the flips of another half done, which would cost it a fence a counter.
 static ONE_BY_ONE: Lock = Lock::new();
@@ -70,15 +70,15 @@ static ONE_BY_ONE: Lock = Lock::new();
 /// One fence for many grace periods is what RCU does for its callers.
 pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
     let mut values = vec![0; counters.iter().map(|counter| counter.values()).sum()];
-    let mut halves = Vec::with_capacity(counters.len());
+    let mut pending = Vec::with_capacity(counters.len());
     let _one = ONE_BY_ONE.lock();
-    each(counters, &mut values, |counter, values| halves.push(counter.begin(values)));
-    if halves.iter().any(|half| half.0.is_some_and(Begun::wants_fence)) {
+    each(counters, &mut values, |counter, values| pending.push(counter.begin(values)));
+    if pending.iter().any(|half| half.0.is_some_and(PendingFlip::wants_fence)) {
         fence::fence();
     }
-    let mut halves = halves.into_iter();
+    let mut pending = pending.into_iter();
     each(counters, &mut values, |counter, values| {
-        halves.next().into_iter().for_each(|half| counter.end(half, values));
+        pending.next().into_iter().for_each(|half| counter.end(half, values));
     });
     values
 }
@@ -97,30 +97,30 @@ fn each(
 }
 
 impl<const N: usize> Core<N> {
-    fn begin_sums(&self, values: &mut [i64]) -> Half {
-        if let Some(now) = self.tight_value() {
+    fn begin_sums(&self, values: &mut [i64]) -> PendingSum {
+        if let Some(now) = self.shared_value() {
             values.fill(now.count);
-            return Half(None);
+            return PendingSum(None);
         }
         let guard = self.lock();
         // As in `sums`: whoever held the lock before may have made it tight.
-        if let Some(now) = self.tight_value() {
+        if let Some(now) = self.shared_value() {
             values.fill(now.count);
-            return Half(None);
+            return PendingSum(None);
         }
-        let (begun, frozen) = self.begin_flip(&guard, |gate| gate);
+        let (pending, frozen) = self.begin_flip(&guard, |gate| gate);
         values.copy_from_slice(&frozen.values);
-        Half(Some(begun))
+        PendingSum(Some(pending))
     }
 
-    fn end_sums(&self, half: Half, values: &mut [i64]) {
-        let Some(begun) = half.0 else { return };
+    fn end_sums(&self, half: PendingSum, values: &mut [i64]) {
+        let Some(pending) = half.0 else { return };
         let guard = self.lock();
-        let mut flipped = Flipped { values: [0; N], lanes: [0; N] };
+        let mut flipped = FlipResult { values: [0; N], lanes: [0; N] };
         flipped.values.copy_from_slice(values);
-        if self.flips.load(Relaxed) == begun.number {
-            self.end_flip(&guard, begun, &mut flipped);
-        } else if self.unfinished.load(Relaxed) {
+        if self.flips.load(Relaxed) == pending.number {
+            self.end_flip(&guard, pending, &mut flipped);
+        } else if self.flip_incomplete.load(Relaxed) {
             flipped = self.flip(&guard, |gate| gate);
         } else {
             // Somebody has flipped it since. That came after this call began, so its instant is as good.
@@ -136,11 +136,11 @@ impl Sealed for Counter {
         1
     }
 
-    fn begin(&self, values: &mut [i64]) -> Half {
+    fn begin(&self, values: &mut [i64]) -> PendingSum {
         self.core.begin_sums(values)
     }
 
-    fn end(&self, half: Half, values: &mut [i64]) {
+    fn end(&self, half: PendingSum, values: &mut [i64]) {
         self.core.end_sums(half, values);
     }
 }
@@ -151,11 +151,11 @@ impl<const N: usize> Sealed for Counters<N> {
         N
     }
 
-    fn begin(&self, values: &mut [i64]) -> Half {
+    fn begin(&self, values: &mut [i64]) -> PendingSum {
         self.core.begin_sums(values)
     }
 
-    fn end(&self, half: Half, values: &mut [i64]) {
+    fn end(&self, half: PendingSum, values: &mut [i64]) {
         self.core.end_sums(half, values);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Window(pub(crate) u64);
 /// What a window, or a set of windows, contributes to the published value: the truth is within
 /// `slack` of `value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct Estimate {
     pub(crate) value: i64,
     pub(crate) slack: u64,
 }
@@ -42,24 +42,24 @@ impl Window {
         1 << (self.0 & 63) >> 1
     }
 
-    pub(crate) fn extent(self) -> Extent {
-        Extent { value: self.0.wrapping_add(self.half()) as i64, slack: self.half() }
+    pub(crate) fn estimate(self) -> Estimate {
+        Estimate { value: self.0.wrapping_add(self.half()) as i64, slack: self.half() }
     }
 }
 
-impl Extent {
+impl Estimate {
     /// The smallest extent that covers both.
-    pub(crate) fn hull(self, other: Extent) -> Extent {
+    pub(crate) fn cover(self, other: Estimate) -> Estimate {
         // Windows of one lane lie near each other (a distance is below 2^63), whatever the counts.
         let distance = other.value.wrapping_sub(self.value);
         let value = self.value.wrapping_add(distance / 2);
         let slack = self.slack.max(other.slack) + distance.unsigned_abs().div_ceil(2);
-        Extent { value, slack }
+        Estimate { value, slack }
     }
 
     /// What must be added to get from `self` to `to`; wraps.
-    pub(crate) fn step(self, to: Extent) -> Extent {
-        Extent {
+    pub(crate) fn delta(self, to: Estimate) -> Estimate {
+        Estimate {
             value: to.value.wrapping_sub(self.value),
             slack: to.slack.wrapping_sub(self.slack),
         }
@@ -77,7 +77,7 @@ mod tests {
     fn a_fresh_lane_holds_only_zero() {
         let fresh = Window(0);
         assert!(fresh.holds(0) && !fresh.holds(1) && !fresh.holds(-1) && !fresh.holds(64));
-        assert_eq!(fresh.extent(), Extent { value: 0, slack: 0 });
+        assert_eq!(fresh.estimate(), Estimate { value: 0, slack: 0 });
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
     fn an_extent_covers_its_window_exactly() {
         for count in COUNTS {
             let window = Window::around(count, 1000);
-            let Extent { value, slack } = window.extent();
+            let Estimate { value, slack } = window.estimate();
             let low = value.wrapping_sub(slack as i64);
             let high = value.wrapping_add(slack as i64);
             assert!(window.holds(low) && !window.holds(low.wrapping_sub(1)));
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn a_hull_covers_both() {
-        let near = Window::around(0, 128).extent();
-        let far = Window::around(-5000, 1024).extent();
-        for hull in [near.hull(far), far.hull(near)] {
+        let near = Window::around(0, 128).estimate();
+        let far = Window::around(-5000, 1024).estimate();
+        for cover in [near.cover(far), far.cover(near)] {
             for part in [near, far] {
-                assert!(hull.value - hull.slack as i64 <= part.value - part.slack as i64);
-                assert!(hull.value + hull.slack as i64 >= part.value + part.slack as i64);
+                assert!(cover.value - cover.slack as i64 <= part.value - part.slack as i64);
+                assert!(cover.value + cover.slack as i64 >= part.value + part.slack as i64);
             }
         }
     }
