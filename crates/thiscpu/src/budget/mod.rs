@@ -15,7 +15,7 @@ use core::time::Duration;
 pub use self::credit::SCALE;
 pub use self::lease::{Lease, Reserve};
 use self::pool::Pool;
-use self::recall::{CALM_FIRST, plenty};
+use self::recall::{CALLS_OF_NEW, percpu_threshold};
 pub use self::wait::Acquire;
 use self::wait::Queue;
 use crate::quiesce::Gate;
@@ -72,12 +72,12 @@ pub struct Budget {
     /// Held by whoever changes the gate, the limit or the queue.
     lock: Lock,
     /// The generation of the process that has forgotten its parent's waiters.
-    healed: AtomicU32,
+    recovered: AtomicU32,
     /// How many recalls have begun.
-    epoch: AtomicU64,
+    recalls: AtomicU64,
     limit: AtomicI64,
     /// From how many units in a tight pool on lanes may be worth while.
-    plenty: AtomicI64,
+    percpu_threshold: AtomicI64,
     queue: Queue,
     /// In the second cache line. The first is hardly ever written.
     pool: Pool,
@@ -128,12 +128,12 @@ impl Budget {
         Budget {
             gate: Gate::new(),
             lock: Lock::new(),
-            healed: AtomicU32::new(0),
-            epoch: AtomicU64::new(0),
+            recovered: AtomicU32::new(0),
+            recalls: AtomicU64::new(0),
             limit: AtomicI64::new(limit as i64),
-            plenty: AtomicI64::new(plenty(limit as i64, 1)),
+            percpu_threshold: AtomicI64::new(percpu_threshold(limit as i64, 1)),
             queue: Queue::new(),
-            pool: Pool::new(limit as i64, CALM_FIRST),
+            pool: Pool::new(limit as i64, CALLS_OF_NEW),
         }
     }
 
@@ -157,7 +157,7 @@ impl Budget {
         if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Done {
             return Ok(());
         }
-        self.try_acquire_slow(n)
+        self.try_acquire_shared(n)
     }
 
     /// Acquires as many units as there are, at most `n`; returns how many, 0 if there are none.
@@ -167,7 +167,7 @@ impl Budget {
         if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Done {
             return n;
         }
-        self.take_up_to(n)
+        self.acquire_up_to(n)
     }
 
     /// Gives `n` units back, which the caller or somebody else has acquired.
@@ -184,7 +184,7 @@ impl Budget {
     #[inline(always)]
     pub fn release(&self, n: u64) {
         if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Done {
-            self.release_slow(n);
+            self.release_shared(n);
         }
     }
 
@@ -255,13 +255,13 @@ impl Budget {
     ///
     /// A recall if lanes hold credit, which they get again afterwards; else a lock and a load.
     pub fn available(&self) -> u64 {
-        self.gathered(|seen, limit| seen.free().min(limit as u64))
+        self.with_all_units(|seen, limit| seen.available().min(limit as u64))
     }
 
     /// How many units are held, at one instant within this call. Costs what [`available`](Budget::available)
     /// costs.
     pub fn acquired(&self) -> u64 {
-        self.gathered(|seen, limit| (limit - seen.units()).max(0) as u64)
+        self.with_all_units(|seen, limit| (limit - seen.units()).max(0) as u64)
     }
 
     /// The limit. One load; while another thread changes it, the one that was or the one that will be, which may

@@ -6,7 +6,7 @@
 //! as free again. Nobody ever has to finish somebody else's transfer, nor wait for it.
 
 use super::credit::{Credit, Window};
-use super::pool::Seen;
+use super::pool::PoolState;
 use super::{Budget, Exhausted, countable};
 use crate::lanes::here;
 use crate::lanes::table;
@@ -27,26 +27,26 @@ const BATCHES_KEPT: i64 = 4;
 impl Budget {
     #[cold]
     #[inline(never)]
-    pub(super) fn try_acquire_loose(&self, n: u64) -> Result<(), Exhausted> {
+    pub(super) fn try_acquire_percpu(&self, n: u64) -> Result<(), Exhausted> {
         tier::expect();
         // More than there can be is refused as all that is too much.
         let wanted = n.min(Self::LIMIT_MAX + 1) as i64;
         let mut attempts = 0;
         loop {
-            let now = self.pool.look();
-            if !now.is_tight() {
-                if self.try_lane_again(&mut attempts, wanted) {
+            let now = self.pool.load();
+            if !now.is_shared() {
+                if self.retry_lane(&mut attempts, wanted) {
                     return Ok(());
                 }
                 if now.units() < wanted {
-                    self.gather();
+                    self.recall();
                 } else if self.borrow(now, wanted) {
                     return Ok(());
                 }
-            } else if now.is_queued() && !self.is_healed() {
-                self.heal();
-            } else if now.free() < n {
-                return Err(Exhausted { available: now.free() });
+            } else if now.is_queued() && !self.is_recovered() {
+                self.recover_after_fork();
+            } else if now.available() < n {
+                return Err(Exhausted { available: now.available() });
             } else if self.take(now, wanted) {
                 return Ok(());
             }
@@ -55,16 +55,16 @@ impl Budget {
 
     /// What there is, of which a refusal tells, is taken in one exchange.
     #[cold]
-    pub(super) fn take_up_to(&self, n: u64) -> u64 {
+    pub(super) fn acquire_up_to(&self, n: u64) -> u64 {
         // More than can be counted would be refused without the budget becoming tight.
         let n = n.min(Self::LIMIT_MAX);
         loop {
-            let now = self.pool.look();
-            match now.is_tight() && (!now.is_queued() || self.is_healed()) {
-                false if self.try_acquire_slow(n).is_ok() => return n,
+            let now = self.pool.load();
+            match now.is_shared() && (!now.is_queued() || self.is_recovered()) {
+                false if self.try_acquire_shared(n).is_ok() => return n,
                 false => {}
                 true => {
-                    let taken = now.free().min(n);
+                    let taken = now.available().min(n);
                     if taken == 0 || self.take(now, taken as i64) {
                         return taken;
                     }
@@ -75,22 +75,22 @@ impl Budget {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn release_loose(&self, n: u64) {
+    pub(super) fn release_percpu(&self, n: u64) {
         tier::expect();
         // Acquire: pairs with the Release in `change_limit`.
         let limit = self.limit.load(Acquire);
         // So much may be held if the limit was higher before.
-        let may_be_held = |n: &i64| *n <= limit || self.pool.look().units() + n <= limit;
+        let may_be_held = |n: &i64| *n <= limit || self.pool.load().units() + n <= limit;
         let Some(released) = countable(n).filter(may_be_held) else {
-            return self.release_suspect(n);
+            return self.release_checked(n);
         };
-        if !self.try_lane_again(&mut 0, -released) {
+        if !self.retry_lane(&mut 0, -released) {
             self.released(self.pool.add(released), n);
         }
     }
 
     /// Tries the section again, as often as is worth while. Whether it committed.
-    fn try_lane_again(&self, attempts: &mut u32, n: i64) -> bool {
+    fn retry_lane(&self, attempts: &mut u32, n: i64) -> bool {
         let _errno = errno::save();
         while *attempts < ATTEMPTS {
             *attempts += 1;
@@ -106,26 +106,26 @@ impl Budget {
 
     /// Takes `n` units from a loose pool, and some more for this thread's lane. False if the pool has
     /// changed meanwhile.
-    fn borrow(&self, now: Seen, n: i64) -> bool {
+    fn borrow(&self, now: PoolState, n: i64) -> bool {
         // Acquire: before the look at the gate. Whoever finds this number unchanged in a section borrowed
         // in that epoch, after the recall that began it: until that is over the gate is closed, and what is
         // lent is taken back although the number is the new one.
-        let epoch = self.epoch.load(Acquire);
+        let recalls = self.recalls.load(Acquire);
         let is_closed = self.gate.look().is_closed();
         let has_lane = here::entry() != 0;
         let batch = if is_closed || !has_lane { 0 } else { batch(now.units() - n) };
         if is_closed {
-            self.end_lost_recall();
+            self.redo_lost_recall();
         }
         if self.pool.lent() > LENT_MAX {
-            self.gather();
+            self.recall();
             return false;
         }
         if !self.pool.lend(now, n, batch) {
             return false;
         }
         if batch > 0 {
-            self.admit(epoch, batch, n);
+            self.add_credit(recalls, batch, n);
         }
         true
     }
@@ -133,19 +133,19 @@ impl Budget {
     /// A closed gate and a loose pool are what a recall looks like that is under way, or one that ended too soon, by a
     /// fork or a panic. The latter is done again.
     #[cold]
-    fn end_lost_recall(&self) {
+    fn redo_lost_recall(&self) {
         let _errno = errno::save();
         if let Some(guard) = self.try_lock() {
-            let is_lost = self.gate.look().is_closed() && !self.pool.look().is_tight();
-            let excess = if is_lost { self.tighten(&guard) } else { 0 };
+            let is_lost = self.gate.look().is_closed() && !self.pool.load().is_shared();
+            let excess = if is_lost { self.to_shared_mode(&guard) } else { 0 };
             self.unlock(guard);
-            self.complain(excess);
+            self.report_excess(excess);
         }
     }
 
     /// Gives what was borrowed to this thread's lane. If that cannot be done it stays lent to nobody
     /// until the next recall.
-    fn admit(&self, epoch: u64, batch: i64, n: i64) {
+    fn add_credit(&self, recalls: u64, batch: i64, n: i64) {
         let _errno = errno::save();
         for _ in 0..ATTEMPTS {
             let (entry, item) = (here::entry(), self.gate.look().item());
@@ -155,10 +155,10 @@ impl Budget {
             let new = Window::new(old.lent() + batch, capacity);
             // SAFETY: this is a budget's gate.
             let outcome =
-                unsafe { Processor::admit(self.gate.word(), &self.epoch, epoch, old.0, new.0) };
+                unsafe { Processor::admit(self.gate.word(), &self.recalls, recalls, old.0, new.0) };
             match outcome {
                 // Another thread of this lane borrowed at the same time, or this one has moved.
-                Outcome::Differs if self.epoch.load(Acquire) == epoch => {}
+                Outcome::Differs if self.recalls.load(Acquire) == recalls => {}
                 Outcome::Aborted => {}
                 _ => return,
             }

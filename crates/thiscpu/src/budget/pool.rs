@@ -2,8 +2,8 @@
 //!
 //! | first word | meaning |
 //! |---|---|
-//! | bit 0, `TIGHT` | no lane holds a unit: the units here are all that are free |
-//! | bit 1, `QUEUED` | with `TIGHT`: somebody waits, and what is free is promised to the first |
+//! | bit 0, `SHARED` | no lane holds a unit: the units here are all that are free |
+//! | bit 1, `QUEUED` | with `SHARED`: somebody waits, and what is free is promised to the first |
 //! | bits 2 and up | units, with a sign: below 0 while more is held than the limit allows |
 //!
 //! The second word says how many units were lent to lanes since the pool was last tight; 0 while it is tight.
@@ -17,13 +17,13 @@
 use crate::section::double::Double;
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
-const TIGHT: u64 = 1;
+const SHARED: u64 = 1;
 const QUEUED: u64 = 1 << 1;
 const UNIT: i64 = 1 << 2;
 
 /// The first word of a pool, when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen(u64);
+pub(super) struct PoolState(u64);
 
 /// It has a cache line to itself: each call changes it while the budget is tight, and the gate, which
 /// each call loads first, should stay in every CPU's cache.
@@ -32,12 +32,12 @@ pub(super) struct Seen(u64);
 pub(super) struct Pool {
     words: Double,
     /// About how many calls have found plenty of units in a tight pool since one did not.
-    calm: AtomicU32,
+    plentiful_calls: AtomicU32,
 }
 
-impl Seen {
-    const fn new(units: i64, flags: u64) -> Seen {
-        Seen((units * UNIT) as u64 | flags)
+impl PoolState {
+    const fn new(units: i64, flags: u64) -> PoolState {
+        PoolState((units * UNIT) as u64 | flags)
     }
 
     pub(super) fn units(self) -> i64 {
@@ -45,8 +45,8 @@ impl Seen {
         self.0 as i64 >> UNIT.trailing_zeros()
     }
 
-    pub(super) fn is_tight(self) -> bool {
-        self.0 & TIGHT != 0
+    pub(super) fn is_shared(self) -> bool {
+        self.0 & SHARED != 0
     }
 
     /// Whether somebody waits.
@@ -55,7 +55,7 @@ impl Seen {
     }
 
     /// The units that anybody may have, if the pool is tight; none while somebody waits.
-    pub(super) fn free(self) -> u64 {
+    pub(super) fn available(self) -> u64 {
         match self.is_queued() {
             true => 0,
             false => self.units().max(0) as u64,
@@ -63,50 +63,53 @@ impl Seen {
     }
 
     /// With `change` more units, the rest as it is.
-    pub(super) fn plus(self, change: i64) -> Seen {
-        Seen(self.0.wrapping_add((change * UNIT) as u64))
+    pub(super) fn with_units(self, change: i64) -> PoolState {
+        PoolState(self.0.wrapping_add((change * UNIT) as u64))
     }
 
     /// A tight pool, loose from now on.
-    pub(super) fn loose(self) -> Seen {
-        Seen::new(self.units(), 0)
+    pub(super) fn percpu(self) -> PoolState {
+        PoolState::new(self.units(), 0)
     }
 
     /// A tight pool with or without somebody who waits.
-    pub(super) fn queued(self, waits: bool) -> Seen {
-        Seen::new(self.units(), if waits { TIGHT | QUEUED } else { TIGHT })
+    pub(super) fn queued(self, waits: bool) -> PoolState {
+        PoolState::new(self.units(), if waits { SHARED | QUEUED } else { SHARED })
     }
 }
 
 impl Pool {
     /// Tight, with all of `limit`.
-    pub(super) const fn new(limit: i64, calm: u32) -> Pool {
-        Pool { words: Double::new([Seen::new(limit, TIGHT).0, 0]), calm: AtomicU32::new(calm) }
+    pub(super) const fn new(limit: i64, plentiful_calls: u32) -> Pool {
+        Pool {
+            words: Double::new([PoolState::new(limit, SHARED).0, 0]),
+            plentiful_calls: AtomicU32::new(plentiful_calls),
+        }
     }
 
     /// Acquire: what a releaser did before is visible to who gets the units.
     #[inline]
-    pub(super) fn look(&self) -> Seen {
-        Seen(self.words.first())
+    pub(super) fn load(&self) -> PoolState {
+        PoolState(self.words.first())
     }
 
     /// Replaces `old` by `new` if it is still there. Acquire and release.
     #[inline]
-    pub(super) fn exchange(&self, old: Seen, new: Seen) -> bool {
+    pub(super) fn exchange(&self, old: PoolState, new: PoolState) -> bool {
         self.words.exchange_first(old.0, new.0)
     }
 
     /// Puts `units` into it, and returns what it is then. Acquire and release; wait-free where the
     /// processor adds in one step.
     #[inline]
-    pub(super) fn add(&self, units: i64) -> Seen {
-        Seen(self.words.add_first((units * UNIT) as u64)).plus(units)
+    pub(super) fn add(&self, units: i64) -> PoolState {
+        PoolState(self.words.add_first((units * UNIT) as u64)).with_units(units)
     }
 
     /// Changes it as `change` says, and returns what it was. Lock-free.
-    pub(super) fn update(&self, change: impl Fn(Seen) -> Seen) -> Seen {
+    pub(super) fn update(&self, change: impl Fn(PoolState) -> PoolState) -> PoolState {
         loop {
-            let now = self.look();
+            let now = self.load();
             if self.exchange(now, change(now)) {
                 return now;
             }
@@ -120,21 +123,22 @@ impl Pool {
 
     /// Takes `units` from a loose pool, and as many as `lent` more for a lane. False if it has changed
     /// meanwhile.
-    pub(super) fn lend(&self, now: Seen, units: i64, lent: i64) -> bool {
-        debug_assert!(!now.is_tight());
+    pub(super) fn lend(&self, now: PoolState, units: i64, lent: i64) -> bool {
+        debug_assert!(!now.is_shared());
         let [_, second] = self.words.load();
         // If the words that were loaded do not belong together this fails.
-        self.words.exchange([now.0, second], [now.plus(-units - lent).0, second + lent as u64])
+        self.words
+            .exchange([now.0, second], [now.with_units(-units - lent).0, second + lent as u64])
     }
 
     /// Makes a loose pool tight, with as many units as `free` makes of what is in it and what was lent.
     /// Returns these two.
-    pub(super) fn gather(&self, free: impl Fn(i64, i64) -> i64) -> (i64, i64) {
+    pub(super) fn collect_lent(&self, free: impl Fn(i64, i64) -> i64) -> (i64, i64) {
         loop {
             let [first, second] = self.words.load();
-            let (units, lent) = (Seen(first).units(), second as i64);
-            let tight = Seen::new(free(units, lent), TIGHT);
-            if self.words.exchange([first, second], [tight.0, 0]) {
+            let (units, lent) = (PoolState(first).units(), second as i64);
+            let shared = PoolState::new(free(units, lent), SHARED);
+            if self.words.exchange([first, second], [shared.0, 0]) {
                 return (units, lent);
             }
         }
@@ -142,19 +146,19 @@ impl Pool {
 
     /// Adds `change` to a tight pool, whose units from now on belong to `limit` as long as that is not where it
     /// should be.
-    pub(super) fn begin_limit(&self, change: i64, limit: i64) {
+    pub(super) fn begin_limit_change(&self, change: i64, limit: i64) {
         self.change_both(change, limit as u64 * 2 + 1);
     }
 
     /// Adds `change` to a tight pool, whose units belong to the limit that there is.
-    pub(super) fn end_limit(&self, change: i64) {
+    pub(super) fn end_limit_change(&self, change: i64) {
         self.change_both(change, 0);
     }
 
     fn change_both(&self, change: i64, new_second: u64) {
         loop {
             let [first, second] = self.words.load();
-            let new = [Seen(first).plus(change).0, new_second];
+            let new = [PoolState(first).with_units(change).0, new_second];
             if self.words.exchange([first, second], new) {
                 return;
             }
@@ -162,19 +166,19 @@ impl Pool {
     }
 
     /// The limit that a tight pool's units belong to, if a change of it was begun and not ended.
-    pub(super) fn limit_begun(&self) -> Option<i64> {
+    pub(super) fn unfinished_limit(&self) -> Option<i64> {
         let [first, second] = self.words.load();
-        (Seen(first).is_tight() && second != 0).then_some((second / 2) as i64)
+        (PoolState(first).is_shared() && second != 0).then_some((second / 2) as i64)
     }
 
     /// How many calls have found plenty, with this one, if it did. Two at the same time may count as one.
     #[inline]
-    pub(super) fn calm(&self, is_plenty: bool) -> u32 {
+    pub(super) fn count_call(&self, is_plenty: bool) -> u32 {
         // Relaxed, all three: nothing rests on it.
-        let before = self.calm.load(Relaxed);
+        let before = self.plentiful_calls.load(Relaxed);
         match is_plenty {
-            true => self.calm.store(before.saturating_add(1), Relaxed),
-            false if before != 0 => self.calm.store(0, Relaxed),
+            true => self.plentiful_calls.store(before.saturating_add(1), Relaxed),
+            false if before != 0 => self.plentiful_calls.store(0, Relaxed),
             false => {}
         }
         before
@@ -188,12 +192,15 @@ mod tests {
     #[test]
     fn units_keep_their_sign_beside_flags() {
         for units in [0, 1, -1, 5, -7, 1 << 56, -(1 << 56)] {
-            let tight = Seen::new(units, TIGHT);
-            for seen in [tight, tight.queued(true), tight.loose()] {
+            let shared = PoolState::new(units, SHARED);
+            for seen in [shared, shared.queued(true), shared.percpu()] {
                 assert_eq!(seen.units(), units, "{seen:?}");
-                assert_eq!((seen.plus(3).units(), seen.plus(-3).units()), (units + 3, units - 3));
-                assert_eq!(seen.plus(3).is_queued(), seen.is_queued());
-                assert_eq!(seen.plus(3).is_tight(), seen.is_tight());
+                assert_eq!(
+                    (seen.with_units(3).units(), seen.with_units(-3).units()),
+                    (units + 3, units - 3)
+                );
+                assert_eq!(seen.with_units(3).is_queued(), seen.is_queued());
+                assert_eq!(seen.with_units(3).is_shared(), seen.is_shared());
             }
         }
     }
@@ -201,21 +208,21 @@ mod tests {
     #[test]
     fn a_limit_that_is_begun_is_remembered() {
         let pool = Pool::new(100, 0);
-        pool.begin_limit(-30, 70);
-        assert_eq!((pool.add(2).units(), pool.limit_begun()), (72, Some(70)));
-        pool.end_limit(5);
-        assert_eq!((pool.look().units(), pool.limit_begun()), (77, None));
+        pool.begin_limit_change(-30, 70);
+        assert_eq!((pool.add(2).units(), pool.unfinished_limit()), (72, Some(70)));
+        pool.end_limit_change(5);
+        assert_eq!((pool.load().units(), pool.unfinished_limit()), (77, None));
     }
 
     #[test]
     fn what_is_lent_is_gathered() {
         let pool = Pool::new(100, 0);
-        assert!(pool.exchange(pool.look(), pool.look().loose()));
-        assert!(pool.lend(pool.look(), 3, 40));
+        assert!(pool.exchange(pool.load(), pool.load().percpu()));
+        assert!(pool.lend(pool.load(), 3, 40));
         assert_eq!(pool.add(2).units(), 59);
-        assert!(!pool.lend(Seen::new(58, 0), 1, 1), "it has changed");
-        assert_eq!(pool.gather(|units, lent| units + lent), (59, 40));
-        assert_eq!(pool.look(), Seen::new(99, TIGHT));
-        assert_eq!(pool.gather(|units, lent| units + lent), (99, 0));
+        assert!(!pool.lend(PoolState::new(58, 0), 1, 1), "it has changed");
+        assert_eq!(pool.collect_lent(|units, lent| units + lent), (59, 40));
+        assert_eq!(pool.load(), PoolState::new(99, SHARED));
+        assert_eq!(pool.collect_lent(|units, lent| units + lent), (99, 0));
     }
 }

@@ -11,7 +11,7 @@
 //! hold does not count while the pool is tight, so they are emptied when it becomes loose again.
 
 use super::credit::{self, Credit};
-use super::pool::Seen;
+use super::pool::PoolState;
 use super::{Budget, countable};
 use crate::lanes::{region, table};
 use crate::quiesce::ITEM_ALIGN;
@@ -25,16 +25,16 @@ use super::percpu_mode::BATCH_MAX;
 
 /// After so many calls in a row that found plenty a tight budget becomes loose. They cost about what
 /// the fence of the next recall will.
-pub(super) const CALM: u32 = 512;
+pub(super) const CALLS_TO_PERCPU: u32 = 512;
 /// So many of them a new budget has behind it: it is loose after 32.
-pub(super) const CALM_FIRST: u32 = CALM - 32;
+pub(super) const CALLS_OF_NEW: u32 = CALLS_TO_PERCPU - 32;
 
 /// How often who loosens tries while others change the pool.
-const LOOSEN_ATTEMPTS: u32 = 8;
+const PERCPU_ATTEMPTS: u32 = 8;
 
 /// From how many units in the pool on lanes are worth while: far more than they then borrow, or most of a small
 /// limit; never with less than 64 for each lane.
-pub(super) const fn plenty(limit: i64, lanes: usize) -> i64 {
+pub(super) const fn percpu_threshold(limit: i64, lanes: usize) -> i64 {
     let lanes = if lanes == 0 { 1 } else { lanes as i64 };
     let (many, most, few) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
     let plenty = if many < most { many } else { most };
@@ -46,24 +46,24 @@ impl Budget {
     pub(super) fn lock(&self) -> Guard<'_> {
         tier::expect();
         let guard = self.lock.lock();
-        self.forget_parents(&guard);
+        self.recover(&guard);
         guard
     }
 
     /// The same without waiting.
     pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
         let guard = self.lock.try_lock()?;
-        self.forget_parents(&guard);
+        self.recover(&guard);
         Some(guard)
     }
 
     /// Whether nobody waits in the queue who waited in a parent.
-    pub(super) fn is_healed(&self) -> bool {
+    pub(super) fn is_recovered(&self) -> bool {
         // Acquire: pairs with the Release below.
-        self.healed.load(Acquire) == Here::generation()
+        self.recovered.load(Acquire) == Here::generation()
     }
 
-    pub(super) fn heal(&self) {
+    pub(super) fn recover_after_fork(&self) {
         let _errno = errno::save();
         let guard = self.lock();
         // Others may have waited for this lock with what they released.
@@ -72,89 +72,89 @@ impl Budget {
 
     /// Whoever holds the lock first after a fork forgets the waiters, whose threads were not copied, and
     /// takes a limit back that one of those had not finished to change.
-    fn forget_parents(&self, guard: &Guard<'_>) {
-        if !self.is_healed() {
-            if let Some(limit) = self.pool.limit_begun() {
+    fn recover(&self, guard: &Guard<'_>) {
+        if !self.is_recovered() {
+            if let Some(limit) = self.pool.unfinished_limit() {
                 self.limit.store(limit, Relaxed);
-                self.pool.end_limit(0);
+                self.pool.end_limit_change(0);
             }
             self.forget_waiters(guard);
-            self.healed.store(Here::generation(), Release);
+            self.recovered.store(Here::generation(), Release);
         }
     }
 
     /// How many recalls have begun.
     pub(crate) fn recalls(&self) -> u64 {
-        self.epoch.load(Relaxed)
+        self.recalls.load(Relaxed)
     }
 
     /// Makes the budget tight.
-    pub(super) fn gather(&self) {
+    pub(super) fn recall(&self) {
         let _errno = errno::save();
         let guard = self.lock();
-        let excess = self.tighten(&guard);
+        let excess = self.to_shared_mode(&guard);
         self.unlock(guard);
-        self.complain(excess);
+        self.report_excess(excess);
     }
 
     /// The same, by who has the lock. How much more is free than the limit allows: so much was released
     /// that nobody held; it is dropped.
-    pub(super) fn tighten(&self, _guard: &Guard<'_>) -> i64 {
-        match self.pool.look().is_tight() {
-            true => self.excess_of_tight(),
-            false => self.gather_from_lanes(),
+    pub(super) fn to_shared_mode(&self, _guard: &Guard<'_>) -> i64 {
+        match self.pool.load().is_shared() {
+            true => self.discard_pool_excess(),
+            false => self.recall_credit(),
         }
     }
 
     /// Takes out of a tight pool what is above the limit.
-    fn excess_of_tight(&self) -> i64 {
+    fn discard_pool_excess(&self) -> i64 {
         loop {
-            let now = self.pool.look();
+            let now = self.pool.load();
             let excess = (now.units() - self.limit.load(Relaxed)).max(0);
-            if excess == 0 || self.pool.exchange(now, now.plus(-excess)) {
+            if excess == 0 || self.pool.exchange(now, now.with_units(-excess)) {
                 return excess;
             }
         }
     }
 
-    fn gather_from_lanes(&self) -> i64 {
+    fn recall_credit(&self) -> i64 {
         let seen = self.gate.look();
         self.gate.turn(seen.closed());
         // Only changed under the lock. Release: pairs with the Acquire in `borrow`. The fence comes after
         // it, so that no section finds the old number later.
-        self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Release);
+        self.recalls.store(self.recalls.load(Relaxed).wrapping_add(1), Release);
         let taken = seen.item().map_or(0, |item| {
             fence::fence();
             // The lanes in use are counted after the fence.
             (1..=table::in_use()).map(|lane| Credit::of(item, lane).taken()).sum()
         });
         let limit = self.limit.load(Relaxed);
-        let (units, lent) = self.pool.gather(|units, lent| (units + lent - taken).min(limit));
-        self.pool.calm(false);
+        let (units, lent) = self.pool.collect_lent(|units, lent| (units + lent - taken).min(limit));
+        self.pool.count_call(false);
         (units + lent - taken - limit).max(0)
     }
 
     /// Lets lanes hold units, if there are plenty. Does nothing if somebody else holds the lock, or if no
     /// memory can be had.
     #[cold]
-    pub(super) fn try_loosen(&self) {
+    pub(super) fn try_percpu_mode(&self) {
         let _errno = errno::save();
         if let Some(guard) = self.try_lock() {
-            self.loosen(&guard);
+            self.to_percpu_mode(&guard);
             self.unlock(guard);
         }
     }
 
-    fn loosen(&self, _guard: &Guard<'_>) {
+    fn to_percpu_mode(&self, _guard: &Guard<'_>) {
         // Where there are no sections a lane is no faster than the pool.
         if tier::chosen() == Some(Tier::Atomic) {
-            self.plenty.store(i64::MAX, Relaxed);
+            self.percpu_threshold.store(i64::MAX, Relaxed);
             return;
         }
         let seen = self.gate.look();
-        let Some(item) = seen.item().or_else(take_item) else {
+        let Some(item) = seen.item().or_else(alloc_lanes) else {
             // Not before as many calls again.
-            self.pool.calm(false);
+            self.pool.count_call(false);
             return;
         };
         if !seen.is_closed() {
@@ -162,17 +162,17 @@ impl Budget {
         }
         let lanes = table::in_use();
         (1..=lanes).for_each(|lane| Credit::of(item, lane).clear());
-        let plenty = plenty(self.limit.load(Relaxed), lanes);
+        let threshold = percpu_threshold(self.limit.load(Relaxed), lanes);
         // Relaxed: a hint for `note`.
-        self.plenty.store(plenty, Relaxed);
-        for _ in 0..LOOSEN_ATTEMPTS {
-            let now = self.pool.look();
-            if !now.is_tight() || now.is_queued() || now.units() < plenty {
+        self.percpu_threshold.store(threshold, Relaxed);
+        for _ in 0..PERCPU_ATTEMPTS {
+            let now = self.pool.load();
+            if !now.is_shared() || now.is_queued() || now.units() < threshold {
                 // The memory is kept for the next time.
                 self.gate.turn(seen.opened(item).closed());
                 return;
             }
-            if self.pool.exchange(now, now.loose()) {
+            if self.pool.exchange(now, now.percpu()) {
                 self.gate.turn(seen.opened(item));
                 return;
             }
@@ -181,55 +181,55 @@ impl Budget {
     }
 
     /// What `look` finds in a pool that holds all that is free, with the limit of that instant.
-    pub(super) fn gathered<R>(&self, look: impl FnOnce(Seen, i64) -> R) -> R {
+    pub(super) fn with_all_units<R>(&self, look: impl FnOnce(PoolState, i64) -> R) -> R {
         let _errno = errno::save();
         let guard = self.lock();
-        let was_loose = !self.pool.look().is_tight();
-        let excess = self.tighten(&guard);
-        let found = look(self.pool.look(), self.limit.load(Relaxed));
-        if was_loose {
-            self.loosen(&guard);
+        let was_percpu = !self.pool.load().is_shared();
+        let excess = self.to_shared_mode(&guard);
+        let found = look(self.pool.load(), self.limit.load(Relaxed));
+        if was_percpu {
+            self.to_percpu_mode(&guard);
         }
         self.unlock(guard);
-        self.complain(excess);
+        self.report_excess(excess);
         found
     }
 
     pub(super) fn change_limit(&self, limit: i64) {
         let _errno = errno::save();
         let guard = self.lock();
-        let was_loose = !self.pool.look().is_tight();
-        let excess = self.tighten(&guard);
+        let was_percpu = !self.pool.load().is_shared();
+        let excess = self.to_shared_mode(&guard);
         let old = self.limit.load(Relaxed);
         let (lower, change) = (limit.min(old), limit - old);
         // In this order nobody sees more units than the limit allows, who looks at one and then at the
         // other: for that would be taken for a release of too much. In between the units belong to
         // the lower limit.
-        self.pool.begin_limit(change.min(0), lower);
+        self.pool.begin_limit_change(change.min(0), lower);
         self.limit.store(limit, Release);
-        self.pool.end_limit(change.max(0));
-        self.plenty.store(plenty(limit, table::in_use()), Relaxed);
-        if was_loose {
-            self.loosen(&guard);
+        self.pool.end_limit_change(change.max(0));
+        self.percpu_threshold.store(percpu_threshold(limit, table::in_use()), Relaxed);
+        if was_percpu {
+            self.to_percpu_mode(&guard);
         }
         self.unlock(guard);
-        self.complain(excess);
+        self.report_excess(excess);
     }
 
     /// A release that seems to be of more than is held; under the lock it is seen whether that is so.
     #[cold]
-    pub(super) fn release_suspect(&self, n: u64) {
+    pub(super) fn release_checked(&self, n: u64) {
         let _errno = errno::save();
         let guard = self.lock();
-        let excess = self.tighten(&guard);
+        let excess = self.to_shared_mode(&guard);
         let limit = self.limit.load(Relaxed);
-        let held = limit - self.pool.look().units();
+        let held = limit - self.pool.load().units();
         let released = countable(n).filter(|&n| n <= held);
         if let Some(released) = released {
             self.pool.add(released);
         }
         self.unlock(guard);
-        self.complain(excess);
+        self.report_excess(excess);
         assert!(
             released.is_some(),
             "thiscpu: {n} units were released to a budget, but only {held} are held (limit \
@@ -240,10 +240,10 @@ impl Budget {
     /// After a release of `n` which left more free than the limit allows, unless somebody has dropped
     /// the excess by now.
     #[cold]
-    pub(super) fn drop_excess(&self, n: u64) {
+    pub(super) fn discard_excess(&self, n: u64) {
         let _errno = errno::save();
         let guard = self.lock();
-        let excess = self.tighten(&guard);
+        let excess = self.to_shared_mode(&guard);
         self.unlock(guard);
         assert!(
             excess == 0,
@@ -254,13 +254,13 @@ impl Budget {
         );
     }
 
-    pub(super) fn complain(&self, excess: i64) {
+    pub(super) fn report_excess(&self, excess: i64) {
         if excess > 0 {
-            self.dropped(excess);
+            self.panic_over_released(excess);
         }
     }
 
-    pub(super) fn dropped(&self, excess: i64) -> ! {
+    pub(super) fn panic_over_released(&self, excess: i64) -> ! {
         panic!(
             "thiscpu: {excess} units more than were held have been released to a budget (limit {}); \
              they are dropped",
@@ -270,7 +270,7 @@ impl Budget {
 }
 
 /// Takes memory in the lanes, unless somebody is changing the regions right now.
-fn take_item() -> Option<usize> {
+fn alloc_lanes() -> Option<usize> {
     region::try_lock()?.allocate(credit::BYTES, ITEM_ALIGN).ok()
 }
 

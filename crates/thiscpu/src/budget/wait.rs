@@ -15,7 +15,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::pool::Seen;
+use super::pool::PoolState;
 use super::{Budget, Exhausted, Lease};
 use crate::sys::atomic::{
     AtomicPtr, AtomicU32,
@@ -43,25 +43,25 @@ struct Waiter {
     /// The process that it was queued in.
     generation: Cell<u32>,
     /// These are changed under the budget's lock.
-    before: Cell<*const Waiter>,
-    behind: Cell<*const Waiter>,
+    prev: Cell<*const Waiter>,
+    next: Cell<*const Waiter>,
     /// Whom to wake, if it is no thread.
     task: UnsafeCell<Option<Waker>>,
 }
 
 /// Somebody who has been granted what it waited for.
-enum Woken {
+enum Grant {
     Thread(*const AtomicU32),
     Task(Waker),
 }
 
-impl Woken {
+impl Grant {
     fn wake(self) {
         match self {
             // The thread may have seen the grant and be gone by now; then whoever sleeps there, if anybody
             // does, wakes for no reason, as it may.
-            Woken::Thread(state) => Here::wake(state, 1),
-            Woken::Task(task) => task.wake(),
+            Grant::Thread(state) => Here::wake(state, 1),
+            Grant::Task(task) => task.wake(),
         }
     }
 }
@@ -82,13 +82,13 @@ impl Queue {
     /// out.
     unsafe fn push(&self, waiter: &Waiter) {
         let last = self.last.load(Relaxed).cast_const();
-        waiter.before.set(last);
-        waiter.behind.set(ptr::null());
+        waiter.prev.set(last);
+        waiter.next.set(ptr::null());
         self.last.store(ptr::from_ref(waiter).cast_mut(), Relaxed);
         // SAFETY: whoever is in the queue stays where it is.
         match unsafe { last.as_ref() } {
             None => self.first.store(ptr::from_ref(waiter).cast_mut(), Relaxed),
-            Some(last) => last.behind.set(waiter),
+            Some(last) => last.next.set(waiter),
         }
     }
 
@@ -96,16 +96,16 @@ impl Queue {
     ///
     /// The caller holds the lock; the waiter is in this queue.
     unsafe fn remove(&self, waiter: &Waiter) {
-        let (before, behind) = (waiter.before.get(), waiter.behind.get());
+        let (prev, next) = (waiter.prev.get(), waiter.next.get());
         // SAFETY: neighbours in the queue stay where they are.
-        match unsafe { before.as_ref() } {
-            None => self.first.store(behind.cast_mut(), Relaxed),
-            Some(before) => before.behind.set(behind),
+        match unsafe { prev.as_ref() } {
+            None => self.first.store(next.cast_mut(), Relaxed),
+            Some(prev) => prev.next.set(next),
         }
         // SAFETY: as above.
-        match unsafe { behind.as_ref() } {
-            None => self.last.store(before.cast_mut(), Relaxed),
-            Some(behind) => behind.before.set(before),
+        match unsafe { next.as_ref() } {
+            None => self.last.store(prev.cast_mut(), Relaxed),
+            Some(next) => next.prev.set(prev),
         }
     }
 }
@@ -117,8 +117,8 @@ impl Waiter {
             units: n.min(2 * Budget::LIMIT_MAX) as i64,
             state: AtomicU32::new(WAITING),
             generation: Cell::new(0),
-            before: Cell::new(ptr::null()),
-            behind: Cell::new(ptr::null()),
+            prev: Cell::new(ptr::null()),
+            next: Cell::new(ptr::null()),
             task: UnsafeCell::new(None),
         }
     }
@@ -163,19 +163,19 @@ impl Budget {
     /// The waiter is in no queue of this process, and stays where it is until it was granted or cancelled.
     unsafe fn enqueue(&self, waiter: &Waiter, task: Option<Waker>) -> bool {
         let guard = self.lock();
-        let excess = self.tighten(&guard);
+        let excess = self.to_shared_mode(&guard);
         if excess > 0 {
             self.unlock(guard);
-            self.dropped(excess);
+            self.panic_over_released(excess);
         }
         waiter.state.store(WAITING, Relaxed);
         waiter.generation.set(Here::generation());
         // SAFETY: a waiter in no queue is the caller's alone.
         unsafe { *waiter.task.get() = task };
         let is_there = loop {
-            let now = self.pool.look();
+            let now = self.pool.load();
             let is_there = !now.is_queued() && now.units() >= waiter.units;
-            let new = if is_there { now.plus(-waiter.units) } else { now.queued(true) };
+            let new = if is_there { now.with_units(-waiter.units) } else { now.queued(true) };
             if self.pool.exchange(now, new) {
                 break is_there;
             }
@@ -201,11 +201,11 @@ impl Budget {
                 // Whoever released meanwhile left the units to who holds the lock: so they may be there after
                 // all, and then this one is not refused.
                 let before = self.pool.update(|now| match now.units() >= waiter.units {
-                    true => now.plus(-waiter.units).queued(false),
+                    true => now.with_units(-waiter.units).queued(false),
                     false => now.queued(false),
                 });
                 granted = before.units() >= waiter.units;
-                available = before.queued(false).free();
+                available = before.queued(false).available();
             }
         }
         self.unlock(guard);
@@ -218,7 +218,7 @@ impl Budget {
         // SeqCst: pairs with the fence in `serve`. Either this look sees the pool of who found the
         // lock held, or that one finds it free.
         memory_fence(SeqCst);
-        if self.pool.look().is_queued() {
+        if self.pool.load().is_queued() {
             self.serve();
         }
     }
@@ -231,18 +231,18 @@ impl Budget {
             memory_fence(SeqCst);
             // Whoever holds the lock looks at the pool after it has let go.
             let Some(guard) = self.try_lock() else { return };
-            let (woken, seen) = self.grant_first(&guard);
+            let (grant, seen) = self.grant_first(&guard);
             drop(guard);
-            match woken {
-                Some(woken) => {
+            match grant {
+                Some(grant) => {
                     // A task's own code, which may panic: then the others are served all the same.
-                    let rest = ServeOn(self);
-                    woken.wake();
+                    let rest = ServeOnDrop(self);
+                    grant.wake();
                     core::mem::forget(rest);
                 }
                 None => {
                     memory_fence(SeqCst);
-                    if self.pool.look() == seen {
+                    if self.pool.load() == seen {
                         return;
                     }
                 }
@@ -251,16 +251,16 @@ impl Budget {
     }
 
     /// Grants the first what it waits for, if that is there; and what the pool was, if it is not.
-    fn grant_first(&self, _guard: &Guard<'_>) -> (Option<Woken>, Seen) {
+    fn grant_first(&self, _guard: &Guard<'_>) -> (Option<Grant>, PoolState) {
         loop {
-            let now = self.pool.look();
+            let now = self.pool.load();
             // SAFETY: under the lock, who is in the queue stays there and where it is.
             let Some(first) = (unsafe { self.queue.first().as_ref() }) else { return (None, now) };
             if now.units() < first.units {
                 return (None, now);
             }
-            let waits_another = !first.behind.get().is_null();
-            if self.pool.exchange(now, now.plus(-first.units).queued(waits_another)) {
+            let waits_another = !first.next.get().is_null();
+            if self.pool.exchange(now, now.with_units(-first.units).queued(waits_another)) {
                 // SAFETY: the lock is held, and it is the first of this queue.
                 unsafe { self.queue.remove(first) };
                 // SAFETY: the lock is held, and its owner has not seen the grant yet.
@@ -268,7 +268,7 @@ impl Budget {
                 let state = &raw const first.state;
                 // Release: pairs with the Acquire in `is_granted`. It may be gone after this.
                 first.state.store(GRANTED, Release);
-                return (Some(task.map_or(Woken::Thread(state), Woken::Task)), now);
+                return (Some(task.map_or(Grant::Thread(state), Grant::Task)), now);
             }
         }
     }
@@ -277,16 +277,16 @@ impl Budget {
     pub(super) fn forget_waiters(&self, _guard: &Guard<'_>) {
         self.queue.first.store(ptr::null_mut(), Relaxed);
         self.queue.last.store(ptr::null_mut(), Relaxed);
-        if self.pool.look().is_queued() {
+        if self.pool.load().is_queued() {
             self.pool.update(|now| now.queued(false));
         }
     }
 }
 
 /// Serves those who wait when it is dropped.
-struct ServeOn<'a>(&'a Budget);
+struct ServeOnDrop<'a>(&'a Budget);
 
-impl Drop for ServeOn<'_> {
+impl Drop for ServeOnDrop<'_> {
     fn drop(&mut self) {
         self.0.serve();
     }
