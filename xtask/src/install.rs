@@ -137,7 +137,7 @@ mod tests {
     use crate::tools::{Tool, are_here};
 
     const PROGRAM: &str = "#include <thiscpu.h>\n\
-        int main(void) { thiscpu_tier tier; return (int)thiscpu_tier_now(&tier); }\n";
+        int main(void) { thiscpu_tier tier; return (int)thiscpu_get_tier(&tier); }\n";
     const CLASSES: &str = "#include <thiscpu.hpp>\n\
         int main() { thiscpu::counter all; ++all; return all.sum() != 1; }\n";
     const PROJECT: &str = "cmake_minimum_required(VERSION 3.16)\n\

@@ -176,7 +176,7 @@ int main(int count, char **arguments) {
         refuse("the C library has not registered this thread for rseq, or the kernel has no mm_cid (Linux 6.3)");
     }
     thiscpu_tier tier;
-    if (thiscpu_tier_now(&tier) || tier != THISCPU_TIER_RSEQ_CID) {
+    if (thiscpu_get_tier(&tier) || tier != THISCPU_TIER_RSEQ_CID) {
         refuse("this is about the tier rseq-cid, which THISCPU_TIER, or the kernel, does not allow");
     }
     the.lanes = aligned_alloc(LANE_BYTES, (size_t)LANES * LANE_BYTES);

@@ -57,7 +57,7 @@ typedef enum thiscpu_status {
   /**
    * Refused: the value is not what the caller took it for.
    */
-  THISCPU_STATUS_DIFFERS,
+  THISCPU_STATUS_MISMATCH,
   /**
    * There is nothing to take.
    */
@@ -65,11 +65,11 @@ typedef enum thiscpu_status {
   /**
    * Objects of the cache are still out.
    */
-  THISCPU_STATUS_STILL_OUT,
+  THISCPU_STATUS_IN_USE,
   /**
    * A handle, or another pointer that is needed, is null.
    */
-  THISCPU_STATUS_NULL,
+  THISCPU_STATUS_NULL_POINTER,
   /**
    * A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it; inlined calls do not.
    */
@@ -77,15 +77,15 @@ typedef enum thiscpu_status {
   /**
    * A size, an alignment or a number of counters that there cannot be.
    */
-  THISCPU_STATUS_SIZE,
+  THISCPU_STATUS_INVALID_SIZE,
   /**
    * A number is above the largest there is, or there is no counter of that index.
    */
-  THISCPU_STATUS_RANGE,
+  THISCPU_STATUS_OUT_OF_RANGE,
   /**
    * An account of another ledger.
    */
-  THISCPU_STATUS_FOREIGN,
+  THISCPU_STATUS_WRONG_LEDGER,
   /**
    * `THISCPU_TIER` names no tier.
    */
@@ -181,15 +181,6 @@ typedef struct thiscpu_counter thiscpu_counter;
 typedef struct thiscpu_ledger thiscpu_ledger;
 
 /**
- * A list of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
- * is out of reach.
- *
- * Pushing and taking may be done by any number of threads at once, and in signal handlers; they never wait. `thiscpu_list_drain` and
- * `thiscpu_list_destroy` are for who is alone with the list.
- */
-typedef struct thiscpu_list thiscpu_list;
-
-/**
  * Two adjacent halves of 4 or 8 bytes of which each CPU has its own, compared and replaced as one, by one store. Halves are 64 bits in every
  * function.
  *
@@ -197,6 +188,15 @@ typedef struct thiscpu_list thiscpu_list;
  * `thiscpu_pair_create` they never wait, and may be called from signal handlers too.
  */
 typedef struct thiscpu_pair thiscpu_pair;
+
+/**
+ * A stack of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
+ * is out of reach.
+ *
+ * Pushing and taking may be done by any number of threads at once, and in signal handlers; they never wait. `thiscpu_stack_drain` and
+ * `thiscpu_stack_destroy` are for who is alone with the stack.
+ */
+typedef struct thiscpu_stack thiscpu_stack;
 
 /**
  * A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
@@ -280,7 +280,7 @@ typedef struct THISCPU_ALIGNED(16) thiscpu_halves {
  */
 typedef struct thiscpu_link {
   /**
-   * The next node of a list that `thiscpu_list_take_all` has given out; null if that was the last.
+   * The next node of a stack that `thiscpu_stack_take_all` has given out; null if that was the last.
    */
   struct thiscpu_link *next;
 } thiscpu_link;
@@ -305,14 +305,14 @@ const char *thiscpu_version(void);
  * Finds out what this process runs on, which the first use of anything else does too; all later calls say the same. To be called
  * at the start of a program that wants to know a wrong `THISCPU_TIER` then, and not by the first `_create`.
  *
- * Thread safe. Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+ * Thread safe. Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
-enum thiscpu_status thiscpu_tier_now(enum thiscpu_tier *tier);
+enum thiscpu_status thiscpu_get_tier(enum thiscpu_tier *tier);
 
 /**
  * Makes a counter that is 0, and puts its handle into `*counter`. The handle is valid until `thiscpu_counter_destroy`.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_counter_create(struct thiscpu_counter **counter);
 
@@ -324,7 +324,7 @@ enum thiscpu_status thiscpu_counter_destroy(struct thiscpu_counter *counter);
 /**
  * Adds `n`, which may be negative. One restartable sequence; never waits.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter, int64_t n);
 
@@ -332,7 +332,7 @@ enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter, int64_t
  * An estimate of the value, into `*value`: the middle of the bounds, which are about 2,048 times the square of the CPUs in use apart. A few loads;
  * never waits.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_counter_read(struct thiscpu_counter *counter,
                                          int64_t *value);
@@ -341,7 +341,7 @@ enum thiscpu_status thiscpu_counter_read(struct thiscpu_counter *counter,
  * Limits that the value was within at one instant of the call, updates in flight included, into `*bounds`. A few
  * loads; never waits.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_counter_bounds(struct thiscpu_counter *counter,
                                            struct thiscpu_bounds *bounds);
@@ -350,7 +350,7 @@ enum thiscpu_status thiscpu_counter_bounds(struct thiscpu_counter *counter,
  * The exact value at one instant of the call, into `*sum`. One fence (0.2 us in an idle process, 10 to 30 us where other CPUs
  * run it); those who add are not held up. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_counter_sum(struct thiscpu_counter *counter,
                                         int64_t *sum);
@@ -374,20 +374,20 @@ enum thiscpu_status thiscpu_counter_take(struct thiscpu_counter *counter,
                                          int64_t *value);
 
 /**
- * Compares the value with `with`, as it was at one instant of the call: -1 into `*ordering` if it is below, 0 if it is the same, 1 if it is
+ * Compares the value with `rhs`, as it was at one instant of the call: -1 into `*ordering` if it is below, 0 if it is the same, 1 if it is
  * above. A few loads if it is far; near, a fence. Otherwise as `thiscpu_counter_set`.
  *
  * Errors: as for `thiscpu_counter_sum`.
  */
 enum thiscpu_status thiscpu_counter_compare(struct thiscpu_counter *counter,
-                                            int64_t with,
+                                            int64_t rhs,
                                             int32_t *ordering);
 
 /**
  * Makes a budget of `limit` units, all of them free, and puts its handle into `*budget`. The handle is valid until
  * `thiscpu_budget_destroy`.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`;
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`;
  * `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_budget_create(uint64_t limit,
@@ -402,7 +402,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * Acquires `n` units, or none. One restartable sequence while there is room; near the limit an atomic instruction, or a fence.
  * Never waits for units.
  *
- * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
+ * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
  * acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
  */
 enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
@@ -411,7 +411,7 @@ enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
 /**
  * Acquires as many units as there are, at most `n`, and puts their number into `*acquired`; 0 is no error.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
  */
 enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budget,
                                                      uint64_t n,
@@ -421,7 +421,7 @@ enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budg
  * Acquires `n` units, and waits until there are so many: first come, first served. Waits for ever for more than the limit,
  * and those who come later with it, unless the limit is raised. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget,
                                            uint64_t n);
@@ -429,7 +429,7 @@ enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget,
 /**
  * The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
  *
- * Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget,
                                                    uint64_t n,
@@ -439,7 +439,7 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  * Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
  * held.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
  * is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
  * become impossible, and then the units are lost. Not to be tried again.
  */
@@ -450,7 +450,7 @@ enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget,
  * How many units are free, at one instant of the call, into `*available`; 0 while somebody waits. Costs a fence if CPUs hold
  * credit. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
  */
 enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget,
                                              uint64_t *available);
@@ -458,7 +458,7 @@ enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget,
 /**
  * How many units are held, at one instant of the call, into `*acquired`. Otherwise as `thiscpu_budget_available`.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquired(struct thiscpu_budget *budget,
                                             uint64_t *acquired);
@@ -466,7 +466,7 @@ enum thiscpu_status thiscpu_budget_acquired(struct thiscpu_budget *budget,
 /**
  * The limit, into `*limit`. One load.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t *limit);
 
@@ -474,7 +474,7 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  * Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
  * has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if it is
+ * Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is
  * found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
  */
 enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget,
@@ -485,7 +485,7 @@ enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget,
  * counters are never negative, because whoever uncharges has charged before, `is_signed` is false, and then
  * `thiscpu_account_read` shows no negative values either.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there cannot be so many counters; `THISCPU_STATUS_UNKNOWN_TIER`,
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there cannot be so many counters; `THISCPU_STATUS_UNKNOWN_TIER`,
  * `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_ledger_create(size_t counters,
@@ -499,17 +499,17 @@ enum thiscpu_status thiscpu_ledger_create(size_t counters,
 enum thiscpu_status thiscpu_ledger_destroy(struct thiscpu_ledger *ledger);
 
 /**
- * How many accounts are open, into `*count`. A load.
+ * How many accounts are open, into `*len`. A load.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
-enum thiscpu_status thiscpu_ledger_count(struct thiscpu_ledger *ledger, size_t *count);
+enum thiscpu_status thiscpu_ledger_len(struct thiscpu_ledger *ledger, size_t *len);
 
 /**
  * Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
  * fence for each account that a CPU holds something of. Waits for reports, and they for it.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
  */
 enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
 
@@ -519,7 +519,7 @@ enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
  * may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
  * ends.
  *
- * Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
                                             void (*each)(uint64_t number,
@@ -531,7 +531,7 @@ enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
  * Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
  * 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
  */
 enum thiscpu_status thiscpu_account_open(struct thiscpu_ledger *ledger,
                                          struct thiscpu_account **account);
@@ -546,7 +546,7 @@ enum thiscpu_status thiscpu_account_close(struct thiscpu_account *account);
  * Adds `n`, which may be negative, to counter `index`. One restartable sequence if this CPU has the account in its cache, else an atomic
  * addition. Waits only for exact answers about this account.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_RANGE` if there is no counter `index`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OUT_OF_RANGE` if there is no counter `index`.
  */
 enum thiscpu_status thiscpu_account_charge(struct thiscpu_account *account,
                                            size_t index,
@@ -558,9 +558,9 @@ enum thiscpu_status thiscpu_account_charge(struct thiscpu_account *account,
  *
  * Errors: as for `thiscpu_account_charge`.
  */
-enum thiscpu_status thiscpu_account_charge_aside(struct thiscpu_account *account,
-                                                 size_t index,
-                                                 int64_t n);
+enum thiscpu_status thiscpu_account_charge_uncached(struct thiscpu_account *account,
+                                                    size_t index,
+                                                    int64_t n);
 
 /**
  * Counter `index` without what CPUs hold of it, into `*value`: seldom more than 1,024 for each. A few loads; never waits.
@@ -583,35 +583,35 @@ enum thiscpu_status thiscpu_account_sum(struct thiscpu_account *account,
 /**
  * All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
  */
 enum thiscpu_status thiscpu_account_snapshot(struct thiscpu_account *account,
                                              int64_t *counters,
-                                             size_t room);
+                                             size_t capacity);
 
 /**
  * Takes `n` from counter `index` of one account and adds it to that of another of the same ledger, at one instant: whoever looks at both
  * sees both or neither.
  *
- * Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FOREIGN` if they are not of one ledger.
+ * Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_WRONG_LEDGER` if they are not of one ledger.
  */
-enum thiscpu_status thiscpu_account_move(struct thiscpu_account *from,
-                                         struct thiscpu_account *to,
-                                         size_t index,
-                                         int64_t n);
+enum thiscpu_status thiscpu_account_transfer(struct thiscpu_account *from,
+                                             struct thiscpu_account *to,
+                                             size_t index,
+                                             int64_t n);
 
 /**
- * The account's number, into `*number_of_it`: no other account of its ledger ever had the same.
+ * The account's number, into `*id`: no other account of its ledger ever had the same.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
-enum thiscpu_status thiscpu_account_number(struct thiscpu_account *account, uint64_t *number_of_it);
+enum thiscpu_status thiscpu_account_id(struct thiscpu_account *account, uint64_t *id);
 
 /**
  * Makes a cache of objects of so many bytes, at most 1,048,576, at multiples of `align`, a power of two of at most 65,536, and puts its handle into
  * `*cache`. The handle is valid until `thiscpu_cache_close` or `thiscpu_cache_destroy`.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
  * `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_cache_create(size_t bytes,
@@ -622,7 +622,7 @@ enum thiscpu_status thiscpu_cache_create(size_t bytes,
  * Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
  * and `THISCPU_STATUS_OK`.
  *
- * Errors: `THISCPU_STATUS_STILL_OUT`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
+ * Errors: `THISCPU_STATUS_IN_USE`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
  */
 enum thiscpu_status thiscpu_cache_close(struct thiscpu_cache *cache,
                                         size_t *objects);
@@ -643,7 +643,7 @@ void *thiscpu_cache_alloc(struct thiscpu_cache *cache);
  * Frees an object of the cache, on any thread. Null is none, and `THISCPU_STATUS_OK`. One restartable sequence, as long as this CPU has
  * room.
  *
- * Errors: `THISCPU_STATUS_NULL` if the handle is null.
+ * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
  */
 enum thiscpu_status thiscpu_cache_free(struct thiscpu_cache *cache,
                                        void *object);
@@ -651,7 +651,7 @@ enum thiscpu_status thiscpu_cache_free(struct thiscpu_cache *cache,
 /**
  * Gives what is free back to the system, of this cache and of others; how many bytes that were into `*bytes`, which may be null. A fence.
  *
- * Errors: `THISCPU_STATUS_NULL` if the handle is null.
+ * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
  */
 enum thiscpu_status thiscpu_cache_shrink(struct thiscpu_cache *cache,
                                          size_t *bytes);
@@ -659,7 +659,7 @@ enum thiscpu_status thiscpu_cache_shrink(struct thiscpu_cache *cache,
 /**
  * What the cache has and has done, into `*stats`. Looks at all of its slabs; numbers that change meanwhile do not belong to one instant.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_cache_stats(struct thiscpu_cache *cache,
                                         struct thiscpu_cache_statistics *stats);
@@ -668,7 +668,7 @@ enum thiscpu_status thiscpu_cache_stats(struct thiscpu_cache *cache,
  * Makes a word of so many bytes that is 0 on every CPU, and puts its handle into `*word`. The handle is valid until
  * `thiscpu_word_destroy`. May wait for another thread that creates something.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
  * `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_word_create(size_t bytes,
@@ -682,51 +682,51 @@ enum thiscpu_status thiscpu_word_destroy(struct thiscpu_word *word);
 /**
  * Adds `n` to this CPU's word, which wraps around.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_word_add(struct thiscpu_word *word, uint64_t n);
 
 /**
  * The same, and what the word is then into `*sum`.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_word_add_return(struct thiscpu_word *word, uint64_t n, uint64_t *sum);
 
 /**
- * Replaces this CPU's word by `replacement`, and puts what it was into `*old`.
+ * Replaces this CPU's word by `desired`, and puts what it was into `*old`.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
-enum thiscpu_status thiscpu_word_xchg(struct thiscpu_word *word, uint64_t replacement, uint64_t *old);
+enum thiscpu_status thiscpu_word_xchg(struct thiscpu_word *word, uint64_t desired, uint64_t *old);
 
 /**
- * Replaces this CPU's word by `replacement` if it is `old`.
+ * Replaces this CPU's word by `desired` if it is `old`.
  *
- * Errors: `THISCPU_STATUS_DIFFERS` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_word_cmpxchg(struct thiscpu_word *word,
                                          uint64_t old,
-                                         uint64_t replacement,
+                                         uint64_t desired,
                                          uint64_t *found);
 
 /**
  * The words of all CPUs, each as it was at some moment of its own. The first is that of threads which had no CPU of their own to work on; the
- * others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is room for into `values`, and how many
- * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+ * others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is capacity for into `values`, and how many
+ * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
  *
- * Errors: `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_word_values(struct thiscpu_word *word,
                                         uint64_t *values,
-                                        size_t room,
+                                        size_t capacity,
                                         size_t *count);
 
 /**
  * Makes a pair of halves of so many bytes, (0, 0) on every CPU, and puts its handle into `*pair`. The handle is valid until
  * `thiscpu_pair_destroy`. May wait for another thread that creates something.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if `half_bytes` is not 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `half_bytes` is not 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
  * `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
 enum thiscpu_status thiscpu_pair_create(size_t half_bytes,
@@ -738,75 +738,75 @@ enum thiscpu_status thiscpu_pair_create(size_t half_bytes,
 enum thiscpu_status thiscpu_pair_destroy(struct thiscpu_pair *pair);
 
 /**
- * Replaces this CPU's pair by `*replacement` if it is `*old`.
+ * Replaces this CPU's pair by `*desired` if it is `*old`.
  *
- * Errors: `THISCPU_STATUS_DIFFERS` if it is something else, which is put into `*found` (that may be null, or `old`);
- * `THISCPU_STATUS_MISALIGNED` if a pointer is no multiple of 16; `THISCPU_STATUS_RANGE` if a half does not fit into its
- * bytes; `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null, or `old`);
+ * `THISCPU_STATUS_MISALIGNED` if a pointer is no multiple of 16; `THISCPU_STATUS_OUT_OF_RANGE` if a half does not fit into its
+ * bytes; `THISCPU_STATUS_NULL_POINTER`.
  */
 enum thiscpu_status thiscpu_pair_cmpxchg(struct thiscpu_pair *pair,
                                          const struct thiscpu_halves *old,
-                                         const struct thiscpu_halves *replacement,
+                                         const struct thiscpu_halves *desired,
                                          struct thiscpu_halves *found);
 
 /**
  * The pairs of all CPUs, each half as it was at some moment of its own: as many as there is room for into `values`, and how many
- * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+ * there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
  *
- * Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_MISALIGNED`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_MISALIGNED`.
  */
 enum thiscpu_status thiscpu_pair_values(struct thiscpu_pair *pair,
                                         struct thiscpu_halves *values,
-                                        size_t room,
+                                        size_t capacity,
                                         size_t *count);
 
 /**
- * Makes a list that is empty on every CPU, and puts its handle into `*list`. The handle is valid until
- * `thiscpu_list_destroy`. May wait for another thread that creates something.
+ * Makes a stack that is empty on every CPU, and puts its handle into `*stack`. The handle is valid until
+ * `thiscpu_stack_destroy`. May wait for another thread that creates something.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_ADDRESS_SPACE`; `THISCPU_STATUS_UNKNOWN_TIER`,
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_ADDRESS_SPACE`; `THISCPU_STATUS_UNKNOWN_TIER`,
  * `THISCPU_STATUS_TIER_UNAVAILABLE`.
  */
-enum thiscpu_status thiscpu_list_create(struct thiscpu_list **list);
+enum thiscpu_status thiscpu_stack_create(struct thiscpu_stack **stack);
 
 /**
- * Ends a list; nodes that are in it are forgotten, see `thiscpu_list_drain`. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle
+ * Ends a stack; nodes that are in it are forgotten, see `thiscpu_stack_drain`. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle
  * any more, nor be using it.
  */
-enum thiscpu_status thiscpu_list_destroy(struct thiscpu_list *list);
+enum thiscpu_status thiscpu_stack_destroy(struct thiscpu_stack *stack);
 
 /**
- * Puts a node in front of this CPU's list. The node must be in no list, and its memory must stay readable as long as the list lives, also
+ * Puts a node in front of this CPU's stack. The node must be in no stack, and its memory must stay readable as long as the stack lives, also
  * after it was taken out: another thread may still look at its link, and discard what it saw.
  *
- * Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_MISALIGNED`.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_MISALIGNED`.
  */
-enum thiscpu_status thiscpu_list_push(struct thiscpu_list *list,
-                                      struct thiscpu_link *node);
+enum thiscpu_status thiscpu_stack_push(struct thiscpu_stack *stack,
+                                       struct thiscpu_link *node);
 
 /**
- * Takes the first node off this CPU's list, into `*node`.
+ * Takes the first node off this CPU's stack, into `*node`.
  *
- * Errors: `THISCPU_STATUS_EMPTY`, and `*node` is null then; `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_EMPTY`, and `*node` is null then; `THISCPU_STATUS_NULL_POINTER`.
  */
-enum thiscpu_status thiscpu_list_pop(struct thiscpu_list *list, struct thiscpu_link **node);
+enum thiscpu_status thiscpu_stack_pop(struct thiscpu_stack *stack, struct thiscpu_link **node);
 
 /**
- * Takes this CPU's whole list, its first node into `*first`.
+ * Takes this CPU's whole stack, its first node into `*first`.
  *
- * Errors: `THISCPU_STATUS_EMPTY`, and `*first` is null then; `THISCPU_STATUS_NULL`.
+ * Errors: `THISCPU_STATUS_EMPTY`, and `*first` is null then; `THISCPU_STATUS_NULL_POINTER`.
  */
-enum thiscpu_status thiscpu_list_take_all(struct thiscpu_list *list, struct thiscpu_link **first);
+enum thiscpu_status thiscpu_stack_take_all(struct thiscpu_stack *stack, struct thiscpu_link **first);
 
 /**
- * Takes the nodes of all CPUs' lists, and then calls `each` with one after the other and with `context`. Nobody else may use the list
+ * Takes the nodes of all CPUs' stacks, and then calls `each` with one after the other and with `context`. Nobody else may use the stack
  * meanwhile. `each` may free the node, or push it again; it must return, and not by an exception (which ends the process) or `longjmp`.
  *
- * Errors: `THISCPU_STATUS_NULL` if the handle or `each` is.
+ * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is.
  */
-enum thiscpu_status thiscpu_list_drain(struct thiscpu_list *list,
-                                       void (*each)(struct thiscpu_link *node, void *context),
-                                       void *context);
+enum thiscpu_status thiscpu_stack_drain(struct thiscpu_stack *stack,
+                                        void (*each)(struct thiscpu_link *node, void *context),
+                                        void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

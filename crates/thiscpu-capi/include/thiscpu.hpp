@@ -2,7 +2,7 @@
 //
 // What goes wrong throws thiscpu::error, or, where exceptions are switched off, says so and ends the program: in constructors
 // what a program cannot help (no memory, a wrong THISCPU_TIER), elsewhere what a program that is right does not do, such as to
-// use a handle that was moved from. What a right program has to reckon with (a refusal, an empty list) is what calls return.
+// use a handle that was moved from. What a right program has to reckon with (a refusal, an empty stack) is what calls return.
 // Threads may share a handle as they may in C; making, moving and ending it is one thread's.
 // Nothing is ever thrown through the library: see thiscpu.h for what each function promises and costs.
 
@@ -86,7 +86,7 @@ template <class T, thiscpu_status (*End)(T *)> class handle {
 /// What this process runs on.
 inline thiscpu_tier tier() {
     thiscpu_tier tier;
-    detail::check(thiscpu_tier_now(&tier));
+    detail::check(thiscpu_get_tier(&tier));
     return tier;
 }
 
@@ -127,10 +127,10 @@ class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> 
         detail::check(thiscpu_counter_take(it_, &value));
         return value;
     }
-    /// Below 0 if the value is below `with`, 0 if it is the same.
-    int compare(std::int64_t with) const {
+    /// Below 0 if the value is below `rhs`, 0 if it is the same.
+    int compare(std::int64_t rhs) const {
         std::int32_t ordering;
-        detail::check(thiscpu_counter_compare(it_, with, &ordering));
+        detail::check(thiscpu_counter_compare(it_, rhs, &ordering));
         return ordering;
     }
 };
@@ -241,8 +241,8 @@ class ledger;
 class account : public detail::handle<thiscpu_account, thiscpu_account_close> {
   public:
     void charge(std::size_t index, std::int64_t n) { detail::check(thiscpu_account_charge(it_, index, n)); }
-    void charge_aside(std::size_t index, std::int64_t n) {
-        detail::check(thiscpu_account_charge_aside(it_, index, n));
+    void charge_uncached(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_charge_uncached(it_, index, n));
     }
     std::int64_t read(std::size_t index) const {
         std::int64_t value;
@@ -260,13 +260,13 @@ class account : public detail::handle<thiscpu_account, thiscpu_account_close> {
         detail::check(thiscpu_account_snapshot(it_, values.data(), values.size()));
         return values;
     }
-    void move_to(account &other, std::size_t index, std::int64_t n) {
-        detail::check(thiscpu_account_move(it_, other.it_, index, n));
+    void transfer_to(account &other, std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_transfer(it_, other.it_, index, n));
     }
-    std::uint64_t number() const {
-        std::uint64_t number;
-        detail::check(thiscpu_account_number(it_, &number));
-        return number;
+    std::uint64_t id() const {
+        std::uint64_t id;
+        detail::check(thiscpu_account_id(it_, &id));
+        return id;
     }
 
   private:
@@ -282,14 +282,14 @@ class ledger : public detail::handle<thiscpu_ledger, thiscpu_ledger_destroy> {
     }
 
     account open() { return account(it_); }
-    std::size_t count() const {
-        std::size_t count;
-        detail::check(thiscpu_ledger_count(it_, &count));
-        return count;
+    std::size_t len() const {
+        std::size_t len;
+        detail::check(thiscpu_ledger_len(it_, &len));
+        return len;
     }
     void sync() { detail::check(thiscpu_ledger_sync(it_)); }
     /// The number and the counters of each account that is open, all at one instant.
-    std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> report() const {
+    std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> snapshot() const {
         // What a callback throws must not pass through the library, so it only copies, and memory is asked for here.
         struct copies {
             std::size_t counters;
@@ -356,16 +356,16 @@ template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_ca
     [[nodiscard]] std::size_t close() {
         std::size_t objects = 0;
         thiscpu_status status = thiscpu_cache_close(it_, &objects);
-        if (status != THISCPU_STATUS_STILL_OUT) {
+        if (status != THISCPU_STATUS_IN_USE) {
             detail::check(status);
             it_ = nullptr;
         }
         return objects;
     }
-    thiscpu_cache_statistics statistics() const {
-        thiscpu_cache_statistics statistics;
-        detail::check(thiscpu_cache_stats(it_, &statistics));
-        return statistics;
+    thiscpu_cache_statistics stats() const {
+        thiscpu_cache_statistics stats;
+        detail::check(thiscpu_cache_stats(it_, &stats));
+        return stats;
     }
 };
 
@@ -382,16 +382,16 @@ template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word
         detail::check(thiscpu_word_add_return(it_, n, &sum));
         return static_cast<T>(sum);
     }
-    T exchange(T replacement) {
+    T exchange(T desired) {
         std::uint64_t old;
-        detail::check(thiscpu_word_xchg(it_, replacement, &old));
+        detail::check(thiscpu_word_xchg(it_, desired, &old));
         return static_cast<T>(old);
     }
     /// Whether it was done; if not, `expected` is what is there.
-    bool compare_exchange(T &expected, T replacement) {
+    bool compare_exchange(T &expected, T desired) {
         std::uint64_t found;
-        thiscpu_status status = thiscpu_word_cmpxchg(it_, expected, replacement, &found);
-        if (status == THISCPU_STATUS_DIFFERS) {
+        thiscpu_status status = thiscpu_word_cmpxchg(it_, expected, desired, &found);
+        if (status == THISCPU_STATUS_MISMATCH) {
             expected = static_cast<T>(found);
             return false;
         }
@@ -418,11 +418,11 @@ template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair
     pair() { detail::check(thiscpu_pair_create(sizeof(T), &it_)); }
 
     /// Whether it was done; if not, `expected` is what is there.
-    bool compare_exchange(std::pair<T, T> &expected, std::pair<T, T> replacement) {
+    bool compare_exchange(std::pair<T, T> &expected, std::pair<T, T> desired) {
         thiscpu_halves old = {expected.first, expected.second};
-        thiscpu_halves wanted = {replacement.first, replacement.second};
+        thiscpu_halves wanted = {desired.first, desired.second};
         thiscpu_status status = thiscpu_pair_cmpxchg(it_, &old, &wanted, &old);
-        if (status == THISCPU_STATUS_DIFFERS) {
+        if (status == THISCPU_STATUS_MISMATCH) {
             expected = {static_cast<T>(old.first), static_cast<T>(old.second)};
             return false;
         }
@@ -445,27 +445,27 @@ template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair
     }
 };
 
-/// A list of which each CPU has its own, of nodes that begin with a thiscpu_link.
-class list : public detail::handle<thiscpu_list, thiscpu_list_destroy> {
+/// A stack of which each CPU has its own, of nodes that begin with a thiscpu_link.
+class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
   public:
-    list() { detail::check(thiscpu_list_create(&it_)); }
+    stack() { detail::check(thiscpu_stack_create(&it_)); }
 
-    void push(thiscpu_link *node) { detail::check(thiscpu_list_push(it_, node)); }
+    void push(thiscpu_link *node) { detail::check(thiscpu_stack_push(it_, node)); }
     /// Null if this CPU has none.
-    [[nodiscard]] thiscpu_link *pop() { return taken(thiscpu_list_pop); }
-    [[nodiscard]] thiscpu_link *take_all() { return taken(thiscpu_list_take_all); }
-    /// Calls `each` with the nodes of all CPUs, one after the other. Nobody else may use the list meanwhile.
+    [[nodiscard]] thiscpu_link *pop() { return taken(thiscpu_stack_pop); }
+    [[nodiscard]] thiscpu_link *take_all() { return taken(thiscpu_stack_take_all); }
+    /// Calls `each` with the nodes of all CPUs, one after the other. Nobody else may use the stack meanwhile.
     template <class Each> void drain(Each each) {
         thiscpu_link *rest = nullptr;
         // Only linked here, so that what `each` throws does not pass through the library.
-        detail::check(thiscpu_list_drain(it_, link, &rest));
-        // What `each` was not given, because it threw, is in the list again.
+        detail::check(thiscpu_stack_drain(it_, link, &rest));
+        // What `each` was not given, because it threw, is in the stack again.
         struct put_back {
-            thiscpu_list *list;
+            thiscpu_stack *stack;
             thiscpu_link *&rest;
             ~put_back() {
                 while (rest != nullptr) {
-                    thiscpu_list_push(list, next());
+                    thiscpu_stack_push(stack, next());
                 }
             }
             thiscpu_link *next() {
@@ -480,7 +480,7 @@ class list : public detail::handle<thiscpu_list, thiscpu_list_destroy> {
     }
 
   private:
-    thiscpu_link *taken(thiscpu_status (*take)(thiscpu_list *, thiscpu_link **)) {
+    thiscpu_link *taken(thiscpu_status (*take)(thiscpu_stack *, thiscpu_link **)) {
         thiscpu_link *node;
         thiscpu_status status = take(it_, &node);
         detail::check(status == THISCPU_STATUS_EMPTY ? THISCPU_STATUS_OK : status);

@@ -51,7 +51,7 @@ pub struct ThiscpuCacheStats {
 /// Makes a cache of objects of so many bytes, at most 1,048,576, at multiples of `align`, a power of two of at most 65,536, and puts its handle into
 /// `*cache`. The handle is valid until `thiscpu_cache_close` or `thiscpu_cache_destroy`.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
 /// `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_create(
@@ -60,9 +60,9 @@ pub unsafe extern "C" fn thiscpu_cache_create(
     cache: *mut *mut ThiscpuCache,
 ) -> Status {
     let new = || {
-        let layout = Layout::from_size_align(bytes, align).map_err(|_| Status::Size)?;
+        let layout = Layout::from_size_align(bytes, align).map_err(|_| Status::InvalidSize)?;
         if bytes > RawCache::SIZE_MAX || align > RawCache::ALIGN_MAX {
-            return Err(Status::Size);
+            return Err(Status::InvalidSize);
         }
         thiscpu::tier()?;
         Ok(ThiscpuCache(RawCache::new(layout)))
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn thiscpu_cache_create(
 /// Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
 /// and `THISCPU_STATUS_OK`.
 ///
-/// Errors: `THISCPU_STATUS_STILL_OUT`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
+/// Errors: `THISCPU_STATUS_IN_USE`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_close(
     cache: *mut ThiscpuCache,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn thiscpu_cache_close(
         }
         // SAFETY: where it was taken from.
         unsafe { cache.write(ThiscpuCache(still.cache)) };
-        Err(Status::StillOut)
+        Err(Status::InUse)
     })
 }
 
@@ -141,7 +141,7 @@ unsafe extern "C" fn hand_out(cache: *mut ThiscpuCache, entry: usize) -> *mut c_
 /// Frees an object of the cache, on any thread. Null is none, and `THISCPU_STATUS_OK`. One restartable sequence, as long as this CPU has
 /// room.
 ///
-/// Errors: `THISCPU_STATUS_NULL` if the handle is null.
+/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_free(
     cache: *mut ThiscpuCache,
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn thiscpu_cache_free(
 
 /// Gives what is free back to the system, of this cache and of others; how many bytes that were into `*bytes`, which may be null. A fence.
 ///
-/// Errors: `THISCPU_STATUS_NULL` if the handle is null.
+/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_shrink(
     cache: *mut ThiscpuCache,
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn thiscpu_cache_shrink(
 
 /// What the cache has and has done, into `*stats`. Looks at all of its slabs; numbers that change meanwhile do not belong to one instant.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_stats(
     cache: *mut ThiscpuCache,

@@ -34,7 +34,7 @@ pub struct ThiscpuBounds {
 
 /// Makes a counter that is 0, and puts its handle into `*counter`. The handle is valid until `thiscpu_counter_destroy`.
 ///
-/// Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_create(counter: *mut *mut ThiscpuCounter) -> Status {
     let new = || {
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn thiscpu_counter_destroy(counter: *mut ThiscpuCounter) -
 
 /// Adds `n`, which may be negative. One restartable sequence; never waits.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_add(counter: *mut ThiscpuCounter, n: i64) -> Status {
     call(|| {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn thiscpu_counter_add(counter: *mut ThiscpuCounter, n: i6
 /// An estimate of the value, into `*value`: the middle of the bounds, which are about 2,048 times the square of the CPUs in use apart. A few loads;
 /// never waits.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_read(
     counter: *mut ThiscpuCounter,
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn thiscpu_counter_read(
 /// Limits that the value was within at one instant of the call, updates in flight included, into `*bounds`. A few
 /// loads; never waits.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_bounds(
     counter: *mut ThiscpuCounter,
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn thiscpu_counter_bounds(
 /// The exact value at one instant of the call, into `*sum`. One fence (0.2 us in an idle process, 10 to 30 us where other CPUs
 /// run it); those who add are not held up. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_sum(
     counter: *mut ThiscpuCounter,
@@ -146,20 +146,20 @@ pub unsafe extern "C" fn thiscpu_counter_take(
     })
 }
 
-/// Compares the value with `with`, as it was at one instant of the call: -1 into `*ordering` if it is below, 0 if it is the same, 1 if it is
+/// Compares the value with `rhs`, as it was at one instant of the call: -1 into `*ordering` if it is below, 0 if it is the same, 1 if it is
 /// above. A few loads if it is far; near, a fence. Otherwise as `thiscpu_counter_set`.
 ///
 /// Errors: as for `thiscpu_counter_sum`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_compare(
     counter: *mut ThiscpuCounter,
-    with: i64,
+    rhs: i64,
     ordering: *mut i32,
 ) -> Status {
     call(|| {
         // SAFETY: as for `thiscpu_counter_read`.
         let (counter, place) = unsafe { (there(counter)?, place(ordering)?) };
-        place.put(match counter.0.compare(with).ordering {
+        place.put(match counter.0.compare(rhs).ordering {
             Ordering::Less => -1,
             Ordering::Equal => 0,
             Ordering::Greater => 1,

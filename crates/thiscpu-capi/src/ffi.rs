@@ -27,7 +27,7 @@ pub(crate) unsafe fn there<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
         return Err(Status::Misaligned);
     }
     // SAFETY: the caller's promise; aligned.
-    unsafe { pointer.as_ref() }.ok_or(Status::Null)
+    unsafe { pointer.as_ref() }.ok_or(Status::NullPointer)
 }
 
 /// Where a function is to put what it has found.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn there<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
 /// If it is not null it is valid for writes of its type.
 pub(crate) unsafe fn place<'a, T>(pointer: *mut T) -> Result<Place<'a, T>, Status> {
     match () {
-        () if pointer.is_null() => Err(Status::Null),
+        () if pointer.is_null() => Err(Status::NullPointer),
         () if !pointer.is_aligned() => Err(Status::Misaligned),
         () => Ok(Place { pointer, lives: std::marker::PhantomData }),
     }

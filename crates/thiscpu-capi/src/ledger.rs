@@ -79,19 +79,19 @@ macro_rules! with_each_number {
             };
         }
 
-        fn move_between(from: &AnyAccount, to: &AnyAccount, index: usize, n: i64) -> Result<(), Status> {
+        fn transfer(from: &AnyAccount, to: &AnyAccount, index: usize, n: i64) -> Result<(), Status> {
             match (from, to) {
                 $((AnyAccount::$Name(from), AnyAccount::$Name(to)) => {
                     if index >= $n {
-                        return Err(Status::Range);
+                        return Err(Status::OutOfRange);
                     }
                     if !from.is_same_ledger(to) {
-                        return Err(Status::Foreign);
+                        return Err(Status::WrongLedger);
                     }
                     from.transfer_to(to, index, n);
                     Ok(())
                 })*
-                _ => Err(Status::Foreign),
+                _ => Err(Status::WrongLedger),
             }
         }
     };
@@ -111,7 +111,7 @@ macro_rules! with_counter {
     ($any:expr, $index:expr, |$it:ident| $do:expr) => {
         of_any_account!($any, |$it, COUNT| {
             if $index >= COUNT {
-                return Err(Status::Range);
+                return Err(Status::OutOfRange);
             }
             $do
         })
@@ -122,7 +122,7 @@ macro_rules! with_counter {
 /// counters are never negative, because whoever uncharges has charged before, `is_signed` is false, and then
 /// `thiscpu_account_read` shows no negative values either.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there cannot be so many counters; `THISCPU_STATUS_UNKNOWN_TIER`,
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there cannot be so many counters; `THISCPU_STATUS_UNKNOWN_TIER`,
 /// `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_create(
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn thiscpu_ledger_create(
     ledger: *mut *mut ThiscpuLedger,
 ) -> Status {
     let new = || {
-        let any = AnyLedger::new(counters, is_signed).ok_or(Status::Size)?;
+        let any = AnyLedger::new(counters, is_signed).ok_or(Status::InvalidSize)?;
         thiscpu::tier()?;
         Ok(ThiscpuLedger(any))
     };
@@ -147,17 +147,14 @@ pub unsafe extern "C" fn thiscpu_ledger_destroy(ledger: *mut ThiscpuLedger) -> S
     unsafe { end(ledger) }
 }
 
-/// How many accounts are open, into `*count`. A load.
+/// How many accounts are open, into `*len`. A load.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_ledger_count(
-    ledger: *mut ThiscpuLedger,
-    count: *mut usize,
-) -> Status {
+pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mut usize) -> Status {
     call(|| {
         // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-        let (ledger, place) = unsafe { (there(ledger)?, place(count)?) };
+        let (ledger, place) = unsafe { (there(ledger)?, place(len)?) };
         place.put(of_any_ledger!(ledger.0, |ledger| ledger.len()));
         Ok(())
     })
@@ -166,7 +163,7 @@ pub unsafe extern "C" fn thiscpu_ledger_count(
 /// Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
 /// fence for each account that a CPU holds something of. Waits for reports, and they for it.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
     call(|| {
@@ -182,7 +179,7 @@ pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Stat
 /// may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
 /// ends.
 ///
-/// Errors: `THISCPU_STATUS_NULL` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_for_each(
     ledger: *mut ThiscpuLedger,
@@ -192,7 +189,7 @@ pub unsafe extern "C" fn thiscpu_ledger_for_each(
     context: *mut c_void,
 ) -> Status {
     call(|| {
-        let each = each.ok_or(Status::Null)?;
+        let each = each.ok_or(Status::NullPointer)?;
         // SAFETY: a handle is null or live, as the header asks.
         let ledger = unsafe { there(ledger) }?;
         of_any_ledger!(ledger.0, |ledger| ledger.for_each(|id, counters| {
@@ -206,7 +203,7 @@ pub unsafe extern "C" fn thiscpu_ledger_for_each(
 /// Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
 /// 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_open(
     ledger: *mut ThiscpuLedger,
@@ -227,7 +224,7 @@ pub unsafe extern "C" fn thiscpu_account_close(account: *mut ThiscpuAccount) -> 
 /// Adds `n`, which may be negative, to counter `index`. One restartable sequence if this CPU has the account in its cache, else an atomic
 /// addition. Waits only for exact answers about this account.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_RANGE` if there is no counter `index`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OUT_OF_RANGE` if there is no counter `index`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_charge(
     account: *mut ThiscpuAccount,
@@ -247,7 +244,7 @@ pub unsafe extern "C" fn thiscpu_account_charge(
 ///
 /// Errors: as for `thiscpu_account_charge`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_account_charge_aside(
+pub unsafe extern "C" fn thiscpu_account_charge_uncached(
     account: *mut ThiscpuAccount,
     index: usize,
     n: i64,
@@ -296,22 +293,22 @@ pub unsafe extern "C" fn thiscpu_account_sum(
 
 /// All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_snapshot(
     account: *mut ThiscpuAccount,
     counters: *mut i64,
-    room: usize,
+    capacity: usize,
 ) -> Status {
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let account = unsafe { there(account) }?;
         // SAFETY: there is room for so many, as the header asks.
         let count = of_any_account!(account.account, |account, COUNT| unsafe {
-            if room < COUNT {
-                return Err(Status::Size);
+            if capacity < COUNT {
+                return Err(Status::InvalidSize);
             }
-            copy_out(counters, room, account.snapshot().into_iter())
+            copy_out(counters, capacity, account.snapshot().into_iter())
         });
         count.map(drop)
     })
@@ -320,9 +317,9 @@ pub unsafe extern "C" fn thiscpu_account_snapshot(
 /// Takes `n` from counter `index` of one account and adds it to that of another of the same ledger, at one instant: whoever looks at both
 /// sees both or neither.
 ///
-/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FOREIGN` if they are not of one ledger.
+/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_WRONG_LEDGER` if they are not of one ledger.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_account_move(
+pub unsafe extern "C" fn thiscpu_account_transfer(
     from: *mut ThiscpuAccount,
     to: *mut ThiscpuAccount,
     index: usize,
@@ -331,21 +328,18 @@ pub unsafe extern "C" fn thiscpu_account_move(
     call(|| {
         // SAFETY: as for `thiscpu_account_charge`.
         let (from, to) = unsafe { (there(from)?, there(to)?) };
-        move_between(&from.account, &to.account, index, n)
+        transfer(&from.account, &to.account, index, n)
     })
 }
 
-/// The account's number, into `*number_of_it`: no other account of its ledger ever had the same.
+/// The account's number, into `*id`: no other account of its ledger ever had the same.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_account_number(
-    account: *mut ThiscpuAccount,
-    number_of_it: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn thiscpu_account_id(account: *mut ThiscpuAccount, id: *mut u64) -> Status {
     call(|| {
         // SAFETY: as for `thiscpu_account_read`.
-        let (account, place) = unsafe { (there(account)?, place(number_of_it)?) };
+        let (account, place) = unsafe { (there(account)?, place(id)?) };
         place.put(of_any_account!(account.account, |account, COUNT| {
             const _: () = assert!(COUNT <= THISCPU_LEDGER_COUNTERS_MAX);
             account.id().get()

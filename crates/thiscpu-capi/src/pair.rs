@@ -29,7 +29,7 @@ pub struct ThiscpuHalves {
 
 impl ThiscpuHalves {
     fn narrow(self) -> Result<(u32, u32), Status> {
-        let half = |half: u64| half.try_into().map_err(|_| Status::Range);
+        let half = |half: u64| half.try_into().map_err(|_| Status::OutOfRange);
         Ok((half(self.first)?, half(self.second)?))
     }
 }
@@ -37,7 +37,7 @@ impl ThiscpuHalves {
 /// Makes a pair of halves of so many bytes, (0, 0) on every CPU, and puts its handle into `*pair`. The handle is valid until
 /// `thiscpu_pair_destroy`. May wait for another thread that creates something.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if `half_bytes` is not 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `half_bytes` is not 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
 /// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_create(
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn thiscpu_pair_create(
         Ok(ThiscpuPair(match half_bytes {
             4 => Pair::Narrow(PerCpuPair::try_new()?),
             8 => Pair::Wide(PerCpuPair::try_new()?),
-            _ => return Err(Status::Size),
+            _ => return Err(Status::InvalidSize),
         }))
     };
     // SAFETY: a caller's pointer is null or valid, as the header asks.
@@ -62,21 +62,21 @@ pub unsafe extern "C" fn thiscpu_pair_destroy(pair: *mut ThiscpuPair) -> Status 
     unsafe { end(pair) }
 }
 
-/// Replaces this CPU's pair by `*replacement` if it is `*old`.
+/// Replaces this CPU's pair by `*desired` if it is `*old`.
 ///
-/// Errors: `THISCPU_STATUS_DIFFERS` if it is something else, which is put into `*found` (that may be null, or `old`);
-/// `THISCPU_STATUS_MISALIGNED` if a pointer is no multiple of 16; `THISCPU_STATUS_RANGE` if a half does not fit into its
-/// bytes; `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null, or `old`);
+/// `THISCPU_STATUS_MISALIGNED` if a pointer is no multiple of 16; `THISCPU_STATUS_OUT_OF_RANGE` if a half does not fit into its
+/// bytes; `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
     pair: *mut ThiscpuPair,
     old: *const ThiscpuHalves,
-    replacement: *const ThiscpuHalves,
+    desired: *const ThiscpuHalves,
     found: *mut ThiscpuHalves,
 ) -> Status {
     call(|| {
         // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-        let (pair, old, new) = unsafe { (there(pair)?, *there(old)?, *there(replacement)?) };
+        let (pair, old, new) = unsafe { (there(pair)?, *there(old)?, *there(desired)?) };
         // SAFETY: as above.
         let place = if found.is_null() { None } else { Some(unsafe { place(found) }?) };
         let result = match &pair.0 {
@@ -91,19 +91,19 @@ pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
         if let Some(place) = place {
             place.put(ThiscpuHalves { first, second });
         }
-        Err(Status::Differs)
+        Err(Status::Mismatch)
     })
 }
 
 /// The pairs of all CPUs, each half as it was at some moment of its own: as many as there is room for into `values`, and how many
-/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
 ///
-/// Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_MISALIGNED`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_MISALIGNED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_values(
     pair: *mut ThiscpuPair,
     values: *mut ThiscpuHalves,
-    room: usize,
+    capacity: usize,
     count: *mut usize,
 ) -> Status {
     call(|| {
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn thiscpu_pair_values(
         // SAFETY: there is room for so many, as the header asks.
         let copied = unsafe {
             match &pair.0 {
-                Pair::Narrow(pair) => copy_out(values, room, pair.lanes().map(halves)),
-                Pair::Wide(pair) => copy_out(values, room, pair.lanes().map(halves)),
+                Pair::Narrow(pair) => copy_out(values, capacity, pair.lanes().map(halves)),
+                Pair::Wide(pair) => copy_out(values, capacity, pair.lanes().map(halves)),
             }
         };
         place.put(copied?);

@@ -14,21 +14,21 @@ pub enum Status {
     /// Refused: there are not as many units as were asked for, or they are promised to somebody who waits.
     Exhausted,
     /// Refused: the value is not what the caller took it for.
-    Differs,
+    Mismatch,
     /// There is nothing to take.
     Empty,
     /// Objects of the cache are still out.
-    StillOut,
+    InUse,
     /// A handle, or another pointer that is needed, is null.
-    Null,
+    NullPointer,
     /// A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it; inlined calls do not.
     Misaligned,
     /// A size, an alignment or a number of counters that there cannot be.
-    Size,
+    InvalidSize,
     /// A number is above the largest there is, or there is no counter of that index.
-    Range,
+    OutOfRange,
     /// An account of another ledger.
-    Foreign,
+    WrongLedger,
     /// `THISCPU_TIER` names no tier.
     UnknownTier,
     /// `THISCPU_TIER` names a tier that this process cannot have.
@@ -50,7 +50,7 @@ impl From<Error> for Status {
             Error::TierUnavailable { .. } => Self::TierUnavailable,
             Error::NoAddressSpace { .. } => Self::NoAddressSpace,
             Error::NoMemory { .. } => Self::NoMemory,
-            Error::ItemTooLarge { .. } => Self::Size,
+            Error::ItemTooLarge { .. } => Self::InvalidSize,
             _ => Self::Failed,
         }
     }
@@ -61,14 +61,14 @@ fn words(status: i32) -> &'static CStr {
     match () {
         () if is(Status::Ok) => c"done",
         () if is(Status::Exhausted) => c"not as many units are free, or they are promised to somebody who waits",
-        () if is(Status::Differs) => c"the value is another one than was expected; it is in the last argument",
+        () if is(Status::Mismatch) => c"the value is another one than was expected; it is in the last argument",
         () if is(Status::Empty) => c"there is nothing to take on this CPU",
-        () if is(Status::StillOut) => c"objects of the cache are still out: free them first, or destroy the cache to leave them where they are",
-        () if is(Status::Null) => c"a handle or another pointer that is needed is null",
+        () if is(Status::InUse) => c"objects of the cache are still out: free them first, or destroy the cache to leave them where they are",
+        () if is(Status::NullPointer) => c"a handle or another pointer that is needed is null",
         () if is(Status::Misaligned) => c"a pointer is not aligned as what it points to has to be",
-        () if is(Status::Size) => c"a size, an alignment or a number of counters that there cannot be; the function's documentation says which there are",
-        () if is(Status::Range) => c"a number is above the largest there is, or there is no counter of that index",
-        () if is(Status::Foreign) => c"the account is one of another ledger",
+        () if is(Status::InvalidSize) => c"a size, an alignment or a number of counters that there cannot be; the function's documentation says which there are",
+        () if is(Status::OutOfRange) => c"a number is above the largest there is, or there is no counter of that index",
+        () if is(Status::WrongLedger) => c"the account is one of another ledger",
         () if is(Status::UnknownTier) => c"THISCPU_TIER names no tier: rseq-cid, rseq-cpu and atomic are there; unset it to get the best",
         () if is(Status::TierUnavailable) => c"THISCPU_TIER names a tier that this process cannot have; unset it to get the best (`thiscpu doctor` says what each needs)",
         () if is(Status::NoAddressSpace) => c"no address space for per-CPU memory; raise the limit on it (`ulimit -v`) or on mappings (`sysctl vm.max_map_count`)",

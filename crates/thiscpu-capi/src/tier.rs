@@ -21,9 +21,9 @@ pub enum ThiscpuTier {
 /// Finds out what this process runs on, which the first use of anything else does too; all later calls say the same. To be called
 /// at the start of a program that wants to know a wrong `THISCPU_TIER` then, and not by the first `_create`.
 ///
-/// Thread safe. Errors: `THISCPU_STATUS_NULL`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// Thread safe. Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_tier_now(tier: *mut ThiscpuTier) -> Status {
+pub unsafe extern "C" fn thiscpu_get_tier(tier: *mut ThiscpuTier) -> Status {
     call(|| {
         // SAFETY: a caller's pointer is null or valid, as the header asks.
         let place = unsafe { place(tier) }?;

@@ -28,7 +28,7 @@ pub struct ThiscpuWord {
 /// It is null, misaligned, or of a word that lives.
 unsafe fn there(handle: *const ThiscpuWord) -> Result<AnyWord, Status> {
     if handle.is_null() {
-        return Err(Status::Null);
+        return Err(Status::NullPointer);
     }
     // SAFETY: the caller's promise; what is returned is kept from being dropped.
     unsafe { of_handle(handle.addr()) }.ok_or(Status::Misaligned)
@@ -70,7 +70,7 @@ macro_rules! of_each_width {
 /// Makes a word of so many bytes that is 0 on every CPU, and puts its handle into `*word`. The handle is valid until
 /// `thiscpu_word_destroy`. May wait for another thread that creates something.
 ///
-/// Errors: `THISCPU_STATUS_NULL`; `THISCPU_STATUS_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
 /// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut ThiscpuWord) -> Status {
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut Thisc
             2 => new::<u16>(),
             4 => new::<u32>(),
             8 => new::<u64>(),
-            _ => Err(Status::Size),
+            _ => Err(Status::InvalidSize),
         };
         inline_abi::publish();
         place.put(without_provenance_mut(made?));
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn thiscpu_word_destroy(word: *mut ThiscpuWord) -> Status 
 
 /// Adds `n` to this CPU's word, which wraps around.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Status {
     call(|| {
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Sta
 
 /// The same, and what the word is then into `*sum`.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_add_return(
     word: *mut ThiscpuWord,
@@ -134,31 +134,31 @@ pub unsafe extern "C" fn thiscpu_word_add_return(
     })
 }
 
-/// Replaces this CPU's word by `replacement`, and puts what it was into `*old`.
+/// Replaces this CPU's word by `desired`, and puts what it was into `*old`.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_xchg(
     word: *mut ThiscpuWord,
-    replacement: u64,
+    desired: u64,
     old: *mut u64,
 ) -> Status {
     call(|| {
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(old)?) };
-        place.put(of_each_width!(word, |word: Value| wide(word.xchg(replacement as Value))));
+        place.put(of_each_width!(word, |word: Value| wide(word.xchg(desired as Value))));
         Ok(())
     })
 }
 
-/// Replaces this CPU's word by `replacement` if it is `old`.
+/// Replaces this CPU's word by `desired` if it is `old`.
 ///
-/// Errors: `THISCPU_STATUS_DIFFERS` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     word: *mut ThiscpuWord,
     old: u64,
-    replacement: u64,
+    desired: u64,
     found: *mut u64,
 ) -> Status {
     call(|| {
@@ -167,34 +167,34 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
         // SAFETY: as for `thiscpu_word_add_return`.
         let place = if found.is_null() { None } else { Some(unsafe { place(found) }?) };
         let result: Result<u64, u64> = of_each_width!(word, |word: Value| word
-            .cmpxchg(old as Value, replacement as Value)
-            .map_or_else(|found| Err(wide(found)), |()| Ok(replacement)));
+            .cmpxchg(old as Value, desired as Value)
+            .map_or_else(|found| Err(wide(found)), |()| Ok(desired)));
         let Err(other) = result else { return Ok(()) };
         if let Some(place) = place {
             place.put(other);
         }
-        Err(Status::Differs)
+        Err(Status::Mismatch)
     })
 }
 
 /// The words of all CPUs, each as it was at some moment of its own. The first is that of threads which had no CPU of their own to work on; the
-/// others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is room for into `values`, and how many
-/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `room` of 0 `values` may be null.
+/// others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is capacity for into `values`, and how many
+/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
 ///
-/// Errors: `THISCPU_STATUS_NULL`.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_values(
     word: *mut ThiscpuWord,
     values: *mut u64,
-    room: usize,
+    capacity: usize,
     count: *mut usize,
 ) -> Status {
     call(|| {
         // SAFETY: as for `thiscpu_word_add_return`.
         let (word, place) = unsafe { (there(word)?, place(count)?) };
-        // SAFETY: there is room for so many, as the header asks.
+        // SAFETY: there is capacity for so many, as the header asks.
         let copied = of_each_width!(word, |word: Value| unsafe {
-            copy_out(values, room, word.lanes().map(wide::<Value>))
+            copy_out(values, capacity, word.lanes().map(wide::<Value>))
         });
         place.put(copied?);
         Ok(())

@@ -36,7 +36,7 @@ const WRAPPED: [&str; 7] = [
 ];
 
 #[test]
-fn inlined_calls_are_no_calls() {
+fn inlined_calls_rarely_call_the_library() {
     for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
         // Where the library's variable is copied into the program, and where it is not.
         for kind in [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]] {
@@ -49,52 +49,52 @@ fn inlined_calls_are_no_calls() {
 }
 
 #[test]
-fn null_is_nothing_before_the_library_is_started() {
+fn null_handles_do_nothing_before_startup() {
     in_c("early.c");
 }
 
 #[test]
-fn counter() {
+fn counter_works_from_c() {
     in_c("counter.c");
 }
 
 #[test]
-fn budget() {
+fn budget_works_from_c() {
     in_c("budget.c");
 }
 
 #[test]
-fn ledger() {
+fn ledger_works_from_c() {
     in_c("ledger.c");
 }
 
 #[test]
-fn cache() {
+fn cache_works_from_c() {
     in_c("cache.c");
 }
 
 #[test]
-fn words() {
+fn word_works_from_c() {
     in_c("word.c");
 }
 
 #[test]
-fn pairs() {
+fn pair_works_from_c() {
     in_c("pair.c");
 }
 
 #[test]
-fn lists() {
+fn stack_works_from_c() {
     in_c("stack.c");
 }
 
 #[test]
-fn errors() {
+fn errors_are_reported_as_statuses() {
     in_c("errors.c");
 }
 
 #[test]
-fn classes() {
+fn classes_work_from_cpp() {
     for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
         for linked in [Linked::Shared, Linked::Static] {
             passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
@@ -104,7 +104,7 @@ fn classes() {
 
 /// Of an inline function, a member or a template every file has a copy, and linkers drop all but one, with its sections.
 #[test]
-fn two_files_share_their_functions() {
+fn inlined_functions_merge_across_object_files() {
     for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
         for level in ["-O0", "-O1", "-O2"] {
             let twin = program("twin.cpp");
@@ -116,7 +116,7 @@ fn two_files_share_their_functions() {
 /// Two copies of the library, which export what the optimized one does. Only where their functions are their own and their variables are not, inlined
 /// calls are calls.
 #[test]
-fn copies_do_not_use_each_others_lanes() {
+fn copies_of_the_library_never_share_lanes() {
     if !has("gcc") {
         return;
     }
@@ -146,7 +146,7 @@ fn copies_do_not_use_each_others_lanes() {
 
 /// `cargo xtask c-bench` measures adds that happen. The program ends with 2 where it cannot be about its tier.
 #[test]
-fn the_bench_finds_each_of_its_adds() {
+fn bench_counts_every_add() {
     if !has("gcc") {
         return;
     }
@@ -160,12 +160,12 @@ fn the_bench_finds_each_of_its_adds() {
 }
 
 #[test]
-fn a_tier_is_chosen_at_the_first_use() {
+fn tier_is_chosen_at_first_use() {
     in_c("late.c");
 }
 
 #[test]
-fn without_exceptions() {
+fn classes_abort_on_error_without_exceptions() {
     if has("g++") {
         let options = ["-std=c++17", "-fno-exceptions"];
         let program = compile("plain.cpp", "g++", &options, Linked::Shared);
@@ -177,7 +177,7 @@ fn without_exceptions() {
 }
 
 #[test]
-fn nothing_thrown_comes_through() {
+fn callbacks_that_throw_abort() {
     if has("g++") {
         let program = compile("throws.cpp", "g++", &["-std=c++17"], Linked::Shared);
         assert_eq!(run(&program, &[], &[]).status.signal(), Some(6));
@@ -185,7 +185,7 @@ fn nothing_thrown_comes_through() {
 }
 
 #[test]
-fn tiers() {
+fn tier_follows_environment_variable() {
     if !has("gcc") {
         return;
     }
@@ -198,7 +198,7 @@ fn tiers() {
 
 /// The examples that users read.
 #[test]
-fn examples() {
+fn examples_in_documents_run() {
     for (name, language, compiler, standard) in
         [("c", "c", "gcc", "-std=c11"), ("cpp", "c++", "g++", "-std=c++17")]
     {
@@ -236,7 +236,7 @@ fn declared() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_library_has_what_the_header_declares_and_nothing_else() {
+fn library_exports_exactly_the_declared_functions() {
     if !has("nm") {
         return;
     }

@@ -46,7 +46,7 @@ int main(void) {
     CHECK(n == LIMIT + 1);
     OK(thiscpu_budget_release(places, LIMIT + 1));
 
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_budget_set_limit(places, THISCPU_BUDGET_LIMIT_MAX + 1));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_budget_set_limit(places, THISCPU_BUDGET_LIMIT_MAX + 1));
     OK(thiscpu_budget_set_limit(places, THISCPU_BUDGET_LIMIT_MAX));
     OK(thiscpu_budget_set_limit(places, LIMIT));
 

@@ -38,9 +38,9 @@ int main(void) {
     void *object = thiscpu_cache_alloc(cache);
     CHECK(object != NULL && *(uint64_t *)object == 0);
     size_t count = 0;
-    SAYS(THISCPU_STATUS_STILL_OUT, thiscpu_cache_close(cache, &count));
+    SAYS(THISCPU_STATUS_IN_USE, thiscpu_cache_close(cache, &count));
     CHECK(count == 1);
-    SAYS(THISCPU_STATUS_STILL_OUT, thiscpu_cache_close(cache, NULL));
+    SAYS(THISCPU_STATUS_IN_USE, thiscpu_cache_close(cache, NULL));
     // It is as good as before.
     void *another = thiscpu_cache_alloc(cache);
     CHECK(another != NULL && another != object);

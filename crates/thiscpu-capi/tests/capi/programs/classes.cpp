@@ -83,13 +83,13 @@ static void ledgers() {
     thiscpu::ledger ledger(2);
     auto one = ledger.open(), two = ledger.open();
     one.charge(0, 5);
-    one.charge_aside(1, 7);
-    one.move_to(two, 0, 2);
-    CHECK(one.sum(0) == 3 && two.sum(0) == 2 && ledger.count() == 2);
+    one.charge_uncached(1, 7);
+    one.transfer_to(two, 0, 2);
+    CHECK(one.sum(0) == 3 && two.sum(0) == 2 && ledger.len() == 2);
     CHECK((one.snapshot(2) == std::vector<std::int64_t>{3, 7}));
     std::int64_t all = 0;
-    for (auto &[number, counters] : ledger.report()) {
-        CHECK(number == one.number() || number == two.number());
+    for (auto &[id, counters] : ledger.snapshot()) {
+        CHECK(id == one.id() || id == two.id());
         all += counters.at(0) + counters.at(1);
     }
     CHECK(all == 12);
@@ -122,7 +122,7 @@ static void caches() {
     CHECK(is_thrown);
     cache.destroy(one);
     cache.destroy(nullptr);
-    CHECK(fussy::alive == 0 && cache.statistics().object_bytes == sizeof(fussy));
+    CHECK(fussy::alive == 0 && cache.stats().object_bytes == sizeof(fussy));
     cache.shrink();
     one = cache.make(false);
     CHECK(cache.close() == 1);
@@ -156,23 +156,23 @@ static void pairs() {
     CHECK(is_there);
 }
 
-static void lists() {
-    thiscpu::list list;
+static void stacks() {
+    thiscpu::stack stack;
     thiscpu_link nodes[3];
     for (auto &node : nodes) {
-        list.push(&node);
+        stack.push(&node);
     }
     int count = 0;
-    list.drain([&](thiscpu_link *) { count++; });
-    CHECK(count == 3 && list.pop() == nullptr && list.take_all() == nullptr);
+    stack.drain([&](thiscpu_link *) { count++; });
+    CHECK(count == 3 && stack.pop() == nullptr && stack.take_all() == nullptr);
 #if defined(__cpp_exceptions)
     // What was not given stays.
     for (auto &node : nodes) {
-        list.push(&node);
+        stack.push(&node);
     }
     count = 0;
     try {
-        list.drain([&](thiscpu_link *) {
+        stack.drain([&](thiscpu_link *) {
             if (++count == 2) {
                 throw 1;
             }
@@ -180,7 +180,7 @@ static void lists() {
         CHECK(false);
     } catch (int) {
     }
-    list.drain([&](thiscpu_link *) { count++; });
+    stack.drain([&](thiscpu_link *) { count++; });
     CHECK(count == 3);
 #endif
 }
@@ -203,7 +203,7 @@ static void errors() {
     try {
         thiscpu::ledger none(0);
     } catch (const thiscpu::error &error) {
-        is_thrown = error.status() == THISCPU_STATUS_SIZE && std::strlen(error.what()) > 3;
+        is_thrown = error.status() == THISCPU_STATUS_INVALID_SIZE && std::strlen(error.what()) > 3;
     }
     CHECK(is_thrown);
 }
@@ -216,7 +216,7 @@ int main() {
     caches();
     words();
     pairs();
-    lists();
+    stacks();
     own_ways();
     errors();
     return 0;

@@ -35,6 +35,6 @@ bool FUNCTION(NAME, adds)(bool are_calls) {
     CHECK(sum == (int64_t)THREADS * EACH);
     OK(thiscpu_counter_destroy(counter));
     thiscpu_tier tier;
-    OK(thiscpu_tier_now(&tier));
+    OK(thiscpu_get_tier(&tier));
     return tier == THISCPU_TIER_ATOMIC || are_calls == (called > (long)THREADS * EACH / 2);
 }

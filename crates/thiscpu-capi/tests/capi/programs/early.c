@@ -35,6 +35,6 @@ __attribute__((used, section(".preinit_array"))) static void (*const first)(void
 
 int main(void) {
     CHECK(is_changed == 0);
-    SAYS(THISCPU_STATUS_NULL, thiscpu_word_add(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add(NULL, 1));
     return 0;
 }

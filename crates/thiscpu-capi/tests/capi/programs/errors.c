@@ -1,7 +1,7 @@
 #include "check.h"
 #include <string.h>
 
-#define NULL_IS_SAID(call) SAYS(THISCPU_STATUS_NULL, call)
+#define NULL_IS_SAID(call) SAYS(THISCPU_STATUS_NULL_POINTER, call)
 
 static void nothing(uint64_t number, const int64_t *counters, void *context) {
     (void)number, (void)counters, (void)context;
@@ -16,7 +16,7 @@ static void nulls(void) {
     thiscpu_cache_statistics statistics;
     thiscpu_halves halves = {0, 0};
     thiscpu_link link, *node;
-    NULL_IS_SAID(thiscpu_tier_now(NULL));
+    NULL_IS_SAID(thiscpu_get_tier(NULL));
     NULL_IS_SAID(thiscpu_counter_create(NULL));
     NULL_IS_SAID(thiscpu_counter_add(NULL, 1));
     NULL_IS_SAID(thiscpu_counter_read(NULL, &value));
@@ -36,16 +36,16 @@ static void nulls(void) {
     NULL_IS_SAID(thiscpu_budget_limit(NULL, &number));
     NULL_IS_SAID(thiscpu_budget_set_limit(NULL, 1));
     NULL_IS_SAID(thiscpu_ledger_create(1, false, NULL));
-    NULL_IS_SAID(thiscpu_ledger_count(NULL, &count));
+    NULL_IS_SAID(thiscpu_ledger_len(NULL, &count));
     NULL_IS_SAID(thiscpu_ledger_sync(NULL));
     NULL_IS_SAID(thiscpu_ledger_for_each(NULL, nothing, NULL));
     NULL_IS_SAID(thiscpu_account_charge(NULL, 0, 1));
-    NULL_IS_SAID(thiscpu_account_charge_aside(NULL, 0, 1));
+    NULL_IS_SAID(thiscpu_account_charge_uncached(NULL, 0, 1));
     NULL_IS_SAID(thiscpu_account_read(NULL, 0, &value));
     NULL_IS_SAID(thiscpu_account_sum(NULL, 0, &value));
     NULL_IS_SAID(thiscpu_account_snapshot(NULL, &value, 1));
-    NULL_IS_SAID(thiscpu_account_move(NULL, NULL, 0, 1));
-    NULL_IS_SAID(thiscpu_account_number(NULL, &number));
+    NULL_IS_SAID(thiscpu_account_transfer(NULL, NULL, 0, 1));
+    NULL_IS_SAID(thiscpu_account_id(NULL, &number));
     NULL_IS_SAID(thiscpu_cache_create(8, 8, NULL));
     NULL_IS_SAID(thiscpu_cache_free(NULL, &link));
     NULL_IS_SAID(thiscpu_cache_shrink(NULL, NULL));
@@ -59,11 +59,11 @@ static void nulls(void) {
     NULL_IS_SAID(thiscpu_word_values(NULL, NULL, 0, &count));
     NULL_IS_SAID(thiscpu_pair_create(8, NULL));
     NULL_IS_SAID(thiscpu_pair_cmpxchg(NULL, &halves, &halves, NULL));
-    NULL_IS_SAID(thiscpu_list_create(NULL));
-    NULL_IS_SAID(thiscpu_list_push(NULL, &link));
-    NULL_IS_SAID(thiscpu_list_pop(NULL, &node));
-    NULL_IS_SAID(thiscpu_list_take_all(NULL, &node));
-    NULL_IS_SAID(thiscpu_list_drain(NULL, NULL, NULL));
+    NULL_IS_SAID(thiscpu_stack_create(NULL));
+    NULL_IS_SAID(thiscpu_stack_push(NULL, &link));
+    NULL_IS_SAID(thiscpu_stack_pop(NULL, &node));
+    NULL_IS_SAID(thiscpu_stack_take_all(NULL, &node));
+    NULL_IS_SAID(thiscpu_stack_drain(NULL, NULL, NULL));
 
     // And of what there is, nowhere to put an answer.
     thiscpu_counter *counter;
@@ -91,20 +91,20 @@ static void sizes(void) {
     thiscpu_ledger *ledger;
     thiscpu_cache *cache;
     thiscpu_budget *budget;
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(0, &word));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(3, &word));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_word_create(16, &word));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_pair_create(2, &pair));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_ledger_create(0, false, &ledger));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_ledger_create(THISCPU_LEDGER_COUNTERS_MAX + 1, false, &ledger));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_word_create(0, &word));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_word_create(3, &word));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_word_create(16, &word));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_pair_create(2, &pair));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_ledger_create(0, false, &ledger));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_ledger_create(THISCPU_LEDGER_COUNTERS_MAX + 1, false, &ledger));
     OK(thiscpu_ledger_create(THISCPU_LEDGER_COUNTERS_MAX, true, &ledger));
     OK(thiscpu_ledger_destroy(ledger));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 0, &cache));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 3, &cache));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(8, 1 << 17, &cache));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create((1 << 20) + 1, 8, &cache));
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_cache_create(SIZE_MAX, 8, &cache));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_budget_create(THISCPU_BUDGET_LIMIT_MAX + 1, &budget));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(8, 0, &cache));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(8, 3, &cache));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(8, 1 << 17, &cache));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create((1 << 20) + 1, 8, &cache));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(SIZE_MAX, 8, &cache));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_budget_create(THISCPU_BUDGET_LIMIT_MAX + 1, &budget));
 }
 
 #define ASKEW(pointer) ((void *)((char *)(pointer) + 1))
@@ -160,12 +160,12 @@ static void misaligned(void) {
     IS_ASKEW(thiscpu_pair_values(ASKEW(pair), NULL, 0, count));
     IS_ASKEW(thiscpu_pair_destroy(ASKEW(pair)));
     OK(thiscpu_pair_destroy(pair));
-    thiscpu_list *list;
+    thiscpu_stack *stack;
     thiscpu_link *node;
-    OK(thiscpu_list_create(&list));
-    IS_ASKEW(thiscpu_list_pop(ASKEW(list), &node));
-    IS_ASKEW(thiscpu_list_destroy(ASKEW(list)));
-    OK(thiscpu_list_destroy(list));
+    OK(thiscpu_stack_create(&stack));
+    IS_ASKEW(thiscpu_stack_pop(ASKEW(stack), &node));
+    IS_ASKEW(thiscpu_stack_destroy(ASKEW(stack)));
+    OK(thiscpu_stack_destroy(stack));
 }
 
 static void words(void) {
@@ -190,7 +190,7 @@ static void ends_of_nothing(void) {
     OK(thiscpu_cache_close(NULL, NULL));
     OK(thiscpu_word_destroy(NULL));
     OK(thiscpu_pair_destroy(NULL));
-    OK(thiscpu_list_destroy(NULL));
+    OK(thiscpu_stack_destroy(NULL));
 }
 
 int main(void) {

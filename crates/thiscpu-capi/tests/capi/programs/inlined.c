@@ -84,7 +84,7 @@ static void free_twice(thiscpu_cache *cache) {
 }
 
 int main(void) {
-    OK(thiscpu_tier_now(&tier));
+    OK(thiscpu_get_tier(&tier));
 
     thiscpu_counter *counter;
     int64_t sum;
@@ -92,7 +92,7 @@ int main(void) {
     HARDLY_CALLS("a counter's add", OK(thiscpu_counter_add_inline(counter, 3)));
     OK(thiscpu_counter_sum(counter, &sum));
     CHECK(sum == 3L * (CALLS + 1000));
-    SAYS(THISCPU_STATUS_NULL, thiscpu_counter_add_inline(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_counter_add_inline(NULL, 1));
 
     thiscpu_budget *budget;
     uint64_t available;
@@ -103,8 +103,8 @@ int main(void) {
     CHECK(available == (1 << 30) - (CALLS + 1000));
     SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, 1 << 30));
     SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, UINT64_MAX));
-    SAYS(THISCPU_STATUS_NULL, thiscpu_budget_try_acquire_inline(NULL, 1));
-    SAYS(THISCPU_STATUS_NULL, thiscpu_budget_release_inline(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_try_acquire_inline(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_release_inline(NULL, 1));
 
     thiscpu_ledger *ledger;
     thiscpu_account *account;
@@ -112,7 +112,7 @@ int main(void) {
         OK(thiscpu_ledger_create(counters, true, &ledger));
         OK(thiscpu_account_open(ledger, &account));
         HARDLY_CALLS("a charge", OK(thiscpu_account_charge_inline(account, counters - 1, i % 2 ? 7 : -6)));
-        SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge_inline(account, counters, 1));
+        SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_inline(account, counters, 1));
         for (size_t index = 0; index < counters; index++) {
             OK(thiscpu_account_sum(account, index, &sum));
             CHECK(sum == (index == counters - 1 ? (CALLS + 1000) / 2 : 0));
@@ -120,7 +120,7 @@ int main(void) {
         OK(thiscpu_account_close(account));
         OK(thiscpu_ledger_destroy(ledger));
     }
-    SAYS(THISCPU_STATUS_NULL, thiscpu_account_charge_inline(NULL, 0, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_account_charge_inline(NULL, 0, 1));
 
     // A thread whose accounts are hardly ever in its lane soon does not look there; then it does again.
     static thiscpu_account *accounts[MANY];
@@ -169,7 +169,7 @@ int main(void) {
     ends(cache, write_after_free);
     ends(cache, free_twice);
     CHECK(!thiscpu_cache_alloc_inline(NULL));
-    SAYS(THISCPU_STATUS_NULL, thiscpu_cache_free_inline(NULL, &sum));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_cache_free_inline(NULL, &sum));
     OK(thiscpu_cache_free_inline(cache, NULL));
     OK(thiscpu_cache_close(cache, NULL));
 
@@ -188,7 +188,7 @@ int main(void) {
         CHECK((total & mask) == ((CALLS + 1000) * UINT64_C(0x100000003) & mask));
         OK(thiscpu_word_destroy(word));
     }
-    SAYS(THISCPU_STATUS_NULL, thiscpu_word_add_inline(NULL, 1));
+    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add_inline(NULL, 1));
     OK(thiscpu_budget_destroy(budget));
     OK(thiscpu_counter_destroy(counter));
     return 0;

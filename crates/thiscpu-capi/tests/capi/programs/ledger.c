@@ -8,7 +8,7 @@ static void *charge(void *with) {
     (void)with;
     for (int i = 0; i < EACH; i++) {
         OK(thiscpu_account_charge(accounts[i % 2], (size_t)i % COUNTERS, 2));
-        OK(thiscpu_account_charge_aside(accounts[i % 2], (size_t)i % COUNTERS, -1));
+        OK(thiscpu_account_charge_uncached(accounts[i % 2], (size_t)i % COUNTERS, -1));
     }
     return NULL;
 }
@@ -38,16 +38,16 @@ int main(void) {
     on_threads(charge, NULL);
 
     size_t count;
-    OK(thiscpu_ledger_count(ledger, &count));
+    OK(thiscpu_ledger_len(ledger, &count));
     CHECK(count == 2);
     struct seen seen = {0, 0};
     OK(thiscpu_ledger_for_each(ledger, see, &seen));
     CHECK(seen.accounts == 2 && seen.sum == (int64_t)EACH * THREADS);
 
     int64_t before[COUNTERS], after[COUNTERS], value;
-    SAYS(THISCPU_STATUS_SIZE, thiscpu_account_snapshot(accounts[0], before, COUNTERS - 1));
+    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_account_snapshot(accounts[0], before, COUNTERS - 1));
     OK(thiscpu_account_snapshot(accounts[0], before, COUNTERS));
-    OK(thiscpu_account_move(accounts[0], accounts[1], 1, 5));
+    OK(thiscpu_account_transfer(accounts[0], accounts[1], 1, 5));
     OK(thiscpu_account_snapshot(accounts[0], after, COUNTERS));
     CHECK(after[0] == before[0] && after[1] == before[1] - 5 && after[2] == before[2]);
     OK(thiscpu_account_sum(accounts[0], 1, &value));
@@ -60,16 +60,16 @@ int main(void) {
     CHECK(value == -7);
 
     uint64_t one, two;
-    OK(thiscpu_account_number(accounts[0], &one));
-    OK(thiscpu_account_number(accounts[1], &two));
+    OK(thiscpu_account_id(accounts[0], &one));
+    OK(thiscpu_account_id(accounts[1], &two));
     CHECK(one != two);
 
-    SAYS(THISCPU_STATUS_FOREIGN, thiscpu_account_move(accounts[0], foreign, 1, 5));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_move(accounts[0], accounts[1], COUNTERS, 5));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge(accounts[0], COUNTERS, 1));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_charge_aside(accounts[0], COUNTERS, 1));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_read(accounts[0], COUNTERS, &value));
-    SAYS(THISCPU_STATUS_RANGE, thiscpu_account_sum(accounts[0], SIZE_MAX, &value));
+    SAYS(THISCPU_STATUS_WRONG_LEDGER, thiscpu_account_transfer(accounts[0], foreign, 1, 5));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_transfer(accounts[0], accounts[1], COUNTERS, 5));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge(accounts[0], COUNTERS, 1));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_uncached(accounts[0], COUNTERS, 1));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_read(accounts[0], COUNTERS, &value));
+    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_sum(accounts[0], SIZE_MAX, &value));
 
     // A ledger lives as long as its accounts.
     OK(thiscpu_ledger_destroy(ledger));

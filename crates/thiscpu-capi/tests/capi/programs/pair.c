@@ -14,7 +14,7 @@ static void *count(void *with) {
             next.first = seen.first + 1;
             next.second = seen.second + 2;
             status = thiscpu_pair_cmpxchg(with, &seen, &next, &seen);
-            CHECK(status == THISCPU_STATUS_OK || status == THISCPU_STATUS_DIFFERS);
+            CHECK(status == THISCPU_STATUS_OK || status == THISCPU_STATUS_MISMATCH);
         } while (status != THISCPU_STATUS_OK);
     }
     return NULL;
@@ -27,7 +27,7 @@ int main(void) {
         on_threads(count, pair);
         thiscpu_halves zero = {0, 0}, large = {UINT64_C(1) << 32, 1};
         thiscpu_status status = thiscpu_pair_cmpxchg(pair, &large, &zero, NULL);
-        CHECK(status == (half == 4 ? THISCPU_STATUS_RANGE : THISCPU_STATUS_DIFFERS));
+        CHECK(status == (half == 4 ? THISCPU_STATUS_OUT_OF_RANGE : THISCPU_STATUS_MISMATCH));
 
         size_t number;
         OK(thiscpu_pair_values(pair, NULL, 0, &number));

@@ -10,7 +10,7 @@ int main(int count, char **) {
     thiscpu::ledger ledger(2);
     auto account = ledger.open();
     account.charge(1, 3);
-    CHECK(ledger.report().size() == 1);
+    CHECK(ledger.snapshot().size() == 1);
     thiscpu::cache<int> cache;
     cache.destroy(cache.make(4));
     if (count > 1) {

@@ -14,28 +14,28 @@ static int used;
 static void *take_and_put(void *with) {
     struct node *mine = &nodes[__atomic_fetch_add(&used, NODES, __ATOMIC_SEQ_CST)];
     for (int i = 0; i < NODES; i++) {
-        OK(thiscpu_list_push(with, &mine[i].link));
+        OK(thiscpu_stack_push(with, &mine[i].link));
     }
     for (int i = 0; i < EACH; i++) {
         thiscpu_link *first;
         thiscpu_status status =
-            i % 16 == 0 ? thiscpu_list_take_all(with, &first) : thiscpu_list_pop(with, &first);
+            i % 16 == 0 ? thiscpu_stack_take_all(with, &first) : thiscpu_stack_pop(with, &first);
         CHECK(status == THISCPU_STATUS_OK || (status == THISCPU_STATUS_EMPTY && first == NULL));
         while (first != NULL) {
             struct node *node = (struct node *)first;
             first = i % 16 == 0 ? node->link.next : NULL;
             CHECK(__atomic_exchange_n(&node->uses, 1, __ATOMIC_SEQ_CST) == 0);
             __atomic_store_n(&node->uses, 0, __ATOMIC_SEQ_CST);
-            OK(thiscpu_list_push(with, &node->link));
+            OK(thiscpu_stack_push(with, &node->link));
         }
     }
     return NULL;
 }
 
-static thiscpu_list *again;
+static thiscpu_stack *again;
 
 static void push_again(thiscpu_link *node, void *context) {
-    OK(thiscpu_list_push(again, node));
+    OK(thiscpu_stack_push(again, node));
     ++*(int *)context;
 }
 
@@ -45,20 +45,20 @@ static void see(thiscpu_link *node, void *context) {
 }
 
 int main(void) {
-    thiscpu_list *list;
-    OK(thiscpu_list_create(&list));
-    on_threads(take_and_put, list);
+    thiscpu_stack *stack;
+    OK(thiscpu_stack_create(&stack));
+    on_threads(take_and_put, stack);
     int seen = 0;
-    again = list;
-    OK(thiscpu_list_drain(list, push_again, &seen));
+    again = stack;
+    OK(thiscpu_stack_drain(stack, push_again, &seen));
     CHECK(seen == THREADS * NODES);
     seen = 0;
-    OK(thiscpu_list_drain(list, see, &seen));
+    OK(thiscpu_stack_drain(stack, see, &seen));
     CHECK(seen == THREADS * NODES);
-    SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_list_push(list, (thiscpu_link *)(void *)((char *)nodes + 1)));
+    SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_stack_push(stack, (thiscpu_link *)(void *)((char *)nodes + 1)));
     thiscpu_link *none = &nodes[0].link;
-    SAYS(THISCPU_STATUS_EMPTY, thiscpu_list_pop(list, &none));
+    SAYS(THISCPU_STATUS_EMPTY, thiscpu_stack_pop(stack, &none));
     CHECK(none == NULL);
-    OK(thiscpu_list_destroy(list));
+    OK(thiscpu_stack_destroy(stack));
     return 0;
 }

@@ -4,11 +4,11 @@
 
 // What a callback throws ends the process: it does not come out of the library.
 int main() {
-    thiscpu::list list;
+    thiscpu::stack stack;
     thiscpu_link node;
-    list.push(&node);
+    stack.push(&node);
     try {
-        thiscpu_list_drain(list.get(), [](thiscpu_link *, void *) { throw 1; }, nullptr);
+        thiscpu_stack_drain(stack.get(), [](thiscpu_link *, void *) { throw 1; }, nullptr);
     } catch (int) {
         std::puts("it came out");
     }

@@ -30,7 +30,7 @@ static void *exchange(void *with) {
         OK(thiscpu_word_xchg(with, 0, &old));
         OK(thiscpu_word_add(with, old));
         thiscpu_status status = thiscpu_word_cmpxchg(with, 5, 6, &found);
-        CHECK(status == THISCPU_STATUS_OK || (status == THISCPU_STATUS_DIFFERS && found != 5));
+        CHECK(status == THISCPU_STATUS_OK || (status == THISCPU_STATUS_MISMATCH && found != 5));
         if (status == THISCPU_STATUS_OK) {
             OK(thiscpu_word_add(with, (uint64_t)-1));
         }
@@ -53,7 +53,7 @@ int main(void) {
     CHECK(sum_of(word) == (uint64_t)EACH * THREADS);
     on_threads(exchange, word);
     CHECK(sum_of(word) == (uint64_t)EACH * THREADS);
-    CHECK(thiscpu_word_cmpxchg(word, UINT64_MAX, 1, NULL) == THISCPU_STATUS_DIFFERS);
+    CHECK(thiscpu_word_cmpxchg(word, UINT64_MAX, 1, NULL) == THISCPU_STATUS_MISMATCH);
     OK(thiscpu_word_destroy(word));
     return 0;
 }
