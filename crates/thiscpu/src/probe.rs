@@ -76,7 +76,7 @@ pub fn misses<const N: usize>(ledger: &Ledger<N>) -> u64 {
 
 /// Whether two accounts of a ledger have the same places in lanes.
 pub fn are_neighbours<const N: usize>(one: &Account<N>, other: &Account<N>) -> bool {
-    one.is_neighbour(other)
+    one.shares_set_with(other)
 }
 
 /// Moves the calling thread to `cpu`; whether that worked.

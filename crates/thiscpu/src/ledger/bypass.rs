@@ -12,23 +12,23 @@ use core::cell::Cell;
 use crate::sys::rseq;
 
 /// How many charges are watched.
-const WATCHED: i32 = if cfg!(thiscpu_model) { 1 } else { 32 };
+const SAMPLES: i32 = if cfg!(thiscpu_model) { 1 } else { 32 };
 /// How many of them must hit for a look to pay: with three of four, one in four guesses is wrong.
 const HITS_MIN: i32 = if cfg!(thiscpu_model) { 1 } else { 24 };
 /// How many charges bypass the lane before the next are watched; about a millisecond.
-pub(super) const BYPASSED: i32 = if cfg!(thiscpu_model) { 2 } else { 65_536 };
+pub(super) const BYPASS_CALLS: i32 = if cfg!(thiscpu_model) { 2 } else { 65_536 };
 
 /// What a thread's next charge is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    Looks,
+    Cached,
     /// As so many charges do, with this one.
-    Bypasses(i32),
-    Watches,
+    Bypass(i32),
+    Sampling,
 }
 
 #[derive(Default)]
-struct Habit {
+struct BypassState {
     /// How many charges are to bypass the lane; less than 0 if so many are to be watched. One word, so that a charge loads
     /// it once and stores it once.
     left: Cell<i32>,
@@ -37,29 +37,29 @@ struct Habit {
 
 #[cfg(not(thiscpu_model))]
 thread_local! {
-    static HABIT: Habit =
-        const { Habit { left: Cell::new(0), hits: Cell::new(0) } };
+    static BYPASS_STATE: BypassState =
+        const { BypassState { left: Cell::new(0), hits: Cell::new(0) } };
 }
 
 #[inline(always)]
-fn with_habit<R>(what: impl FnOnce(&Habit) -> R) -> R {
+fn with_state<R>(what: impl FnOnce(&BypassState) -> R) -> R {
     #[cfg(thiscpu_model)]
     return what(&crate::model::local());
     #[cfg(not(thiscpu_model))]
-    HABIT.with(what)
+    BYPASS_STATE.with(what)
 }
 
 /// This thread's mode.
 #[inline(always)]
 pub(super) fn mode() -> Mode {
-    match with_habit(|habit| habit.left.get()) {
-        0 => Mode::Looks,
-        left @ 1.. => Mode::Bypasses(left),
-        _ => Mode::Watches,
+    match with_state(|state| state.left.get()) {
+        0 => Mode::Cached,
+        left @ 1.. => Mode::Bypass(left),
+        _ => Mode::Sampling,
     }
 }
 
-impl Habit {
+impl BypassState {
     fn change(&self, left: i32) {
         self.left.set(left);
         self.hits.set(0);
@@ -72,41 +72,41 @@ impl Habit {
 /// after it, so that its addition need not wait for the answer: the processor begins an atomic instruction when it is sure
 /// that it will be reached.
 #[inline(always)]
-pub(super) fn bypassed(left: i32) -> bool {
-    with_habit(|habit| habit.left.set(left - 1));
+pub(super) fn count_bypassed(left: i32) -> bool {
+    with_state(|state| state.left.set(left - 1));
     left == 1
 }
 
 /// Begins to watch.
-pub(super) fn watch() {
-    with_habit(|habit| habit.change(-WATCHED));
+pub(super) fn start_sampling() {
+    with_state(|state| state.change(-SAMPLES));
 }
 
 /// There are no lanes to look into. For the next 2^31 charges, that is.
-pub(super) fn always() {
-    with_habit(|habit| habit.change(i32::MAX));
+pub(super) fn bypass_forever() {
+    with_state(|state| state.change(i32::MAX));
 }
 
 /// The charge that is watched, if one is, misses and should not count as one that does.
-pub(super) fn excused() {
-    with_habit(|habit| {
-        if habit.left.get() < 0 {
-            habit.hits.set(habit.hits.get() + 1);
+pub(super) fn ignore_miss() {
+    with_state(|state| {
+        if state.left.get() < 0 {
+            state.hits.set(state.hits.get() + 1);
         }
     });
 }
 
 /// What a charge that was watched came to.
-pub(super) fn watched(is_hit: bool) {
-    with_habit(|habit| {
+pub(super) fn sampled(is_hit: bool) {
+    with_state(|state| {
         // In the atomic tier it does not watch any more.
-        if habit.left.get() >= 0 {
+        if state.left.get() >= 0 {
             return;
         }
-        habit.hits.set(habit.hits.get() + i32::from(is_hit));
-        habit.left.set(habit.left.get() + 1);
-        if habit.left.get() == 0 {
-            habit.change(if habit.hits.get() < HITS_MIN { BYPASSED } else { 0 });
+        state.hits.set(state.hits.get() + i32::from(is_hit));
+        state.left.set(state.left.get() + 1);
+        if state.left.get() == 0 {
+            state.change(if state.hits.get() < HITS_MIN { BYPASS_CALLS } else { 0 });
         }
     });
 }

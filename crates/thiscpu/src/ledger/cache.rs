@@ -8,7 +8,7 @@
 //!
 //! A key is the address of the account's record; 0 if the way is free, and then its counters are 0. Keys and counters
 //! are changed by sections on the lane's CPU, and by whoever holds the account's lock once the key has
-//! [`LEAVING`] in it. Only who holds that lock puts that there, or the key.
+//! [`EVICTING`] in it. Only who holds that lock puts that there, or the key.
 //! What was *seen* is a digest of a way's counters, by which it is told whether anybody charges it.
 
 use crate::lanes::table::{self, STRIDE};
@@ -20,7 +20,7 @@ use crate::sys::atomic::{
 pub(super) const WAYS: usize = 4;
 
 /// In a key: nobody can charge this way, and what it holds is the business of whoever holds the account's lock.
-pub(super) const LEAVING: u64 = 1;
+pub(super) const EVICTING: u64 = 1;
 
 /// From the start of the item to the keys.
 pub(super) const HEADER_BYTES: usize = 64;
@@ -55,7 +55,7 @@ pub(super) const fn bytes(counters: usize) -> usize {
 
 /// From a way's key to its counter `index`.
 #[inline(always)]
-pub(super) const fn cell(index: usize, counters: usize) -> usize {
+pub(super) const fn counter_offset(index: usize, counters: usize) -> usize {
     row_bytes(sets(counters)) * (1 + index)
 }
 
@@ -77,14 +77,14 @@ pub(super) fn all_ways<const N: usize>(item: usize) -> impl Iterator<Item = Way<
 #[derive(Clone, Copy)]
 pub(super) struct Way<const N: usize> {
     address: usize,
-    place: u32,
+    way_id: u32,
 }
 
 impl<const N: usize> Way<N> {
     /// Way `way` of the set at `set`, which is an address in lane 0, in lane `lane`.
     fn of(set: usize, lane: usize, way: usize) -> Self {
         debug_assert!(lane > 0 && way < WAYS);
-        Way { address: set + lane * STRIDE + 8 * way, place: (lane * WAYS + way) as u32 }
+        Way { address: set + lane * STRIDE + 8 * way, way_id: (lane * WAYS + way) as u32 }
     }
 
     /// The same in the lane of table entry `entry`.
@@ -99,8 +99,8 @@ impl<const N: usize> Way<N> {
     }
 
     /// A number that no other way of the set has in any lane; not 0.
-    pub(super) fn place(self) -> u32 {
-        self.place
+    pub(super) fn way_id(self) -> u32 {
+        self.way_id
     }
 
     fn word(self) -> &'static AtomicU64 {
@@ -123,7 +123,7 @@ impl<const N: usize> Way<N> {
     /// What was charged to counter `index`.
     pub(super) fn counter(self, index: usize) -> &'static AtomicI64 {
         // SAFETY: as for `word`.
-        unsafe { &*((self.address + cell(index, N)) as *const AtomicI64) }
+        unsafe { &*((self.address + counter_offset(index, N)) as *const AtomicI64) }
     }
 
     /// Whether its counters are what they were when this was asked last, so that hardly anybody charges it.

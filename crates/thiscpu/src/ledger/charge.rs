@@ -1,7 +1,7 @@
 //! A charge that its lane does not take at once.
 
-use super::bypass::{self, BYPASSED, Mode};
-use super::cache::LEAVING;
+use super::bypass::{self, BYPASS_CALLS, Mode};
+use super::cache::EVICTING;
 use super::{Account, cache};
 use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, BATCH, Outcome};
@@ -11,9 +11,9 @@ use crate::sys::tier::{self, Tier};
 
 /// One in 2^6 charges that a lane misses puts its account there, in the place of one that nobody has charged since that
 /// was asked last: an account that is charged often comes by here often. Each in models.
-const INSTALLED: u32 = if cfg!(thiscpu_model) { 0 } else { 6 };
+const INSTALL_BITS: u32 = if cfg!(thiscpu_model) { 0 } else { 6 };
 /// The same among charges that are watched, of which there are few.
-const INSTALLED_WATCHED: u32 = if cfg!(thiscpu_model) { 0 } else { 3 };
+const INSTALL_BITS_SAMPLING: u32 = if cfg!(thiscpu_model) { 0 } else { 3 };
 
 /// Whether the miss of this number is one of those, one in 2^`bits`. At distances that vary, so that accounts that
 /// miss in turn all get their turn: multiples of the golden ratio, modulo 1.
@@ -25,21 +25,21 @@ impl<const N: usize> Account<N> {
     /// A charge of a thread that watches what comes of looking into its lane.
     #[cold]
     #[inline(never)]
-    pub(super) fn charge_watched(&self, index: usize, n: i64) {
+    pub(super) fn charge_sampled(&self, index: usize, n: i64) {
         let outcome = self.charge_lane_again(index, n);
         if outcome != Outcome::Done {
             self.charge_slow(index, n, outcome);
         }
-        bypass::watched(outcome == Outcome::Done);
+        bypass::sampled(outcome == Outcome::Done);
     }
 
     /// The last charge of some that bypassed the lane.
     #[cold]
     #[inline(never)]
-    pub(super) fn bypassed_last(&self) {
+    pub(super) fn end_bypass(&self) {
         let _errno = errno::save();
-        self.shared().count_misses(BYPASSED as u64);
-        bypass::watch();
+        self.shared().count_misses(BYPASS_CALLS as u64);
+        bypass::start_sampling();
     }
 
     #[cold]
@@ -47,7 +47,7 @@ impl<const N: usize> Account<N> {
     pub(super) fn charge_slow(&self, index: usize, n: i64, outcome: Outcome) {
         let _errno = errno::save();
         if tier::expect() == Tier::Atomic {
-            bypass::always();
+            bypass::bypass_forever();
             self.charge_shared(index, n);
             return;
         }
@@ -63,12 +63,12 @@ impl<const N: usize> Account<N> {
             return;
         }
         // A report has the account out of lanes, then.
-        let is_noted = !self.charge_shared(index, n);
+        let is_captured = !self.charge_shared(index, n);
         match outcome {
-            Outcome::Differs if !is_noted => self.missed(),
+            Outcome::Differs if !is_captured => self.record_miss(),
             // What no lane would take needs no room there.
             Outcome::Window if n.unsigned_abs() < BATCH.into() => {
-                self.shared().drain(self.record())
+                self.shared().flush_and_keep(self.record())
             }
             _ => {}
         }
@@ -85,7 +85,7 @@ impl<const N: usize> Account<N> {
     pub(super) fn charge_shared(&self, index: usize, n: i64) -> bool {
         let is_free = self.record().charge(index, n);
         if !is_free {
-            self.charge_late(index);
+            self.finish_captured_charge(index);
         }
         is_free
     }
@@ -93,36 +93,36 @@ impl<const N: usize> Account<N> {
     /// What is left of a charge that found its account noted.
     #[cold]
     #[inline(never)]
-    fn charge_late(&self, index: usize) {
+    fn finish_captured_charge(&self, index: usize) {
         let _errno = errno::save();
         let (record, shared) = (self.record(), self.shared());
-        let _guard = shared.hold(record);
-        if !record.is_noted() && record.has_sign() {
+        let _guard = shared.lock_account(record);
+        if !record.is_captured() && record.has_captured_word() {
             // An overflow or a fork has left it.
-            record.end_note();
+            record.end_capture();
         }
-        shared.note_late(record, index);
+        shared.recapture(record, index);
     }
 
     /// Takes notice of a charge that found the account in no lane.
-    fn missed(&self) {
+    fn record_miss(&self) {
         let (record, shared) = (self.record(), self.shared());
         let (set, entry) = (shared.set_of(record), here::entry());
         let misses = shared.count_misses(1);
-        if entry != 0 && shared.find(set, entry, record.key() | LEAVING).is_some() {
+        if entry != 0 && shared.find(set, entry, record.key() | EVICTING).is_some() {
             // It is here, and somebody sums it up.
-            return bypass::excused();
+            return bypass::ignore_miss();
         }
         if entry != 0 && shared.find(set, entry, 0).is_some() {
             // There is room: the lane is not in vain, but new to this.
             shared.install(record, false);
-            return bypass::excused();
+            return bypass::ignore_miss();
         }
-        let is_watched = bypass::mode() == Mode::Watches;
-        if is_chosen(misses, if is_watched { INSTALLED_WATCHED } else { INSTALLED }) {
+        let is_sampling = bypass::mode() == Mode::Sampling;
+        if is_chosen(misses, if is_sampling { INSTALL_BITS_SAMPLING } else { INSTALL_BITS }) {
             shared.install(record, true);
-            if bypass::mode() == Mode::Looks {
-                bypass::watch();
+            if bypass::mode() == Mode::Cached {
+                bypass::start_sampling();
             }
         }
     }

@@ -9,7 +9,7 @@
 //! 4. A section on a lane puts another account's key into a free way.
 
 use super::Shared;
-use super::cache::{LEAVING, WAYS, Way};
+use super::cache::{EVICTING, WAYS, Way};
 use super::record::Record;
 use crate::lanes::{here, table::HALF};
 use crate::section::{Outcome, Processor, WordSections};
@@ -41,72 +41,72 @@ impl<const N: usize> Shared<N> {
         if entry == 0 {
             return;
         }
-        let Some(_guard) = self.try_hold(record) else { return };
+        let Some(_guard) = self.try_lock_account(record) else { return };
         if self.find(set, entry, record.key()).is_some() {
             return;
         }
         let idle = |&way: &usize| Way::<N>::at_entry(set, entry, way).is_idle();
-        let evict = |way: &usize| idle(way) && self.evict(set, entry, *way);
+        let evict = |way: &usize| idle(way) && self.try_evict(set, entry, *way);
         let free = self.find(set, entry, 0);
         if let Some(way) = free.or_else(|| (0..WAYS).filter(|_| by_force).find(evict)) {
-            self.claim(record, set, way);
+            self.occupy(record, set, way);
         }
     }
 
     /// Takes an account out of this thread's lane, whose way is full, and puts it there again.
     #[cold]
-    pub(super) fn drain(&self, record: Record<N>) {
+    pub(super) fn flush_and_keep(&self, record: Record<N>) {
         let (set, entry) = (self.set_of(record), here::entry());
         if entry == 0 {
             return;
         }
-        let Some(_guard) = self.try_hold(record) else { return };
+        let Some(_guard) = self.try_lock_account(record) else { return };
         if let Some(way) = self.find(set, entry, record.key())
-            && self.take_out(record, set, entry, way)
+            && self.evict_way(record, set, entry, way)
         {
-            self.claim(record, set, way);
+            self.occupy(record, set, way);
         }
     }
 
     /// Frees a way of this thread's lane, unless somebody else has its account's lock.
-    fn evict(&self, set: usize, entry: usize, way: usize) -> bool {
+    fn try_evict(&self, set: usize, entry: usize, way: usize) -> bool {
         let key = Way::<N>::at_entry(set, entry, way).key();
-        if key == 0 || key & LEAVING != 0 {
+        if key == 0 || key & EVICTING != 0 {
             return false;
         }
         // SAFETY: the key was found in a lane of this ledger.
         let record = unsafe { Record::<N>::of_key(key) };
         let Some(_guard) = record.lock().try_lock() else { return false };
-        self.take_out(record, set, entry, way)
+        self.evict_way(record, set, entry, way)
     }
 
     /// Frees a way, under its account's lock. Whether that could be done.
-    fn take_out(&self, record: Record<N>, set: usize, entry: usize, way: usize) -> bool {
-        let leaving = record.key() | LEAVING;
-        if !replace(set, way, record.key(), leaving) {
+    fn evict_way(&self, record: Record<N>, set: usize, entry: usize, way: usize) -> bool {
+        let evicting = record.key() | EVICTING;
+        if !replace(set, way, record.key(), evicting) {
             return false;
         }
         // The section was on the lane that this thread was on then, which need not be the one it looked at.
         // Only one way of an account that is not shut is leaving at a time.
         let there = Way::<N>::at_entry(set, entry, way);
-        let there = match there.key() == leaving {
+        let there = match there.key() == evicting {
             true => there,
             false => Way::<N>::in_all_lanes(set)
-                .find(|way| way.key() == leaving)
+                .find(|way| way.key() == evicting)
                 .expect("a way that is leaving is in some lane"),
         };
-        self.fold(record, there);
-        self.vacate(record, there);
+        self.flush_way(record, there);
+        self.free_way(record, there);
         true
     }
 
     /// Adds what a way holds to its account. Under the account's lock; the way is leaving.
-    pub(super) fn fold(&self, record: Record<N>, way: Way<N>) {
+    pub(super) fn flush_way(&self, record: Record<N>, way: Way<N>) {
         for index in 0..N {
             // Relaxed: sections on its lane stored it, and its key after that, or a fence has passed.
             let n = way.counter(index).load(Relaxed);
             if n != 0 {
-                let transfer = record.begin_transfer(index, way.place());
+                let transfer = record.begin_transfer(index, way.way_id());
                 record.transfer_in(transfer, n);
                 way.counter(index).store(0, Relaxed);
             }
@@ -115,24 +115,24 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Frees a way that is leaving and empty.
-    pub(super) fn vacate(&self, record: Record<N>, way: Way<N>) {
+    pub(super) fn free_way(&self, record: Record<N>, way: Way<N>) {
         way.set_key(0);
-        record.set_blocks(record.blocks() - 1);
-        if record.blocks() == 0 && !record.is_open() {
+        record.set_way_count(record.way_count() - 1);
+        if record.way_count() == 0 && !record.is_open() {
             self.push_free(record);
         }
     }
 
     /// Puts an account's key into a free way of the lane that this thread is on. Under the account's lock.
-    fn claim(&self, record: Record<N>, set: usize, way: usize) {
+    fn occupy(&self, record: Record<N>, set: usize, way: usize) {
         // Counted first: a child that a fork leaves in between has a record that is never free, not one that
         // is free too early.
-        record.set_blocks(record.blocks() + 1);
+        record.set_way_count(record.way_count() + 1);
         match replace(set, way, 0, record.key()) {
             // Acquire: pairs with the Release of the key that was 0. Sections that charge the way come after this,
             // or run on this CPU after another thread, and find its counters 0.
             true => memory_fence(Acquire),
-            false => record.set_blocks(record.blocks() - 1),
+            false => record.set_way_count(record.way_count() - 1),
         }
     }
 }

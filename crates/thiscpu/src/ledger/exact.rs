@@ -4,7 +4,7 @@
 //! ends those that do. Then its words are noted, each at an instant of its own; who charges them later waits for the
 //! lock. When the last one is, the account comes to what was noted and what its ways hold. Others are not held up.
 
-use super::cache::{LEAVING, Way};
+use super::cache::{EVICTING, Way};
 use super::record::{Record, wrapped};
 use super::{Account, Shared, cache};
 use crate::sys::atomic::Ordering::Relaxed;
@@ -13,44 +13,44 @@ use crate::sys::lock::Guard;
 
 impl<const N: usize> Shared<N> {
     /// Takes an account's lock, and ends what a report has begun with the account, if it can.
-    pub(super) fn hold(&self, record: Record<N>) -> Guard<'_> {
-        self.heal();
+    pub(super) fn lock_account(&self, record: Record<N>) -> Guard<'_> {
+        self.recover_after_fork();
         let guard = record.lock().lock();
-        self.settle(record, self.report.stage());
+        self.finish_capture(record, self.snapshot_state.stage());
         guard
     }
 
     /// The same if nobody has the lock and no report has the account still. Waits for nobody.
-    pub(super) fn try_hold(&self, record: Record<N>) -> Option<Guard<'_>> {
-        self.heal();
+    pub(super) fn try_lock_account(&self, record: Record<N>) -> Option<Guard<'_>> {
+        self.recover_after_fork();
         let guard = record.lock().try_lock()?;
-        self.settle(record, self.report.stage());
-        (!record.is_noted()).then_some(guard)
+        self.finish_capture(record, self.snapshot_state.stage());
+        (!record.is_captured()).then_some(guard)
     }
 
     /// The ways that hold an account, if they are marked.
-    fn its_ways(&self, record: Record<N>) -> impl Iterator<Item = Way<N>> {
-        let set = (record.blocks() > 0).then(|| self.set_of(record));
+    fn ways_of(&self, record: Record<N>) -> impl Iterator<Item = Way<N>> {
+        let set = (record.way_count() > 0).then(|| self.set_of(record));
         let ways = set.into_iter().flat_map(Way::in_all_lanes);
-        ways.filter(move |way| way.key() == record.key() | LEAVING)
+        ways.filter(move |way| way.key() == record.key() | EVICTING)
     }
 
     /// Marks an account's keys, if it is in lanes; then a fence is to come. Under its lock.
-    pub(super) fn mark(&self, record: Record<N>) {
-        if record.blocks() > 0 {
+    pub(super) fn mark_evicting(&self, record: Record<N>) {
+        if record.way_count() > 0 {
             Way::<N>::in_all_lanes(self.set_of(record))
                 .filter(|way| way.key() == record.key())
-                .for_each(|way| way.set_key(record.key() | LEAVING));
+                .for_each(|way| way.set_key(record.key() | EVICTING));
         }
     }
 
-    pub(super) fn unmark(&self, record: Record<N>) {
-        self.its_ways(record).for_each(|way| way.set_key(record.key()));
+    pub(super) fn unmark_evicting(&self, record: Record<N>) {
+        self.ways_of(record).for_each(|way| way.set_key(record.key()));
     }
 
     /// Adds what the ways of an account hold, which are marked.
     pub(super) fn add_ways(&self, record: Record<N>, total: &mut [i64; N]) {
-        for way in self.its_ways(record) {
+        for way in self.ways_of(record) {
             for (index, total) in total.iter_mut().enumerate() {
                 // Relaxed: the fence makes visible what sections committed.
                 *total = total.wrapping_add(way.counter(index).load(Relaxed));
@@ -61,10 +61,10 @@ impl<const N: usize> Shared<N> {
     /// Calls `f` while no section charges an account, whose keys may be marked already. Under its lock.
     fn while_marked<R>(&self, record: Record<N>, is_marked: bool, f: impl FnOnce() -> R) -> R {
         let _marked = (!is_marked).then(|| {
-            self.mark(record);
-            Marked { shared: self, record }
+            self.mark_evicting(record);
+            UnmarkOnDrop { shared: self, record }
         });
-        if record.blocks() > 0 {
+        if record.way_count() > 0 {
             fence::fence();
         }
         f()
@@ -72,14 +72,14 @@ impl<const N: usize> Shared<N> {
 
     /// An account's counters at one instant.
     pub(super) fn snapshot(&self, record: Record<N>) -> [i64; N] {
-        let _guard = self.hold(record);
-        let noted = self.noted(record);
-        self.while_marked(record, noted.is_some(), || {
+        let _guard = self.lock_account(record);
+        let captured = self.captured(record);
+        self.while_marked(record, captured.is_some(), || {
             // After the fence, which may panic. The instant is when the last word is noted.
-            let mut total = noted.unwrap_or_else(|| record.begin_note());
+            let mut total = captured.unwrap_or_else(|| record.begin_capture());
             self.add_ways(record, &mut total);
-            if noted.is_none() {
-                record.end_note();
+            if captured.is_none() {
+                record.end_capture();
             }
             total.map(wrapped)
         })
@@ -87,58 +87,58 @@ impl<const N: usize> Shared<N> {
 
     /// Adds what lanes hold to the accounts it belongs to.
     pub(super) fn sync(&self) {
-        self.heal();
+        self.recover_after_fork();
         if let Some(item) = self.item() {
             cache::all_ways(item).for_each(|way| self.sync_account(way));
         }
     }
 
     fn sync_account(&self, way: Way<N>) {
-        let key = way.key() & !LEAVING;
+        let key = way.key() & !EVICTING;
         if key == 0 || (0..N).all(|index| way.counter(index).load(Relaxed) == 0) {
             return;
         }
         // SAFETY: the key was found in a lane of this ledger.
         let record = unsafe { Record::<N>::of_key(key) };
-        let mut guard = self.hold(record);
+        let mut guard = self.lock_account(record);
         // What a report has noted must stay where it is.
-        while record.is_noted() {
+        while record.is_captured() {
             drop(guard);
             self.await_instant();
-            guard = self.hold(record);
+            guard = self.lock_account(record);
         }
         // Not only emptied: a processor may load a counter before the key, and so find the key that has come back and
         // what the counter was before. Whoever claims the way has a barrier.
         let take_out = |way| {
-            self.fold(record, way);
-            self.vacate(record, way);
+            self.flush_way(record, way);
+            self.free_way(record, way);
         };
-        self.while_marked(record, false, || self.its_ways(record).for_each(take_out));
+        self.while_marked(record, false, || self.ways_of(record).for_each(take_out));
     }
 }
 
 /// Takes the marks away, also when there is no fence and who wants one panics.
-struct Marked<'a, const N: usize> {
+struct UnmarkOnDrop<'a, const N: usize> {
     shared: &'a Shared<N>,
     record: Record<N>,
 }
 
-impl<const N: usize> Drop for Marked<'_, N> {
+impl<const N: usize> Drop for UnmarkOnDrop<'_, N> {
     fn drop(&mut self) {
-        self.shared.unmark(self.record);
+        self.shared.unmark_evicting(self.record);
     }
 }
 
 impl<const N: usize> Account<N> {
     pub(super) fn sum_of(&self, index: usize) -> i64 {
         let (record, shared) = (self.record(), self.shared());
-        let _guard = shared.hold(record);
-        let noted = shared.noted(record);
+        let _guard = shared.lock_account(record);
+        let captured = shared.captured(record);
         let mut ways = [0; N];
-        shared.while_marked(record, noted.is_some(), || {
+        shared.while_marked(record, captured.is_some(), || {
             shared.add_ways(record, &mut ways);
             // The instant, unless a report has noted the account: who has charged it since has not returned.
-            let words = noted.map_or_else(|| record.value(index), |noted| noted[index]);
+            let words = captured.map_or_else(|| record.value(index), |captured| captured[index]);
             wrapped(words.wrapping_add(ways[index]))
         })
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use self::bypass::Mode;
 use self::record::Record;
-use self::snapshot_all::Report;
-use self::transfer::Log;
+use self::snapshot_all::SnapshotState;
+use self::transfer::TransferLog;
 use crate::section::{LedgerSections as _, Outcome, Processor};
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
@@ -95,12 +95,12 @@ struct Shared<const N: usize> {
     /// The cache, an item in the lanes.
     item: AtomicUsize,
     /// The generation of the process that has ended what a fork cut in two.
-    healed: AtomicU32,
+    recovered: AtomicU32,
     open: AtomicUsize,
-    moves: Lock,
-    log: Log,
-    reports: Lock,
-    report: Report,
+    transfers: Lock,
+    transfer_log: TransferLog,
+    snapshot_lock: Lock,
+    snapshot_state: SnapshotState,
     is_signed: bool,
 }
 
@@ -167,7 +167,7 @@ impl<const N: usize> Ledger<N> {
     ///
     /// As [`Counter::sum`](crate::Counter::sum), and if `f` does.
     pub fn for_each(&self, mut f: impl FnMut(AccountId, [i64; N])) {
-        self.0.report().into_iter().for_each(|(id, counters)| f(id, counters));
+        self.0.snapshot_all().into_iter().for_each(|(id, counters)| f(id, counters));
     }
 }
 
@@ -191,7 +191,7 @@ impl AccountId {
     }
 
     fn of<const N: usize>(record: Record<N>) -> AccountId {
-        AccountId(u64::from(record.uses() / 2) << 32 | u64::from(record.number()))
+        AccountId(u64::from(record.opens() / 2) << 32 | u64::from(record.number()))
     }
 }
 
@@ -237,7 +237,7 @@ impl<const N: usize> Account<N> {
 
     pub(crate) fn slot(&self) -> AccountSlot {
         let (key, chunk) = (self.record().key(), self.record().chunk());
-        let [first, second] = [0, 1].map(|index| cache::cell(index, N));
+        let [first, second] = [0, 1].map(|index| cache::counter_offset(index, N));
         AccountSlot { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
     }
 
@@ -246,7 +246,7 @@ impl<const N: usize> Account<N> {
         let (key, chunk) = (self.record().key(), self.record().chunk());
         let set = chunk.cache + cache::set_of(key, N);
         // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
-        unsafe { Processor::charge(set, key, cache::cell(index, N), n) }
+        unsafe { Processor::charge(set, key, cache::counter_offset(index, N), n) }
     }
 
     /// Adds `n` to counter `index`.
@@ -262,19 +262,19 @@ impl<const N: usize> Account<N> {
     pub fn charge(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
         match bypass::mode() {
-            Mode::Looks => {
+            Mode::Cached => {
                 let outcome = self.charge_lane(index, n);
                 if outcome != Outcome::Done {
                     self.charge_slow(index, n, outcome);
                 }
             }
-            Mode::Bypasses(left) => {
+            Mode::Bypass(left) => {
                 self.charge_shared(index, n);
-                if bypass::bypassed(left) {
-                    self.bypassed_last();
+                if bypass::count_bypassed(left) {
+                    self.end_bypass();
                 }
             }
-            Mode::Watches => self.charge_watched(index, n),
+            Mode::Sampling => self.charge_sampled(index, n),
         }
     }
 
@@ -304,7 +304,7 @@ impl<const N: usize> Account<N> {
     /// If there is no counter `index`.
     pub fn read(&self, index: usize) -> i64 {
         assert!(index < N, "thiscpu: an account has no such counter");
-        self.shared().heal();
+        self.shared().recover_after_fork();
         let value = self.record().value(index);
         if self.record().chunk().is_signed { value } else { value.max(0) }
     }
@@ -351,7 +351,7 @@ impl<const N: usize> Account<N> {
         core::ptr::eq(self.shared(), other.shared())
     }
 
-    pub(crate) fn is_neighbour(&self, other: &Account<N>) -> bool {
+    pub(crate) fn shares_set_with(&self, other: &Account<N>) -> bool {
         let shared = self.shared();
         shared.set_of(self.record()) == shared.set_of(other.record())
     }

@@ -34,7 +34,7 @@ const PARITY: i64 = 1;
 const VALUE_SHIFT: u32 = 1;
 /// A word whose value is 0.
 const ZERO: i64 = 1 << 62;
-const NOTED: i64 = i64::MIN;
+const CAPTURED: i64 = i64::MIN;
 
 /// One account's record, by its key: the address of its counter 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,18 +43,18 @@ pub(super) struct Record<const N: usize>(NonNull<AtomicI64>);
 
 /// What a record is besides its counters.
 #[repr(C)]
-struct Rest {
+struct Metadata {
     /// Held by whoever needs the account to hold still, or to change in which lanes it is.
     lock: Lock,
     handles: AtomicU32,
     /// The transfer under way; see [`Transfer`].
     transfer: AtomicU32,
     /// How often it was opened and closed: odd while it is open.
-    uses: AtomicU32,
+    opens: AtomicU32,
     /// In how many ways of lanes it is.
-    blocks: AtomicU32,
+    way_count: AtomicU32,
     /// Whether it is noted: the words' signs only say that a charge has to come to the lock.
-    is_noted: AtomicU32,
+    is_captured: AtomicU32,
 }
 
 /// A transfer to one counter.
@@ -62,7 +62,7 @@ struct Rest {
 pub(super) struct Transfer {
     pub(super) index: usize,
     /// Where from: a way, or [`ANOTHER_ACCOUNT`].
-    pub(super) place: u32,
+    pub(super) way_id: u32,
     /// What bit 0 was before.
     parity: i64,
 }
@@ -74,7 +74,7 @@ pub(super) fn wrapped(value: i64) -> i64 {
 
 /// The value in a word.
 fn value(word: i64) -> i64 {
-    ((word & !NOTED) - ZERO) >> VALUE_SHIFT
+    ((word & !CAPTURED) - ZERO) >> VALUE_SHIFT
 }
 
 /// The place of what comes from another account, or goes there.
@@ -122,18 +122,18 @@ impl<const N: usize> Record<N> {
         unsafe { &*(at as *const AtomicI64) }
     }
 
-    fn rest<'a>(self) -> &'a Rest {
-        let rests = core::ptr::from_ref(self.chunk()) as usize + Chunk::<N>::RESTS_AT;
-        // SAFETY: what follows the rows is a `Rest` for each record; it began as zeros, which is one.
-        unsafe { &*((rests + self.index() * size_of::<Rest>()) as *const Rest) }
+    fn metadata<'a>(self) -> &'a Metadata {
+        let metadata = core::ptr::from_ref(self.chunk()) as usize + Chunk::<N>::METADATA_AT;
+        // SAFETY: what follows the rows is a `Metadata` for each record; it began as zeros, which is one.
+        unsafe { &*((metadata + self.index() * size_of::<Metadata>()) as *const Metadata) }
     }
 
     pub(super) fn lock<'a>(self) -> &'a Lock {
-        &self.rest().lock
+        &self.metadata().lock
     }
 
     pub(super) fn handles<'a>(self) -> &'a AtomicU32 {
-        &self.rest().handles
+        &self.metadata().handles
     }
 
     /// Charges the account itself, in whatever lanes it is. Whether it was not noted.
@@ -149,42 +149,42 @@ impl<const N: usize> Record<N> {
         value(self.word(counter).load(Acquire))
     }
 
-    /// Notes the values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Under
+    /// Captures the values of its words, each at an instant of its own. Whoever charges them after that comes to the lock. Under
     /// its lock.
-    pub(super) fn begin_note(self) -> [i64; N] {
-        self.rest().is_noted.store(1, Relaxed);
-        core::array::from_fn(|counter| value(self.word(counter).fetch_or(NOTED, AcqRel)))
+    pub(super) fn begin_capture(self) -> [i64; N] {
+        self.metadata().is_captured.store(1, Relaxed);
+        core::array::from_fn(|counter| value(self.word(counter).fetch_or(CAPTURED, AcqRel)))
     }
 
     /// Takes the signs away, also those that a fork or an overflow has left. Under its lock.
-    pub(super) fn end_note(self) {
-        (0..N).for_each(|counter| _ = self.word(counter).fetch_and(!NOTED, AcqRel));
-        self.rest().is_noted.store(0, Relaxed);
+    pub(super) fn end_capture(self) {
+        (0..N).for_each(|counter| _ = self.word(counter).fetch_and(!CAPTURED, AcqRel));
+        self.metadata().is_captured.store(0, Relaxed);
     }
 
     /// Whether charges come to the lock.
-    pub(super) fn has_sign(self) -> bool {
+    pub(super) fn has_captured_word(self) -> bool {
         (0..N).any(|counter| self.word(counter).load(Relaxed) < 0)
     }
 
     /// Under its lock.
-    pub(super) fn is_noted(self) -> bool {
-        self.rest().is_noted.load(Relaxed) != 0
+    pub(super) fn is_captured(self) -> bool {
+        self.metadata().is_captured.load(Relaxed) != 0
     }
 
     /// Says what is changed next. Under its lock, as all transfers.
-    pub(super) fn begin_transfer(self, index: usize, place: u32) -> Transfer {
+    pub(super) fn begin_transfer(self, index: usize, way_id: u32) -> Transfer {
         let parity = self.word(index).load(Relaxed) & PARITY;
-        let begun = 1 + (place << 8) + (index as u32) * 2 + parity as u32;
-        self.rest().transfer.store(begun, Release);
-        Transfer { index, place, parity }
+        let begun = 1 + (way_id << 8) + (index as u32) * 2 + parity as u32;
+        self.metadata().transfer.store(begun, Release);
+        Transfer { index, way_id, parity }
     }
 
     /// The transfer that was begun and not ended.
     pub(super) fn transfer(self) -> Option<Transfer> {
-        let begun = self.rest().transfer.load(Acquire).checked_sub(1)?;
-        let (place, index) = (begun >> 8, begun as usize % 256 / 2);
-        Some(Transfer { index, place, parity: i64::from(begun & 1) })
+        let begun = self.metadata().transfer.load(Acquire).checked_sub(1)?;
+        let (way_id, index) = (begun >> 8, begun as usize % 256 / 2);
+        Some(Transfer { index, way_id, parity: i64::from(begun & 1) })
     }
 
     /// Whether it has been added.
@@ -199,36 +199,36 @@ impl<const N: usize> Record<N> {
     }
 
     pub(super) fn end_transfers(self) {
-        self.rest().transfer.store(0, Release);
+        self.metadata().transfer.store(0, Release);
     }
 
-    pub(super) fn uses(self) -> u32 {
-        self.rest().uses.load(Relaxed)
+    pub(super) fn opens(self) -> u32 {
+        self.metadata().opens.load(Relaxed)
     }
 
     /// Under its lock.
     pub(super) fn is_open(self) -> bool {
-        !self.uses().is_multiple_of(2)
+        !self.opens().is_multiple_of(2)
     }
 
     /// Whether it has been used so often that its next account would have the id of its first.
-    pub(super) fn is_worn_out(self) -> bool {
-        self.uses() >= u32::MAX - 1
+    pub(super) fn ids_exhausted(self) -> bool {
+        self.opens() >= u32::MAX - 1
     }
 
     /// Under its lock.
-    pub(super) fn count_use(self) {
-        self.rest().uses.store(self.uses().wrapping_add(1), Relaxed);
+    pub(super) fn toggle_open(self) {
+        self.metadata().opens.store(self.opens().wrapping_add(1), Relaxed);
     }
 
     /// Under its lock.
-    pub(super) fn blocks(self) -> u32 {
-        self.rest().blocks.load(Relaxed)
+    pub(super) fn way_count(self) -> u32 {
+        self.metadata().way_count.load(Relaxed)
     }
 
     /// Under its lock.
-    pub(super) fn set_blocks(self, blocks: u32) {
-        self.rest().blocks.store(blocks, Relaxed);
+    pub(super) fn set_way_count(self, way_count: u32) {
+        self.metadata().way_count.store(way_count, Relaxed);
     }
 
     /// Makes all counters 0, of a record that nobody uses.
@@ -263,12 +263,12 @@ pub(super) struct Chunk<const N: usize> {
 impl<const N: usize> Chunk<N> {
     /// A whole number of lines.
     pub(super) const RECORDS: usize = {
-        let fit =
-            (CHUNK_BYTES - size_of::<Self>()) / (size_of::<AtomicI64>() * N + size_of::<Rest>());
+        let fit = (CHUNK_BYTES - size_of::<Self>())
+            / (size_of::<AtomicI64>() * N + size_of::<Metadata>());
         fit - fit % 8
     };
     const ROW_BYTES: usize = Self::RECORDS * size_of::<AtomicI64>();
-    const RESTS_AT: usize = size_of::<Self>() + N * Self::ROW_BYTES;
+    const METADATA_AT: usize = size_of::<Self>() + N * Self::ROW_BYTES;
 
     /// Record `index` of this chunk.
     pub(super) fn record(&self, index: usize) -> Record<N> {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::cache::{self, LEAVING, Way};
+use super::cache::{self, EVICTING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
-use super::snapshot_all::Report;
-use super::{Log, Shared};
+use super::snapshot_all::SnapshotState;
+use super::{Shared, TransferLog};
 use crate::lanes::{region, table::HALF};
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::{
@@ -30,12 +30,12 @@ impl<const N: usize> Shared<N> {
             free_lock: Lock::new(),
             free: AtomicUsize::new(0),
             item: AtomicUsize::new(0),
-            healed: AtomicU32::new(Here::generation()),
+            recovered: AtomicU32::new(Here::generation()),
             open: AtomicUsize::new(0),
-            moves: Lock::new(),
-            log: Log::new(),
-            reports: Lock::new(),
-            report: Report::new(),
+            transfers: Lock::new(),
+            transfer_log: TransferLog::new(),
+            snapshot_lock: Lock::new(),
+            snapshot_state: SnapshotState::new(),
             is_signed,
         }
     }
@@ -82,14 +82,14 @@ impl<const N: usize> Shared<N> {
 
     /// An account whose counters are 0. Waits for the first part of a report.
     pub(super) fn open(self: &Arc<Self>) -> Record<N> {
-        self.heal();
+        self.recover_after_fork();
         let _opening = self.registry.lock();
         self.take_item();
         let record = self.pop_free().unwrap_or_else(|| self.fresh());
         let _guard = record.lock().lock();
         record.clear();
         record.handles().store(1, Relaxed);
-        record.count_use();
+        record.toggle_open();
         // Relaxed: nothing rests on it.
         self.open.fetch_add(1, Relaxed);
         record
@@ -106,7 +106,7 @@ impl<const N: usize> Shared<N> {
 
     /// Puts a record into the list that no lane names and no handle leads to. Under its lock.
     pub(super) fn push_free(&self, record: Record<N>) {
-        if record.is_worn_out() {
+        if record.ids_exhausted() {
             return;
         }
         let _guard = self.free_lock.lock();
@@ -163,10 +163,10 @@ impl<const N: usize> Shared<N> {
 
     /// The last handle has gone.
     pub(super) fn close(&self, record: Record<N>) {
-        let guard = self.hold(record);
-        self.strike_out(record);
-        record.count_use();
-        if record.blocks() == 0 {
+        let guard = self.lock_account(record);
+        self.discard_capture(record);
+        record.toggle_open();
+        if record.way_count() == 0 {
             self.push_free(record);
         }
         drop(guard);
@@ -175,48 +175,49 @@ impl<const N: usize> Shared<N> {
     }
 
     /// Ends what a fork cut in two, before anything rests on what is in lanes.
-    pub(super) fn heal(&self) {
+    pub(super) fn recover_after_fork(&self) {
         // Before the first lock: until then a child cannot be told from its parent.
         tier::expect();
         // Acquire: pairs with the Release below.
-        let is_healed = || self.healed.load(Acquire) == Here::generation();
-        if is_healed() {
+        let is_recovered = || self.recovered.load(Acquire) == Here::generation();
+        if is_recovered() {
             return;
         }
-        let _healing = self.registry.lock();
-        if is_healed() {
+        let _recovering = self.registry.lock();
+        if is_recovered() {
             return;
         }
         // Accounts that it has noted are released by whoever comes to them.
-        self.report.forget();
-        self.log.end::<N>();
+        self.snapshot_state.abandon();
+        self.transfer_log.end::<N>();
         if let Some(item) = self.item() {
-            let leaving = || cache::all_ways(item).filter(|way: &Way<N>| way.key() & LEAVING != 0);
+            let evicting =
+                || cache::all_ways(item).filter(|way: &Way<N>| way.key() & EVICTING != 0);
             // All of these first: an account may be leaving several ways, and the transfer that was begun from one of
             // them is forgotten with the next.
-            leaving().for_each(|way| self.end_transfer(way));
-            leaving().for_each(|way| self.heal_way(way));
+            evicting().for_each(|way| self.end_transfer(way));
+            evicting().for_each(|way| self.recover_way(way));
         }
-        self.healed.store(Here::generation(), Release);
+        self.recovered.store(Here::generation(), Release);
     }
 
     /// Takes from a way that is leaving what its account has already, if a fork came in between.
     fn end_transfer(&self, way: Way<N>) {
         // SAFETY: a key leads to a record of this ledger.
-        let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
-        let begun = record.transfer().filter(|transfer| transfer.place == way.place());
+        let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
+        let begun = record.transfer().filter(|transfer| transfer.way_id == way.way_id());
         if let Some(transfer) = begun.filter(|&transfer| record.is_done(transfer)) {
             way.counter(transfer.index).store(0, Relaxed);
         }
     }
 
     /// Empties a way that is leaving.
-    fn heal_way(&self, way: Way<N>) {
+    fn recover_way(&self, way: Way<N>) {
         // SAFETY: as above.
-        let record = unsafe { Record::<N>::of_key(way.key() & !LEAVING) };
+        let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
         let _guard = record.lock().lock();
-        self.fold(record, way);
-        self.vacate(record, way);
+        self.flush_way(record, way);
+        self.free_way(record, way);
     }
 }
 
@@ -257,13 +258,13 @@ mod tests {
             Way::in_all_lanes(set).filter(|way| way.key() == 0).take(2).collect();
         for way in &ways {
             way.counter(1).store(64, Relaxed);
-            way.set_key(record.key() | LEAVING);
-            record.set_blocks(record.blocks() + 1);
+            way.set_key(record.key() | EVICTING);
+            record.set_way_count(record.way_count() + 1);
         }
-        let transfer = record.begin_transfer(1, ways[1].place());
+        let transfer = record.begin_transfer(1, ways[1].way_id());
         record.transfer_in(transfer, 64);
-        shared.healed.store(0, Relaxed);
+        shared.recovered.store(0, Relaxed);
         assert_eq!(account.snapshot(), [0, 2 * 64]);
-        assert_eq!((account.read(1), record.blocks()), (2 * 64, 0));
+        assert_eq!((account.read(1), record.way_count()), (2 * 64, 0));
     }
 }

@@ -29,27 +29,27 @@ use crate::sys::atomic::{
 use crate::sys::fence;
 
 /// What is written down of an account.
-struct Note<const N: usize> {
+struct Captured<const N: usize> {
     id: AccountId,
     total: [i64; N],
 }
 
 /// A place for each account, by number. Accessed under the account's lock.
-struct Notes<const N: usize>(Box<[UnsafeCell<Option<Note<N>>>]>);
+struct Captures<const N: usize>(Box<[UnsafeCell<Option<Captured<N>>>]>);
 
 /// The report under way: where its notes are, and in bit 0 whether its instant has passed.
-pub(super) struct Report(AtomicUsize);
+pub(super) struct SnapshotState(AtomicUsize);
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stage(usize);
 
 const NONE: Stage = Stage(0);
-const PASSED: usize = 1;
+const INSTANT_PASSED: usize = 1;
 
-impl Report {
-    pub(super) const fn new() -> Report {
-        Report(AtomicUsize::new(NONE.0))
+impl SnapshotState {
+    pub(super) const fn new() -> SnapshotState {
+        SnapshotState(AtomicUsize::new(NONE.0))
     }
 
     /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
@@ -66,61 +66,61 @@ impl Report {
     }
 
     /// In a child that was forked amid a report.
-    pub(super) fn forget(&self) {
+    pub(super) fn abandon(&self) {
         self.advance(NONE);
     }
 }
 
 impl Stage {
     fn is_before_instant(self) -> bool {
-        self != NONE && self.0 & PASSED == 0
+        self != NONE && self.0 & INSTANT_PASSED == 0
     }
 }
 
 impl<const N: usize> Shared<N> {
     /// The notes of the report under way.
-    fn notes(&self, stage: Stage) -> Option<&Notes<N>> {
+    fn captures(&self, stage: Stage) -> Option<&Captures<N>> {
         // SAFETY: a report has its notes until it has taken each noted account's lock and released it. So
         // they are there for who finds the account noted, under its lock; nobody else asks.
-        unsafe { ((stage.0 & !PASSED) as *const Notes<N>).as_ref() }
+        unsafe { ((stage.0 & !INSTANT_PASSED) as *const Captures<N>).as_ref() }
     }
 
     /// The place of an account in the notes. Under its lock, for as long as the result is used.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
-    fn place(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Note<N>>> {
-        let place = &self.notes(stage)?.0[record.number() as usize];
+    fn capture_slot(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Captured<N>>> {
+        let place = &self.captures(stage)?.0[record.number() as usize];
         // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
         Some(unsafe { &mut *place.get() })
     }
 
     /// What is written down of an account, if it is. The same.
-    fn note(&self, record: Record<N>, stage: Stage) -> Option<&mut Note<N>> {
-        if record.is_noted() { self.place(record, stage)?.as_mut() } else { None }
+    fn capture(&self, record: Record<N>, stage: Stage) -> Option<&mut Captured<N>> {
+        if record.is_captured() { self.capture_slot(record, stage)?.as_mut() } else { None }
     }
 
     /// What an account that is noted has come to, without its ways. Under its lock, once it is settled.
-    pub(super) fn noted(&self, record: Record<N>) -> Option<[i64; N]> {
-        self.note(record, self.report.stage()).map(|note| note.total)
+    pub(super) fn captured(&self, record: Record<N>) -> Option<[i64; N]> {
+        self.capture(record, self.snapshot_state.stage()).map(|note| note.total)
     }
 
     /// Completes the note of an account if the instant has passed, and releases the account. Under its lock, by whoever
     /// comes to have it, before anything else.
-    pub(super) fn settle(&self, record: Record<N>, stage: Stage) {
-        if stage.is_before_instant() || !record.is_noted() {
+    pub(super) fn finish_capture(&self, record: Record<N>, stage: Stage) {
+        if stage.is_before_instant() || !record.is_captured() {
             return;
         }
         // Without one this is a child that was forked amid the report.
-        if let Some(note) = self.note(record, stage) {
+        if let Some(note) = self.capture(record, stage) {
             self.add_ways(record, &mut note.total);
         }
-        self.unmark(record);
-        record.end_note();
+        self.unmark_evicting(record);
+        record.end_capture();
     }
 
     /// Writes down a change of an account, if it belongs into the report. Under its lock.
-    pub(super) fn note_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
+    pub(super) fn capture_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
         if stage.is_before_instant()
-            && let Some(note) = self.note(record, stage)
+            && let Some(note) = self.capture(record, stage)
         {
             note.total[index] = note.total[index].wrapping_add(n);
         }
@@ -128,14 +128,14 @@ impl<const N: usize> Shared<N> {
 
     /// Writes down what a counter has come to, with a charge that has found the account noted, and may be written down already.
     /// Under its lock.
-    pub(super) fn note_late(&self, record: Record<N>, index: usize) {
-        let stage = self.report.stage();
-        let Some(note) = self.note(record, stage).filter(|_| stage.is_before_instant()) else {
+    pub(super) fn recapture(&self, record: Record<N>, index: usize) {
+        let stage = self.snapshot_state.stage();
+        let Some(note) = self.capture(record, stage).filter(|_| stage.is_before_instant()) else {
             return;
         };
         let value = record.value(index);
         // If the instant has passed meanwhile, the charge may be after it.
-        if self.report.stage().is_before_instant() {
+        if self.snapshot_state.stage().is_before_instant() {
             note.total[index] = value;
         }
     }
@@ -146,63 +146,67 @@ impl<const N: usize> Shared<N> {
     }
 
     /// An account that is closed before the instant is in no report.
-    pub(super) fn strike_out(&self, record: Record<N>) {
-        let stage = self.report.stage();
-        if stage.is_before_instant() && record.is_noted() {
-            if let Some(place) = self.place(record, stage) {
+    pub(super) fn discard_capture(&self, record: Record<N>) {
+        let stage = self.snapshot_state.stage();
+        if stage.is_before_instant() && record.is_captured() {
+            if let Some(place) = self.capture_slot(record, stage) {
                 *place = None;
             }
-            self.unmark(record);
-            record.end_note();
+            self.unmark_evicting(record);
+            record.end_capture();
         }
     }
 
     /// All open accounts at one instant.
-    pub(super) fn report(&self) -> Vec<(AccountId, [i64; N])> {
-        self.heal();
-        let _only = self.reports.lock();
+    pub(super) fn snapshot_all(&self) -> Vec<(AccountId, [i64; N])> {
+        self.recover_after_fork();
+        let _only = self.snapshot_lock.lock();
         // Until the instant, no account is opened.
         let opening = self.registry.lock();
-        let notes: Notes<N> = Notes((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
+        let notes: Captures<N> =
+            Captures((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
         let stage = Stage(core::ptr::from_ref(&notes) as usize);
-        self.report.advance(stage);
-        let ends = Ends { shared: self, count: notes.0.len() };
+        self.snapshot_state.advance(stage);
+        let ends = ReleaseAll { shared: self, count: notes.0.len() };
         let mut is_any_in_lanes = false;
         for record in self.records() {
             let _guard = record.lock().lock();
             if record.is_open() {
-                self.mark(record);
-                is_any_in_lanes |= record.blocks() > 0;
-                let note = Note { id: AccountId::of(record), total: record.begin_note() };
-                self.place(record, stage).expect("a report is under way").replace(note);
+                self.mark_evicting(record);
+                is_any_in_lanes |= record.way_count() > 0;
+                let note = Captured { id: AccountId::of(record), total: record.begin_capture() };
+                self.capture_slot(record, stage).expect("a report is under way").replace(note);
             }
         }
         if is_any_in_lanes {
             fence::fence();
         }
-        self.report.advance(Stage(stage.0 | PASSED));
+        self.snapshot_state.advance(Stage(stage.0 | INSTANT_PASSED));
         drop(opening);
         drop(ends);
-        let noted = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
-        noted.map(|note| (note.id, note.total.map(wrapped))).collect()
+        let captured = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
+        captured.map(|note| (note.id, note.total.map(wrapped))).collect()
     }
 }
 
 /// Releases all accounts before the notes go, also when there is no fence and the report panics.
-struct Ends<'a, const N: usize> {
+struct ReleaseAll<'a, const N: usize> {
     shared: &'a Shared<N>,
     /// How many places there are.
     count: usize,
 }
 
-impl<const N: usize> Drop for Ends<'_, N> {
+impl<const N: usize> Drop for ReleaseAll<'_, N> {
     fn drop(&mut self) {
-        let report = &self.shared.report;
+        let report = &self.shared.snapshot_state;
         if report.stage().is_before_instant() {
             report.advance(NONE);
         }
         // Whoever uses a note has its account's lock.
-        self.shared.records().take(self.count).for_each(|record| drop(self.shared.hold(record)));
+        self.shared
+            .records()
+            .take(self.count)
+            .for_each(|record| drop(self.shared.lock_account(record)));
         report.advance(NONE);
     }
 }

@@ -10,37 +10,37 @@ use crate::sys::atomic::{
 impl<const N: usize> Shared<N> {
     /// Moves units from one account to another.
     pub(super) fn transfer(&self, from: Record<N>, to: Record<N>, index: usize, n: i64) {
-        self.heal();
-        let _moving = self.moves.lock();
+        self.recover_after_fork();
+        let _moving = self.transfers.lock();
         // The only place that takes two, and one at a time.
         let (_from, _to) = (from.lock().lock(), to.lock().lock());
         // One look for both: a report that begins in between has this whole, or nothing of it.
-        let stage = self.report.stage();
-        self.settle(from, stage);
-        self.settle(to, stage);
-        self.note_change(from, stage, index, n.wrapping_neg());
-        self.note_change(to, stage, index, n);
+        let stage = self.snapshot_state.stage();
+        self.finish_capture(from, stage);
+        self.finish_capture(to, stage);
+        self.capture_change(from, stage, index, n.wrapping_neg());
+        self.capture_change(to, stage, index, n);
         let [out, into] = [from, to].map(|record| record.begin_transfer(index, ANOTHER_ACCOUNT));
-        self.log.begin(from.key(), to.key(), n);
+        self.transfer_log.begin(from.key(), to.key(), n);
         from.transfer_in(out, n.wrapping_neg());
         to.transfer_in(into, n);
-        self.log.forget();
+        self.transfer_log.forget();
         from.end_transfers();
         to.end_transfers();
     }
 }
 
 /// A move between accounts that is under way, for a child that is forked in the middle of it.
-pub(super) struct Log {
+pub(super) struct TransferLog {
     /// The keys; 0 if there is no move.
     from: AtomicUsize,
     to: AtomicUsize,
     n: AtomicI64,
 }
 
-impl Log {
-    pub(super) const fn new() -> Log {
-        Log { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
+impl TransferLog {
+    pub(super) const fn new() -> TransferLog {
+        TransferLog { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
     }
 
     /// Release: whoever finds it in a child finds the rest, and both transfers begun.
