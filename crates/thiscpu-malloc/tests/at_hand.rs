@@ -8,8 +8,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use counted::{free_at_hand, longer};
-use thiscpu_malloc::short::thiscpu::{Tier, tier};
-use thiscpu_malloc::{define_malloc, short};
+use thiscpu_malloc::export::thiscpu::{Tier, tier};
+use thiscpu_malloc::{define_malloc, export};
 
 /// How many calls of malloc went a longer way.
 static FARTHER: AtomicUsize = AtomicUsize::new(0);
@@ -20,7 +20,7 @@ define_malloc!(
 
 extern "C-unwind" fn farther(size: usize) -> *mut u8 {
     FARTHER.fetch_add(1, Relaxed);
-    let block = short::allocate_near(size).or_else(|| short::allocate_far(size));
+    let block = export::allocate_near(size).or_else(|| export::allocate_far(size));
     block.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 

@@ -8,7 +8,7 @@ mod signal;
 
 use counted::{free_at_hand, longer};
 use signal::{UNTESTED, signal_of};
-use thiscpu_malloc::short::thiscpu::{Tier, tier};
+use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
 
 const GIB: usize = 1 << 30;

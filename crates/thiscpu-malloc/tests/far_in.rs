@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use counted::{free_at_hand, longer};
 use signal::signal_of;
-use thiscpu_malloc::short::thiscpu::{Tier, tier};
+use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
 
 /// More than is mapped of anything at first.

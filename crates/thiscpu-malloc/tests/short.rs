@@ -10,7 +10,7 @@ define_malloc!(
 );
 
 extern "C-unwind" fn farther(size: usize) -> *mut u8 {
-    let block = export::allocate_near(size).or_else(|| short::allocate_far(size));
+    let block = export::allocate_near(size).or_else(|| export::allocate_far(size));
     block.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 

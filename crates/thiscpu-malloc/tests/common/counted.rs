@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use thiscpu_malloc::short;
-use thiscpu_malloc::short::thiscpu::define_front_free;
+use thiscpu_malloc::export;
+use thiscpu_malloc::export::thiscpu::define_front_free;
 
 static LONGER: AtomicUsize = AtomicUsize::new(0);
 
@@ -13,19 +13,19 @@ define_front_free!(
     ///
     /// The block is null, or from this allocator, and nobody uses it.
     pub(crate) fn free_at_hand(*mut u8), in ".text.free",
-    group: short::GROUP, otherwise: free_otherwise, farther: free_farther
+    group: export::GROUP, otherwise: free_otherwise, farther: free_farther
 );
 
 unsafe extern "C-unwind" fn free_otherwise(block: *mut u8) {
     LONGER.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise.
-    unsafe { short::free_otherwise_or_null(block) };
+    unsafe { export::free_otherwise_or_null(block) };
 }
 
 unsafe extern "C-unwind" fn free_farther(block: NonNull<u8>) {
     LONGER.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise; it is marked as free.
-    unsafe { short::free_farther(block) };
+    unsafe { export::free_farther(block) };
 }
 
 /// How many.
