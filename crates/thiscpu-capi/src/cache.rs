@@ -126,13 +126,13 @@ pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c
     object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())
 }
 
-// Not for the header of the functions, so not documented there: an inlined `alloc` comes here with an entry that is not marked.
-#[unsafe(export_name = "thiscpu_inside_2_hand_out")]
-unsafe extern "C" fn hand_out(cache: *mut ThiscpuCache, entry: usize) -> *mut c_void {
+// Not for the header of the functions, so not documented there: an inlined `alloc` comes here with an encoded that is not marked.
+#[unsafe(export_name = "thiscpu_inline_abi_3_finish_alloc")]
+unsafe extern "C" fn finish_alloc(cache: *mut ThiscpuCache, encoded: usize) -> *mut c_void {
     let mut object = None;
     let status = call(|| {
         // SAFETY: a handle is live where something was taken out of it.
-        object = foreign::hand_out(&unsafe { there(cache) }?.0, entry);
+        object = foreign::finish_alloc(&unsafe { there(cache) }?.0, encoded);
         Ok(())
     });
     object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())

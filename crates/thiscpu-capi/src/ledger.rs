@@ -20,12 +20,12 @@ pub struct ThiscpuLedger(AnyLedger);
 // Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
 #[cfg_attr(all(), repr(C))]
 pub struct ThiscpuAccount {
-    way: AccountSlot,
+    slot: AccountSlot,
     counters: usize,
     account: AnyAccount,
 }
 
-// As `struct thiscpu_inside_account` has them.
+// As `struct thiscpu_inline_account` has them.
 const _: () = assert!(size_of::<AccountSlot>() == 32 && offset_of!(ThiscpuAccount, counters) == 32);
 
 /// The largest number of counters that an account can have.
@@ -101,8 +101,8 @@ with_each_number!(One = 1, Two = 2, Three = 3, Four = 4, Five = 5, Six = 6, Seve
 
 impl ThiscpuAccount {
     fn new(account: AnyAccount) -> ThiscpuAccount {
-        let (way, counters) = of_any_account!(account, |account, COUNT| (slot_of(account), COUNT));
-        ThiscpuAccount { way, counters, account }
+        let (slot, counters) = of_any_account!(account, |account, COUNT| (slot_of(account), COUNT));
+        ThiscpuAccount { slot, counters, account }
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use thiscpu::inside::foreign::{self, AccountSlot, Inside};
+use thiscpu::inside::foreign::{self, AccountSlot, InlineAbi};
 use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
 
@@ -17,7 +17,7 @@ static IN_C: AtomicBool = AtomicBool::new(false);
 
 /// Has ops done in C from now on.
 pub(crate) fn begin() {
-    INSIDE.publish();
+    INLINE_ABI.publish();
     IN_C.store(true, Relaxed);
 }
 
@@ -26,12 +26,12 @@ pub(crate) fn is_on() -> bool {
     IN_C.load(Relaxed)
 }
 
-#[unsafe(export_name = "thiscpu_inside_2")]
-static INSIDE: Inside = Inside::shut();
+#[unsafe(export_name = "thiscpu_inline_abi_3")]
+static INLINE_ABI: InlineAbi = InlineAbi::closed();
 
 #[repr(C)]
 struct AccountInC<'a> {
-    way: AccountSlot,
+    slot: AccountSlot,
     counters: usize,
     account: &'a Account<2>,
 }
@@ -74,7 +74,7 @@ pub(crate) fn release(budget: &Budget, n: u64) {
 }
 
 pub(crate) fn charge(account: &Account<2>, index: usize, n: i64) {
-    let account = AccountInC { way: foreign::slot_of(account), counters: 2, account };
+    let account = AccountInC { slot: foreign::slot_of(account), counters: 2, account };
     // SAFETY: it begins with what C reads of an account, and the account is open.
     unsafe { inlined_account_charge(handle(&account), index, n) }
 }
@@ -149,6 +149,6 @@ unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn thiscpu_inside_2_hand_out(cache: &RawCache, entry: usize) -> *mut c_void {
-    foreign::hand_out(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
+extern "C" fn thiscpu_inline_abi_3_finish_alloc(cache: &RawCache, entry: usize) -> *mut c_void {
+    foreign::finish_alloc(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
 }

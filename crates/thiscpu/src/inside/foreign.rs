@@ -23,7 +23,7 @@ use crate::sys::rseq::{self, OFFSETS};
 /// one copy then and sections in those of another, so that no section must be entered from then on.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Inside {
+pub struct InlineAbi {
     /// The offsets of `cpu_id` and, in the upper half, of the index from the thread pointer: in one word, so that whoever loads it has both
     /// or neither. As long as no section is to be entered they are those of an area of each thread's that nobody registers, and sections
     /// leave at once. `UNKNOWN` before this copy of the library was started: sections then take the area below, which is all threads'.
@@ -31,38 +31,38 @@ pub struct Inside {
     table: *const AtomicUsize,
     /// The offset from the thread pointer of a 32-bit word that is 0 as long as this thread's charges are to look into its lane first. Else a
     /// charge is one of `Account::charge`, which knows what to do.
-    habit: AtomicI64,
+    bypass: AtomicI64,
     /// A gate that is never open, for who has a null handle.
-    shut: usize,
+    closed_gate: usize,
     /// The offset of `cpu_id` in an area that nobody registers, of this copy's; 0 before it was started.
-    nobodys_cpu_id: AtomicI64,
+    unregistered_cpu_id: AtomicI64,
     /// What follows is stored to, and not in the line of what is loaded.
     _rest: [u64; 3],
     /// An area that nobody registers. Sections store to it, and nobody reads that.
-    nobodys: [AtomicU32; 8],
+    unregistered: [AtomicU32; 8],
 }
 
-// As `struct thiscpu_inside` has them.
+// As `struct thiscpu_inline_abi` has them.
 const _: () = {
     use core::mem::offset_of;
-    assert!(offset_of!(Inside, offsets) == 0 && offset_of!(Inside, table) == 8);
-    assert!(offset_of!(Inside, habit) == 16 && offset_of!(Inside, shut) == 24);
-    assert!(offset_of!(Inside, nobodys) == 64);
+    assert!(offset_of!(InlineAbi, offsets) == 0 && offset_of!(InlineAbi, table) == 8);
+    assert!(offset_of!(InlineAbi, bypass) == 16 && offset_of!(InlineAbi, closed_gate) == 24);
+    assert!(offset_of!(InlineAbi, unregistered) == 64);
 };
 
 // SAFETY: the table is static, and of atomics.
-unsafe impl Sync for Inside {}
+unsafe impl Sync for InlineAbi {}
 
 const UNKNOWN: u64 = 0;
 
 /// Offsets by which no section gets anywhere, until others are published: of an area that nobody registers, where `cpu_id` is that far from
 /// the thread pointer, or not known to be if that is 0.
-fn waiting(cpu_id: isize) -> u64 {
+fn pending(cpu_id: isize) -> u64 {
     pack(cpu_id, cpu_id)
 }
 
 /// The same for ever. What is taken for the index is never looked at, and only has to be readable.
-fn apart(cpu_id: isize) -> u64 {
+fn disabled(cpu_id: isize) -> u64 {
     pack(cpu_id, cpu_id + 1)
 }
 
@@ -74,39 +74,39 @@ fn pack(cpu_id: isize, index: isize) -> u64 {
     }
 }
 
-impl Inside {
+impl InlineAbi {
     /// Of which no section can be entered.
-    pub const fn shut() -> Inside {
-        let mut nobodys = [const { AtomicU32::new(0) }; 8];
-        nobodys[rseq::CPU_ID / 4] = AtomicU32::new(u32::MAX);
-        Inside {
+    pub const fn closed() -> InlineAbi {
+        let mut unregistered = [const { AtomicU32::new(0) }; 8];
+        unregistered[rseq::CPU_ID / 4] = AtomicU32::new(u32::MAX);
+        InlineAbi {
             offsets: AtomicU64::new(UNKNOWN),
             table: TABLE.as_ptr(),
-            habit: AtomicI64::new(0),
-            shut: 0,
-            nobodys_cpu_id: AtomicI64::new(0),
+            bypass: AtomicI64::new(0),
+            closed_gate: 0,
+            unregistered_cpu_id: AtomicI64::new(0),
             _rest: [0; 3],
-            nobodys,
+            unregistered,
         }
     }
 
     /// When a copy of the library is started, with the one that its inlined calls use, its own or another's, and the
     /// [`table`](Self::own_table) of the copy whose functions they call.
-    pub fn start(&self, of_functions: *const AtomicUsize) {
-        if self.table == of_functions && self.table != TABLE.as_ptr() {
+    pub fn start(&self, table_of_functions: *const AtomicUsize) {
+        if self.table == table_of_functions && self.table != TABLE.as_ptr() {
             return;
         }
-        if self.table == of_functions {
+        if self.table == table_of_functions {
             let cpu_id = rseq::unregistered_offset() + rseq::CPU_ID as isize;
-            self.nobodys_cpu_id.store(cpu_id as i64, Relaxed);
+            self.unregistered_cpu_id.store(cpu_id as i64, Relaxed);
             self.change(|now| match now {
-                UNKNOWN => Some(waiting(cpu_id)),
-                now if now == apart(0) => Some(apart(cpu_id)),
+                UNKNOWN => Some(pending(cpu_id)),
+                now if now == disabled(0) => Some(disabled(cpu_id)),
                 _ => None,
             });
         } else {
-            let cpu_id = self.nobodys_cpu_id.load(Relaxed) as isize;
-            self.change(|_| Some(apart(cpu_id)));
+            let cpu_id = self.unregistered_cpu_id.load(Relaxed) as isize;
+            self.change(|_| Some(disabled(cpu_id)));
         }
     }
 
@@ -125,9 +125,9 @@ impl Inside {
             return;
         }
         // Relaxed: known before `offsets` are.
-        self.habit.store(rseq::habit_offset() as i64, Relaxed);
-        let nobodys = self.nobodys_cpu_id.load(Relaxed) as isize;
-        self.change(|now| (now == UNKNOWN || now == waiting(nobodys)).then_some(offsets));
+        self.bypass.store(rseq::habit_offset() as i64, Relaxed);
+        let unregistered = self.unregistered_cpu_id.load(Relaxed) as isize;
+        self.change(|now| (now == UNKNOWN || now == pending(unregistered)).then_some(offsets));
     }
 
     fn change(&self, to: impl FnMut(u64) -> Option<u64>) {
@@ -137,7 +137,7 @@ impl Inside {
 }
 
 /// The object of an entry that was taken out of a lane of this cache, as its own `alloc` hands it out.
-pub fn hand_out(cache: &RawCache, entry: usize) -> Option<NonNull<u8>> {
+pub fn finish_alloc(cache: &RawCache, entry: usize) -> Option<NonNull<u8>> {
     cache.hand_out(entry)
 }
 
@@ -152,49 +152,49 @@ mod tests {
 
     static OTHER: [AtomicUsize; 1] = [AtomicUsize::new(0)];
 
-    fn offsets(inside: &Inside) -> u64 {
-        inside.offsets.load(Relaxed)
+    fn offsets(abi: &InlineAbi) -> u64 {
+        abi.offsets.load(Relaxed)
     }
 
-    fn nobodys() -> isize {
+    fn unregistered() -> isize {
         rseq::unregistered_offset() + rseq::CPU_ID as isize
     }
 
     #[test]
-    fn sections_are_let_in_once_they_can_be_entered() {
-        let inside = Inside::shut();
-        inside.start(Inside::own_table());
-        assert_eq!(offsets(&inside), waiting(nobodys()));
+    fn sections_enabled_once_they_can_be_entered() {
+        let abi = InlineAbi::closed();
+        abi.start(InlineAbi::own_table());
+        assert_eq!(offsets(&abi), pending(unregistered()));
         // In a process in which nobody has used the library, and then somebody has.
-        inside.publish();
+        abi.publish();
         let tier = crate::tier().expect("a tier");
-        inside.publish();
+        abi.publish();
         let are_in = tier != crate::Tier::Atomic;
-        assert_eq!(offsets(&inside) != waiting(nobodys()), are_in, "{inside:?}");
+        assert_eq!(offsets(&abi) != pending(unregistered()), are_in, "{abi:?}");
     }
 
     #[test]
-    fn nobody_is_let_in_where_functions_and_variables_are_of_two_copies() {
+    fn sections_disabled_when_functions_and_data_bind_to_different_copies() {
         crate::tier().expect("a tier");
-        let others = || Inside { table: OTHER.as_ptr(), ..Inside::shut() };
+        let others = || InlineAbi { table: OTHER.as_ptr(), ..InlineAbi::closed() };
         // Its own copy was started before, or will be.
         for known in [0, 4000] {
-            let inside = others();
-            inside.nobodys_cpu_id.store(known, Relaxed);
-            inside.start(Inside::own_table());
-            inside.publish();
-            assert_eq!(offsets(&inside), apart(known as isize));
+            let abi = others();
+            abi.unregistered_cpu_id.store(known, Relaxed);
+            abi.start(InlineAbi::own_table());
+            abi.publish();
+            assert_eq!(offsets(&abi), disabled(known as isize));
         }
         // All of the other's: nothing is wrong, and nothing of this copy's is in it.
-        let inside = others();
-        inside.start(OTHER.as_ptr());
-        inside.publish();
-        assert_eq!(offsets(&inside), UNKNOWN);
+        let abi = others();
+        abi.start(OTHER.as_ptr());
+        abi.publish();
+        assert_eq!(offsets(&abi), UNKNOWN);
         // Its own, whose functions another copy has used.
-        let inside = Inside::shut();
-        inside.offsets.store(apart(0), Relaxed);
-        inside.start(Inside::own_table());
-        inside.publish();
-        assert_eq!(offsets(&inside), apart(nobodys()));
+        let abi = InlineAbi::closed();
+        abi.offsets.store(disabled(0), Relaxed);
+        abi.start(InlineAbi::own_table());
+        abi.publish();
+        assert_eq!(offsets(&abi), disabled(unregistered()));
     }
 }
