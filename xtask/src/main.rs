@@ -15,7 +15,7 @@ mod vm;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
-/// Checks that go further than the tests; docs/proof.md says what each can and cannot see.
+/// Checks that go further than the tests; docs/testing.md says what each can and cannot see.
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
 struct Arguments {

@@ -44,19 +44,17 @@ pub mod guide {}
 /// How it works: an essay for each mechanism.
 #[cfg(any(doc, doctest))]
 pub mod essays {
-    #[doc = include_str!("../docs/budget.md")]
+    #[doc = include_str!("../docs/design/budget.md")]
     pub mod budget {}
-    #[doc = include_str!("../docs/counter.md")]
+    #[doc = include_str!("../docs/design/counter.md")]
     pub mod counter {}
-    #[doc = include_str!("../docs/lanes.md")]
-    pub mod lanes {}
-    #[doc = include_str!("../docs/ledger.md")]
+    #[doc = include_str!("../docs/design/ledger.md")]
     pub mod ledger {}
-    #[doc = include_str!("../docs/proof.md")]
-    pub mod proof {}
-    #[doc = include_str!("../docs/sections.md")]
-    pub mod sections {}
-    #[doc = include_str!("../docs/slab.md")]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
+    #[doc = include_str!("../docs/design/percpu.md")]
+    pub mod percpu {}
+    #[doc = include_str!("../docs/design/slab.md")]
     pub mod slab {}
 }
 

@@ -1,4 +1,4 @@
-//! The figures for programs: `results.json`, `results.csv`, `rounds.csv` and `deviations.csv`. docs/bench.md says what is in them.
+//! The figures for programs: `results.json`, `results.csv`, `rounds.csv` and `deviations.csv`. docs/benchmarks.md says what is in them.
 
 use anyhow::Result;
 use serde::Serialize;

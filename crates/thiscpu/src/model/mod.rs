@@ -4,7 +4,7 @@
 //! ships; what is replaced is memory (`sys::atomic`), the machine (`sys::machine`), sections and the
 //! 16-byte exchange. The machine has CPUs on which threads are placed and moved, a fence, futexes,
 //! and lane indices that the test chooses. A checker decides which thread takes the next step:
-//! shuttle at random and for long, loom exhaustively and with weak memory. docs/proof.md says what
+//! shuttle at random and for long, loom exhaustively and with weak memory. docs/testing.md says what
 //! that can and cannot see.
 //!
 //! Memory: each atomic keeps the value it was made with, for ever; what the modelled program stores

@@ -1,6 +1,6 @@
 //! Slab caches: objects of one size, from arrays that each CPU has of its own.
 //!
-//! [`RawCache`] is the whole of it; [`Cache`] puts a type on top. How it works: docs/slab.md.
+//! [`RawCache`] is the whole of it; [`Cache`] puts a type on top. How it works: docs/design/slab.md.
 
 pub(crate) mod barn;
 mod bits;
