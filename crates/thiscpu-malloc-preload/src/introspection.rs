@@ -56,7 +56,7 @@ struct Info<T> {
 
 #[unsafe(no_mangle)]
 extern "C" fn mallinfo2() -> Info<usize> {
-    let now = thiscpu_malloc::statistics();
+    let now = thiscpu_malloc::stats();
     let arena = now.system_bytes.saturating_sub(now.large_bytes);
     let used = now.used_bytes.saturating_sub(now.large_bytes);
     Info {

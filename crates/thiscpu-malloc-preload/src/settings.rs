@@ -47,7 +47,7 @@ extern "C" fn start() {
 }
 
 fn harden() {
-    if !thiscpu_malloc::harden() {
+    if !thiscpu_malloc::enable_hardening() {
         say(
             libc::STDERR_FILENO,
             format_args!(
@@ -58,7 +58,7 @@ fn harden() {
 }
 
 fn want_table() {
-    thiscpu_malloc::count();
+    thiscpu_malloc::enable_counting();
     kept(saved_stderr::remember);
     // Release: pairs with the Acquire in `end`; where to print is known.
     WANTED.store(true, Release);

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use core::fmt;
 
 use thiscpu::probe::say;
-use thiscpu_malloc::{ClassStatistics, classes, is_counted, statistics};
+use thiscpu_malloc::{ClassStats, class_stats, is_counting, stats};
 
 unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
@@ -42,10 +42,9 @@ fn print_classes(to: i32) {
             "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} {used:>13}"
         ),
     );
-    let is_used =
-        |class: &ClassStatistics| class.allocations + class.trades != 0 || class.slabs != 0;
-    for class in classes().filter(is_used) {
-        let ClassStatistics { size, allocations, frees, trades, slabs, used_bytes, .. } = class;
+    let is_used = |class: &ClassStats| class.allocations + class.trades != 0 || class.slabs != 0;
+    for class in class_stats().filter(is_used) {
+        let ClassStats { size, allocations, frees, trades, slabs, used_bytes, .. } = class;
         let hits = HitRate(&class);
         say(
             to,
@@ -58,29 +57,29 @@ fn print_classes(to: i32) {
 }
 
 fn print_totals(to: i32) {
-    let now = statistics();
+    let now = stats();
     say(to, format_args!("large blocks: {}, {} bytes", now.large_blocks, now.large_bytes));
-    if now.guarded_blocks_ever > 0 {
+    if now.guarded_blocks_total > 0 {
         say(
             to,
             format_args!(
                 "guarded blocks: {} of {} so far, which are in none of these numbers",
-                now.guarded_blocks, now.guarded_blocks_ever
+                now.guarded_blocks, now.guarded_blocks_total
             ),
         );
     }
     let line = |when, used, system| {
         say(to, format_args!("{when}: {used} bytes in use of {system} that the system gave"));
     };
-    match is_counted() {
-        true => line("at the peaks", now.used_bytes_max, now.system_bytes_max),
+    match is_counting() {
+        true => line("at the peaks", now.peak_used_bytes, now.peak_system_bytes),
         false => say(to, format_args!("calls and peaks: not counted without THISCPU_MALLOC=stats")),
     }
     line("at the end", now.used_bytes, now.system_bytes);
 }
 
 /// How many calls found what they wanted in their CPU's lane.
-struct HitRate<'a>(&'a ClassStatistics);
+struct HitRate<'a>(&'a ClassStats);
 
 impl fmt::Display for HitRate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -75,7 +75,7 @@ pub(crate) fn has_extra(extra: u8) -> bool {
 
 /// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
 /// that can be done. Calls that find what they want in their CPU's lane do what they did before, and take as long.
-pub fn harden() -> bool {
+pub fn enable_hardening() -> bool {
     tier_or_best();
     let is_ready = guard::enable();
     if is_ready {

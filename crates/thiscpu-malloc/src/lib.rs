@@ -2,7 +2,7 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static ALLOCATOR: thiscpu_malloc::ThisCpu = thiscpu_malloc::ThisCpu::new();
+//! static ALLOCATOR: thiscpu_malloc::ThisCpuAlloc = thiscpu_malloc::ThisCpuAlloc::new();
 //! # fn main() {}
 //! ```
 //!
@@ -16,7 +16,7 @@
 /// What it promises and how to use it, in Rust and under any program.
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/malloc.md")]
-pub mod essay {}
+pub mod guide {}
 
 mod alloc;
 mod classes;
@@ -32,15 +32,15 @@ mod scavenge;
 mod stats;
 
 pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
-pub use fast_path::harden;
+pub use fast_path::enable_hardening;
 pub use free::free;
 pub use resize::{resize, usable_size};
 pub use scavenge::trim;
-pub use stats::{ClassStatistics, Statistics, classes, count, is_counted, statistics};
+pub use stats::{ClassStats, Stats, class_stats, enable_counting, is_counting, stats};
 
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]
-pub mod probe {
+pub mod __test_support {
     pub use crate::fast_path::sample_every;
     pub use crate::guard::{allocate as guard, owns as is_guarded, sample};
 }
@@ -52,13 +52,13 @@ use core::ptr::{self, NonNull};
 ///
 /// In a shared object that is loaded under way, and may be unloaded, it keeps that object loaded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ThisCpu;
+pub struct ThisCpuAlloc;
 
-impl ThisCpu {
+impl ThisCpuAlloc {
     /// The allocator.
     #[must_use]
-    pub const fn new() -> ThisCpu {
-        ThisCpu
+    pub const fn new() -> ThisCpuAlloc {
+        ThisCpuAlloc
     }
 }
 
@@ -68,7 +68,7 @@ fn pointer(block: Option<NonNull<u8>>) -> *mut u8 {
 
 // SAFETY: blocks are as large and as aligned as was asked for, and nobody else's until they are freed; nothing unwinds, because a
 // wrong `THISCPU_TIER` is no error here.
-unsafe impl GlobalAlloc for ThisCpu {
+unsafe impl GlobalAlloc for ThisCpuAlloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         pointer(match layout.align() {

@@ -24,12 +24,12 @@ static USED_MAX: AtomicUsize = AtomicUsize::new(0);
 static SYSTEM_MAX: AtomicUsize = AtomicUsize::new(0);
 
 /// Has calls counted from now on, which makes each some nanoseconds slower.
-pub fn count() {
+pub fn enable_counting() {
     count_calls();
 }
 
-/// Whether they are. Where they are not, calls are 0, and so are peaks but for what [`statistics`] itself has seen. A load; may be called from anywhere.
-pub fn is_counted() -> bool {
+/// Whether they are. Where they are not, calls are 0, and so are peaks but for what [`stats`] itself has seen. A load; may be called from anywhere.
+pub fn is_counting() -> bool {
     has_extra(COUNTED)
 }
 
@@ -114,10 +114,10 @@ fn used_about(class: usize) -> i64 {
 /// What one size class has come to.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct ClassStatistics {
+pub struct ClassStats {
     /// The size of its blocks, in bytes.
     pub size: usize,
-    /// Blocks handed out so far, since [`count`] asked for that.
+    /// Blocks handed out so far, since [`enable_counting`] asked for that.
     pub allocations: u64,
     /// Blocks given back so far, likewise.
     pub frees: u64,
@@ -134,11 +134,11 @@ pub struct ClassStatistics {
 /// What all of it has come to.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct Statistics {
+pub struct Stats {
     /// Bytes of blocks in use now, large ones included and guarded ones not. Without counting: with those that lanes keep.
     pub used_bytes: usize,
-    /// The most there ever were in this process, as far as it was noticed; since [`count`] asked for that.
-    pub used_bytes_max: usize,
+    /// The most there ever were in this process, as far as it was noticed; since [`enable_counting`] asked for that.
+    pub peak_used_bytes: usize,
     /// Large blocks now.
     pub large_blocks: usize,
     /// Bytes of large blocks.
@@ -146,16 +146,16 @@ pub struct Statistics {
     /// Guarded blocks now, which are in no size class's numbers.
     pub guarded_blocks: usize,
     /// Guarded blocks that there ever were.
-    pub guarded_blocks_ever: usize,
+    pub guarded_blocks_total: usize,
     /// Bytes that the system has given and not got back.
     pub system_bytes: usize,
     /// The most of those, as far as it was noticed.
-    pub system_bytes_max: usize,
+    pub peak_system_bytes: usize,
 }
 
 /// Each size class, smallest first. Looks at all slabs, once, if calls are not counted; the numbers do not belong to one instant. Where a sandbox has taken membarrier away
 /// under way, those of calls are estimates.
-pub fn classes() -> impl Iterator<Item = ClassStatistics> {
+pub fn class_stats() -> impl Iterator<Item = ClassStats> {
     let counted = has_extra(COUNTED);
     // Asked for once: after that a sandbox may be closed, but hardly is.
     let has_sums = counted && inside::has_sums();
@@ -172,7 +172,7 @@ pub fn classes() -> impl Iterator<Item = ClassStatistics> {
             true => (allocations - frees).max(0) as usize,
             false => out[class].saturating_sub(objects.objects_in_stocks()),
         };
-        ClassStatistics {
+        ClassStats {
             size: size_of_class(class),
             allocations: allocations as u64,
             frees: frees as u64,
@@ -184,22 +184,22 @@ pub fn classes() -> impl Iterator<Item = ClassStatistics> {
     })
 }
 
-/// The totals, as [`classes`].
-pub fn statistics() -> Statistics {
+/// The totals, as [`class_stats`].
+pub fn stats() -> Stats {
     begin_anew_in_a_child();
     let [_, _, system_bytes] = inside::memory();
-    let [guarded_blocks, guarded_blocks_ever] = guard::counts();
-    let used_bytes = classes().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
+    let [guarded_blocks, guarded_blocks_total] = guard::counts();
+    let used_bytes = class_stats().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
     raise(&USED_MAX, used_bytes);
     raise(&SYSTEM_MAX, system_bytes);
-    Statistics {
+    Stats {
         used_bytes,
-        used_bytes_max: USED_MAX.load(Relaxed),
+        peak_used_bytes: USED_MAX.load(Relaxed),
         large_blocks: LARGE_BLOCKS.load(Relaxed).max(0) as usize,
         large_bytes: large_bytes(),
         guarded_blocks,
-        guarded_blocks_ever,
+        guarded_blocks_total,
         system_bytes,
-        system_bytes_max: SYSTEM_MAX.load(Relaxed),
+        peak_system_bytes: SYSTEM_MAX.load(Relaxed),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, classes, count, free, statistics, trim};
+use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
 
 /// More than lanes hold of that size.
 fn many(size: usize) -> usize {
@@ -25,13 +25,13 @@ fn is_whole(block: NonNull<u8>, size: usize) -> bool {
 fn blocks_are_of_their_class_and_go_back_to_it() {
     // Some are freed while calls are counted that were had before.
     for is_counted in [false, true] {
-        let sizes = classes().map(|class| class.size);
+        let sizes = class_stats().map(|class| class.size);
         let blocks: Vec<_> = sizes
             .flat_map(|size| (0..many(size)).map(move |_| (allocate(size).unwrap(), size)))
             .inspect(|&(block, size)| fill(block, size))
             .collect();
         if !is_counted {
-            count();
+            enable_counting();
         }
         for &(block, size) in &blocks {
             assert!(is_whole(block, size), "one of {size} bytes is not as it was");
@@ -41,9 +41,9 @@ fn blocks_are_of_their_class_and_go_back_to_it() {
         // What came to another class is noticed when it goes back to its slab, and ends the process.
         trim(0);
     }
-    for class in classes() {
+    for class in class_stats() {
         let many = many(class.size) as u64;
         let is_all = class.allocations >= many && class.frees >= 2 * many;
-        assert!(is_all, "{class:?}, {:?}", statistics());
+        assert!(is_all, "{class:?}, {:?}", stats());
     }
 }

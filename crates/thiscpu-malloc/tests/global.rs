@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
 
-use thiscpu_malloc::ThisCpu;
+use thiscpu_malloc::ThisCpuAlloc;
 
 #[global_allocator]
-static ALLOCATOR: ThisCpu = ThisCpu::new();
+static ALLOCATOR: ThisCpuAlloc = ThisCpuAlloc::new();
 
 #[test]
 fn collections_hold_what_was_put_in() {

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::thread::sleep;
 use std::time::Duration;
 
-use thiscpu_malloc::{allocate, classes, free, statistics, trim};
+use thiscpu_malloc::{allocate, class_stats, free, stats, trim};
 
 const MEBIBYTE: usize = 1 << 20;
 const BYTES: usize = 12 * MEBIBYTE;
@@ -24,7 +24,7 @@ fn free_all(blocks: &mut Vec<NonNull<u8>>) {
 
 /// The slabs of the class of that size.
 fn slabs(size: usize) -> usize {
-    classes().find(|class| class.size == size).unwrap().slabs
+    class_stats().find(|class| class.size == size).unwrap().slabs
 }
 
 /// What a program had once is no reason to keep what it does not need when it grows again.
@@ -45,14 +45,14 @@ fn while_memory_grows() {
     let mut blocks = Vec::new();
     take(&mut blocks, 1024, BYTES);
     free_all(&mut blocks);
-    let kept = statistics().system_bytes;
+    let kept = stats().system_bytes;
     assert!(kept > BYTES / 2, "{kept} bytes: nothing was kept, so this test shows nothing");
     for _ in 0..BYTES / MEBIBYTE {
         take(&mut blocks, 2048, MEBIBYTE);
         // Often longer than it takes to see that the others are not used.
         sleep(Duration::from_millis(60));
     }
-    let bytes = statistics().system_bytes;
+    let bytes = stats().system_bytes;
     assert!(bytes < BYTES + BYTES / 2, "{bytes} bytes for {BYTES} in use");
     free_all(&mut blocks);
 }

@@ -6,7 +6,7 @@ mod mappings;
 use std::ptr::NonNull;
 
 use mappings::mappings;
-use thiscpu_malloc::{allocate, free, statistics, trim};
+use thiscpu_malloc::{allocate, free, stats, trim};
 
 const MIB: usize = 1 << 20;
 const ALL: usize = 64 * MIB;
@@ -68,7 +68,7 @@ fn what_nobody_took_is_dropped() {
         .collect();
     assert!(asked() > 2 * MIB, "{} bytes ask", asked());
     let said = || {
-        let said = statistics();
+        let said = stats();
         said.system_bytes - said.used_bytes
     };
     assert!(said() > 2 * MIB, "what nobody took is not counted: {}", said());

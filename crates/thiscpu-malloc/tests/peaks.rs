@@ -6,7 +6,7 @@ mod stay;
 use std::ptr::NonNull;
 
 use stay::stay;
-use thiscpu_malloc::{allocate, count, free, statistics};
+use thiscpu_malloc::{allocate, enable_counting, free, stats};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -21,14 +21,14 @@ fn free_all(blocks: Vec<NonNull<u8>>) {
 
 /// What the peak is, and what is in use, in mebibytes.
 fn now() -> [usize; 2] {
-    let now = statistics();
-    [now.used_bytes_max, now.used_bytes].map(|bytes| bytes.div_ceil(MEBIBYTE))
+    let now = stats();
+    [now.peak_used_bytes, now.used_bytes].map(|bytes| bytes.div_ceil(MEBIBYTE))
 }
 
 #[test]
 fn a_peak_is_of_all_classes_and_of_one_process() {
     stay();
-    count();
+    enable_counting();
     // As far as that is noticed.
     let is_60 = |peak: usize| (58..=61).contains(&peak);
     let all = [512, 1024, MEBIBYTE].map(|size| take(size, 20 * MEBIBYTE));

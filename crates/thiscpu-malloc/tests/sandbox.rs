@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use stay::stay;
-use thiscpu_malloc::{allocate, classes, count, free, statistics, trim};
+use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
 
 const MEBIBYTE: usize = 1 << 20;
 const COUNT: usize = 10_000;
@@ -38,7 +38,7 @@ fn free_all(blocks: Vec<NonNull<u8>>) {
 #[test]
 fn malloc_asks_for_nothing_that_nobody_expects() {
     stay();
-    count();
+    enable_counting();
     free_all(take(512));
     if !close() {
         return eprintln!("skipped: needs seccomp filters");
@@ -60,8 +60,8 @@ fn malloc_asks_for_nothing_that_nobody_expects() {
     free_all(kept);
     trim(0);
     // What was counted is right but for what a lane may keep.
-    for class in classes().filter(|class| [512, 1024, 2048, 4096].contains(&class.size)) {
+    for class in class_stats().filter(|class| [512, 1024, 2048, 4096].contains(&class.size)) {
         assert!(class.allocations.abs_diff(COUNT as u64) <= 1024, "{class:?}");
     }
-    assert!(statistics().system_bytes_max > 20 * MEBIBYTE);
+    assert!(stats().peak_system_bytes > 20 * MEBIBYTE);
 }

@@ -1,6 +1,6 @@
 //! What trim says. One test, because it is about the whole process.
 
-use thiscpu_malloc::{allocate, free, statistics, trim};
+use thiscpu_malloc::{allocate, free, stats, trim};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -12,6 +12,6 @@ fn what_goes_back_is_said() {
         // SAFETY: nobody uses them.
         blocks.into_iter().for_each(|block| unsafe { free(block) });
         assert!(trim(0), "{bytes} bytes were free");
-        assert!(statistics().system_bytes < MEBIBYTE, "{:?}", statistics());
+        assert!(stats().system_bytes < MEBIBYTE, "{:?}", stats());
     }
 }

@@ -4,7 +4,9 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe, resize, usable_size};
+use thiscpu_malloc::{
+    __test_support, allocate, allocate_aligned, enable_hardening, free, resize, usable_size,
+};
 
 use crate::helper::{Helper, Step};
 use crate::process::{Test, object};
@@ -157,7 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// A block that is guarded.
 pub(crate) fn guarded(size: usize, align: usize) -> NonNull<u8> {
     let block = allocate_aligned(size, align).unwrap();
-    assert!(probe::is_guarded(block.as_ptr() as usize));
+    assert!(__test_support::is_guarded(block.as_ptr() as usize));
     block
 }
 
@@ -168,8 +170,8 @@ pub(crate) fn page_bytes() -> usize {
 
 /// From now on every block is, as long as there is room.
 pub(crate) fn guard_every_block() {
-    assert!(harden());
-    probe::sample_every(1);
+    assert!(enable_hardening());
+    __test_support::sample_every(1);
 }
 
 /// A guarded block that touches the end of its page, or else the start; frees the others.
@@ -273,7 +275,7 @@ fn free_of_no_block() {
     // Two pages on is the next slot, or another that was not used yet.
     let step = 2 * page_bytes();
     let behind = block + step;
-    helper.errs(free_block, if probe::is_guarded(behind) { behind } else { block - step });
+    helper.errs(free_block, if __test_support::is_guarded(behind) { behind } else { block - step });
 }
 
 fn damage(behind: bool, size: usize) {
@@ -285,9 +287,9 @@ fn damage(behind: bool, size: usize) {
 
 /// Of more than a lane has room for.
 fn frees_of_insides() {
-    assert!(harden());
+    assert!(enable_hardening());
     let blocks: Vec<_> = (0..200).map(|_| allocate(1000).unwrap().as_ptr() as usize).collect();
-    for block in blocks.into_iter().filter(|&block| !probe::is_guarded(block)) {
+    for block in blocks.into_iter().filter(|&block| !__test_support::is_guarded(block)) {
         free_block(block + 16);
     }
     panic!("none was noticed");

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr;
 
-use thiscpu_malloc::{free, harden, probe};
+use thiscpu_malloc::{__test_support, enable_hardening, free};
 
 use crate::errors::{guard_every_block, guarded};
 use crate::process::Test;
@@ -114,7 +114,7 @@ fn fault_with(handler: usize, flags: c_int) {
     install(libc::SIGSEGV, handler, flags);
     guard_every_block();
     // Enabling it twice does not make the handler one before itself.
-    assert!(harden());
+    assert!(enable_hardening());
     touch(NOWHERE);
 }
 
@@ -163,7 +163,7 @@ fn two_at_once() {
         unsafe { free(block) };
         block.as_ptr() as usize
     });
-    assert!(blocks.iter().all(|&block| probe::is_guarded(block)));
+    assert!(blocks.iter().all(|&block| __test_support::is_guarded(block)));
     let together = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         for block in blocks {

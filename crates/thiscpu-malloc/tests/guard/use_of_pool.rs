@@ -5,7 +5,9 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use thiscpu_malloc::{allocate, allocate_aligned, free, harden, probe, resize, usable_size};
+use thiscpu_malloc::{
+    __test_support, allocate, allocate_aligned, enable_hardening, free, resize, usable_size,
+};
 
 use crate::errors::{guard_every_block, guarded, page_bytes};
 use crate::process::Test;
@@ -70,7 +72,7 @@ fn blocks_are_what_was_asked_for() {
     }
     for (size, align) in [(page_bytes() + 1, 16), (1, 2 * page_bytes()), (usize::MAX / 2, 16)] {
         let block = allocate_aligned(size, align);
-        assert!(block.is_none_or(|block| !probe::is_guarded(block.as_ptr() as usize)));
+        assert!(block.is_none_or(|block| !__test_support::is_guarded(block.as_ptr() as usize)));
     }
 }
 
@@ -107,7 +109,7 @@ fn a_full_pool_refuses() {
     let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
     assert_eq!(blocks.iter().collect::<HashSet<_>>().len(), SLOTS);
     let other = allocate(16).unwrap();
-    assert!(!probe::is_guarded(other.as_ptr() as usize));
+    assert!(!__test_support::is_guarded(other.as_ptr() as usize));
     end(blocks[17]);
     let again = guarded(16, 16).as_ptr() as usize;
     assert_eq!(again / page_bytes(), blocks[17].as_ptr() as usize / page_bytes());
@@ -115,18 +117,18 @@ fn a_full_pool_refuses() {
 
 #[inline(never)]
 fn from_here() -> Option<NonNull<u8>> {
-    std::hint::black_box(probe::guard(16, 16))
+    std::hint::black_box(__test_support::guard(16, 16))
 }
 
 #[inline(never)]
 fn from_there() -> Option<NonNull<u8>> {
-    std::hint::black_box(probe::guard(24, 8))
+    std::hint::black_box(__test_support::guard(24, 8))
 }
 
 /// Where one place's blocks stay they do not take the last quarter; what is allocated elsewhere has a slot, again and again.
 fn blocks_that_stay_leave_room_for_others() {
     const MOST: usize = SLOTS - SLOTS / 4 + 1;
-    assert!(harden());
+    assert!(enable_hardening());
     let (mut stay, mut others) = (Vec::new(), 0);
     // Each of the two may be the one for which there is time.
     while others < 20 {
@@ -172,30 +174,30 @@ fn errno_is_kept() {
 }
 
 fn one_call_in_a_thousand() {
-    assert!(harden());
-    let sampled = (0..200_000).filter(|_| probe::sample(1)).count();
+    assert!(enable_hardening());
+    let sampled = (0..200_000).filter(|_| __test_support::sample(1)).count();
     // About 200, give or take 8.
     assert!((100..=300).contains(&sampled), "{sampled}");
 }
 
 fn a_slow_call_stands_for_many() {
-    assert!(harden());
-    let sampled = (0..2_000).filter(|_| probe::sample(100)).count();
+    assert!(enable_hardening());
+    let sampled = (0..2_000).filter(|_| __test_support::sample(100)).count();
     assert!((100..=300).contains(&sampled), "{sampled}");
 }
 
 fn is_guarded(block: NonNull<u8>) -> bool {
-    probe::is_guarded(block.as_ptr() as usize)
+    __test_support::is_guarded(block.as_ptr() as usize)
 }
 
 /// What the lane has at hand it hands out, however many are to be guarded.
 fn the_fast_path_stays() {
-    assert!(harden());
+    assert!(enable_hardening());
     if thiscpu::tier().unwrap() == thiscpu::Tier::Atomic {
         // There all calls are slow ones.
         return;
     }
-    probe::sample_every(2);
+    __test_support::sample_every(2);
     let blocks: Vec<_> = (0..10_000).map(|_| allocate(64).unwrap()).collect();
     assert!(blocks.iter().any(|&block| is_guarded(block)));
     blocks.into_iter().for_each(end);
@@ -232,16 +234,16 @@ fn sizes_guarded(sizes: &[usize], burst: usize, turns: usize) -> HashSet<usize> 
 }
 
 fn calls_in_turn_all_have_theirs() {
-    assert!(harden());
-    probe::sample_every(1_000);
+    assert!(enable_hardening());
+    __test_support::sample_every(1_000);
     // Sheaves hold an even number of blocks.
     assert_eq!(sizes_guarded(&[50, 60], 100_000, 50).len(), 2);
     assert_eq!(sizes_guarded(&[970, 980, 990, 1_000], 100_000, 50).len(), 4);
 }
 
 fn each_call_of_a_burst_has_its() {
-    assert!(harden());
-    probe::sample_every(1_000);
+    assert!(enable_hardening());
+    __test_support::sample_every(1_000);
     // More than a lane has, so that each burst comes to the slow path. The vectors of this test are of another class.
     let sizes: Vec<_> = (897..=960).collect();
     let guarded = sizes_guarded(&sizes, 640, 20_000);
@@ -249,8 +251,8 @@ fn each_call_of_a_burst_has_its() {
 }
 
 fn aligned_blocks_have_theirs() {
-    assert!(harden());
-    probe::sample_every(10);
+    assert!(enable_hardening());
+    __test_support::sample_every(10);
     for align in [32, 256, page_bytes()] {
         let blocks: Vec<_> = (0..2_000)
             .map(|_| allocate_aligned(24, align).unwrap())
@@ -264,24 +266,24 @@ fn aligned_blocks_have_theirs() {
 }
 
 fn no_part_of_a_period_is_spared() {
-    assert!(harden());
+    assert!(enable_hardening());
     let period = 1_000;
     let seen: HashSet<_> =
-        (0..200_000).filter(|_| probe::sample(1)).map(|call| call % period).collect();
+        (0..200_000).filter(|_| __test_support::sample(1)).map(|call| call % period).collect();
     assert!(seen.len() > 50, "{}", seen.len());
 }
 
 fn most_of_the_time_is_without_guarding() {
-    assert!(harden());
-    let guarded = (0..10_000).filter_map(|_| probe::guard(16, 16)).map(end).count();
+    assert!(enable_hardening());
+    let guarded = (0..10_000).filter_map(|_| __test_support::guard(16, 16)).map(end).count();
     // If each of them was guarded, then each would have come long after the one before.
     assert!((1..10_000).contains(&guarded), "{guarded}");
 }
 
 fn nothing_is_guarded_before() {
-    probe::sample_every(1);
+    __test_support::sample_every(1);
     let block = allocate(16).unwrap();
-    assert!(!probe::is_guarded(block.as_ptr() as usize));
+    assert!(!__test_support::is_guarded(block.as_ptr() as usize));
     guard_every_block();
     let guarded = guarded(16, 16);
     // SAFETY: this function's blocks.
@@ -354,7 +356,7 @@ fn in_child() -> bool {
     let mut blocks = [ptr::null_mut::<u8>(); SLOTS];
     let mut count = 0;
     while let Some(block) = allocate(32) {
-        if !probe::is_guarded(block.as_ptr() as usize) {
+        if !__test_support::is_guarded(block.as_ptr() as usize) {
             break;
         }
         let is_new = !blocks[..count].contains(&block.as_ptr());

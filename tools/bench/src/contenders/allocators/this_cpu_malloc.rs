@@ -47,7 +47,7 @@ impl Allocator for ThisCpuMalloc {
         // Never. But a compiler that sees the whole program, and nobody in it who has calls counted, makes constants of what
         // the preloaded library has to load.
         if black_box(false) {
-            thiscpu_malloc::count();
+            thiscpu_malloc::enable_counting();
         }
         Self
     }
@@ -70,6 +70,6 @@ impl Allocator for ThisCpuMalloc {
 ///
 /// If there is no memory for guarded blocks.
 pub(crate) fn harden() -> Result<()> {
-    ensure!(thiscpu_malloc::harden(), "there is no memory for guarded blocks");
+    ensure!(thiscpu_malloc::enable_hardening(), "there is no memory for guarded blocks");
     Ok(())
 }
