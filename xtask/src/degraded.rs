@@ -77,7 +77,7 @@ fn under_seccomp<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {
 }
 
 fn torture(sh: &Shell) -> Cmd<'_> {
-    cmd!(sh, "cargo run --quiet --package thiscpu-cli -- torture --seconds 2")
+    cmd!(sh, "cargo run --quiet --package thiscpu-torture -- --seconds 2")
 }
 
 fn self_registered(sh: &Shell) -> Cmd<'_> {

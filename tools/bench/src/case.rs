@@ -15,7 +15,7 @@ use crate::{
 
 /// One thing to measure, for all who take part in it.
 #[derive(Debug)]
-pub struct Case {
+pub(crate) struct Case {
     pub(crate) kind: Kind,
     pub(crate) threads: usize,
     pub(crate) contenders: Vec<Name>,
@@ -28,7 +28,7 @@ pub struct Case {
 
 /// What a case came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub(crate) kind: Kind,
     pub(crate) threads: usize,
     pub(crate) contenders: Vec<Name>,
@@ -48,21 +48,13 @@ pub(crate) struct Series {
 
 impl Case {
     /// How many measurements [`Case::run`] makes.
-    #[must_use]
-    pub fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.contenders.len() as u64 * u64::from(self.rounds)
     }
 
     /// A short name for people.
-    #[must_use]
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         title(self.kind, self.threads)
-    }
-
-    /// Who takes part, in the order they are shown.
-    #[must_use]
-    pub fn contenders(&self) -> &[Name] {
-        &self.contenders
     }
 
     /// Measures everyone once a round, so that a machine that drifts hits all alike, and in the
@@ -72,7 +64,7 @@ impl Case {
     /// # Errors
     ///
     /// When a contender loses an add, or the system refuses a thread, memory or a CPU.
-    pub fn run(&self, mut announce: impl FnMut(Name, u32)) -> Result<Outcome> {
+    pub(crate) fn run(&self, mut announce: impl FnMut(Name, u32)) -> Result<Outcome> {
         let cpus = Cpus::allowed().context("cannot learn which CPUs are allowed")?;
         let mut outcome = Outcome {
             kind: self.kind,
@@ -111,50 +103,42 @@ impl Case {
 
 impl Outcome {
     /// A short name for people.
-    #[must_use]
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         title(self.kind, self.threads)
     }
 
     /// Which workload it is of.
-    #[must_use]
-    pub fn workload(&self) -> Workload {
+    pub(crate) fn workload(&self) -> Workload {
         self.kind.workload()
     }
 
     /// Which case of the workload; empty if that has only one.
-    #[must_use]
-    pub fn case(&self) -> &'static str {
+    pub(crate) fn case(&self) -> &'static str {
         self.kind.case_name()
     }
 
     /// What is done in it, in a sentence without its full stop.
-    #[must_use]
-    pub fn what(&self) -> &'static str {
+    pub(crate) fn what(&self) -> &'static str {
         self.kind.what()
     }
 
     /// With how many threads.
-    #[must_use]
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
     /// Who took part, in the order they are shown.
-    #[must_use]
-    pub fn contenders(&self) -> &[Name] {
+    pub(crate) fn contenders(&self) -> &[Name] {
         &self.contenders
     }
 
     /// The name of the metric that a picture of it shows; none where there is nothing to compare.
-    #[must_use]
-    pub fn drawn(&self) -> Option<&'static str> {
+    pub(crate) fn drawn(&self) -> Option<&'static str> {
         self.kind.drawn().map(|metric| metric.name)
     }
 
     /// How far each sum was from what can be true, of those whose sums were looked at.
-    #[must_use]
-    pub fn deviations(&self) -> &[(Name, Deviations)] {
+    pub(crate) fn deviations(&self) -> &[(Name, Deviations)] {
         &self.deviations
     }
 

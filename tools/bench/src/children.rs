@@ -14,15 +14,15 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 
-/// Starts a child with `order` as the value of the option `flag` of `bench`, and returns its answer, which must
-/// have come by the end of `patience`.
+/// Starts a child with a hidden subcommand and an `order`, and returns its answer, which must come
+/// within `patience`.
 pub(crate) fn ask<Answer: DeserializeOwned>(
-    flag: &str,
+    subcommand: &str,
     order: &str,
     patience: Duration,
 ) -> Result<Answer> {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["bench", &format!("--{flag}"), order]);
+    command.args([subcommand, order]);
     answer_of(&mut command, patience).with_context(|| format!("the process that measures {order}"))
 }
 

@@ -8,7 +8,7 @@ const CLASSES: usize = 63;
 /// It counts in classes of distances, each twice as wide as the one before. So its size is fixed, and small distances, which are what
 /// happens, are told exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deviations {
+pub(crate) struct Deviations {
     right: u64,
     /// Class `n` has the distances from 2 to the power of `n` to just below twice that.
     below: [u64; CLASSES],
@@ -17,13 +17,13 @@ pub struct Deviations {
 
 /// The sums of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class {
+pub(crate) struct Class {
     /// The least distance from what can be true; negative where the sum was too small.
-    pub from: i64,
+    pub(crate) from: i64,
     /// The greatest.
-    pub to: i64,
+    pub(crate) to: i64,
     /// How many sums were that far from it.
-    pub sums: u64,
+    pub(crate) sums: u64,
 }
 
 impl Deviations {
@@ -50,7 +50,7 @@ impl Deviations {
     }
 
     /// The classes that sums are in, from those that were too small to those that were too large.
-    pub fn classes(&self) -> impl Iterator<Item = Class> + '_ {
+    pub(crate) fn classes(&self) -> impl Iterator<Item = Class> + '_ {
         let ends = |power: usize| (1_i64 << power, ((1_u64 << (power + 1)) - 1) as i64);
         let below = self.below.iter().enumerate().rev().map(move |(power, &sums)| {
             let (near, far) = ends(power);

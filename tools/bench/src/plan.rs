@@ -6,50 +6,50 @@ use crate::{case::Case, contenders::Name, kind::Kind, workloads::Workload};
 
 /// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes little more
 /// than a minute.
-pub const DEFAULT_SECONDS: f64 = 0.05;
+pub(crate) const DEFAULT_SECONDS: f64 = 0.05;
 
 /// Rounds when nobody says otherwise.
-pub const DEFAULT_ROUNDS: u32 = 7;
+pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 
 /// The most threads that can be asked for.
-pub const THREADS_MAX: usize = 4096;
+pub(crate) const THREADS_MAX: usize = 4096;
 
 /// The longest slice that can be asked for.
-pub const SECONDS_MAX: f64 = 3600.0;
+pub(crate) const SECONDS_MAX: f64 = 3600.0;
 
 /// Sums of each contender in the rounds of case `token` together.
 const SUMS_MIN: u64 = 100_000;
 
 /// What was asked for. An empty list, or no value, means the default.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub(crate) struct Options {
     /// Which workloads; all by default.
-    pub workloads: Vec<Workload>,
+    pub(crate) workloads: Vec<Workload>,
     /// Which cases of these, by their names; all by default.
-    pub cases: Vec<String>,
+    pub(crate) cases: Vec<String>,
     /// Which contenders; by default all that this machine can run.
-    pub contenders: Vec<Name>,
+    pub(crate) contenders: Vec<Name>,
     /// With how many threads; each workload has its own default.
-    pub threads: Vec<usize>,
+    pub(crate) threads: Vec<usize>,
     /// How long a slice lasts.
-    pub seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// How often everything is measured.
-    pub rounds: Option<u32>,
+    pub(crate) rounds: Option<u32>,
     /// How many calls of each contender are audited at least, in each case that does so.
-    pub audited_min: u64,
+    pub(crate) audited_min: u64,
 }
 
 /// Everything that will be measured.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The cases, in order.
-    pub cases: Vec<Case>,
+    pub(crate) cases: Vec<Case>,
     /// Who cannot take part on this machine, and why.
-    pub absentees: Vec<String>,
+    pub(crate) absentees: Vec<String>,
     /// How long a slice lasts.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// How often everything is measured.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
 }
 
 impl Plan {
@@ -59,7 +59,7 @@ impl Plan {
     ///
     /// When a contender that was named is unavailable, no workload has a case that was named, or nobody is
     /// left to run a workload that was named.
-    pub fn new(options: &Options) -> Result<Self, String> {
+    pub(crate) fn new(options: &Options) -> Result<Self, String> {
         let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
         let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
         let (contenders, absentees) = who_can_run(&options.contenders, &kinds)?;
@@ -163,7 +163,7 @@ fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
 /// # Errors
 ///
 /// When it is not a whole number from 1 to [`THREADS_MAX`].
-pub fn parse_threads(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
         _ => Err(format!("want a whole number from 1 to {THREADS_MAX}")),
@@ -175,7 +175,7 @@ pub fn parse_threads(text: &str) -> Result<usize, String> {
 /// # Errors
 ///
 /// When it is not a positive number up to [`SECONDS_MAX`], or shorter than a nanosecond.
-pub fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
         Ok(seconds) if (1e-9..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
         _ => Err(format!("want a number of seconds greater than 0, at most {SECONDS_MAX}")),

@@ -11,18 +11,17 @@ use crate::plan::Plan;
 /// It draws only when something begins, never from a thread of its own, so that it takes no time
 /// from what is measured.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar as long as `plan`.
-    #[must_use]
-    pub fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let target = if io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
         };
-        let steps = plan.cases.iter().map(super::Case::steps).sum();
+        let steps = plan.cases.iter().map(crate::case::Case::steps).sum();
         let bar = ProgressBar::with_draw_target(Some(steps), target);
         if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
             bar.set_style(style);
@@ -31,13 +30,13 @@ impl Progress {
     }
 
     /// Says what begins now, and that it is one more step.
-    pub fn begin(&self, what: String) {
+    pub(crate) fn begin(&self, what: String) {
         self.0.set_message(what);
         self.0.inc(1);
     }
 
     /// Takes the bar away while `print` writes to the same terminal.
-    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }
 }

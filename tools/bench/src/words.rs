@@ -4,8 +4,7 @@ use crate::{contenders::Name, kind::Kind, workloads::Workload};
 
 impl Workload {
     /// What it is about, in a sentence without its full stop.
-    #[must_use]
-    pub const fn what(self) -> &'static str {
+    pub(crate) const fn what(self) -> &'static str {
         match self {
             Self::Add => "Every thread adds 1 to one counter",
             Self::Commit => "Memory is mapped and unmapped, and its pages are accounted for",
@@ -79,8 +78,7 @@ impl Kind {
 
 impl Name {
     /// Whether it is this project's.
-    #[must_use]
-    pub const fn is_ours(self) -> bool {
+    pub(crate) const fn is_ours(self) -> bool {
         matches!(
             self,
             Self::ThisCpu
@@ -92,8 +90,7 @@ impl Name {
     }
 
     /// Who it is, in a few words.
-    #[must_use]
-    pub const fn what(self) -> &'static str {
+    pub(crate) const fn what(self) -> &'static str {
         match self {
             Self::Atomic => "shared words, changed by atomic additions",
             Self::SpinlockFold => "lanes folded into a total under a spinlock (Linux before 2011)",

@@ -43,7 +43,7 @@ enum Half {
 
 /// The sections that are in what is shipped and not in what drives them, each with the reason.
 const NOT_DRIVEN: [&str; 1] = [
-    // Not the library's: a yardstick of `thiscpu bench`, which restarts itself.
+    // Not the library's: a yardstick of `thiscpu-bench`, which restarts itself.
     "bench::section",
 ];
 
@@ -62,7 +62,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     }
     let mut binaries = vec![driver];
     if whole || arguments.bless {
-        binaries.push(build(sh, "thiscpu-cli", &["--release"], &[])?);
+        binaries.push(build(sh, "thiscpu-bench", &["--release"], &[])?);
     }
     if whole {
         binaries.extend(linked_differently(sh)?);

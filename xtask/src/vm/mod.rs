@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// Only machines with so many CPUs
     #[arg(long)]
     cpus: Option<usize>,
-    /// How long `thiscpu torture` runs in each tier, in seconds
+    /// How long `thiscpu-torture` runs in each tier, in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u32,
     /// Run every test instead of the chosen ones, which takes hours

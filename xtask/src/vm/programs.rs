@@ -9,9 +9,10 @@ use super::apt::Apt;
 use super::machine::Arch;
 
 /// What cargo is told to build.
-const PROGRAMS: [&[&str]; 3] = [
+const PROGRAMS: [&[&str]; 4] = [
     &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "guarantees"],
     &["build", "--profile", "vm", "--package", "thiscpu-cli"],
+    &["build", "--profile", "vm", "--package", "thiscpu-torture"],
     // Other profiles leave copies of sections in that nobody calls.
     &["build", "--release", "--package", "thiscpu-aborts", "--features", "c"],
 ];

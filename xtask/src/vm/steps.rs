@@ -113,5 +113,5 @@ fn tests(machine: &Machine, bounds: Bounds) -> String {
 /// Few threads, because each has to come to an end of what it does.
 fn torture(machine: &Machine, tier: &str, bounds: Bounds) -> String {
     let (threads, seconds) = (machine.cpus.min(32), bounds.seconds);
-    format!("THISCPU_TIER={tier} thiscpu torture --seconds {seconds} --threads {threads}")
+    format!("THISCPU_TIER={tier} thiscpu-torture --seconds {seconds} --threads {threads}")
 }

@@ -14,4 +14,4 @@ mod percpu_counter;
 pub(crate) mod registries;
 
 pub(crate) use self::lanes::Padded;
-pub use self::name::Name;
+pub(crate) use self::name::Name;

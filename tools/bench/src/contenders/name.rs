@@ -8,7 +8,7 @@ use super::counters::{self, Contender as _};
 
 /// A contender's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub(crate) enum Name {
     /// One shared word.
     Atomic,
     /// Lanes folded into a total under a spinlock.
@@ -71,7 +71,7 @@ pub enum Name {
 
 impl Name {
     /// Everyone who competes, in the order they are shown.
-    pub const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Atomic,
         Self::SpinlockFold,
         Self::Dumazet,
@@ -103,7 +103,7 @@ impl Name {
     ];
 
     /// The name as it is typed and printed.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Atomic => "atomic",
             Self::SpinlockFold => "spinlock-fold",
@@ -142,7 +142,7 @@ impl Name {
     /// # Errors
     ///
     /// The reason, as a sentence.
-    pub fn available(self) -> anyhow::Result<()> {
+    pub(crate) fn available(self) -> anyhow::Result<()> {
         match self {
             Self::Section => counters::Section::try_new().map(drop),
             Self::Mimalloc | Self::Jemalloc | Self::Snmalloc | Self::Rpmalloc => {
@@ -151,7 +151,7 @@ impl Name {
                     cfg!(feature = "peers"),
                     "mimalloc, jemalloc, snmalloc and rpmalloc are not built in, since they need more \
                      than Rust (C and C++ compilers, cmake, make); with these there, \
-                     `cargo run --release --features peers -- bench object` has them"
+                     `cargo run --release -p thiscpu-bench --features peers -- bench object` has them"
                 );
                 Ok(())
             }

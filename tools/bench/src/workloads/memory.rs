@@ -1,7 +1,7 @@
 //! `memory`: what a million counters take, or a million accounts, used from two CPUs.
 //!
 //! A process's resident size says what they take only if nothing else happened in it, so each
-//! measurement is a child process, told so by [`CHILD_FLAG`].
+//! measurement is a child process, told so by [`CHILD`].
 //!
 //! Only contenders whose layout is their own take part. The kernel's designs and the floor are
 //! padded arrays here, which says nothing about the layout their authors chose.
@@ -31,8 +31,8 @@ use crate::{
     resident,
 };
 
-/// The option of `bench`, hidden from users, whose value is an [`Order`] to the child.
-pub const CHILD_FLAG: &str = "memory-child";
+/// The subcommand, hidden from users, that a child is started with. Its argument is an [`Order`].
+pub(crate) const CHILD: &str = "memory-child";
 
 /// How long a child may take. The slowest, in a build that is not optimised, takes a minute.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
@@ -75,7 +75,7 @@ impl Many {
 
 /// What a child is to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub(crate) struct Order {
     many: Many,
     contender: Name,
     count: usize,
@@ -126,7 +126,7 @@ struct Footprint {
 /// # Errors
 ///
 /// When the contender is unavailable, or a sum is not what was added.
-pub fn child(order: Order) -> Result<String> {
+pub(crate) fn child(order: Order) -> Result<String> {
     ensure!(order.count > 0, "nothing to measure");
     let footprint = match order.many {
         Many::Counters => for_counter!(order.contender, C => of_counters::<C>(order.count))?,
@@ -138,7 +138,7 @@ pub fn child(order: Order) -> Result<String> {
 /// Has a child measure one contender.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
     let order = Order::new(many, contender, setting.is_trial);
-    let footprint: Footprint = children::ask(CHILD_FLAG, &order.to_string(), PATIENCE)?;
+    let footprint: Footprint = children::ask(CHILD, &order.to_string(), PATIENCE)?;
     let count = footprint.count as f64;
     let resident_bytes = footprint.resident_bytes as f64;
     let (counted, each) = match many {

@@ -12,10 +12,10 @@ pub(crate) mod add;
 mod audit;
 pub(crate) mod commit;
 pub(crate) mod fault;
-pub mod memory;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod nospace;
-pub mod object;
+pub(crate) mod object;
 pub(crate) mod reports;
 pub(crate) mod slowdown;
 pub(crate) mod tenancy;
@@ -27,7 +27,7 @@ mod zipf;
 
 /// The name of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// Every thread adds 1.
     Add,
     /// Memory is mapped and unmapped, and accounted for.
@@ -52,7 +52,7 @@ pub enum Workload {
 
 impl Workload {
     /// Every workload, in the order they run.
-    pub const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Add,
         Self::Commit,
         Self::Sum,
@@ -66,7 +66,7 @@ impl Workload {
     ];
 
     /// The name as it is typed and printed.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
             Self::Commit => "commit",

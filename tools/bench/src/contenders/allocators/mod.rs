@@ -2,7 +2,7 @@
 
 #[cfg(feature = "peers")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
-pub use self::versions::versions;
+pub(crate) use self::versions::versions;
 pub(crate) use self::{
     mallocs::Glibc,
     slub_lock::SlubLock,

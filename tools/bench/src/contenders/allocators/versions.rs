@@ -3,8 +3,7 @@
 use std::ffi::CStr;
 
 /// All of them that are built in, each with its version.
-#[must_use]
-pub fn versions() -> Vec<String> {
+pub(crate) fn versions() -> Vec<String> {
     vec![
         glibc(),
         #[cfg(feature = "peers")]

@@ -34,8 +34,8 @@ mod remote;
 mod taken;
 mod timed;
 
-/// The option of `bench`, hidden from users, whose value is an [`Order`] to the child.
-pub const CHILD_FLAG: &str = "object-child";
+/// The subcommand, hidden from users, that a child is started with. Its argument is an [`Order`].
+pub(crate) const CHILD: &str = "object-child";
 
 /// What is done to objects, and what that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Scene {
 
 /// What a child is to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub(crate) struct Order {
     scene: Scene,
     /// [`Name::Nothing`] for what there is without any objects.
     contender: Name,
@@ -165,7 +165,7 @@ impl FromStr for Order {
             return Err(format!("{contender} takes no part"));
         }
         contender.available().map_err(|why| format!("{why:#}"))?;
-        let threads = crate::parse_threads(threads)?;
+        let threads = crate::plan::parse_threads(threads)?;
         let length_ns = length_ns.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { scene, contender, threads, length: Duration::from_nanos(length_ns) })
     }
@@ -182,7 +182,7 @@ struct Answer {
 /// # Errors
 ///
 /// When the system refuses a thread or a CPU, or nothing was done in the time there was.
-pub fn child(order: Order) -> Result<String> {
+pub(crate) fn child(order: Order) -> Result<String> {
     let cpus = &Cpus::allowed()?;
     let Order { scene, mut contender, threads, length } = order;
     if contender == Name::ThisCpuHardened {
@@ -226,7 +226,7 @@ pub(crate) fn measure(scene: Scene, contender: Name, setting: &Setting<'_>) -> M
 /// to take turns may need some of it to begin and to end.
 fn ask(order: Order) -> Result<f64> {
     let patience = order.length * 2 + Duration::from_secs(60);
-    children::ask(CHILD_FLAG, &order.to_string(), patience).map(|Answer { value }| value)
+    children::ask(CHILD, &order.to_string(), patience).map(|Answer { value }| value)
 }
 
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! Figures by threads: a line for each contender, with the spread over the rounds at each point.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use plotters::style::{Color as _, text_anchor::HPos};
+
+use super::{
+    canvas::{Area, FINE, Place, drawing, line, marker, text_style, whisker, write},
+    frame::{Axis, Frame, Margins},
+    palette::{INK, MUTED, look},
+    scale::Scale,
+};
+use crate::report::series::{Drawn, Point, Series};
+
+const TOP: i32 = 34;
+const BOTTOM: i32 = 46;
+
+/// The least distance of two names beside the lines' ends, in units of the picture.
+const NAME_HEIGHT: i32 = 17;
+
+/// How far apart the points of two contenders with the same number of threads are.
+const DODGE: i32 = 7;
+
+/// The plot's height, and its drawing.
+pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
+    let height = TOP + BOTTOM + (drawn.series.len() as i32 * NAME_HEIGHT).max(190);
+    Ok((height, drawing(height, |area| draw_on(area, drawn))?))
+}
+
+fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
+    let scale = super::scale_of(drawn);
+    let threads = Axis::of_names(drawn.threads.iter().map(usize::to_string));
+    let margins = Margins { top: TOP, right: 160, bottom: BOTTOM, left: 62 };
+    let figures = Axis::of(&scale, drawn.unit, 7);
+    let frame = Frame::draw(area, &margins, threads, figures)?;
+    super::write_heading(area, drawn, &scale)?;
+    let (across, along) = frame.extent();
+    let middle = i32::midpoint(across.start, across.end);
+    let below = along.end + 34 * FINE;
+    write(area, "threads", (middle, below), text_style(MUTED, false, HPos::Center))?;
+
+    // This project's last, so that they are on top.
+    let mut order: Vec<usize> = (0..drawn.series.len()).collect();
+    order.sort_by_key(|&index| drawn.series[index].contender.is_ours());
+    let places: Vec<Vec<Place>> = drawn
+        .series
+        .iter()
+        .enumerate()
+        .map(|(index, series)| {
+            let offset = (2 * index as i32 - (drawn.series.len() as i32 - 1)) * DODGE * FINE / 2;
+            places(&frame, drawn, series, &scale, offset)
+        })
+        .collect();
+    for index in order {
+        draw_series(area, &frame, &drawn.series[index], &scale, &places[index])?;
+    }
+    write_names(area, drawn, &places, across.end + 14 * FINE, along)
+}
+
+/// Where a contender's medians are.
+fn places(
+    frame: &Frame<'_>,
+    drawn: &Drawn,
+    series: &Series,
+    scale: &Scale,
+    offset: i32,
+) -> Vec<Place> {
+    let place = |point: &Point| {
+        let index = drawn.threads.iter().position(|&threads| threads == point.threads);
+        let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
+        (x + offset, y)
+    };
+    series.points.iter().map(place).collect()
+}
+
+fn draw_series(
+    area: &Area<'_>,
+    frame: &Frame<'_>,
+    series: &Series,
+    scale: &Scale,
+    places: &[Place],
+) -> Result<()> {
+    let name = series.contender;
+    let (width, share) = if name.is_ours() { (10, 0.9) } else { (5, 0.45) };
+    let style = look(name).0.rgb().mix(share).stroke_width((width * FINE / 4) as u32);
+    line(area, places, style)?;
+    for (point, &(x, y)) in series.points.iter().zip(places) {
+        let end = |value: f64| (x, frame.place(0.0, scale.place(value)).1);
+        whisker(area, name, end(point.min), end(point.max))?;
+        marker(area, name, (x, y))?;
+    }
+    Ok(())
+}
+
+/// Names at the right, each beside the last point of its line as far as others leave room.
+fn write_names(
+    area: &Area<'_>,
+    drawn: &Drawn,
+    places: &[Vec<Place>],
+    x: i32,
+    along: Range<i32>,
+) -> Result<()> {
+    let wanted: Vec<i32> =
+        places.iter().map(|places| places.last().map_or(along.end, |place| place.1)).collect();
+    let heights = apart(&wanted, NAME_HEIGHT * FINE, along);
+    for (series, y) in drawn.series.iter().zip(heights) {
+        let name = series.contender;
+        marker(area, name, (x, y))?;
+        let style = text_style(INK, name.is_ours(), HPos::Left);
+        write(area, name.as_str(), (x + 10 * FINE, y), style)?;
+    }
+    Ok(())
+}
+
+/// Places near those that are `wanted`, in the same order, at least `distance` apart and inside `range` as far as there is room.
+fn apart(wanted: &[i32], distance: i32, range: Range<i32>) -> Vec<i32> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&index| wanted[index]);
+    let mut places = wanted.to_vec();
+    let mut least = range.start;
+    for &index in &order {
+        places[index] = places[index].max(least);
+        least = places[index] + distance;
+    }
+    let mut most = range.end;
+    for &index in order.iter().rev() {
+        places[index] = places[index].min(most);
+        most = places[index] - distance;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::apart;
+
+    #[test]
+    fn names_are_moved_no_more_than_they_have_to() {
+        assert_eq!(apart(&[50, 10, 90], 10, 0..100), [50, 10, 90]);
+        assert_eq!(apart(&[50, 48, 90], 10, 0..100), [58, 48, 90]);
+        assert_eq!(apart(&[100, 100, 100], 10, 0..100), [80, 90, 100]);
+        assert_eq!(apart(&[-5, 0], 10, 0..100), [0, 10]);
+    }
+}

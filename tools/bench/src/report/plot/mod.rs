@@ -1,0 +1,152 @@
+//! Plots, as SVG that stands for itself.
+
+use crate::figures;
+use anyhow::Result;
+use maud::{Markup, PreEscaped, html};
+use plotters::style::text_anchor::HPos;
+
+use self::{
+    canvas::{Area, FINE, WIDTH, text_style, write},
+    palette::{MUTED, PAPER},
+    scale::Scale,
+};
+use crate::report::series::{Case, Deviation, Drawn};
+
+mod by_threads;
+mod canvas;
+mod deviations;
+mod frame;
+pub(crate) mod palette;
+mod ranking;
+mod scale;
+
+/// The fonts that text is in, on the page too: those that a system has for its own.
+pub(crate) const FONTS: &str = "system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",\"Liberation Sans\",Arial,sans-serif";
+
+/// A plot.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// Which case it shows.
+    pub(crate) slug: String,
+    /// What it shows, in a line.
+    pub(crate) title: String,
+    /// The same in numbers, for those who do not see it.
+    pub(crate) description: String,
+    height: i32,
+    drawing: String,
+}
+
+impl Picture {
+    /// The name of the file it is in when it stands for itself.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}.svg", self.slug)
+    }
+
+    /// As a part of a page, whose style sheet it wants.
+    pub(crate) fn to_markup(&self) -> Markup {
+        self.svg(&html! {})
+    }
+
+    /// As a file: on a ground of its own, light or dark as who looks at it prefers.
+    pub(crate) fn to_file(&self) -> String {
+        let (light, dark) = (PAPER.light(), PAPER.dark());
+        let style = format!(
+            "text{{font-family:{FONTS}}}.paper{{fill:{light}}}\
+             @media (prefers-color-scheme:dark){{.paper{{fill:{dark}}}{}}}",
+            palette::dark_rules()
+        );
+        let ground = html! {
+            style { (PreEscaped(style)) }
+            rect.paper width="100%" height="100%" {}
+        };
+        self.svg(&ground).into_string()
+    }
+
+    fn svg(&self, ground: &Markup) -> Markup {
+        let (width, height) = (WIDTH, self.height);
+        let view = format!("0 0 {} {}", width * FINE, height * FINE);
+        html! {
+            svg xmlns="http://www.w3.org/2000/svg" role="img" width=(width) height=(height) viewBox=(view) {
+                title { (self.title) }
+                desc { (self.description) }
+                (ground)
+                (PreEscaped(&self.drawing))
+            }
+        }
+    }
+}
+
+/// The plots of all cases, those of deviations after that of their case.
+pub(crate) fn pictures(cases: &[Case]) -> Result<Vec<Picture>> {
+    let mut pictures = Vec::new();
+    for case in cases {
+        if let Some(drawn) = &case.drawn {
+            pictures.push(of_figures(case, drawn)?);
+        }
+        if !case.deviations.is_empty() {
+            pictures.push(of_deviations(case)?);
+        }
+    }
+    Ok(pictures)
+}
+
+fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
+    let (height, drawing) = match drawn.threads.len() {
+        1 => ranking::draw(drawn)?,
+        _ => by_threads::draw(drawn)?,
+    };
+    let mut description = String::new();
+    for series in &drawn.series {
+        let figures = series.points.iter().map(|point| {
+            let text = |value| figures::with_unit(value, drawn.unit);
+            let (median, min, max) = (text(point.median), text(point.min), text(point.max));
+            format!("{median} ({min} to {max}) at {}", point.threads)
+        });
+        let figures: Vec<String> = figures.collect();
+        description += &format!("{}: {}. ", series.contender, figures.join(", "));
+    }
+    Ok(Picture {
+        slug: case.slug(),
+        title: format!("{}: {}, by threads", case.title(), drawn.title),
+        description: description.trim_end().to_owned(),
+        height,
+        drawing,
+    })
+}
+
+fn of_deviations(case: &Case) -> Result<Picture> {
+    let (height, drawing) = deviations::draw(&case.deviations)?;
+    let sentence = |deviation: &Deviation| {
+        let wrong = deviations::wrong_of(deviation);
+        let widest = deviation.classes.iter().map(|class| (class.from, class.to));
+        let (from, to) =
+            widest.fold((0, 0), |(from, to), class| (from.min(class.0), to.max(class.1)));
+        format!("{}: {wrong}, between {from} and {to} off.", deviation.contender)
+    };
+    let sentences: Vec<String> = case.deviations.iter().map(sentence).collect();
+    Ok(Picture {
+        slug: format!("{}-deviations", case.slug()),
+        title: format!("{}: how far sums were from what can be true", case.title()),
+        description: sentences.join(" "),
+        height,
+        drawing,
+    })
+}
+
+/// The scale on which all of a case's figures and their spreads have a place.
+fn scale_of(drawn: &Drawn) -> Scale {
+    let points = drawn.series.iter().flat_map(|series| &series.points);
+    Scale::of(points.flat_map(|point| [point.min, point.median, point.max]))
+}
+
+/// What is drawn, above the plot.
+fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> Result<()> {
+    let threads = match drawn.threads[..] {
+        [1] => ", 1 thread".to_owned(),
+        [threads] => format!(", {threads} threads"),
+        _ => String::new(),
+    };
+    let kind = if scale.is_logarithmic() { " (log scale)" } else { "" };
+    let text = format!("{}{threads}{kind}", drawn.title);
+    write(area, &text, (4 * FINE, 14 * FINE), text_style(MUTED, false, HPos::Left))
+}

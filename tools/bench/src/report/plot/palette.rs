@@ -1,0 +1,246 @@
+//! Colours and shapes: of each contender one of both, told apart also by those who see fewer colours.
+//!
+//! Plots are drawn in the colours for a light page. A style sheet puts the others in their place where the page is dark, by the colour
+//! that an element has: so one drawing serves both.
+
+use std::fmt::Write as _;
+
+use crate::contenders::Name;
+use plotters::style::RGBColor;
+
+/// A colour on a light page and its counterpart on a dark one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hue {
+    light: u32,
+    dark: u32,
+}
+
+/// What all else is on.
+pub(crate) const PAPER: Hue = Hue { light: 0xffffff, dark: 0x14171c };
+/// Text.
+pub(crate) const INK: Hue = Hue { light: 0x1f2328, dark: 0xe6e8eb };
+/// Text of less weight: scales.
+pub(crate) const MUTED: Hue = Hue { light: 0x59636e, dark: 0x9aa4af };
+/// Lines that the eye is to pass over.
+pub(crate) const GRID: Hue = Hue { light: 0xe1e4e8, dark: 0x343a42 };
+
+// Those of Okabe and Ito, as dark on white and as light on black as it takes to see a thin line.
+const VERMILION: Hue = Hue { light: 0xd55e00, dark: 0xff8a3d };
+const RUST: Hue = Hue { light: 0x9c3f00, dark: 0xffb98a };
+const TAN: Hue = Hue { light: 0xc77a3a, dark: 0xd98a4a };
+const BLUE: Hue = Hue { light: 0x0072b2, dark: 0x4da6e0 };
+const GREEN: Hue = Hue { light: 0x00805c, dark: 0x2fc79a };
+const PURPLE: Hue = Hue { light: 0xb25a8c, dark: 0xe39ac4 };
+const SKY: Hue = Hue { light: 0x2a8fc7, dark: 0x8fd0f5 };
+const OLIVE: Hue = Hue { light: 0x8a7a00, dark: 0xe0d04a };
+const GREY: Hue = Hue { light: 0x6b7280, dark: 0xa3abb5 };
+const WINE: Hue = Hue { light: 0x7b2d5b, dark: 0xc98bb0 };
+
+/// What plots are drawn with.
+const ALL: [Hue; 13] =
+    [INK, MUTED, GRID, VERMILION, RUST, TAN, BLUE, GREEN, PURPLE, SKY, OLIVE, GREY, WINE];
+
+impl Hue {
+    /// As it is drawn.
+    pub(crate) fn rgb(self) -> RGBColor {
+        let [_, red, green, blue] = self.light.to_be_bytes();
+        RGBColor(red, green, blue)
+    }
+
+    /// As a style sheet for light pages has it.
+    pub(crate) fn light(self) -> String {
+        hex(self.light)
+    }
+
+    /// As a style sheet for dark pages has it.
+    pub(crate) fn dark(self) -> String {
+        hex(self.dark)
+    }
+}
+
+fn hex(colour: u32) -> String {
+    format!("#{colour:06X}")
+}
+
+/// The rules by which a drawing becomes one for dark pages.
+pub(crate) fn dark_rules() -> String {
+    let mut rules = String::new();
+    for hue in ALL {
+        let (light, dark) = (hue.light(), hue.dark());
+        let _ = write!(
+            rules,
+            "svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}"
+        );
+    }
+    rules
+}
+
+/// What a contender's points look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Circle,
+    Square,
+    Diamond,
+    Up,
+    Down,
+    Left,
+    Right,
+    Plus,
+    Cross,
+    Star,
+}
+
+impl Shape {
+    /// The corners of a shape that is about 2 units wide; none for a circle. Their mean is the place that the shape stands
+    /// for, which the middle of a triangle's height is not.
+    pub(crate) fn corners(self) -> Option<&'static [(f64, f64)]> {
+        const SQUARE: &[(f64, f64)] = &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)];
+        const DIAMOND: &[(f64, f64)] = &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)];
+        const UP: &[(f64, f64)] = &[(0.0, -1.3), (1.1, 0.65), (-1.1, 0.65)];
+        const DOWN: &[(f64, f64)] = &[(0.0, 1.3), (1.1, -0.65), (-1.1, -0.65)];
+        const LEFT: &[(f64, f64)] = &[(-1.3, 0.0), (0.65, -1.1), (0.65, 1.1)];
+        const RIGHT: &[(f64, f64)] = &[(1.3, 0.0), (-0.65, -1.1), (-0.65, 1.1)];
+        const PLUS: &[(f64, f64)] = &[
+            (-0.35, -1.2),
+            (0.35, -1.2),
+            (0.35, -0.35),
+            (1.2, -0.35),
+            (1.2, 0.35),
+            (0.35, 0.35),
+            (0.35, 1.2),
+            (-0.35, 1.2),
+            (-0.35, 0.35),
+            (-1.2, 0.35),
+            (-1.2, -0.35),
+            (-0.35, -0.35),
+        ];
+        const CROSS: &[(f64, f64)] = &[
+            (-1.1, -0.65),
+            (-0.65, -1.1),
+            (0.0, -0.45),
+            (0.65, -1.1),
+            (1.1, -0.65),
+            (0.45, 0.0),
+            (1.1, 0.65),
+            (0.65, 1.1),
+            (0.0, 0.45),
+            (-0.65, 1.1),
+            (-1.1, 0.65),
+            (-0.45, 0.0),
+        ];
+        const STAR: &[(f64, f64)] = &[
+            (0.0, -1.4),
+            (0.35, -0.35),
+            (1.4, 0.0),
+            (0.35, 0.35),
+            (0.0, 1.4),
+            (-0.35, 0.35),
+            (-1.4, 0.0),
+            (-0.35, -0.35),
+        ];
+        match self {
+            Self::Circle => None,
+            Self::Square => Some(SQUARE),
+            Self::Diamond => Some(DIAMOND),
+            Self::Up => Some(UP),
+            Self::Down => Some(DOWN),
+            Self::Left => Some(LEFT),
+            Self::Right => Some(RIGHT),
+            Self::Plus => Some(PLUS),
+            Self::Cross => Some(CROSS),
+            Self::Star => Some(STAR),
+        }
+    }
+}
+
+/// How a contender is drawn in every plot. What is this project's is in shades of one colour that nobody else has.
+pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
+    match contender {
+        Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::Circle),
+        Name::ThisCpuCache | Name::ThisCpuFacade => (RUST, Shape::Diamond),
+        Name::ThisCpuHardened => (TAN, Shape::Square),
+        Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::Square),
+        Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
+            (PURPLE, Shape::Up)
+        }
+        Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::Down),
+        Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::Diamond),
+        Name::Snmalloc => (OLIVE, Shape::Cross),
+        Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc => (SKY, Shape::Star),
+        Name::Section | Name::SlubTid => (WINE, Shape::Plus),
+        Name::Mimalloc => (BLUE, Shape::Right),
+        Name::Glibc => (GREY, Shape::Left),
+        Name::Nothing => (GREY, Shape::Cross),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{plan::Options, plan::Plan, workloads::Workload};
+
+    use super::*;
+
+    /// Who is in plots of objects, if not in a program that is built without them.
+    const PEERS: [Name; 4] = [Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
+
+    #[test]
+    fn nobody_in_a_plot_looks_like_somebody_else() {
+        for workload in Workload::ALL {
+            let options = Options { workloads: vec![workload], ..Options::default() };
+            for case in Plan::new(&options).unwrap().cases {
+                let mut names = case.contenders.to_vec();
+                if workload == Workload::Object {
+                    names.extend(PEERS.iter().filter(|peer| !case.contenders.contains(peer)));
+                }
+                for (index, &one) in names.iter().enumerate() {
+                    for &other in &names[..index] {
+                        let ((hue, shape), (other_hue, other_shape)) = (look(one), look(other));
+                        let is_apart = hue != other_hue && shape != other_shape;
+                        assert!(is_apart, "{}: {one} and {other}", case.title());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_are_around_what_they_stand_for() {
+        use Shape::*;
+        for shape in [Square, Diamond, Up, Down, Left, Right, Plus, Cross, Star] {
+            let corners = shape.corners().unwrap();
+            let (x, y) = corners.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.0, sum.1 + at.1));
+            assert!(f64::hypot(x, y) < 1e-9, "{shape:?}: {x}, {y}");
+        }
+    }
+
+    #[test]
+    fn colours_are_told_apart_by_their_light_side() {
+        for (index, one) in ALL.iter().enumerate() {
+            assert!(ALL[..index].iter().all(|other| other.light != one.light), "{one:?}");
+        }
+    }
+
+    /// WCAG's relative luminance.
+    fn luminance(colour: u32) -> f64 {
+        let [_, channels @ ..] = colour.to_be_bytes();
+        let linear = channels.map(|channel| {
+            let value = f64::from(channel) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    }
+
+    #[test]
+    fn colours_stand_out_from_the_page() {
+        let contrast = |one: u32, other: u32| {
+            let (one, other) = (luminance(one), luminance(other));
+            (one.max(other) + 0.05) / (one.min(other) + 0.05)
+        };
+        let (paper, dark_paper) = (PAPER.light, PAPER.dark);
+        for hue in ALL.into_iter().filter(|hue| *hue != GRID) {
+            let wanted = if [INK, MUTED].contains(&hue) { 4.5 } else { 3.0 };
+            assert!(contrast(hue.light, paper) >= wanted, "{hue:?} on white");
+            assert!(contrast(hue.dark, dark_paper) >= wanted, "{hue:?} on black");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `thiscpu-torture` as its users see it: exit statuses, text and JSON, in each tier.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn torture(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu-torture"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns whether this machine has `tier`: without it nothing is run.
+fn has(tier: &str) -> bool {
+    let mut brief = torture(&["--seconds", "0.01", "--threads", "1"]);
+    brief.env("THISCPU_TIER", tier).output().unwrap().status.code() != Some(2)
+}
+
+fn json(tier: &str, args: &[&str]) -> Value {
+    let output = torture(args).arg("--json").env("THISCPU_TIER", tier).output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
+    serde_json::from_str(&said).unwrap()
+}
+
+/// A second of it, and what a program finds in its report.
+fn survives(tier: &str) {
+    if !has(tier) {
+        return;
+    }
+    let report = json(tier, &["--seconds", "1", "--seed", "0x2a"]);
+    assert_eq!(report["tier"], tier);
+    assert_eq!(report["seed"], 42);
+    assert_eq!(report["interrupted"], false);
+    assert!(report["seconds"].as_f64().unwrap() >= 1.0, "{report}");
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{report}");
+    assert!(report["threads"].as_u64().unwrap() > 0, "{report}");
+    // How much comes of them in a second is the machine's business.
+    let counts = ["exact_answers", "signals", "forks", "short_lived_threads", "moves", "probes"];
+    for key in counts.iter().chain(&["aborts", "migrations", "faults", "major_faults"]) {
+        assert!(report[key].is_u64(), "{key}: {report}");
+    }
+    let ops = report["ops"].as_object().unwrap();
+    let names: BTreeSet<&str> = ops.keys().map(String::as_str).collect();
+    assert!(names.is_superset(&BTreeSet::from(["counter", "counters", "words_u8", "stacks"])));
+    assert!(ops.values().any(|count| count.as_u64().unwrap() > 0), "{report}");
+}
+
+#[test]
+fn the_first_tier_survives() {
+    survives("rseq-cid");
+}
+
+#[test]
+fn the_second_tier_survives() {
+    survives("rseq-cpu");
+}
+
+#[test]
+fn the_atomic_tier_survives() {
+    survives("atomic");
+}
+
+#[test]
+fn one_thread_is_enough() {
+    let report = json("", &["--seconds", "0.2", "--threads", "1"]);
+    assert_eq!(report["threads"], 1);
+}
+
+#[test]
+fn bad_input_runs_nothing_and_says_why() {
+    let cases: [(&[&str], &str); 8] = [
+        (&["--seconds", "0"], "greater than 0"),
+        (&["--seconds", "-1"], "greater than 0"),
+        (&["--seconds", "NaN"], "greater than 0"),
+        (&["--threads", "0"], "from 1 to 4096"),
+        (&["--threads", "4097"], "from 1 to 4096"),
+        (&["--seed", "-1"], "64 bits"),
+        (&["--seed", "0x"], "64 bits"),
+        (&["counter"], "counter"),
+    ];
+    for (args, hint) in cases {
+        let output = torture(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(text(&output.stderr).contains(hint), "{args:?}: {}", text(&output.stderr));
+    }
+    let output = torture(&[]).env("THISCPU_TIER", "percpu").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("rseq-cid"));
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_accounts() {
+    let mut child = torture(&["--seconds", "600"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Once it has threads it listens.
+    let tasks = format!("/proc/{}/task", child.id());
+    while std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 4) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(0), "{}", text(&stderr));
+    for part in ["ended early, as asked", "every unit is accounted for"] {
+        assert!(text(&stdout).contains(part), "{}", text(&stdout));
+    }
+}
