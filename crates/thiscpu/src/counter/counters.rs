@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::core::{Batch, Core};
+use super::sum_all::Summable;
+use super::sum_all::sealed::{Flips, Sealed};
 use crate::section::{Outcome, Processor, Sections as _};
 
 /// `N` counters with one gate, so that [`snapshot`](Counters::snapshot) is true for all of them at
@@ -23,7 +25,7 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///
 /// One gate for several counters follows from the flip; the kernel has no such thing.
 pub struct Counters<const N: usize> {
-    pub(super) core: Core<N>,
+    core: Core<N>,
 }
 
 /// As many cells of the larger kind as fit into a lane.
@@ -79,6 +81,14 @@ impl<const N: usize> Counters<N> {
     /// As `Counter::sum`.
     pub fn snapshot(&self) -> [i64; N] {
         self.core.sums()
+    }
+}
+
+impl<const N: usize> Summable for Counters<N> {}
+
+impl<const N: usize> Sealed for Counters<N> {
+    fn flips(&self) -> &dyn Flips {
+        &self.core
     }
 }
 

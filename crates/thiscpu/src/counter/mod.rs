@@ -16,6 +16,7 @@ use std::fmt;
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::counters::Counters;
+use self::sum_all::sealed::{Flips, Sealed};
 pub use self::sum_all::{Summable, sum_all};
 use self::window::Estimate;
 use crate::section::{Outcome, Processor, Sections as _};
@@ -261,6 +262,14 @@ impl Bounds {
 impl Comparison {
     fn exactly(value: i64, rhs: i64) -> Comparison {
         Comparison { ordering: value.cmp(&rhs), exact: Some(value) }
+    }
+}
+
+impl Summable for Counter {}
+
+impl Sealed for Counter {
+    fn flips(&self) -> &dyn Flips {
+        &self.core
     }
 }
 

@@ -6,34 +6,36 @@
 
 use super::core::Core;
 use super::flip::{FlipResult, PendingFlip};
-use super::{Counter, Counters};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
 use crate::sys::lock::Lock;
 
-/// A [`Counter`] or [`Counters`], for [`sum_all`].
+/// A [`Counter`](crate::Counter) or [`Counters`](crate::Counters), for [`sum_all`].
 ///
 /// Not implementable elsewhere: it stands for the banks of what it is of.
 pub trait Summable: Sync + Sealed {}
 
-mod sealed {
+pub(super) mod sealed {
     use super::PendingSum;
 
     pub trait Sealed {
-        /// How many sums it has.
         #[doc(hidden)]
+        fn flips(&self) -> &dyn Flips;
+    }
+
+    /// The steps of a sum that shares its fence.
+    pub trait Flips {
+        /// How many sums it has.
         fn values(&self) -> usize;
 
         /// Leaves a part of each sum in `values`, or all of it.
-        #[doc(hidden)]
         fn begin(&self, values: &mut [i64]) -> PendingSum;
 
         /// After the fence that was wanted: makes the parts whole.
-        #[doc(hidden)]
         fn end(&self, half: PendingSum, values: &mut [i64]);
     }
 }
-use sealed::Sealed;
+use sealed::{Flips, Sealed};
 
 /// How far a sum has come.
 #[derive(Clone, Copy, Debug)]
@@ -42,19 +44,19 @@ pub struct PendingSum(Option<PendingFlip>);
 /// One at a time, so that no call finds the flips of another half done, which would cost it a fence a counter.
 static ONE_BY_ONE: Lock = Lock::new();
 
-/// The exact values of all these counters, in their order: one for each [`Counter`], and `N` for each
-/// [`Counters<N>`](Counters), which are of one instant.
+/// The exact values of all these counters, in their order: one for each [`Counter`](crate::Counter), and `N` for each
+/// [`Counters<N>`](crate::Counters), which are of one instant.
 ///
 /// Each value is true at an instant within the call, and these instants are not the same: what must be of one instant shares
-/// a `Counters`. Costs one fence in all (see [`Counter::sum`]), and for each counter two looks at two cache lines
+/// a `Counters`. Costs one fence in all (see [`Counter::sum`](crate::Counter::sum)), and for each counter two looks at two cache lines
 /// of each lane in use and some compare-exchanges, less for one that is one word (some 0.1 us and 10 ns).
-/// Allocates; adders are not held up. Waits for other callers, and, counter by counter, for those that [`Counter::sum`]
+/// Allocates; adders are not held up. Waits for other callers, and, counter by counter, for those that [`Counter::sum`](crate::Counter::sum)
 /// waits for; who asks for the sum of one of these counters between its two looks takes a second fence.
 /// A counter may be given twice, which costs fences. Not from signal handlers.
 ///
 /// # Panics
 ///
-/// As [`Counter::sum`]. The counters stay whole.
+/// As [`Counter::sum`](crate::Counter::sum). The counters stay whole.
 ///
 /// ```
 /// use thiscpu::{Counter, Counters, Summable, sum_all};
@@ -69,7 +71,7 @@ static ONE_BY_ONE: Lock = Lock::new();
 ///
 /// One fence for many grace periods is what RCU does for its callers.
 pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
-    let mut values = vec![0; counters.iter().map(|counter| counter.values()).sum()];
+    let mut values = vec![0; counters.iter().map(|counter| counter.flips().values()).sum()];
     let mut pending = Vec::with_capacity(counters.len());
     let _one = ONE_BY_ONE.lock();
     each(counters, &mut values, |counter, values| pending.push(counter.begin(values)));
@@ -87,17 +89,22 @@ pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
 fn each(
     counters: &[&dyn Summable],
     mut values: &mut [i64],
-    mut visit: impl FnMut(&dyn Summable, &mut [i64]),
+    mut visit: impl FnMut(&dyn Flips, &mut [i64]),
 ) {
-    for &counter in counters {
+    for counter in counters {
+        let counter = counter.flips();
         let (own, rest) = core::mem::take(&mut values).split_at_mut(counter.values());
         visit(counter, own);
         values = rest;
     }
 }
 
-impl<const N: usize> Core<N> {
-    fn begin_sums(&self, values: &mut [i64]) -> PendingSum {
+impl<const N: usize> Flips for Core<N> {
+    fn values(&self) -> usize {
+        N
+    }
+
+    fn begin(&self, values: &mut [i64]) -> PendingSum {
         if let Some(now) = self.shared_value() {
             values.fill(now.count);
             return PendingSum(None);
@@ -113,7 +120,7 @@ impl<const N: usize> Core<N> {
         PendingSum(Some(pending))
     }
 
-    fn end_sums(&self, half: PendingSum, values: &mut [i64]) {
+    fn end(&self, half: PendingSum, values: &mut [i64]) {
         let Some(pending) = half.0 else { return };
         let guard = self.lock();
         let mut flipped = FlipResult { values: [0; N], lanes: [0; N] };
@@ -127,35 +134,5 @@ impl<const N: usize> Core<N> {
             flipped.values = core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
         values.copy_from_slice(&flipped.values);
-    }
-}
-
-impl Summable for Counter {}
-impl Sealed for Counter {
-    fn values(&self) -> usize {
-        1
-    }
-
-    fn begin(&self, values: &mut [i64]) -> PendingSum {
-        self.core.begin_sums(values)
-    }
-
-    fn end(&self, half: PendingSum, values: &mut [i64]) {
-        self.core.end_sums(half, values);
-    }
-}
-
-impl<const N: usize> Summable for Counters<N> {}
-impl<const N: usize> Sealed for Counters<N> {
-    fn values(&self) -> usize {
-        N
-    }
-
-    fn begin(&self, values: &mut [i64]) -> PendingSum {
-        self.core.begin_sums(values)
-    }
-
-    fn end(&self, half: PendingSum, values: &mut [i64]) {
-        self.core.end_sums(half, values);
     }
 }
