@@ -1,47 +1,61 @@
-//! `thiscpu doctor`: which mode is this machine in, why, and what to do about it.
+//! `thiscpu doctor`: which tier this machine supports, why, and what to do about it.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use serde_json::{Value, json};
 use thiscpu::{Registrar, Report, Tier};
 
+use crate::output;
 use crate::self_test::{self, Outcome};
 
-/// Runs the report and the self-tests. Exit status: 0, 1 if a self-test failed, 2 if the setup is
-/// wrong (`THISCPU_TIER`).
-pub(crate) fn run(as_json: bool) -> ExitCode {
-    let report = match thiscpu::report() {
-        Ok(report) => report,
-        Err(error) => {
-            eprintln!("thiscpu: {error}");
-            return ExitCode::from(2);
-        }
-    };
+/// Exit status where a self-test failed.
+const BROKEN: u8 = 1;
+/// Exit status where every guarantee holds, at the speed of atomics.
+const DEGRADED: u8 = 3;
+
+const DETAILS: &str = "\
+Exit status: 0 fast tier (rseq-cid or rseq-cpu); 3 degraded (the atomic tier: every guarantee
+holds, at the speed of atomics); 1 broken (a self-test or the doctor failed); 2 wrong arguments.";
+
+/// Options of `thiscpu doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct Args {
+    /// Print one JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    let report = thiscpu::report()?;
     let tests = self_test::run_all();
-    let text = match as_json {
+    output::print(&match args.json {
         true => format!("{:#}\n", to_json(&report, &tests)),
         false => to_text(&report, &tests),
-    };
-    crate::print(&text);
-    match tests.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
-        true => ExitCode::from(1),
-        false => ExitCode::SUCCESS,
-    }
+    })?;
+    let is_broken = tests.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+    Ok(match () {
+        () if is_broken => ExitCode::from(BROKEN),
+        () if report.tier == Tier::Atomic => ExitCode::from(DEGRADED),
+        () => ExitCode::SUCCESS,
+    })
 }
 
 fn registrar(report: &Report) -> &'static str {
     match report.registrar {
         Registrar::Libc => "the C library",
-        Registrar::Thiscpu => "thiscpu, each thread at its first use",
-        Registrar::Nobody => "nobody",
+        Registrar::Thiscpu => "thiscpu, for each thread at its first use",
+        Registrar::Nobody => "no one",
     }
 }
 
 fn why(report: &Report) -> String {
     match report.obstacles.first() {
-        _ if report.forced => "asked for by THISCPU_TIER".to_owned(),
-        None => "the best there is".to_owned(),
+        _ if report.forced => "requested by THISCPU_TIER".to_owned(),
+        None => "the best tier".to_owned(),
         Some((better, why)) => format!("not {better}: {why}"),
     }
 }
@@ -57,7 +71,7 @@ fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
         match report.registrar {
             Registrar::Nobody => "not registered".to_owned(),
             _ => format!(
-                "registered by {}, which states {} bytes; this kernel fills in {}",
+                "registered by {} with {} bytes; this kernel fills in {}",
                 registrar(report),
                 report.rseq_size,
                 match report.rseq_feature_size {
@@ -71,8 +85,8 @@ fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
     line(
         "membarrier",
         match report.membarrier {
-            Ok(()) => "yes, it can fence sections".to_owned(),
-            Err(errno) => format!("no: {}", std::io::Error::from_raw_os_error(errno)),
+            Ok(()) => "available; it can fence sections".to_owned(),
+            Err(errno) => format!("unavailable: {}", std::io::Error::from_raw_os_error(errno)),
         },
     );
     let cpus = |set: &thiscpu::CpuSet| format!("{set} ({})", set.len());
@@ -85,17 +99,17 @@ fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
     line("NUMA nodes", cpus(&report.nodes));
     line("lanes", format!("{} in use of {}", report.lanes_in_use, report.lanes_max));
     line(
-        "a counter",
+        "counter size",
         format!(
-            "{} bytes, then {} for each lane in use and {} shared",
+            "{} bytes, then {} per lane in use and {} for the shared lane",
             report.counter_bytes, report.counter_bytes_per_lane, report.counter_bytes_per_lane
         ),
     );
     for (name, outcome) in tests {
-        line("self-test", format!("a section is aborted by {name}: {}", in_words(outcome)));
+        line("self-test", format!("sections abort on {name}: {}", in_words(outcome)));
     }
     for advice in advice(report, tests) {
-        line("to do", advice);
+        line("hint", advice);
     }
     text
 }
@@ -115,36 +129,37 @@ fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// What to do about each thing that is missing.
+/// Returns a fix for each feature that is missing.
 fn advice(report: &Report, tests: &[(&str, Outcome)]) -> Vec<String> {
     let mut advice = Vec::new();
     if report.forced {
-        advice.push("unset THISCPU_TIER to get the best tier this machine has".to_owned());
+        advice.push("unset THISCPU_TIER to use the best tier of this machine".to_owned());
     }
     if report.membarrier.is_err() {
         advice.push(
-            "run Linux 5.10 or later, and let the sandbox allow membarrier (old seccomp profiles \
-             of container engines do not)"
+            "run Linux 5.10 or later, and allow membarrier in the sandbox (old seccomp profiles of \
+             container engines deny it)"
                 .to_owned(),
         );
     }
     if report.registrar == Registrar::Nobody && report.membarrier.is_ok() && !report.forced {
         advice.push(
-            "run Linux 4.18 or later, let the sandbox allow rseq, and drop other libraries that \
-             register it for themselves (GLIBC_TUNABLES=glibc.pthread.rseq=0 is what they ask for)"
+            "run Linux 4.18 or later, allow rseq in the sandbox, and remove libraries that \
+             register rseq themselves (they usually require GLIBC_TUNABLES=glibc.pthread.rseq=0)"
                 .to_owned(),
         );
     }
     if !report.mm_cid && report.registrar != Registrar::Nobody {
         advice.push(
-            "Linux 6.3 or later gives mm_cid: fewer lanes where a process uses few of many CPUs"
+            "run Linux 6.3 or later for mm_cid: a process that uses few of many CPUs needs \
+             fewer lanes"
                 .to_owned(),
         );
     }
     if tests.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
         advice.push(
-            "this kernel does not keep rseq's promise: run with THISCPU_TIER=atomic, and report \
-             the kernel's version"
+            "this kernel does not abort sections as rseq requires: run with THISCPU_TIER=atomic, \
+             and report the kernel's version"
                 .to_owned(),
         );
     }
@@ -158,7 +173,7 @@ fn to_json(report: &Report, tests: &[(&str, Outcome)]) -> Value {
         .iter()
         .map(|(tier, why)| json!({ "tier": tier.name(), "why": why }))
         .collect();
-    let tests: Vec<_> = tests
+    let tests_json: Vec<_> = tests
         .iter()
         .map(|(name, outcome)| {
             let (result, why) = match outcome {
@@ -190,7 +205,7 @@ fn to_json(report: &Report, tests: &[(&str, Outcome)]) -> Value {
         "lanes_max": report.lanes_max,
         "counter_bytes": report.counter_bytes,
         "counter_bytes_per_lane": report.counter_bytes_per_lane,
-        "self_tests": tests,
-        "advice": advice(report, &[]),
+        "self_tests": tests_json,
+        "hints": advice(report, tests),
     })
 }

@@ -1,19 +1,25 @@
-//! `thiscpu`: the program that users of the library install.
+//! `thiscpu`: shows what per-CPU data does for programs on this machine, and runs programs on it.
 
+mod demo;
 mod doctor;
+mod manual;
+mod output;
 mod run;
 mod self_test;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
-/// Exit status when nothing was run, because the request was bad; clap's too.
-const REFUSED: u8 = 2;
+/// Exit status of a command that failed.
+const FAILED: u8 = 1;
 
-/// Per-CPU data for Linux programs, on restartable sequences.
+/// Per-CPU data for Linux programs, on restartable sequences
+///
+/// Without a command, it runs the demo.
 #[derive(Debug, Parser)]
-#[command(name = "thiscpu", version, about)]
+#[command(name = "thiscpu", version)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -21,29 +27,52 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the library's guarantees on this machine, beside the usual ways (the default)
+    Demo(demo::Args),
     /// Show which tier this machine supports and why, self-test it, and suggest fixes
-    Doctor {
-        /// Print one JSON object instead of lines
-        #[arg(long)]
-        json: bool,
-    },
+    Doctor(doctor::Args),
     /// Run a program on thiscpu-malloc (add --stats for a table at exit)
     Run(run::Args),
+    /// Print completions for a shell
+    Completions {
+        /// The shell to complete for
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory, which must exist
+        directory: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Some(Command::Doctor { json }) => doctor::run(json),
-        Some(Command::Run(args)) => run::main(&args),
-        None => {
-            print(&Cli::command().render_help().to_string());
-            ExitCode::SUCCESS
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+        let _ = error.print();
+        std::process::exit(match error.exit_code() {
+            // `env` ends with its own status for wrong arguments too: 2 could be the program's.
+            status if is_run && status != 0 => run::FAILED.into(),
+            status => status,
+        })
+    });
+    match execute(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("thiscpu: {error:#}");
+            ExitCode::from(FAILED)
         }
     }
 }
 
-/// Writes to standard output; a reader that has gone away is no error.
-fn print(text: &str) {
-    use std::io::Write as _;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+fn execute(command: Option<Command>) -> Result<ExitCode> {
+    match command {
+        Some(Command::Doctor(args)) => return doctor::main(&args),
+        Some(Command::Run(args)) => return Ok(run::main(&args)),
+        Some(Command::Demo(args)) => demo::main(&args)?,
+        Some(Command::Completions { shell }) => manual::completions(shell)?,
+        Some(Command::Man { directory }) => manual::pages(&directory)?,
+        None => demo::main(&demo::Args::default())?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `thiscpu run`: starts a program on the allocator, in place of this one.
+//! `thiscpu run`: replaces this process with a program that runs on thiscpu-malloc.
 
 mod elf;
 mod library;
@@ -12,81 +12,90 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Context as _;
 
-use crate::REFUSED;
-
-/// What `--help` says below the options.
 const DETAILS: &str = "\
-PROGRAM is started with libthiscpu_malloc.so in LD_PRELOAD, before what is there already, in place
-of this process; so are the programs that it starts, unless they are statically linked or
-privileged. The library is looked for beside `thiscpu`, then in ../lib.
+PROGRAM replaces this process (exec), with libthiscpu_malloc.so at the front of LD_PRELOAD. Programs
+that it starts inherit that, unless they are statically linked or privileged. The library is
+searched beside `thiscpu`, then in ../lib.
 
-A statically linked program, one with more rights than its user (setuid, setgid, capabilities), one
-for another architecture or C library, and a script whose interpreter is such a program are
-refused: the dynamic loader would run them as if nothing had been asked for. One that has a malloc
-of its own runs on that, with a warning.
+These are refused, because the dynamic loader would silently leave the library out: statically
+linked programs; programs with more rights than their user (setuid, setgid, capabilities); programs
+for another architecture or C library; scripts whose interpreter is such a program. A program with
+its own malloc keeps using that, with a warning.
 
-THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces what thiscpu runs on; a wrong one is a warning here.
-Exit status: the program's own; 2 nothing was run.";
+THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier; a wrong value is a warning here.
+
+Exit status: the program's own; 125 if `thiscpu run` failed; 126 if PROGRAM was found but cannot be
+run on the library; 127 if PROGRAM was not found.";
+
+/// Exit statuses as of `env`; this one is for a failure of its own.
+pub(crate) const FAILED: u8 = 125;
+const NOT_RUNNABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 /// Options of `thiscpu run`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// Print a table on standard error when the program exits, and each one that it starts
+    /// Print a table on standard error when the program, or a program it starts, exits
     #[arg(long)]
     stats: bool,
 
-    /// Guard a share of the blocks, to catch uses after free and overflows
+    /// Guard a sample of the blocks, to catch uses after free and overflows
     #[arg(long)]
     harden: bool,
 
-    /// The allocator, if it is not where it is looked for
+    /// Preload this library instead of searching for one
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 
-    /// What to run, and its arguments
+    /// The program to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
     command: Vec<OsString>,
 }
 
-/// Runs the subcommand. It only returns if it has run nothing.
+/// Runs the subcommand, which only returns if nothing was run.
 pub(crate) fn main(args: &Args) -> ExitCode {
-    let Err(why) = exec(args);
-    eprintln!("error: {why:#}");
-    ExitCode::from(REFUSED)
+    let Err((status, why)) = exec(args);
+    eprintln!("thiscpu: {why:#}");
+    ExitCode::from(status)
 }
 
-fn exec(args: &Args) -> Result<Infallible> {
-    let (name, arguments) = args.command.split_first().context("there is no program to run")?;
-    let path = program::find(name)?;
-    let warning =
-        program::check(&path).with_context(|| format!("{} is not run", path.display()))?;
-    let library = library::find(args.library.as_deref())?;
+/// Replaces this process; an error comes with the exit status that it stands for.
+fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
+    let (name, arguments) =
+        args.command.split_first().context("no program given").map_err(|why| (FAILED, why))?;
+    let path = program::find(name).map_err(|why| (NOT_FOUND, why))?;
+    let status = if path.exists() { NOT_RUNNABLE } else { NOT_FOUND };
+    let cannot_run =
+        |why: anyhow::Error| (status, why.context(format!("cannot run {}", path.display())));
+    let warning = program::check(&path).map_err(cannot_run)?;
+    let library = library::find(args.library.as_deref()).map_err(|why| (FAILED, why))?;
     if let Some(warning) = warning {
-        eprintln!("warning: {warning}");
+        eprintln!("thiscpu: warning: {warning}");
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
     command.env("LD_PRELOAD", joined([library.as_os_str()], "LD_PRELOAD", Order::Before));
     let words = [("stats", args.stats), ("harden", args.harden)];
-    let asked = words.into_iter().filter(|&(_, asked)| asked).map(|(word, _)| OsStr::new(word));
-    let settings = joined(asked, "THISCPU_MALLOC", Order::After);
+    let requested = words.into_iter().filter(|&(_, is_set)| is_set);
+    let requested = requested.map(|(word, _)| OsStr::new(word));
+    let settings = joined(requested, "THISCPU_MALLOC", Order::After);
     if !settings.is_empty() {
         command.env("THISCPU_MALLOC", settings);
     }
-    Err(command.exec()).with_context(|| format!("{} cannot be started", path.display()))
+    Err(cannot_run(command.exec().into()))
 }
 
-/// Where what is added goes.
+/// Where new entries of a list go.
 #[derive(Clone, Copy)]
 enum Order {
     Before,
     After,
 }
 
-/// The list in `variable` with `more`.
+/// Returns the list in `variable` with `more` added.
 fn joined<'a>(more: impl IntoIterator<Item = &'a OsStr>, variable: &str, order: Order) -> OsString {
     let known = std::env::var_os(variable).filter(|list| !list.is_empty());
     let more = more.into_iter().map(OsStr::to_owned);

@@ -1,8 +1,7 @@
-//! Does this kernel abort sections when it must? Three ways to find out.
+//! Tests whether this kernel aborts sections on a signal, on preemption, and on a fence.
 //!
-//! Each test has a thread linger in a section while something happens to it, many times over. First
-//! it lingers undisturbed for a moment, which must now and then get through: else nothing would be
-//! learned from an abort.
+//! In each test a thread spins in a section, many times over, while another thread disturbs it. First
+//! it spins undisturbed for a moment, and must sometimes finish: an abort proves nothing otherwise.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -23,7 +22,7 @@ const LONG_TURNS: u64 = 50_000_000;
 /// Some microseconds.
 const SHORT_TURNS: u64 = 5_000;
 
-/// Runs all self-tests: what should abort a section, and whether it did.
+/// Runs all self-tests; returns what should abort a section, and whether it did.
 pub(crate) fn run_all() -> Vec<(&'static str, Outcome)> {
     match probe::linger(1, &AtomicU64::new(0)) {
         Ok(Some(_)) => {}
@@ -52,17 +51,17 @@ fn gets_through() -> bool {
     (0..1000).any(|_| matches!(probe::linger(SHORT_TURNS, &AtomicU64::new(0)), Ok(Some(false))))
 }
 
-/// What came of the rounds of a self-test.
+/// The results of the rounds of one self-test.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rounds {
     aborted: usize,
-    /// The section was over before it could be disturbed, and nothing can be learned: the disturber
-    /// got no CPU for so long, as it happens on machines that are emulated.
+    /// Rounds whose section ended before the disturbance, which prove nothing.
+    ///
+    /// The disturbing thread got no CPU for that long, as happens on emulated machines.
     late: usize,
 }
 
-/// Lingers `ROUNDS` times on one thread while `disturb` is called once for each round on another,
-/// after the section has begun.
+/// Spins in `ROUNDS` sections on one thread and calls `disturb` on another in each.
 fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t) + Sync) -> Rounds {
     let (left, last) = (AtomicU64::new(0), AtomicU64::new(0));
     let (start, end) = (Barrier::new(2), Barrier::new(2));
@@ -84,13 +83,13 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
         probe::run_on(other_cpu);
         for _ in 0..ROUNDS {
             start.wait();
-            // Until the section has begun.
+            // Wait until the section has begun.
             while left.load(SeqCst) == u64::MAX {
                 std::thread::yield_now();
             }
             disturb(victim.load(SeqCst));
             end.wait();
-            // The last that a section stores is 1; one that was aborted has not come so far.
+            // A section stores 1 last; an aborted one has not got that far.
             let over = last.load(SeqCst) <= 1;
             match aborted.load(SeqCst) {
                 true => rounds.aborted += 1,
@@ -104,7 +103,7 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
 fn judge(Rounds { aborted, late }: Rounds) -> Outcome {
     let disturbed = ROUNDS - late;
     match disturbed {
-        0 => Outcome::Skipped("this machine is too slow: no section could be disturbed in time"),
+        0 => Outcome::Skipped("this machine is too slow to disturb a section in time"),
         _ if aborted == disturbed => Outcome::Passed,
         _ => Outcome::Failed(format!("only {aborted} of {disturbed} sections were aborted")),
     }
@@ -117,8 +116,8 @@ extern "C" fn count_signal(_: i32) {
 }
 
 fn by_signal(one: usize, other: usize) -> Outcome {
-    // SAFETY: a zeroed sigaction is valid; the handler only changes an atomic; the old action is put
-    // back below.
+    // SAFETY: a zeroed sigaction is valid, the handler only changes an atomic, and the old action is
+    // restored below.
     let old = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count_signal as *const () as usize;
@@ -140,27 +139,29 @@ fn by_signal(one: usize, other: usize) -> Outcome {
     }
 }
 
-/// Both threads on one CPU: the other can only disturb by being scheduled, which it is when it
-/// wakes up or when the victim's time slice ends.
+/// Tests preemption with both threads on one CPU.
+///
+/// The other thread disturbs just by being scheduled: when it wakes up, or when the victim's time
+/// slice ends.
 fn by_preemption(cpu: usize) -> Outcome {
     judge(rounds(cpu, cpu, |_| {}))
 }
 
 fn by_fence(one: usize, other: usize) -> Outcome {
     if one == other {
-        return Outcome::Skipped("it takes two CPUs");
+        return Outcome::Skipped("it needs two CPUs");
     }
     let panicked = AtomicBool::new(false);
     let rounds = rounds(one, other, |_| {
         panicked.fetch_or(std::panic::catch_unwind(probe::fence).is_err(), SeqCst);
     });
     match panicked.into_inner() {
-        true => Outcome::Failed("the fence cannot be had any more".to_owned()),
+        true => Outcome::Failed("fences are no longer possible".to_owned()),
         false => judge(rounds),
     }
 }
 
-/// The first two CPUs that this process may use, or twice the only one.
+/// Returns the first two CPUs that this process may use, or the only one twice.
 fn two_cpus() -> (usize, usize) {
     let allowed = thiscpu::report().map(|report| report.cpus_allowed);
     let cpus: Vec<usize> = allowed.map(|set| set.iter().take(2).collect()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `thiscpu run` as its users see it: what it runs, with what, and what it refuses.
+//! `thiscpu run` as users see it: the programs it runs, their environment, and its refusals.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
 
-/// Has the library built beside the program, by the command that users are told.
+/// Builds the library beside the program, by the documented command.
 fn build_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -17,9 +17,11 @@ fn build_library() -> &'static Path {
     })
 }
 
-/// Waits until no other test of this file runs. A program that one of them starts holds, until it is one, the files that
-/// another is just writing; and what is open for writing cannot be run.
-fn alone() -> MutexGuard<'static, ()> {
+/// Waits until no other test of this file runs.
+///
+/// Between fork and exec, a child holds all files that other tests have open for writing, and Linux
+/// refuses to execute a file that is open for writing.
+fn exclusive() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -38,30 +40,30 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A directory for one test, anew.
-fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run").join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
+/// Creates an empty directory for one test.
+fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run").join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
 }
 
-/// An executable file.
+/// Writes an executable file and returns its path.
 fn write(path: &Path, content: &[u8]) -> String {
     fs::write(path, content).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().expect("a path of plain text").to_owned()
+    path.to_str().expect("a UTF-8 path").to_owned()
 }
 
 fn tables(output: &Output) -> usize {
     text(&output.stderr).lines().filter(|line| line.starts_with("thiscpu-malloc, process ")).count()
 }
 
-/// It is refused with the reason, and nothing has run.
-fn assert_refused(mut command: Command, reasons: &[&str]) {
+/// Asserts that the command ends with `status`, gives the reasons, and runs nothing.
+fn assert_refused(mut command: Command, status: i32, reasons: &[&str]) {
     let output = command.output().unwrap();
     let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+    assert_eq!(output.status.code(), Some(status), "{command:?}: {said}");
     assert!(output.stdout.is_empty(), "{command:?}: {}", text(&output.stdout));
     for reason in reasons {
         assert!(said.contains(reason), "{command:?}: {reason:?} is not in {said}");
@@ -69,8 +71,8 @@ fn assert_refused(mut command: Command, reasons: &[&str]) {
 }
 
 #[test]
-fn programs_run_on_the_allocator_and_end_as_they_do() {
-    let _turn = alone();
+fn run_keeps_exit_status_and_signal_of_program() {
+    let _exclusive = exclusive();
     for status in [0, 1, 77] {
         let script = format!("cat /proc/$$/maps; exit {status}");
         let output = run(&["--", "sh", "-c", &script]).output().unwrap();
@@ -83,8 +85,8 @@ fn programs_run_on_the_allocator_and_end_as_they_do() {
 }
 
 #[test]
-fn arguments_and_the_environment_arrive() {
-    let _turn = alone();
+fn run_passes_arguments_and_environment() {
+    let _exclusive = exclusive();
     let said = |command: &mut Command| text(&command.output().unwrap().stdout);
     let script = "printf '%s,' \"$0\" \"$@\" \"$LD_PRELOAD\" \"$THISCPU_MALLOC\"";
     let plain = said(&mut run(&["sh", "-c", script, "zero", "--stats", "a b", ""]));
@@ -99,8 +101,8 @@ fn arguments_and_the_environment_arrive() {
 }
 
 #[test]
-fn stats_print_a_table() {
-    let _turn = alone();
+fn run_stats_prints_table_at_exit() {
+    let _exclusive = exclusive();
     let output = run(&["--stats", "--", "ls", "/"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(tables(&output), 1, "{}", text(&output.stderr));
@@ -113,17 +115,17 @@ fn stats_print_a_table() {
 }
 
 #[test]
-fn a_wrong_tier_is_a_warning() {
-    let _turn = alone();
+fn run_warns_when_tier_is_unknown() {
+    let _exclusive = exclusive();
     let output = run(&["echo", "word"]).env("THISCPU_TIER", "fast").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "word\n"));
     assert!(text(&output.stderr).contains("THISCPU_TIER=fast names no tier"));
 }
 
 #[test]
-fn scripts_run_if_their_interpreter_can() {
-    let _turn = alone();
-    let place = place("scripts");
+fn run_follows_script_interpreters() {
+    let _exclusive = exclusive();
+    let place = directory("scripts");
     let script = write(&place.join("script"), b"#! /bin/sh -e\necho \"$1\"; exit 9\n");
     let output = run(&[&script, "word"]).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(9), "word\n"));
@@ -135,38 +137,38 @@ fn scripts_run_if_their_interpreter_can() {
     let missing = write(&place.join("missing"), b"#!/no/such/interpreter\n");
     assert_refused(
         run(&[&missing]),
-        &["its interpreter is /no/such/interpreter", "cannot be found"],
+        126,
+        &["its interpreter is /no/such/interpreter", "does not exist"],
     );
-    let nobody = write(&place.join("nobody"), b"#!  \n");
-    assert_refused(run(&[&nobody]), &["names no interpreter"]);
+    let nameless = write(&place.join("nameless"), b"#!  \n");
+    assert_refused(run(&[&nameless]), 126, &["without an interpreter after #!"]);
     let endless = place.join("endless");
     let content = format!("#!{}\n", endless.display());
     let endless = write(&endless, content.as_bytes());
-    assert_refused(run(&[&endless]), &["its interpreter is a script, and so on"]);
+    assert_refused(run(&[&endless]), 126, &["its interpreters are scripts"]);
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
-    let _turn = alone();
-    let place = place("refused");
-    let in_place = |name: &str| place.join(name).to_str().expect("plain text").to_owned();
-    assert_refused(run(&["no-such-program"]), &["no-such-program is not in PATH"]);
-    assert_refused(run(&[&in_place("missing")]), &["missing is not run", "cannot be found"]);
-    assert_refused(run(&[&in_place("")]), &["it is a directory"]);
-    assert_refused(run(&["/dev/null"]), &["it is not a regular file"]);
+fn run_refuses_files_that_are_not_programs() {
+    let _exclusive = exclusive();
+    let place = directory("refused");
+    let in_place = |name: &str| place.join(name).to_str().expect("a UTF-8 path").to_owned();
+    assert_refused(run(&["no-such-program"]), 127, &["no-such-program is not in PATH"]);
+    assert_refused(run(&[&in_place("missing")]), 127, &["cannot run", "does not exist"]);
+    assert_refused(run(&[&in_place("")]), 126, &["it is a directory"]);
+    assert_refused(run(&["/dev/null"]), 126, &["it is not a regular file"]);
     fs::write(place.join("plain"), "text").unwrap();
-    assert_refused(run(&[&in_place("plain")]), &["not executable", "chmod +x"]);
+    assert_refused(run(&[&in_place("plain")]), 126, &["may not execute", "chmod +x"]);
     let no_program = write(&place.join("text"), b"echo word\n");
-    assert_refused(run(&[&no_program]), &["neither as an ELF file does nor with #!"]);
-    assert_refused(run(&["--no-such-option", "ls"]), &["--no-such-option"]);
-    assert_refused(run(&[]), &["PROGRAM"]);
+    assert_refused(run(&[&no_program]), 126, &["neither an ELF file nor a script"]);
+    assert_refused(run(&["--no-such-option", "ls"]), 125, &["--no-such-option"]);
+    assert_refused(run(&[]), 125, &["PROGRAM"]);
 }
 
-/// The fields of ELF's header that say what a program is for.
 #[test]
-fn programs_for_other_machines_are_refused() {
-    let _turn = alone();
-    let place = place("machines");
+fn run_refuses_programs_for_other_machines() {
+    let _exclusive = exclusive();
+    let place = directory("machines");
     let shell = fs::read("/bin/sh").unwrap();
     let changed = |name: &str, at: usize, value: u8| {
         let mut content = shell.clone();
@@ -174,9 +176,9 @@ fn programs_for_other_machines_are_refused() {
         write(&place.join(name), &content)
     };
     // EI_CLASS: 32 bits; e_machine: RISC-V; e_type: an object file.
-    assert_refused(run(&[&changed("class", 4, 1)]), &["32-bit"]);
-    assert_refused(run(&[&changed("machine", 18, 243)]), &["another architecture"]);
-    assert_refused(run(&[&changed("type", 16, 1)]), &["it is no program"]);
+    assert_refused(run(&[&changed("class", 4, 1)]), 126, &["32-bit"]);
+    assert_refused(run(&[&changed("machine", 18, 243)]), 126, &["another architecture"]);
+    assert_refused(run(&[&changed("type", 16, 1)]), 126, &["not a program"]);
     let loader = b"/lib/ld-musl-x86_64.so.1";
     let at = shell
         .windows(5)
@@ -186,13 +188,13 @@ fn programs_for_other_machines_are_refused() {
     let at = at.expect("/bin/sh has a loader");
     content[at..at + loader.len()].copy_from_slice(loader);
     let musl = write(&place.join("musl"), &content);
-    assert_refused(run(&[&musl]), &["another C library", "ld-musl"]);
+    assert_refused(run(&[&musl]), 126, &["another C library", "ld-musl"]);
 }
 
 #[test]
-fn static_programs_are_refused() {
-    let _turn = alone();
-    let place = place("static");
+fn run_refuses_static_programs() {
+    let _exclusive = exclusive();
+    let place = directory("static");
     let source = place.join("program.c");
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     for kind in ["-static", "-static-pie"] {
@@ -200,30 +202,30 @@ fn static_programs_are_refused() {
         if !compile(&source, &program, kind) {
             return;
         }
-        let program = program.to_str().expect("plain text");
-        assert_refused(run(&[program]), &["statically linked"]);
+        let program = program.to_str().expect("a UTF-8 path");
+        assert_refused(run(&[program]), 126, &["statically linked"]);
         let script = write(&place.join("script"), format!("#!{program}\n").as_bytes());
-        assert_refused(run(&[&script]), &["its interpreter is", "statically linked"]);
+        assert_refused(run(&[&script]), 126, &["its interpreter is", "statically linked"]);
     }
 }
 
-/// Whether it could be compiled. In CI a test must not be left out unseen.
+/// Returns whether `cc` compiled the program; a failure in CI is an error.
 fn compile(source: &Path, program: &Path, kind: &str) -> bool {
     let status = Command::new("cc").arg(kind).arg("-o").arg(program).arg(source).status();
     if status.is_ok_and(|status| status.success()) {
         return true;
     }
-    let why = format!("cc cannot make programs with {kind}: apt-get install gcc libc6-dev");
+    let why = format!("cc cannot link with {kind}: apt-get install gcc libc6-dev");
     let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     assert!(!is_ci, "{why}");
     eprintln!("skipped: {why}");
     false
 }
 
-/// Who owns nothing, and is no member of any group that owns something.
+/// The user and group that own nothing.
 const NOBODY: u32 = 65_534;
 
-/// A copy of the shell, where others may run it too.
+/// Copies the shell into a directory that every user may read.
 fn shell(name: &str) -> (PathBuf, String) {
     let place = std::env::temp_dir().join(format!("thiscpu-{name}-{}", std::process::id()));
     fs::create_dir_all(&place).unwrap();
@@ -233,24 +235,27 @@ fn shell(name: &str) -> (PathBuf, String) {
 }
 
 fn is_root() -> bool {
-    // SAFETY: it has no preconditions.
+    // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// It runs, on the library.
+/// Asserts that the shell runs and has the library loaded.
 fn assert_loaded(mut command: Command) {
     let output = command.args(["-c", "cat /proc/$$/maps; exit 3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("libthiscpu_malloc.so"), "it runs without the library");
+    assert!(
+        text(&output.stdout).contains("libthiscpu_malloc.so"),
+        "the program runs without the library"
+    );
 }
 
 #[test]
-fn privileged_programs_are_refused() {
-    let _turn = alone();
+fn run_refuses_setuid_and_setgid_programs() {
+    let _exclusive = exclusive();
     let (place, program) = shell("privileged");
     assert_loaded(run(&[&program]));
     for mode in [0o4755, 0o2755] {
-        // Its user's own rights are no more than that.
+        // The bits name the calling user, so the program gains no rights.
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
         assert_loaded(run(&[&program]));
         if !is_root() {
@@ -258,26 +263,27 @@ fn privileged_programs_are_refused() {
         }
         chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
-        assert_refused(run(&[&program]), &["more rights than its user", "setuid or setgid"]);
-        // Linux gives a script no rights of its own; its interpreter's count.
+        assert_refused(run(&[&program]), 126, &["more rights than its user", "setuid or setgid"]);
+        // Linux ignores the bits of a script; only those of its interpreter count.
         let script = write(&place.join("script"), b"#!/bin/sh\nexit 4\n");
         chown(&script, Some(NOBODY), Some(NOBODY)).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(run(&[&script]).status().unwrap().code(), Some(4));
         chown(&program, Some(0), Some(0)).unwrap();
     }
-    // For a group that may not execute it the bit means something else.
+    // Without group execute permission the bit means mandatory locking.
     fs::set_permissions(&program, fs::Permissions::from_mode(0o2745)).unwrap();
     assert_loaded(run(&[&program]));
     fs::remove_dir_all(&place).unwrap();
 }
 
-/// Rights that only others gain, because root has them.
 #[test]
-fn programs_with_capabilities_are_refused() {
-    let _turn = alone();
+fn run_refuses_programs_with_capabilities() {
+    // Only other users gain rights from capabilities, because root has them all.
+    let _exclusive = exclusive();
     let (place, program) = shell("capable");
-    // SAFETY: both names end with a zero byte, and the value is 20 bytes: an empty set, version 2.
+    // SAFETY: both names are C strings, and `value` has the length that is passed: an empty
+    // capability set of version 2.
     let given = unsafe {
         let path = std::ffi::CString::new(program.as_str()).unwrap();
         let value = [0, 0, 0, 2_u8].into_iter().chain([0; 16]).collect::<Vec<u8>>();
@@ -285,46 +291,50 @@ fn programs_with_capabilities_are_refused() {
         libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0)
     };
     if given != 0 {
-        eprintln!("skipped: only root gives a file capabilities, where its file system has them");
+        eprintln!("skipped: setting file capabilities needs root and a file system that has them");
     } else {
         assert_loaded(run(&[&program]));
         let mut others = run(&[&program]);
         match others.uid(NOBODY).gid(NOBODY).output() {
-            Ok(_) => assert_refused(others, &["more rights than its user", "capabilities"]),
-            Err(why) => eprintln!("skipped: {THISCPU} cannot be run by others: {why}"),
+            Ok(_) => assert_refused(others, 126, &["more rights than its user", "capabilities"]),
+            Err(why) => eprintln!("skipped: other users cannot execute {THISCPU}: {why}"),
         }
     }
     fs::remove_dir_all(&place).unwrap();
 }
 
 #[test]
-fn a_malloc_of_the_programs_own_is_a_warning() {
-    let _turn = alone();
-    let place = place("own");
+fn run_warns_when_program_has_own_malloc() {
+    let _exclusive = exclusive();
+    let place = directory("own");
     let source = place.join("program.c");
     let own = "#include <stddef.h>\n\
                static char memory[1 << 20];\n\
                static size_t used;\n\
-               void *malloc(size_t size) { void *block = memory + used; used += size + 15 & ~15; return block; }\n\
+               void *malloc(size_t size) {\n\
+                   void *block = memory + used;\n\
+                   used += size + 15 & ~15;\n\
+                   return block;\n\
+               }\n\
                void free(void *block) {}\n\
                int main(void) { return malloc(1) == memory + used ? 1 : 5; }\n";
     fs::write(&source, own).unwrap();
     let program = place.join("program");
-    // The C library takes a malloc of the program's own where it sees it.
+    // -rdynamic exports the program's malloc, which the C library then uses.
     if !compile(&source, &program, "-rdynamic") {
         return;
     }
-    let output = run(&[program.to_str().expect("plain text")]).output().unwrap();
+    let output = run(&[program.to_str().expect("a UTF-8 path")]).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
     let said = text(&output.stderr);
-    assert!(said.starts_with("warning:") && said.contains("a malloc of its own"), "{said}");
+    assert!(said.starts_with("thiscpu: warning:") && said.contains("its own malloc"), "{said}");
 }
 
 #[test]
-fn the_library_is_looked_for_beside_the_program_and_in_lib() {
-    let _turn = alone();
+fn run_searches_library_beside_program_and_in_lib() {
+    let _exclusive = exclusive();
     let library = build_library();
-    let prefix = place("prefix");
+    let prefix = directory("prefix");
     for directory in ["bin", "lib", "odd:name"] {
         fs::create_dir(prefix.join(directory)).unwrap();
     }
@@ -339,6 +349,7 @@ fn the_library_is_looked_for_beside_the_program_and_in_lib() {
     let show = ["--", "sh", "-c", "echo $LD_PRELOAD"];
     assert_refused(
         installed(&show),
+        125,
         &[
             "bin/libthiscpu_malloc.so",
             "bin/../lib/libthiscpu_malloc.so",
@@ -346,18 +357,22 @@ fn the_library_is_looked_for_beside_the_program_and_in_lib() {
             "--library",
         ],
     );
-    let named = library.to_str().expect("plain text");
-    let asked = loaded(installed(&["--library", named]).args(show));
-    assert_eq!(asked.trim_end(), library.canonicalize().unwrap().to_str().unwrap());
+    let named = library.to_str().expect("a UTF-8 path");
+    let explicit = loaded(installed(&["--library", named]).args(show));
+    assert_eq!(explicit.trim_end(), library.canonicalize().unwrap().to_str().unwrap());
     for directory in ["lib", "bin"] {
-        let there = prefix.canonicalize().unwrap().join(directory).join("libthiscpu_malloc.so");
-        fs::copy(library, &there).unwrap();
-        assert_eq!(loaded(&mut installed(&show)).trim_end(), there.to_str().unwrap());
+        let path = prefix.canonicalize().unwrap().join(directory).join("libthiscpu_malloc.so");
+        fs::copy(library, &path).unwrap();
+        assert_eq!(loaded(&mut installed(&show)).trim_end(), path.to_str().unwrap());
     }
     let odd = prefix.join("odd:name/libthiscpu_malloc.so");
     fs::copy(library, &odd).unwrap();
-    let odd = odd.to_str().expect("plain text");
-    assert_refused(run(&["--library", odd, "ls"]), &["cannot be preloaded", "colons and blanks"]);
-    assert_refused(run(&["--library", "/etc/passwd", "ls"]), &["/etc/passwd cannot be preloaded"]);
-    assert_refused(run(&["--library", "/no/such/file", "ls"]), &["/no/such/file cannot be found"]);
+    let odd = odd.to_str().expect("a UTF-8 path");
+    assert_refused(run(&["--library", odd, "ls"]), 125, &["cannot preload", "a colon or a blank"]);
+    assert_refused(run(&["--library", "/etc/passwd", "ls"]), 125, &["cannot preload /etc/passwd"]);
+    assert_refused(
+        run(&["--library", "/no/such/file", "ls"]),
+        125,
+        &["cannot find --library /no/such/file"],
+    );
 }

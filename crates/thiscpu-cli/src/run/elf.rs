@@ -1,4 +1,4 @@
-//! What a file's ELF header says about who can load it.
+//! What a file's ELF header says about the loader it needs.
 
 use std::{fs::File, path::Path};
 
@@ -8,37 +8,37 @@ use object::{
     read::elf::{FileHeader as _, ProgramHeader as _, Sym as _},
 };
 
-/// The machine that this program, and with it the library, is built for.
+/// The machine that this program and the library are built for.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: (elf::Machine, &str) = (elf::EM_X86_64, "x86-64");
 #[cfg(target_arch = "aarch64")]
 const MACHINE: (elf::Machine, &str) = (elf::EM_AARCH64, "AArch64");
 
-/// Something that this machine's dynamic loader can load, or that needs none.
+/// A program that this machine can start, or a library that it can load.
 pub(super) struct Loadable {
-    /// The loader that a program asks for.
+    /// The dynamic loader that a program names; statically linked programs have none.
     pub(super) loader: Option<String>,
-    /// Whether everybody finds a malloc in it, the C library included.
+    /// Whether it exports `malloc`, which the C library would then use too.
     pub(super) has_malloc: bool,
 }
 
 /// Reads the header of the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Loadable> {
-    let file = File::open(path).context("it cannot be read, so nobody knows what it is")?;
+    let file = File::open(path).context("cannot read its header")?;
     let data = ReadCache::new(file);
     match FileKind::parse(&data) {
         Ok(FileKind::Elf64) => {}
-        Ok(FileKind::Elf32) => bail!("it is a 32-bit program; the library is for 64 bits"),
-        _ => bail!("it begins neither as an ELF file does nor with #!"),
+        Ok(FileKind::Elf32) => bail!("it is a 32-bit program; the library is 64-bit"),
+        _ => bail!("it is neither an ELF file nor a script that begins with #!"),
     }
     let header = elf::FileHeader64::<Endianness>::parse(&data)?;
     let endian = header.endian()?;
     let (machine, name) = MACHINE;
     if header.e_machine(endian) != machine {
-        bail!("it is for another architecture; the library is for {name}");
+        bail!("it is built for another architecture; the library is built for {name}");
     }
     if !matches!(header.e_type(endian), elf::ET_EXEC | elf::ET_DYN) {
-        bail!("it is no program: an object file, or a core dump");
+        bail!("it is an object file or a core dump, not a program");
     }
     let mut loader = None;
     for segment in header.program_headers(endian, &data)? {

@@ -1,4 +1,4 @@
-//! Where the allocator to preload is.
+//! Finds the allocator library to preload.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -11,35 +11,36 @@ use super::elf;
 
 const NAME: &str = "libthiscpu_malloc.so";
 
-/// The library as `LD_PRELOAD` wants it: by a path that holds in any directory.
-pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf> {
-    let path = match asked {
+/// Returns the library's absolute path, as `LD_PRELOAD` needs it.
+pub(super) fn find(requested: Option<&Path>) -> Result<PathBuf> {
+    let path = match requested {
         Some(path) => path
             .canonicalize()
-            .with_context(|| format!("--library {} cannot be found", path.display()))?,
+            .with_context(|| format!("cannot find --library {}", path.display()))?,
         None => find_nearby()?,
     };
-    elf::read(&path).with_context(|| format!("{} cannot be preloaded", path.display()))?;
+    elf::read(&path).with_context(|| format!("cannot preload {}", path.display()))?;
     if path.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
         bail!(
-            "{} cannot be preloaded: in LD_PRELOAD colons and blanks separate \
-             names; move it, or name another place by --library",
+            "cannot preload {}: its path has a colon or a blank, which separate names in \
+             LD_PRELOAD; move it, or pass --library PATH",
             path.display()
         );
     }
     Ok(path)
 }
 
-/// Beside this program, where cargo puts both, or where an installed program has its libraries.
+/// Looks beside this program, where cargo puts both, and then in `../lib`, as installed.
 fn find_nearby() -> Result<PathBuf> {
-    let here = std::env::current_exe().context("this program cannot find itself; use --library")?;
-    let here = here.parent().context("this program is nowhere; use --library")?;
-    let places = [here.join(NAME), here.join("../lib").join(NAME)];
+    let unknown = "cannot determine this program's directory; pass --library PATH";
+    let program = std::env::current_exe().context(unknown)?;
+    let directory = program.parent().context(unknown)?;
+    let places = [directory.join(NAME), directory.join("../lib").join(NAME)];
     match places.iter().find_map(|place| place.canonicalize().ok()) {
         Some(found) => Ok(found),
         None => bail!(
-            "the allocator is neither {} nor {}; build it with `cargo build \
-             --release -p thiscpu-malloc-preload`, or say where it is by --library",
+            "cannot find the allocator at {} or {}; build it with `cargo build --release -p \
+             thiscpu-malloc-preload`, or pass --library PATH",
             places[0].display(),
             places[1].display()
         ),

@@ -1,0 +1,165 @@
+//! A counter under load: what an add costs, and whether a sum was ever true.
+//!
+//! To judge sums, each worker owns a few units and moves them: it adds 1 for the new place and takes
+//! 1 away for the old one. So the true value is at least the number of units, and at most one more
+//! for each worker, at every instant. Any other sum was never true.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use thiscpu::Counter;
+
+use super::screen::{Screen, TICK};
+use super::{Row, Scene, crew, grouped};
+
+pub(super) const SCENE: Scene = Scene {
+    title: "Counters: adds on every CPU, exact sums meanwhile",
+    page: "docs/design/counter.md",
+    workload: "add,sum",
+    run,
+};
+
+/// Shards of the usual counter.
+const SHARDS: usize = 64;
+
+/// Units that each worker owns.
+const UNITS_EACH: usize = 16;
+
+/// A line of its own for each shard, so that threads seldom write to one at once.
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(AtomicI64);
+
+/// The usual way: a shard for each hash of a key, added up one after the other.
+struct Sharded([Shard; SHARDS]);
+
+impl Sharded {
+    fn new() -> Sharded {
+        Sharded(std::array::from_fn(|_| Shard::default()))
+    }
+
+    /// Relaxed, as counters are: it orders nothing else.
+    fn add(&self, shard: usize, n: i64) {
+        self.0[shard].0.fetch_add(n, Relaxed);
+    }
+
+    fn sum(&self) -> i64 {
+        self.0.iter().map(|shard| shard.0.load(Relaxed)).sum()
+    }
+}
+
+/// How many sums were taken, and what was wrong with them.
+struct Sums {
+    least: i64,
+    most: i64,
+    taken: Cell<u64>,
+    wrong: Cell<u64>,
+    worst: Cell<u64>,
+}
+
+impl Sums {
+    fn new(least: i64, most: i64) -> Sums {
+        Sums { least, most, taken: Cell::new(0), wrong: Cell::new(0), worst: Cell::new(0) }
+    }
+
+    fn record(&self, sum: i64) {
+        let error = (sum - sum.clamp(self.least, self.most)).unsigned_abs();
+        self.taken.set(self.taken.get() + 1);
+        self.wrong.set(self.wrong.get() + u64::from(error != 0));
+        self.worst.set(self.worst.get().max(error));
+    }
+
+    fn text(&self) -> String {
+        let (taken, wrong) = (self.taken.get(), self.wrong.get());
+        match wrong {
+            0 => format!("0 of {} sums were wrong", grouped(taken)),
+            _ => format!(
+                "{} of {} sums were wrong, by up to {}",
+                grouped(wrong),
+                grouped(taken),
+                grouped(self.worst.get())
+            ),
+        }
+    }
+}
+
+fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
+    let (counter_ns, atomic_ns) = costs(length / 2, screen)?;
+    let (exact, sharded) = sums(length / 2, screen)?;
+    Ok(vec![
+        Row {
+            what: "an add, with all threads adding",
+            thiscpu: format!("{counter_ns:.1} ns"),
+            usual: format!("{atomic_ns:.1} ns"),
+            usual_is: "one atomic",
+        },
+        Row {
+            what: "sums while units move between shards",
+            thiscpu: exact.text(),
+            usual: sharded.text(),
+            usual_is: "sharded counter",
+        },
+    ])
+}
+
+/// Nanoseconds of an add to a counter and to one atomic, by turns; the better turn of each.
+fn costs(length: Duration, screen: &Screen) -> Result<(f64, f64)> {
+    const TURNS: u32 = 2;
+    let (counter, atomic) = (Counter::new(), AtomicI64::new(0));
+    let turn = length / TURNS / 2;
+    let (mut made, mut counter_ns, mut atomic_ns) = (0, f64::MAX, f64::MAX);
+    for _ in 0..TURNS {
+        let show = || format!("thiscpu: {}", grouped(counter.sum() as u64));
+        let (work, ()) = crew::run(|_| || counter.inc(), || screen.watch(turn, show));
+        made += work.operations;
+        counter_ns = counter_ns.min(work.ns_each());
+        // Relaxed: a counter orders nothing else.
+        let add = || {
+            atomic.fetch_add(1, Relaxed);
+        };
+        let show = || format!("one atomic: {}", grouped(atomic.load(Relaxed) as u64));
+        let (work, ()) = crew::run(|_| add, || screen.watch(turn, show));
+        atomic_ns = atomic_ns.min(work.ns_each());
+    }
+    let sum = counter.sum() as u64;
+    ensure!(sum == made, "a counter lost adds: it has {sum} of {made}; please report this");
+    Ok((counter_ns, atomic_ns))
+}
+
+/// Takes sums of both counters while units move.
+fn sums(length: Duration, screen: &Screen) -> Result<(Sums, Sums)> {
+    let (counter, sharded) = (Counter::new(), Sharded::new());
+    let units = (crew::threads() * UNITS_EACH) as i64;
+    counter.add(units);
+    sharded.add(0, units);
+    let most = units + crew::threads() as i64;
+    let (exact, naive) = (Sums::new(units, most), Sums::new(units, most));
+    let prepare = |thread: usize| {
+        let (counter, sharded) = (&counter, &sharded);
+        // All units begin in shard 0.
+        let (mut shards, mut next, mut random) = ([0; UNITS_EACH], 0, crew::random(thread));
+        move || {
+            next = (next + 1) % UNITS_EACH;
+            let new = random() as usize % SHARDS;
+            let old = std::mem::replace(&mut shards[next], new);
+            counter.inc();
+            sharded.add(new, 1);
+            counter.dec();
+            sharded.add(old, -1);
+        }
+    };
+    let look = || {
+        let begun = Instant::now();
+        while begun.elapsed() < TICK / 2 {
+            exact.record(counter.sum());
+            naive.record(sharded.sum());
+        }
+        format!("wrong: {} and {}", grouped(exact.wrong.get()), grouped(naive.wrong.get()))
+    };
+    crew::run(prepare, || screen.watch(length, look));
+    let wrong = exact.wrong.get();
+    ensure!(wrong == 0, "{wrong} exact sums were wrong; please report this");
+    Ok((exact, naive))
+}

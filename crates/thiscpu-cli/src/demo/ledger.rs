@@ -1,0 +1,79 @@
+//! Accounts of many tenants: what a charge costs, and whether the totals are those of one instant.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use thiscpu::Ledger;
+
+use super::screen::Screen;
+use super::{Row, Scene, crew, grouped};
+
+pub(super) const SCENE: Scene = Scene {
+    title: "Ledgers: accounts for 100,000 tenants",
+    page: "docs/design/ledger.md",
+    workload: "ledger",
+    run,
+};
+
+const TENANTS: usize = 100_000;
+
+/// Requests of a thread for one tenant before it serves another, as in a server.
+const REQUESTS_EACH: u64 = 8;
+
+/// Tenants that a thread serves one after the other: a few of them most of the time.
+fn tenants(thread: usize) -> impl FnMut() -> usize {
+    let mut random = crew::random(thread);
+    let (mut tenant, mut served) = (0, 0);
+    move || {
+        if served % REQUESTS_EACH == 0 {
+            let uniform = random() as f64 / (1_u64 << 31) as f64;
+            // The fourth power gives more than half of the load to a tenth of the tenants.
+            tenant = (uniform.powi(4) * TENANTS as f64) as usize;
+        }
+        served += 1;
+        tenant
+    }
+}
+
+fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
+    let ledger = Ledger::<1>::new();
+    let accounts: Vec<_> = (0..TENANTS).map(|_| ledger.open()).collect();
+    let prepare = |thread: usize| {
+        let (accounts, mut tenant) = (&accounts, tenants(thread));
+        move || accounts[tenant()].charge(0, 1)
+    };
+    let show = || {
+        let (mut total, mut largest) = (0, 0);
+        ledger.for_each(|_, [requests]| {
+            total += requests;
+            largest = largest.max(requests);
+        });
+        format!("{} charges, the busiest: {}", grouped(total as u64), grouped(largest as u64))
+    };
+    let (work, ()) = crew::run(prepare, || screen.watch(length / 2, show));
+    let mut total = 0;
+    ledger.for_each(|_, [requests]| total += requests);
+    let made = work.operations;
+    ensure!(total as u64 == made, "a ledger has {total} of {made} charges; please report this");
+
+    let map: Mutex<HashMap<usize, AtomicI64>> =
+        Mutex::new((0..TENANTS).map(|tenant| (tenant, AtomicI64::new(0))).collect());
+    let prepare = |thread: usize| {
+        let (map, mut tenant) = (&map, tenants(thread));
+        move || {
+            let map = map.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            map[&tenant()].fetch_add(1, Relaxed);
+        }
+    };
+    let show = || "a map of atomics under a lock".to_owned();
+    let (locked, ()) = crew::run(prepare, || screen.watch(length / 2, show));
+    Ok(vec![Row {
+        what: "a charge, with all threads charging",
+        thiscpu: format!("{:.1} ns; {} charges, none lost", work.ns_each(), grouped(made)),
+        usual: format!("{:.1} ns", locked.ns_each()),
+        usual_is: "a map under a lock",
+    }])
+}

@@ -1,0 +1,114 @@
+//! `thiscpu demo`: the library's guarantees on this machine, each beside the usual way to do it.
+//!
+//! Each scene runs for a few seconds with more threads than CPUs, shows what it sees meanwhile, and
+//! leaves a few lines that name the page to read next and the benchmark that measures it in full.
+
+mod counter;
+mod crew;
+mod ledger;
+mod limit;
+mod objects;
+mod screen;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::output;
+use screen::Screen;
+
+/// Options of `thiscpu demo`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds that all scenes take together, from 1 to 600
+    #[arg(long, default_value_t = 16.0, value_name = "SECONDS")]
+    seconds: f64,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Args { seconds: 16.0 }
+    }
+}
+
+/// One thing to show.
+struct Scene {
+    title: &'static str,
+    /// The page that explains it.
+    page: &'static str,
+    /// The workload of `thiscpu-bench bench` that measures it.
+    workload: &'static str,
+    run: fn(Duration, &Screen) -> Result<Vec<Row>>,
+}
+
+/// One line of a scene's result: what was compared, with thiscpu and with the usual way.
+struct Row {
+    what: &'static str,
+    thiscpu: String,
+    usual: String,
+    /// The name of the usual way.
+    usual_is: &'static str,
+}
+
+const SCENES: [Scene; 4] = [counter::SCENE, limit::SCENE, ledger::SCENE, objects::SCENE];
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    ensure!(
+        (1.0..=600.0).contains(&args.seconds),
+        "--seconds {} is out of range; give 1 to 600",
+        args.seconds
+    );
+    let tier = thiscpu::tier()?;
+    let cpus = crew::cpus();
+    output::print(&format!("thiscpu on {cpus} CPUs, tier {tier}, {} threads\n", crew::threads()))?;
+    let length = Duration::from_secs_f64(args.seconds / SCENES.len() as f64);
+    for (index, scene) in SCENES.iter().enumerate() {
+        let screen = Screen::new(index + 1, SCENES.len(), scene.title);
+        let rows = (scene.run)(length, &screen)?;
+        drop(screen);
+        output::print(&text(scene, &rows))?;
+    }
+    output::print(
+        "\nThese are impressions of a few seconds. For figures with their spread, beside other\n\
+         designs: cargo run --release -p thiscpu-bench\n\
+         For what this machine supports: thiscpu doctor\n",
+    )
+}
+
+/// A scene's result as people read it.
+fn text(scene: &Scene, rows: &[Row]) -> String {
+    let mut text = format!("\n{}\n", scene.title);
+    let width = rows.iter().map(|row| row.usual_is.len()).max().unwrap_or(0).max("thiscpu".len());
+    for row in rows {
+        text += &format!("  {}\n", row.what);
+        text += &format!("    {:width$}  {}\n", "thiscpu", row.thiscpu);
+        text += &format!("    {:width$}  {}\n", row.usual_is, row.usual);
+    }
+    text += &format!("  read {}; measure: thiscpu-bench bench {}\n", scene.page, scene.workload);
+    text
+}
+
+/// A count with thousands separated, such as `12,345`.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grouped_separates_thousands() {
+        let texts = [0, 999, 1_000, 12_345, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! The demo, the manual, and the program's manners: output that cannot be written, closed pipes.
+
+use std::fs::{self, File};
+use std::process::{Command, Output, Stdio};
+
+fn thiscpu(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
+    command.args(args).stdin(Stdio::null()).env_remove("THISCPU_TIER");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    thiscpu(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn demo_shows_each_scene_with_page_and_benchmark() {
+    let output = run(&["demo", "--seconds", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for (scene, page, workload) in [
+        ("Counters", "docs/design/counter.md", "bench add,sum"),
+        ("Limits", "docs/design/budget.md", "bench budget"),
+        ("Ledgers", "docs/design/ledger.md", "bench ledger"),
+        ("Objects", "docs/design/slab.md", "bench alloc"),
+    ] {
+        for part in [scene, page, workload] {
+            assert!(shown.contains(part), "{part:?} is not in {shown}");
+        }
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        assert!(fs::exists(format!("{root}/{page}")).unwrap(), "{page} does not exist");
+    }
+    assert!(shown.contains("0 of "), "no exact sums in {shown}");
+    assert!(shown.contains("cargo run --release -p thiscpu-bench"), "{shown}");
+    assert!(shown.lines().all(|line| line.len() <= 90), "{shown}");
+}
+
+#[test]
+fn demo_runs_in_each_tier() {
+    for tier in ["rseq-cpu", "atomic"] {
+        let output = thiscpu(&["demo", "--seconds", "1"]).env("THISCPU_TIER", tier).output();
+        let output = output.unwrap();
+        let said = text(&output.stderr);
+        // A machine without rseq has no such tier, and says so.
+        if tier != "atomic" && said.contains("not available") {
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(0), "{tier}: {said}");
+        assert!(text(&output.stdout).contains(&format!("tier {tier}")));
+    }
+}
+
+#[test]
+fn demo_refuses_lengths_out_of_range() {
+    for seconds in ["0", "0.5", "601", "NaN", "inf", "-1"] {
+        let output = run(&["demo", &format!("--seconds={seconds}")]);
+        assert_eq!(output.status.code(), Some(1), "{seconds}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("give 1 to 600"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn commands_fail_when_output_cannot_be_written() {
+    for args in [&["doctor"][..], &["doctor", "--json"], &["completions", "bash"], &["demo"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = thiscpu(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("cannot write to standard output"), "{args:?}");
+    }
+}
+
+#[test]
+fn commands_are_quiet_when_pipe_is_closed() {
+    for args in [&["doctor"][..], &["completions", "zsh"]] {
+        let mut child =
+            thiscpu(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_ne!(output.status.code(), Some(101), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_name_each_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        for command in ["demo", "doctor", "run"] {
+            assert!(text(&output.stdout).contains(command), "{shell}: {command}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    assert_eq!(run(&["man", path]).status.code(), Some(0));
+    for page in ["thiscpu.1", "thiscpu-demo.1", "thiscpu-doctor.1", "thiscpu-run.1"] {
+        let text = fs::read_to_string(directory.path().join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+    let missing = run(&["man", "/no/such/directory"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("/no/such/directory"));
+}
