@@ -25,6 +25,8 @@ enum Kind {
     Capi,
     /// `cargo test -p thiscpu-malloc --test guard`
     Guard,
+    /// `cargo test -p thiscpu --test guarantees`
+    Guarantees,
     /// `cargo test -p thiscpu-malloc`, its integration tests
     Malloc,
     /// `cargo test -p thiscpu-metrics`, without its documentation's
@@ -33,8 +35,6 @@ enum Kind {
     Model,
     /// `cargo test -p thiscpu-malloc-preload --test preload`
     Preload,
-    /// `cargo test -p thiscpu --test guarantees`
-    Tests,
     /// `cargo test -p thiscpu --lib`
     Unit,
 }
@@ -80,15 +80,15 @@ impl FromStr for Check {
             "aborts" => Kind::Aborts,
             "capi" => Kind::Capi,
             "guard" => Kind::Guard,
+            "guarantees" => Kind::Guarantees,
             "malloc" => Kind::Malloc,
             "metrics" => Kind::Metrics,
             "model" => Kind::Model,
             "preload" => Kind::Preload,
-            "tests" => Kind::Tests,
             "unit" => Kind::Unit,
             _ => bail!(
-                "there is no check `{kind}`; there are aborts, capi, guard, malloc, metrics, \
-                 model, preload, tests and unit"
+                "there is no check `{kind}`; there are aborts, capi, guard, guarantees, malloc, \
+                 metrics, model, preload and unit"
             ),
         };
         Ok(Check { kind, filter: filter.to_owned() })
@@ -101,11 +101,11 @@ impl fmt::Display for Check {
             Kind::Aborts => "aborts",
             Kind::Capi => "capi",
             Kind::Guard => "guard",
+            Kind::Guarantees => "guarantees",
             Kind::Malloc => "malloc",
             Kind::Metrics => "metrics",
             Kind::Model => "model",
             Kind::Preload => "preload",
-            Kind::Tests => "tests",
             Kind::Unit => "unit",
         };
         write!(f, "{kind} {}", self.filter)
@@ -142,7 +142,7 @@ impl Check {
         let target = match self.kind {
             Kind::Aborts | Kind::Capi | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
-            Kind::Guard | Kind::Malloc | Kind::Metrics | Kind::Tests | Kind::Unit => {
+            Kind::Guard | Kind::Guarantees | Kind::Malloc | Kind::Metrics | Kind::Unit => {
                 tree.origin.join("target")
             }
         };
@@ -168,7 +168,9 @@ impl Check {
             Kind::Preload => {
                 command.args(["test", "--package", "thiscpu-malloc-preload", "--test", "preload"])
             }
-            Kind::Tests => command.args(["test", "--package", "thiscpu", "--test", "guarantees"]),
+            Kind::Guarantees => {
+                command.args(["test", "--package", "thiscpu", "--test", "guarantees"])
+            }
             Kind::Unit => command.args(["test", "--package", "thiscpu", "--lib"]),
         };
         match self.kind {

@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: each deliberate break is caught, by the check that is said to catch it.
 //!
-//! A mutant is a patch in `xtask/mutants`: a sentence, a line `Caught by: CHECK FILTER`, and the diff.
-//! It is applied to a copy of the tree; there the check must build, and then fail. First each check
+//! A mutant is a patch `xtask/mutants/AREA/NAME.patch`: a sentence, a line `Caught by: CHECK FILTER`, and
+//! the diff. It is applied to a copy of the tree; there the check must build, and then fail. First each check
 //! must pass on the copy as it is, or its failures would mean nothing.
 
 mod check;
@@ -17,9 +17,12 @@ use xshell::Shell;
 use check::{Check, Verdict};
 use tree::Tree;
 
+/// Has a directory for each area.
+const DIRECTORY: &str = "xtask/mutants";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the mutants whose names contain this, or the check that catches them
+    /// Only the mutants whose AREA/NAME contains this, or the check that catches them
     filter: Option<String>,
     /// Only part K of N of them, such as 2/3: so that several runs together have had all. All have to fit
     #[arg(long, value_name = "K/N", value_parser = part)]
@@ -51,6 +54,7 @@ impl Part {
 
 /// One deliberate break.
 struct Mutant {
+    /// `AREA/NAME`.
     name: String,
     /// What it breaks, in a sentence.
     breaks: String,
@@ -66,7 +70,8 @@ impl Mutant {
         let caught_by = lines
             .find_map(|line| line.strip_prefix("Caught by: "))
             .with_context(|| format!("{}: no line that begins `Caught by: `", patch.display()))?;
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = patch.strip_prefix(sh.current_dir().join(DIRECTORY)).unwrap_or(&patch);
+        let name = name.with_extension("").to_string_lossy().into_owned();
         Ok(Mutant { name, breaks, caught_by: caught_by.parse()?, patch })
     }
 }
@@ -134,7 +139,7 @@ fn missed<'m>(
         let seconds = begun.elapsed().as_secs();
         let number = done.fetch_add(1, Relaxed) + 1;
         println!(
-            "{number:3}/{all} {:36} {seconds:3} s  {}: {verdict}",
+            "{number:3}/{all} {:60} {seconds:3} s  {}: {verdict}",
             mutant.name, mutant.caught_by
         );
         if !verdict.is_caught() {
@@ -147,8 +152,10 @@ fn missed<'m>(
 /// The mutants, those with the same check together, because they share what is built.
 fn all(sh: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
     let mut mutants = Vec::new();
-    for patch in sh.read_dir("xtask/mutants")? {
-        mutants.push(Mutant::read(sh, patch)?);
+    for area in sh.read_dir(DIRECTORY)? {
+        for patch in sh.read_dir(area)? {
+            mutants.push(Mutant::read(sh, patch)?);
+        }
     }
     let is_meant = |mutant: &Mutant, filter: &str| {
         mutant.name.contains(filter) || mutant.caught_by.to_string().contains(filter)
