@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::sys::tier::Tier;
+use crate::tier::Tier;
 
 /// An error of this library: what was asked, what there is, and what to do.
 ///

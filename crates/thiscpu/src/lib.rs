@@ -74,6 +74,7 @@ mod quiesce;
 mod section;
 mod slab;
 mod sys;
+mod tier;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
@@ -86,5 +87,6 @@ pub use slab::{
 };
 pub use sys::report::{Report, report};
 pub use sys::rseq::Registrar;
-pub use sys::tier::{Tier, tier};
+pub use sys::startup::tier;
 pub use sys::topology::CpuSet;
+pub use tier::Tier;

@@ -1,7 +1,9 @@
 //! For this project's own crates and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
-use crate::sys::{fence as fences, near, rseq, say as lines, setting as settings, tier, topology};
+use crate::sys::{
+    fence as fences, near, rseq, say as lines, setting as settings, startup, topology,
+};
 use crate::{Account, Budget, Error, Ledger, Tier};
 use core::ffi::CStr;
 use core::fmt;
@@ -17,7 +19,7 @@ pub use crate::sys::{
 ///
 /// # Errors
 ///
-/// As [`crate::tier`].
+/// As [`crate::tier()`].
 #[inline(never)]
 pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error> {
     if tier()? == Tier::Atomic || !(rseq::is_registered() || rseq::register_if_ours()) {
@@ -40,7 +42,7 @@ pub fn is_near() -> bool {
 /// The tier, for an allocator, whose first use this has to come before: a wrong `THISCPU_TIER` is a warning on
 /// standard error, once, and allocates nothing. Costs a load once the tier is chosen.
 pub fn tier_or_best() -> Tier {
-    tier::or_best()
+    startup::tier_or_best()
 }
 
 /// Calls `look` with the value of an environment variable, `None` if it is not set or this program is privileged.
@@ -91,5 +93,5 @@ pub fn leave_lanes() {
 }
 
 fn tier() -> Result<Tier, Error> {
-    tier::tier()
+    startup::tier()
 }

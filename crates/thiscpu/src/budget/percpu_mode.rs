@@ -13,7 +13,7 @@ use crate::lanes::table;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::atomic::Ordering::Acquire;
 use crate::sys::errno;
-use crate::sys::tier;
+use crate::sys::startup;
 
 /// The most that a lane borrows at once, unless a single call wants more.
 pub(super) const BATCH_MAX: i64 = 1024;
@@ -28,7 +28,7 @@ impl Budget {
     #[cold]
     #[inline(never)]
     pub(super) fn try_acquire_percpu(&self, n: u64) -> Result<(), Exhausted> {
-        tier::expect();
+        startup::tier_or_panic();
         // More than there can be is refused as all that is too much.
         let wanted = n.min(Self::LIMIT_MAX + 1) as i64;
         let mut attempts = 0;
@@ -76,7 +76,7 @@ impl Budget {
     #[cold]
     #[inline(never)]
     pub(super) fn release_percpu(&self, n: u64) {
-        tier::expect();
+        startup::tier_or_panic();
         // Acquire: pairs with the Release in `change_limit`.
         let limit = self.limit.load(Acquire);
         // So much may be held if the limit was higher before.

@@ -14,8 +14,8 @@
 //!
 //! A refusal rests on the first word: one load shows that no lane holds anything and how little there is.
 
-use crate::section::double::Double;
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sys::double::Double;
 
 const SHARED: u64 = 1;
 const QUEUED: u64 = 1 << 1;

@@ -15,11 +15,13 @@ use super::pool::PoolState;
 use super::{Budget, countable};
 use crate::lanes::{region, table};
 use crate::quiesce::ITEM_ALIGN;
+use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::lock::Guard;
-use crate::sys::machine::{Here, Machine as _};
-use crate::sys::tier::{self, Tier};
+use crate::sys::machine::Machine as _;
+use crate::sys::startup;
 use crate::sys::{errno, fence};
+use crate::tier::Tier;
 
 use super::percpu_mode::BATCH_MAX;
 
@@ -44,7 +46,7 @@ pub(super) const fn percpu_threshold(limit: i64, lanes: usize) -> i64 {
 impl Budget {
     /// The right to change the gate, the limit and the queue. Waits.
     pub(super) fn lock(&self) -> Guard<'_> {
-        tier::expect();
+        startup::tier_or_panic();
         let guard = self.lock.lock();
         self.recover(&guard);
         guard
@@ -60,7 +62,7 @@ impl Budget {
     /// Whether nobody waits in the queue who waited in a parent.
     pub(super) fn is_recovered(&self) -> bool {
         // Acquire: pairs with the Release below.
-        self.recovered.load(Acquire) == Here::generation()
+        self.recovered.load(Acquire) == Host::generation()
     }
 
     pub(super) fn recover_after_fork(&self) {
@@ -79,7 +81,7 @@ impl Budget {
                 self.pool.end_limit_change(0);
             }
             self.forget_waiters(guard);
-            self.recovered.store(Here::generation(), Release);
+            self.recovered.store(Host::generation(), Release);
         }
     }
 
@@ -147,7 +149,7 @@ impl Budget {
 
     fn to_percpu_mode(&self, _guard: &Guard<'_>) {
         // Where there are no sections a lane is no faster than the pool.
-        if tier::chosen() == Some(Tier::Atomic) {
+        if startup::chosen() == Some(Tier::Atomic) {
             self.percpu_threshold.store(i64::MAX, Relaxed);
             return;
         }

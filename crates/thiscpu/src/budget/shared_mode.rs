@@ -7,10 +7,11 @@
 use super::pool::PoolState;
 use super::recall::CALLS_TO_PERCPU;
 use super::{Budget, Exhausted};
+use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed};
 use crate::sys::errno;
-use crate::sys::machine::{Here, Machine as _, looks};
-use crate::sys::tier;
+use crate::sys::machine::{Machine as _, looks};
+use crate::sys::startup;
 
 /// How many turns a caller leaves a contended pool alone, so that another gets several calls out of
 /// having its cache line; one or two microseconds.
@@ -19,7 +20,7 @@ const CONTENDED_SPINS: u32 = looks(64);
 impl Budget {
     #[inline(never)]
     pub(super) fn try_acquire_shared(&self, n: u64) -> Result<(), Exhausted> {
-        while tier::chosen().is_some() {
+        while startup::chosen().is_some() {
             let now = self.pool.load();
             if !now.is_shared() || now.is_queued() {
                 break;
@@ -30,7 +31,7 @@ impl Budget {
             if self.take(now, n as i64) {
                 return Ok(());
             }
-            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+            (0..CONTENDED_SPINS).for_each(|_| Host::pause());
         }
         self.try_acquire_percpu(n)
     }
@@ -50,7 +51,7 @@ impl Budget {
     pub(super) fn release_shared(&self, n: u64) {
         // Acquire: pairs with the Release in `change_limit`; units of a raised limit are not too many.
         let limit = self.limit.load(Acquire);
-        if tier::chosen().is_none() || !self.gate.look().is_closed() || n > limit as u64 {
+        if startup::chosen().is_none() || !self.gate.look().is_closed() || n > limit as u64 {
             return self.release_percpu(n);
         }
         let now = self.pool.add(n as i64);

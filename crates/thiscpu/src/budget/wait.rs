@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use super::pool::PoolState;
 use super::{Budget, Exhausted, Lease};
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicPtr, AtomicU32,
     Ordering::{Acquire as AcquireOrder, Relaxed, Release, SeqCst},
@@ -24,7 +25,7 @@ use crate::sys::atomic::{
 };
 use crate::sys::errno;
 use crate::sys::lock::Guard;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// Who waits, the first in front. Changed under the budget's lock.
 pub(super) struct Queue {
@@ -60,7 +61,7 @@ impl Grant {
         match self {
             // The thread may have seen the grant and be gone by now; then whoever sleeps there, if anybody
             // does, wakes for no reason, as it may.
-            Grant::Thread(state) => Here::wake(state, 1),
+            Grant::Thread(state) => Host::wake(state, 1),
             Grant::Task(task) => task.wake(),
         }
     }
@@ -130,7 +131,7 @@ impl Waiter {
 
     /// Whether it is in the queue of this process, if it has not been granted.
     fn is_of_this_process(&self) -> bool {
-        self.generation.get() == Here::generation()
+        self.generation.get() == Host::generation()
     }
 }
 
@@ -151,7 +152,7 @@ impl Budget {
             if left.is_some_and(|left| left.is_zero()) {
                 return self.cancel(&waiter);
             }
-            Here::wait(&waiter.state, WAITING, left);
+            Host::wait(&waiter.state, WAITING, left);
         }
         Ok(())
     }
@@ -169,7 +170,7 @@ impl Budget {
             self.panic_over_released(excess);
         }
         waiter.state.store(WAITING, Relaxed);
-        waiter.generation.set(Here::generation());
+        waiter.generation.set(Host::generation());
         // SAFETY: a waiter in no queue is the caller's alone.
         unsafe { *waiter.task.get() = task };
         let is_there = loop {

@@ -7,9 +7,11 @@ use super::window::{AMOUNT_MAX, Window};
 use crate::lanes::here;
 use crate::lanes::table::lane_of;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
+use crate::sys::Host;
 use crate::sys::errno;
-use crate::sys::machine::{Here, Machine as _, looks};
-use crate::sys::tier::{self, Tier};
+use crate::sys::machine::{Machine as _, looks};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// How many turns an adder leaves a contended pair alone; below a microsecond or two.
 const CONTENDED_SPINS: u32 = looks(64);
@@ -20,9 +22,9 @@ impl<const N: usize> Core<N> {
     #[cold]
     #[inline(never)]
     pub(super) fn add_slow(&self, index: usize, n: i64) {
-        let tier = match tier::chosen() {
+        let tier = match startup::chosen() {
             Some(tier) => tier,
-            None => tier::expect(),
+            None => startup::tier_or_panic(),
         };
         if self.gate.look().is_closed() {
             return self.add_shared(index, n);
@@ -87,7 +89,7 @@ impl<const N: usize> Core<N> {
             let pair = &self.shared[index][seen.bank()];
             let now = pair.load();
             if self.gate.look() != seen || now.seal.is_sealed() {
-                Here::pause();
+                Host::pause();
                 continue;
             }
             let (seal, enough) = now.seal.added();
@@ -103,7 +105,7 @@ impl<const N: usize> Core<N> {
             // Another CPU has the cache line. Leaving it alone for a moment lets that CPU finish
             // several adds with it: two threads that add, compare and subtract took 63 ns without
             // this line and 31 ns with it.
-            (0..CONTENDED_SPINS).for_each(|_| Here::pause());
+            (0..CONTENDED_SPINS).for_each(|_| Host::pause());
         }
     }
 

@@ -18,7 +18,8 @@ use crate::sys::atomic::{
     AtomicI64, AtomicU64, AtomicU128,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// What all CPUs share of a counter that has lanes.
 #[repr(C, align(16))]
@@ -75,7 +76,7 @@ impl CounterCell {
     /// Counter `index` of the item at `item`.
     pub(crate) fn of(item: usize, index: usize) -> CounterCell {
         // There is an item, so the tier is chosen.
-        let tier = tier::chosen().unwrap_or(Tier::Atomic);
+        let tier = startup::chosen().unwrap_or(Tier::Atomic);
         CounterCell { address: item + index * bytes(tier), tier }
     }
 

@@ -6,13 +6,14 @@ use super::pair::{Pair, Seal};
 use super::window::{Estimate, HALF_MIN};
 use crate::lanes::{region, table};
 use crate::quiesce::Gate;
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicBool, AtomicI64, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::machine::{Here, Machine as _, looks};
-use crate::sys::tier;
+use crate::sys::machine::{Machine as _, looks};
+use crate::sys::startup;
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl<const N: usize> Core<N> {
 
     /// The right to change the gate.
     pub(super) fn lock(&self) -> Guard<'_> {
-        tier::expect();
+        startup::tier_or_panic();
         let guard = self.lock.lock();
         self.recover_after_fork(&guard);
         guard
@@ -119,12 +120,12 @@ impl<const N: usize> Core<N> {
         // A flip that was cut in two may have left the inactive pairs open, and bounds wait for that.
         self.freeze_shared(gate.flipped().bank());
         // Release: pairs with the Acquire in `is_recovered`; claims are taken after they were freed.
-        self.recovered.store(Here::generation(), Release);
+        self.recovered.store(Host::generation(), Release);
     }
 
     /// Whether claims on lanes are those of this process, so that one may be taken.
     pub(super) fn is_recovered(&self) -> bool {
-        self.recovered.load(Acquire) == Here::generation()
+        self.recovered.load(Acquire) == Host::generation()
     }
 
     fn release_claims(&self, item: usize) {
@@ -149,7 +150,7 @@ impl<const N: usize> Core<N> {
                 Ok(extent) => return extent,
                 Err(value) => estimate = value,
             }
-            Here::pause();
+            Host::pause();
         }
         Estimate { value: estimate, slack: u64::MAX }
     }
@@ -196,7 +197,7 @@ impl<const N: usize> Core<N> {
 
 impl<const N: usize> Drop for Core<N> {
     fn drop(&mut self) {
-        if let (Some(item), Some(tier)) = (self.gate.look().item(), tier::chosen()) {
+        if let (Some(item), Some(tier)) = (self.gate.look().item(), startup::chosen()) {
             region::lock().free(item, N * super::cell::bytes(tier));
         }
     }

@@ -18,7 +18,8 @@ use crate::quiesce::Seen;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::fence;
 use crate::sys::lock::Guard;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// A flip that waits for a fence.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ pub(super) struct PendingFlip {
 
 impl PendingFlip {
     pub(super) fn wants_fence(self) -> bool {
-        tier::chosen() != Some(Tier::Atomic) && self.before.item().is_some()
+        startup::chosen() != Some(Tier::Atomic) && self.before.item().is_some()
     }
 }
 

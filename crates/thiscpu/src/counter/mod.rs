@@ -129,7 +129,7 @@ impl Counter {
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong. [`tier`](crate::tier) tells beforehand.
+    /// If `THISCPU_TIER` is wrong. [`tier`](crate::tier()) tells beforehand.
     #[inline(always)]
     pub fn add(&self, n: i64) {
         // SAFETY: this is a counter's gate; its item is at least 32 bytes and is freed by drop.

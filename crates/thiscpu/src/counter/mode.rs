@@ -16,7 +16,7 @@ use crate::lanes::region;
 use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::lock::Guard;
-use crate::sys::tier;
+use crate::sys::startup;
 
 /// How often an adder tries to end tight mode while others change the pair; it must not wait.
 const PERCPU_ATTEMPTS: u32 = 8;
@@ -55,7 +55,7 @@ impl<const N: usize> Core<N> {
 
     /// Takes memory in the lanes, unless somebody is changing the regions right now.
     fn alloc_lanes(&self) -> Option<usize> {
-        region::try_lock()?.allocate(N * cell::bytes(tier::expect()), ITEM_ALIGN).ok()
+        region::try_lock()?.allocate(N * cell::bytes(startup::tier_or_panic()), ITEM_ALIGN).ok()
     }
 }
 

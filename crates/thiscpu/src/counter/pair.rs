@@ -17,7 +17,7 @@
 //! *then* at the gate, then exchanges; if the exchange succeeds, the pair was open in this very
 //! epoch when the gate was seen pointing at it, which is where the add takes effect.
 
-use crate::section::double::Double;
+use crate::sys::double::Double;
 
 const SEALED: u64 = 1;
 const SHARED: u64 = 1 << 1;

@@ -20,13 +20,14 @@ pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
 /// Whether there is a way by the front.
 pub const HAS_FRONT: bool = crate::lanes::here::HAS_FRONT;
 
-use crate::sys::fence;
-use crate::sys::machine::{Here, Machine as _};
-use crate::sys::tier::Tier;
+use crate::sys::Host;
+use crate::sys::machine::Machine as _;
+use crate::sys::{fence, startup};
+use crate::tier::Tier;
 
 /// Whether exact sums can be had by what the kernel has for them, or need nothing. Where not, who asks for one runs on every CPU, or panics.
 pub fn has_sums() -> bool {
-    Here::tier() == Some(Tier::Atomic) || fence::by_membarrier()
+    startup::chosen() == Some(Tier::Atomic) || fence::by_membarrier()
 }
 
 /// Whether sections can be entered from now on, on any thread; they need not get anywhere. Never where there are none.
@@ -36,10 +37,10 @@ pub fn sections_are_ready() -> bool {
 
 /// A number that differs between a process and its forked children.
 pub fn generation() -> u32 {
-    Here::generation()
+    Host::generation()
 }
 
 /// Nanoseconds by the coarse clock, which is a few milliseconds behind.
 pub fn coarse_time() -> u64 {
-    Here::coarse_time()
+    Host::coarse_time()
 }

@@ -5,21 +5,23 @@
 
 use super::front::Front;
 use super::table;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::Host;
+use crate::sys::machine::Machine as _;
 use crate::sys::near;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// The entry of this thread's lane, 0 if it has none right now.
 pub(crate) fn entry() -> usize {
-    tier::chosen().and_then(Here::index).map_or(0, table::entry)
+    startup::chosen().and_then(Host::index).map_or(0, table::entry)
 }
 
 /// Tries to give this thread a lane: registers it if that is this library's to do, and takes its
 /// index's lane into use. Whether it has one now. Never waits; async-signal-safe.
 #[cold]
 pub(crate) fn join() -> bool {
-    let tier = tier::expect();
-    Here::register(tier) && Here::index(tier).is_some_and(table::join)
+    let tier = startup::tier_or_panic();
+    Host::register(tier) && Host::index(tier).is_some_and(table::join)
 }
 
 /// Lets this thread's near sections in, if they may be; see [`crate::section::Near`].
@@ -49,7 +51,7 @@ fn near_index() -> Option<usize> {
     if HAS_FRONT {
         return near::index();
     }
-    tier::chosen().filter(|&tier| tier != Tier::Atomic).and_then(Here::index)
+    startup::chosen().filter(|&tier| tier != Tier::Atomic).and_then(Host::index)
 }
 
 /// Whether there are sections that look in fronts.

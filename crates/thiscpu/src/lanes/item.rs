@@ -3,7 +3,7 @@
 use super::region;
 use super::table::{self, HALF};
 use crate::error::Error;
-use crate::sys::tier;
+use crate::sys::startup;
 
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -14,7 +14,7 @@ pub(crate) struct Item {
 
 impl Item {
     pub(crate) fn try_new(size: usize, align: usize) -> Result<Item, Error> {
-        tier::tier()?;
+        startup::tier()?;
         Ok(Item { open: region::lock().allocate(size, align)? + HALF, size })
     }
 

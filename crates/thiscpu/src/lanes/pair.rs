@@ -86,7 +86,7 @@ impl<W: HalfWord> PerCpuPair<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier) returns.
+    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier()) returns.
     pub fn try_new() -> Result<Self, Error> {
         let size = 2 * size_of::<W>();
         Ok(PerCpuPair { item: Item::try_new(size, size)?, holds: PhantomData })

@@ -18,7 +18,7 @@ use crate::section::Outcome;
 /// operation towards other CPUs**, which have their own words. A thread may be on another CPU by the
 /// time the call returns; nothing but the one operation is tied to a CPU.
 ///
-/// A thread that has no CPU of its own to work on (see [`tier`](crate::tier)) works on one more
+/// A thread that has no CPU of its own to work on (see [`tier`](crate::tier())) works on one more
 /// word, the slow lane, with ordinary atomics. [`lanes`](PerCpu::lanes) shows it too.
 ///
 /// Each operation takes one to two nanoseconds and touches one cache line of this CPU's. All are wait-free in
@@ -57,7 +57,7 @@ impl<T: Word> PerCpu<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier) returns.
+    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier()) returns.
     pub fn try_new() -> Result<Self, Error> {
         let size = size_of::<T::Raw>();
         Ok(PerCpu { item: Item::try_new(size, size)?, holds: PhantomData })

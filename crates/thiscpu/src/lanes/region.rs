@@ -13,12 +13,13 @@ use core::ptr;
 
 use super::table::{self, STRIDE, in_use};
 use crate::error::Error;
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// Items are placed at multiples of this.
 const GRAIN: usize = 8;
@@ -63,7 +64,7 @@ pub(crate) fn try_lock() -> Option<Regions> {
 pub(crate) fn lanes_max() -> usize {
     match LANES_MAX.load(Relaxed) {
         0 => {
-            let lanes = Here::cpus().max(1);
+            let lanes = Host::cpus().max(1);
             // The first answer stands: regions are laid out by it.
             LANES_MAX.compare_exchange(0, lanes, Relaxed, Relaxed).err().unwrap_or(lanes)
         }
@@ -186,16 +187,16 @@ impl Regions {
 
     /// Makes lane `lane` accessible in every region.
     pub(crate) fn open_lane(&mut self, lane: usize) -> bool {
-        all().all(|region| Here::open(region.base() + lane * STRIDE, STRIDE).is_ok())
+        all().all(|region| Host::open(region.base() + lane * STRIDE, STRIDE).is_ok())
     }
 
     fn add_region(&mut self) -> Result<&'static Header, Error> {
         let lanes = lanes_max();
         let bytes = HEADER_BYTES + (lanes + 1) * STRIDE;
         let no_space = |errno| Error::NoAddressSpace { bytes, lanes, errno };
-        let base = Here::reserve(HEADER_BYTES, bytes - HEADER_BYTES, STRIDE).map_err(no_space)?;
+        let base = Host::reserve(HEADER_BYTES, bytes - HEADER_BYTES, STRIDE).map_err(no_space)?;
         let header = base - HEADER_BYTES;
-        if let Err(errno) = Here::open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
+        if let Err(errno) = Host::open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
             // SAFETY: the mapping was just made here and nobody knows of it.
             unsafe { libc::munmap(header as *mut _, bytes) };
             return Err(no_space(errno));

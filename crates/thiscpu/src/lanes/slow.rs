@@ -4,7 +4,8 @@ use super::here;
 use super::table::{self, HALF};
 use crate::section::{ATTEMPTS, Outcome};
 use crate::sys::errno;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// Tries `section` again, giving this thread a lane if it has none; where there are no sections,
 /// runs `atomic` on the address of the lane that this thread seems to be on; else of the slow lane, which is in
@@ -17,7 +18,7 @@ pub(crate) fn slow<R>(
     atomic: impl FnOnce(usize) -> R,
 ) -> (Outcome, R) {
     let _errno = errno::save();
-    if tier::expect() == Tier::Atomic {
+    if startup::tier_or_panic() == Tier::Atomic {
         if here::entry() == 0 {
             here::join();
         }

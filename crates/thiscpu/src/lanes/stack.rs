@@ -89,7 +89,7 @@ impl PerCpuStack {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier) returns.
+    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier()) returns.
     pub fn try_new() -> Result<Self, Error> {
         Ok(PerCpuStack { item: Item::try_new(SIZE, SIZE)? })
     }

@@ -7,7 +7,8 @@ use crate::lanes::{here, table};
 use crate::section::{ATTEMPTS, BATCH, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// One in 2^6 charges that a lane misses puts its account there, in the place of one that nobody has charged since that
 /// was asked last: an account that is charged often comes by here often. Each in models.
@@ -46,7 +47,7 @@ impl<const N: usize> Account<N> {
     #[inline(never)]
     pub(super) fn charge_slow(&self, index: usize, n: i64, outcome: Outcome) {
         let _errno = errno::save();
-        if tier::expect() == Tier::Atomic {
+        if startup::tier_or_panic() == Tier::Atomic {
             bypass::bypass_forever();
             self.charge_shared(index, n);
             return;

@@ -292,7 +292,7 @@ impl<const N: usize> Account<N> {
     /// As [`charge`](Account::charge).
     pub fn charge_uncached(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
-        crate::sys::tier::expect();
+        crate::sys::startup::tier_or_panic();
         self.charge_shared(index, n);
     }
 

@@ -8,13 +8,15 @@ use super::snapshot_all::SnapshotState;
 use super::{Shared, TransferLog};
 use crate::lanes::{region, table::HALF};
 use crate::quiesce::ITEM_ALIGN;
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
-use crate::sys::machine::{Here, Machine as _};
-use crate::sys::tier::{self, Tier};
+use crate::sys::machine::Machine as _;
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// A cache that is in no lane.
 const NO_CACHE: usize = 0;
@@ -30,7 +32,7 @@ impl<const N: usize> Shared<N> {
             free_lock: Lock::new(),
             free: AtomicUsize::new(0),
             item: AtomicUsize::new(0),
-            recovered: AtomicU32::new(Here::generation()),
+            recovered: AtomicU32::new(Host::generation()),
             open: AtomicUsize::new(0),
             transfers: Lock::new(),
             transfer_log: TransferLog::new(),
@@ -50,7 +52,7 @@ impl<const N: usize> Shared<N> {
 
     /// Takes memory in the lanes, if there are sections to use it.
     fn take_item(&self) {
-        if self.item().is_some() || tier::expect() == Tier::Atomic {
+        if self.item().is_some() || startup::tier_or_panic() == Tier::Atomic {
             return;
         }
         if let Ok(item) = region::lock().allocate(cache::bytes(N), 2 * ITEM_ALIGN) {
@@ -134,7 +136,7 @@ impl<const N: usize> Shared<N> {
 
     /// Under the registry's lock.
     fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
-        let memory = Here::map(CHUNK_BYTES).unwrap_or_else(|error| {
+        let memory = Host::map(CHUNK_BYTES).unwrap_or_else(|error| {
             panic!("thiscpu: no memory for another {} accounts: error {error}", Chunk::<N>::RECORDS)
         });
         let head = Chunk {
@@ -177,9 +179,9 @@ impl<const N: usize> Shared<N> {
     /// Ends what a fork cut in two, before anything rests on what is in lanes.
     pub(super) fn recover_after_fork(&self) {
         // Before the first lock: until then a child cannot be told from its parent.
-        tier::expect();
+        startup::tier_or_panic();
         // Acquire: pairs with the Release below.
-        let is_recovered = || self.recovered.load(Acquire) == Here::generation();
+        let is_recovered = || self.recovered.load(Acquire) == Host::generation();
         if is_recovered() {
             return;
         }
@@ -198,7 +200,7 @@ impl<const N: usize> Shared<N> {
             evicting().for_each(|way| self.end_transfer(way));
             evicting().for_each(|way| self.recover_way(way));
         }
-        self.recovered.store(Here::generation(), Release);
+        self.recovered.store(Host::generation(), Release);
     }
 
     /// Takes from a way that is leaving what its account has already, if a fork came in between.
@@ -232,7 +234,7 @@ impl<const N: usize> Drop for Shared<N> {
             // SAFETY: a chunk of this ledger, to which no handle leads any more.
             next = unsafe { (*chunk).next.load(Relaxed) };
             // SAFETY: as above; it was mapped with this size.
-            unsafe { Here::unmap(chunk as usize, CHUNK_BYTES) };
+            unsafe { Host::unmap(chunk as usize, CHUNK_BYTES) };
         }
     }
 }

@@ -11,7 +11,8 @@ use super::checker::Checker;
 use super::memory::Arena;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::machine;
-use crate::sys::tier::Tier;
+use crate::sys::membarrier::FenceError;
+use crate::tier::Tier;
 
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]
@@ -259,14 +260,15 @@ pub fn let_a_second_pass() {
     now.clock.set(now.clock.get() + 1_000_000_000);
 }
 
+/// The tier of the execution under way.
+pub(crate) fn tier() -> Option<Tier> {
+    Some(now().machine.tier)
+}
+
 /// The modelled machine, as `sys` sees it.
 pub(crate) struct Model;
 
 impl machine::Machine for Model {
-    fn tier() -> Option<Tier> {
-        Some(now().machine.tier)
-    }
-
     fn cpus() -> usize {
         now().machine.cpus
     }
@@ -307,7 +309,7 @@ impl machine::Machine for Model {
         now().place().1
     }
 
-    fn fence() -> Result<(), machine::Refused> {
+    fn fence() -> Result<(), FenceError> {
         now().fence();
         Ok(())
     }

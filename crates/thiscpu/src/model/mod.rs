@@ -22,6 +22,6 @@ mod sections;
 
 pub use exhaustive::exhaustive;
 pub use machine::{Machine, Thread, choose, leave_lanes, let_a_second_pass, run_on, spawn, tick};
-pub(crate) use machine::{Model, local};
+pub(crate) use machine::{Model, local, tier};
 pub use random::{Order, random};
 pub(crate) use sections::Processor;

@@ -1,4 +1,4 @@
-//! The 16-byte exchange of the modelled machine; see `section::double`.
+//! The 16-byte exchange of the modelled machine; see `sys::double`.
 
 use super::machine::now;
 use crate::sys::atomic::Ordering::{AcqRel, Acquire, Relaxed};

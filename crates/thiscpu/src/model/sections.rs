@@ -11,7 +11,7 @@ use crate::sys::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed},
 };
-use crate::sys::tier::Tier;
+use crate::tier::Tier;
 
 /// A modelled processor.
 #[derive(Debug)]

@@ -95,7 +95,6 @@ use crate::sys::atomic::{AtomicU64, AtomicUsize};
 
 #[cfg(all(target_arch = "aarch64", not(thiscpu_model)))]
 mod aarch64;
-pub(crate) mod double;
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 mod x86_64;
 

@@ -26,7 +26,8 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// What classes share.
 #[derive(Debug)]
@@ -249,7 +250,7 @@ impl Group {
         let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
         let open = self.gate.look().opened(item);
         // Where there are no sections it stays closed, and says where the lanes are all the same.
-        let is_closed = tier::expect() == Tier::Atomic;
+        let is_closed = startup::tier_or_panic() == Tier::Atomic;
         self.gate.turn(if is_closed { open.closed() } else { open });
         Some(item)
     }
@@ -348,7 +349,7 @@ impl<W: Way> Handle<'_, W> {
     /// The first use. `None` if there is no memory.
     #[cold]
     fn begin(self) -> Option<&'static Depot> {
-        let _ = tier::expect();
+        let _ = startup::tier_or_panic();
         let _guard = self.group.lock.lock();
         if let Some(depot) = self.class.depot_if_used() {
             return Some(depot);

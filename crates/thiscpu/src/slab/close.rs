@@ -10,7 +10,8 @@ use super::sheaf::List;
 use super::{RawCache, purge};
 use crate::section::Way;
 use crate::sys::fence;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// Which fence is had for taking sheaves out of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl Group {
             let with_lists = held.iter().zip(sheaves);
             with_lists.filter_map(|(held, list)| held.map(|(class, depot)| (class, depot, list)))
         };
-        let has_sections = tier::expect() != Tier::Atomic;
+        let has_sections = startup::tier_or_panic() != Tier::Atomic;
         if held().next().is_none() || (has_sections && !fence.may_be_had()) {
             return;
         }
@@ -134,7 +135,7 @@ impl<W: Way> Handle<'_, W> {
 
     /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
     fn empty_lanes(self, item: usize, is_fenced: bool, depot: &'static Depot, sheaves: &List) {
-        let has_sections = tier::expect() != Tier::Atomic;
+        let has_sections = startup::tier_or_panic() != Tier::Atomic;
         for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
             // What is under a lock may be waited for: nobody who has it waits for this.

@@ -12,9 +12,10 @@ use super::objects::{Shape, Slab};
 use super::sheaf::{self, CAPACITIES, Sheaf};
 use super::space::UNIT;
 use super::stock::{STOCKS, Stock};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 #[repr(C, align(64))]
 struct Node {
@@ -59,7 +60,7 @@ static FRESH_END: AtomicUsize = AtomicUsize::new(0);
 impl Depot {
     /// A depot of a new cache, about which `kind` says the rest. `None` if there is no memory.
     pub(super) fn make(kind: impl FnOnce(u32) -> Kind) -> Option<&'static Depot> {
-        let nodes = Here::nodes();
+        let nodes = Host::nodes();
         let bytes = size_of::<Depot>() + nodes * size_of::<Node>();
         let (at, owner) = memory(bytes)?;
         let kind = kind(owner);
@@ -106,7 +107,7 @@ impl Depot {
 
     /// The node of the calling thread, right now.
     pub(super) fn here(&self) -> usize {
-        if self.nodes == 1 { 0 } else { Here::node().min(self.nodes - 1) }
+        if self.nodes == 1 { 0 } else { Host::node().min(self.nodes - 1) }
     }
 
     /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a
@@ -121,8 +122,8 @@ impl Depot {
         let stocks = &self.nodes()[here].stocks;
         let own = &stocks[lane % STOCKS];
         let (found, trades) = own.pop();
-        self.capacity.adapt(trades, || own.is_busy(Here::coarse_time()));
-        let now = Here::coarse_time();
+        self.capacity.adapt(trades, || own.is_busy(Host::coarse_time()));
+        let now = Host::coarse_time();
         let steal = || {
             let mut others = stocks.iter().filter(|stock| !ptr::eq(*stock, own));
             others.find_map(|stock| stock.steal(now))
@@ -224,7 +225,7 @@ impl Depot {
             self.put_empty(sheaf, lane);
         }
         let trades = stock.trades();
-        self.capacity.adapt(trades, || stock.is_busy(Here::coarse_time()));
+        self.capacity.adapt(trades, || stock.is_busy(Host::coarse_time()));
         self.tidy(here, lane, trades);
     }
 
@@ -249,7 +250,7 @@ impl Depot {
         if !self.nodes()[here].stocks[lane % STOCKS].is_tidied_at(trades, TRADES_TO_TIDY) {
             return;
         }
-        let now = Here::coarse_time();
+        let now = Host::coarse_time();
         // Relaxed: two who have the same turn do no harm.
         let in_turn = self.turn.load(Relaxed).wrapping_add(1);
         self.turn.store(in_turn, Relaxed);
@@ -380,7 +381,7 @@ fn memory(bytes: usize) -> Option<(usize, u32)> {
     let owner = NUMBERED.load(Relaxed).checked_add(1)?;
     if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
         let chunk = bytes.next_power_of_two().max(64 * 1024);
-        let memory = Here::map(chunk).ok()?;
+        let memory = Host::map(chunk).ok()?;
         // In this order: a fork in between leaves nothing to use, and both are changed again.
         FRESH_END.store(0, Relaxed);
         FRESH.store(memory, Relaxed);

@@ -14,8 +14,9 @@
 use super::entry::random_bits;
 use super::objects::{OBJECT_BITS, Slab};
 use super::space::{CHUNK, Space, Tag, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// How many units there can be.
 pub(super) const UNITS_MOST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
@@ -86,8 +87,8 @@ impl Layout {
         if self.units < missing.1 {
             return false;
         }
-        let map = || Here::map_zeros_at(start + missing.0, size(&missing));
-        size(&missing) == 0 || (Here::gap(ROOM, UNIT).is_ok() && map().is_ok())
+        let map = || Host::map_zeros_at(start + missing.0, size(&missing));
+        size(&missing) == 0 || (Host::gap(ROOM, UNIT).is_ok() && map().is_ok())
     }
 }
 
@@ -117,10 +118,10 @@ fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
         if size(part) == 0 {
             continue;
         }
-        if let Err(error) = Here::map_at(start + part.0, size(part)) {
+        if let Err(error) = Host::map_at(start + part.0, size(part)) {
             for part in parts[..done].iter().filter(|part| size(part) > 0) {
                 // SAFETY: just mapped, and nobody's.
-                unsafe { Here::unmap(start + part.0, size(part)) };
+                unsafe { Host::unmap(start + part.0, size(part)) };
             }
             return Err(error);
         }
@@ -131,8 +132,8 @@ fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
 /// Maps what is not mapped of parts of which some may be: a thread that is not in this process was mapping them.
 fn map_the_rest(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
     for part in parts.iter().filter(|part| size(part) > 0) {
-        match Here::map_at(start + part.0, size(part)) {
-            Err(libc::EEXIST) if Here::is_mapped(start + part.0, size(part)) => {}
+        match Host::map_at(start + part.0, size(part)) {
+            Err(libc::EEXIST) if Host::is_mapped(start + part.0, size(part)) => {}
             mapped => mapped?,
         }
     }
@@ -155,14 +156,14 @@ impl Space {
             }
         }
         // The least first: where there is not even that much, as a limit may have it, the others need not be tried.
-        Here::gap(layout(UNITS_LEAST).units, UNIT).ok()?;
+        Host::gap(layout(UNITS_LEAST).units, UNIT).ok()?;
         let halves = core::iter::successors(Some(UNITS_MOST), |units| Some(units / 2));
         halves.take_while(|&units| units >= UNITS_LEAST).find_map(|units| self.begin_with(units))
     }
 
     /// The same for so many units, anywhere.
     pub(super) fn begin_with(&self, units: usize) -> Option<()> {
-        self.begin_at(Here::gap(layout(units).units + units * UNIT, UNIT).ok()?, units)
+        self.begin_at(Host::gap(layout(units).units + units * UNIT, UNIT).ok()?, units)
     }
 
     fn begin_at(&self, start: usize, units: usize) -> Option<()> {
@@ -221,7 +222,7 @@ impl Space {
                 return None;
             }
             // Where a limit leaves too little for what is wanted, what was opened for it is not kept.
-            Here::gap(count * UNIT, UNIT).ok()?;
+            Host::gap(count * UNIT, UNIT).ok()?;
             self.skip(gap)
         };
         passed().or_else(|| {
@@ -262,7 +263,7 @@ impl Space {
             // What is in the way here cannot be passed by: it would have to be an array's.
             mapped.map_err(|_| libc::ENOMEM)?;
             // Last: if they cannot be had the others are found mapped the next time, and these have not become data for nothing.
-            if has_all_tags && Here::open(start + readable.0, size(&readable)).is_err() {
+            if has_all_tags && Host::open(start + readable.0, size(&readable)).is_err() {
                 return Err(libc::ENOMEM);
             }
             if limit == UNITS_MOST {
@@ -334,7 +335,7 @@ impl Space {
         self.store_opened(before);
         for (from, to) in self.places(before).into_iter().zip(ends).filter(|part| part.0 < part.1) {
             // SAFETY: mapped since then, each time from where that ended; and nobody's.
-            unsafe { Here::unmap(start + from, to - from) };
+            unsafe { Host::unmap(start + from, to - from) };
         }
     }
 
@@ -386,12 +387,12 @@ mod tests {
         let (space, parts) = begun();
         assert!(space.has_all_tags.swap(false, Relaxed), "there is address space");
         // SAFETY: mapped by this space, whose fast paths nobody uses.
-        unsafe { Here::unmap(space.start.load(Relaxed) + parts[3].0, size(&parts[3])) };
+        unsafe { Host::unmap(space.start.load(Relaxed) + parts[3].0, size(&parts[3])) };
         (space, parts)
     }
 
     fn map(space: &Space, part: (usize, usize)) {
-        Here::map_at(space.start.load(Relaxed) + part.0, size(&part)).expect("nothing is there");
+        Host::map_at(space.start.load(Relaxed) + part.0, size(&part)).expect("nothing is there");
     }
 
     /// Whatever of them its parent had mapped at the fork.
@@ -413,7 +414,7 @@ mod tests {
             space.knowing.store(true, Relaxed);
             if are_opened {
                 let start = space.start.load(Relaxed) + parts[3].0;
-                assert_eq!(Here::open(start, size(&parts[3])), Ok(()));
+                assert_eq!(Host::open(start, size(&parts[3])), Ok(()));
             }
             parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(space, part));
             has_tags_for_all_units(space, mapped);

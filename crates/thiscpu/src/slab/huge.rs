@@ -4,8 +4,9 @@
 //! has asked would have 2 MiB for its first object, most of which would count as dropped.
 
 use super::space::{SPACE, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// The bytes of a huge page, where others have 4 KiB.
 pub(super) const PAGE: usize = 2 * 1024 * 1024;
@@ -43,7 +44,7 @@ pub(super) fn begun(first: usize, before: usize, units: usize) {
     };
     let end = SPACE.address(first + units) / PAGE * PAGE;
     if start < end {
-        Here::prefer_huge_pages(start, end - start, true);
+        Host::prefer_huge_pages(start, end - start, true);
     }
 }
 
@@ -59,7 +60,7 @@ pub(super) fn ending(first: usize, before: usize, units: usize) {
         let end = SPACE.address(first + before);
         let end = if SPACE.is_packed(first + before) { end / PAGE * PAGE } else { end };
         if start < end {
-            Here::prefer_huge_pages(start, end - start, false);
+            Host::prefer_huge_pages(start, end - start, false);
         }
     }
 }

@@ -14,11 +14,12 @@ use super::bits::Bits;
 use super::huge::PAGE;
 use super::objects::Shape;
 use super::space::{Space, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
 };
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// The units of a huge page.
 const UNITS: usize = PAGE / UNIT;
@@ -77,7 +78,7 @@ impl Space {
         let small = small_units(shape);
         // Relaxed, all of it: an estimate.
         let before = self.packed.small.fetch_add(small, Relaxed);
-        if small == 0 || before < SMALL_LEAST || Here::nodes() > 1 || Here::page_bytes() != 4096 {
+        if small == 0 || before < SMALL_LEAST || Host::nodes() > 1 || Host::page_bytes() != 4096 {
             return;
         }
         let _guard = self.lock();
@@ -86,7 +87,7 @@ impl Space {
             if !asks.has(page) && self.may_pack(begin, first..first + shape.units) {
                 // First: a child that is forked in between counts pages that there are not, and misses none.
                 asks.put(page, 1, true);
-                if !Here::prefer_huge_pages(self.address(begin), PAGE, true) {
+                if !Host::prefer_huge_pages(self.address(begin), PAGE, true) {
                     asks.put(page, 1, false);
                 }
             }
@@ -153,7 +154,7 @@ impl Space {
         for (page, begin) in self.packed(first, count) {
             // First: a child that is forked in between does it once more. Nobody asks meanwhile, since those units are this thread's; and what is free
             // besides them was counted when the first were given back.
-            Here::prefer_huge_pages(self.address(begin), PAGE, false);
+            Host::prefer_huge_pages(self.address(begin), PAGE, false);
             self.packed.asks().put(page, 1, false);
         }
     }
@@ -174,7 +175,7 @@ mod tests {
         let begin = space.aligned(UNITS + 1, UNITS).expect("far from the end");
         assert_eq!(space.take(begin, 1), Some(0));
         space.packed.small.store(small, Relaxed);
-        (Here::nodes() == 1).then_some((space, begin))
+        (Host::nodes() == 1).then_some((space, begin))
     }
 
     /// Takes the unit that is next for a slab.

@@ -9,10 +9,11 @@
 //! waits for them. A child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
 
 use super::space::{SPACE, Space, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::errno;
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 const MEBIBYTE: usize = (1024 * 1024) / UNIT;
 const PATIENCE_NS: u64 = 10_000_000;
@@ -67,7 +68,7 @@ impl Space {
             }
             return false;
         }
-        let now = Here::coarse_time().max(1);
+        let now = Host::coarse_time().max(1);
         if since == 0 {
             self.purging.since.store(now, Relaxed);
         }
@@ -85,13 +86,13 @@ impl Space {
         while let Some((first, count)) = self.take_piece(at, left.min(PIECE)) {
             self.unpack(first, count);
             // SAFETY: the units are this function's own, and were free.
-            let is_done = unsafe { Here::forget(self.address(first), count * UNIT) };
+            let is_done = unsafe { Host::forget(self.address(first), count * UNIT) };
             self.give_piece(first, count, !is_done);
             is_refused |= !is_done;
             dropped += if is_done { count } else { 0 };
             (at, left) = (first + count, left - count);
         }
-        let refused = if is_refused { Here::coarse_time().max(1) } else { 0 };
+        let refused = if is_refused { Host::coarse_time().max(1) } else { 0 };
         self.purging.refused.store(refused, Relaxed);
         if left > 0 {
             self.purging.since.store(0, Relaxed);

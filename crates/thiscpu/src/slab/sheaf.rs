@@ -12,12 +12,13 @@
 
 use core::sync::atomic::compiler_fence;
 
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::Lock;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 
 /// How many entries the kinds of sheaves have: what fits into 64, 128, ... bytes.
 pub(super) const CAPACITIES: &[usize] =
@@ -212,7 +213,7 @@ pub(super) fn make(kind: usize) -> Option<Sheaf> {
     let bytes = bytes(kind);
     let mut at = spare.next.load(Acquire);
     if at.is_multiple_of(CHUNK_BYTES) {
-        let chunk = Here::map(CHUNK_BYTES).ok()?;
+        let chunk = Host::map(CHUNK_BYTES).ok()?;
         word(chunk).store(bytes, Relaxed);
         at = chunk + bytes;
     }

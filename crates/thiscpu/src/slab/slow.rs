@@ -17,7 +17,8 @@ use crate::lanes::here;
 use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
 use crate::sys::errno;
 use crate::sys::lock::Guard;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// What a look after a lane has come to.
 enum Next<T> {
@@ -86,7 +87,7 @@ impl<W: Way> Handle<'_, W> {
 
     /// The calling thread's lane, if sections can use it.
     fn own_lane(self) -> Option<Lane> {
-        if tier::expect() == Tier::Atomic {
+        if startup::tier_or_panic() == Tier::Atomic {
             return None;
         }
         let seen = self.group.gate.look();
@@ -198,7 +199,7 @@ impl<W: Way> Handle<'_, W> {
     fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
         let item = self.group.item()?;
         let has_lane = here::entry() != 0 || here::join();
-        let entry = match tier::expect() {
+        let entry = match startup::tier_or_panic() {
             Tier::Atomic if has_lane => here::entry(),
             // What it left in lane 0 it would not find there, nor would others like it.
             _ if has_lane => return None,

@@ -5,13 +5,15 @@
 //! share one call, provided that it begins after they arrived: a call that already runs may have
 //! passed the CPU of a section that its caller saw begin.
 
+use super::Host;
 use super::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence as memory_fence,
 };
 use super::lock::{Guard, Lock};
-use super::machine::{Here, Machine as _, Refused, looks};
+use super::machine::{Machine as _, looks};
+use super::membarrier::FenceError;
 
 /// How many fences have begun, and how many are done. Only the leader changes them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +34,7 @@ const SPINS: u32 = looks(200);
 ///
 /// If neither membarrier nor running on every CPU is possible.
 pub(crate) fn fence() {
-    if let Err(Refused { error, reason }) = try_fence() {
+    if let Err(FenceError { error, reason }) = try_fence() {
         panic!(
             "thiscpu: membarrier has stopped working (error {error}) and {reason}: without a fence \
              no exact answer can be given. A sandbox that is installed after start must allow \
@@ -42,7 +44,7 @@ pub(crate) fn fence() {
 }
 
 /// The same for whom there is something to do without it.
-pub(crate) fn try_fence() -> Result<(), Refused> {
+pub(crate) fn try_fence() -> Result<(), FenceError> {
     // What the caller stored before (the flipped gate) is visible before any fence begins.
     memory_fence(SeqCst);
     // Acquire: a fence with a higher number than this begins after this load (its leader's Release
@@ -80,7 +82,7 @@ pub(crate) fn by_membarrier() -> bool {
     }
     // What the caller stored before is visible before the fence begins.
     memory_fence(SeqCst);
-    let outcome = Here::fence_alone();
+    let outcome = Host::fence_alone();
     // Any other error, as of a kernel that has no memory just then, may pass.
     if matches!(outcome, Err(libc::EPERM | libc::ENOSYS | libc::EINVAL | libc::EACCES)) {
         DENIED.store(true, Relaxed);
@@ -93,7 +95,7 @@ pub(crate) fn begun() -> u64 {
     BEGUN.load(Relaxed)
 }
 
-fn lead(leader: Guard<'static>) -> Result<(), Refused> {
+fn lead(leader: Guard<'static>) -> Result<(), FenceError> {
     // Dropped in the other order: first the lock is free, then the others look.
     let _stepping_down = SteppingDown;
     let _leader = leader;
@@ -102,7 +104,7 @@ fn lead(leader: Guard<'static>) -> Result<(), Refused> {
     let number = BEGUN.load(Relaxed) + 1;
     BEGUN.store(number, Release);
     memory_fence(SeqCst);
-    Here::fence()?;
+    Host::fence()?;
     DONE.store(number, Release);
     Ok(())
 }
@@ -114,7 +116,7 @@ impl Drop for SteppingDown {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `fence`; who sees the new number sees a free lock.
         TURNS.fetch_add(1, Release);
-        Here::wake(&TURNS, i32::MAX);
+        Host::wake(&TURNS, i32::MAX);
     }
 }
 
@@ -123,8 +125,8 @@ fn wait_for_leader(seen: u32) {
         if TURNS.load(Relaxed) != seen {
             return;
         }
-        Here::pause();
+        Host::pause();
     }
     // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
-    Here::wait(&TURNS, seen, None);
+    Host::wait(&TURNS, seen, None);
 }

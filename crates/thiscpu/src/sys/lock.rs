@@ -5,11 +5,12 @@
 //! Code that holds a lock therefore leaves everything it guards in a usable state at every step.
 //! Adders only ever try the lock, so that an add never waits.
 
+use super::Host;
 use super::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use super::machine::{Here, Machine as _, looks};
+use super::machine::{Machine as _, looks};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -45,17 +46,17 @@ impl Lock {
 
     /// Takes the lock if nobody holds it. Never waits; async-signal-safe.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
-        self.try_take(Here::generation(), HELD)
+        self.try_take(Host::generation(), HELD)
     }
 
     /// Takes the lock, waiting for its holder.
     pub fn lock(&self) -> Guard<'_> {
-        let generation = Here::generation();
+        let generation = Host::generation();
         for _ in 0..SPINS {
             if let Some(guard) = self.try_take(generation, HELD) {
                 return guard;
             }
-            Here::pause();
+            Host::pause();
         }
         loop {
             // Once this thread has slept it cannot know whether others still do, so it takes the
@@ -72,7 +73,7 @@ impl Lock {
             {
                 continue;
             }
-            Here::wait(&self.0, word(generation, CONTENDED), None);
+            Host::wait(&self.0, word(generation, CONTENDED), None);
         }
     }
 
@@ -80,7 +81,7 @@ impl Lock {
     pub fn is_held(&self) -> bool {
         // Acquire: pairs with the Release of who let go of it, whose work is seen then.
         let current = self.0.load(Acquire);
-        [HELD, CONTENDED].map(|state| word(Here::generation(), state)).contains(&current)
+        [HELD, CONTENDED].map(|state| word(Host::generation(), state)).contains(&current)
     }
 
     fn try_take(&self, generation: u32, state: u32) -> Option<Guard<'_>> {
@@ -108,7 +109,7 @@ impl Drop for Guard<'_> {
         // Release: pairs with the Acquire in `try_take` of the next holder.
         let before = self.lock.0.swap(word(generation, FREE), Release);
         if before & STATE == CONTENDED {
-            Here::wake(&self.lock.0, 1);
+            Host::wake(&self.lock.0, 1);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Where it stops working under way (a seccomp filter installed after start), [`walk`] replaces it. If
 //! that cannot be done either, there is no fence: nothing may go on that needs one.
 
-use super::machine::Refused;
 use super::{errno, walk};
 
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
@@ -33,8 +32,17 @@ pub(crate) fn fence_alone() -> Result<(), i32> {
     if error == libc::EPERM { register().map_err(|_| error) } else { Err(error) }
 }
 
+/// Why there is no fence any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FenceError {
+    /// The error number of membarrier.
+    pub(crate) error: i32,
+    /// What stands in the way of what would replace it.
+    pub(crate) reason: &'static str,
+}
+
 /// Fences every section of this process.
-pub(crate) fn fence() -> Result<(), Refused> {
+pub(crate) fn fence() -> Result<(), FenceError> {
     fence_alone()
-        .or_else(|error| walk::run_on_every_cpu().map_err(|reason| Refused { error, reason }))
+        .or_else(|error| walk::run_on_every_cpu().map_err(|reason| FenceError { error, reason }))
 }

@@ -5,25 +5,34 @@
 //! it just does it again.
 
 pub(crate) mod atomic;
+pub(crate) mod double;
 pub(crate) mod errno;
 pub(crate) mod fence;
 pub(crate) mod fork;
 #[cfg(not(thiscpu_model))]
 mod futex;
+#[cfg(not(thiscpu_model))]
+mod linux;
 pub(crate) mod lock;
 pub(crate) mod machine;
 #[cfg(not(thiscpu_model))]
 mod mapping;
-mod membarrier;
+pub(crate) mod membarrier;
 pub(crate) mod near;
 pub(crate) mod pin;
 pub(crate) mod report;
 pub(crate) mod rseq;
 pub(crate) mod say;
 pub(crate) mod setting;
-pub(crate) mod tier;
+pub(crate) mod startup;
 pub(crate) mod topology;
 mod walk;
+
+/// What the process runs on.
+#[cfg(thiscpu_model)]
+pub(crate) use crate::model::Model as Host;
+#[cfg(not(thiscpu_model))]
+pub(crate) use linux::Linux as Host;
 
 /// How large a page is that is not huge.
 fn page_bytes() -> usize {

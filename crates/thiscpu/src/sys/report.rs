@@ -1,10 +1,11 @@
 //! What this process runs on, for people and programs that want to know.
 
 use super::rseq::Registrar;
-use super::tier::{self, Tier};
+use super::startup;
 use super::topology::{self, CpuSet};
 use crate::error::Error;
 use crate::lanes::{region, table};
+use crate::tier::Tier;
 
 /// Which mode this process is in, and why. Made by [`report`].
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// As [`tier`](crate::tier).
+/// As [`tier`](crate::tier()).
 ///
 /// ```
 /// let report = thiscpu::report()?;
@@ -56,18 +57,18 @@ pub struct Report {
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
 pub fn report() -> Result<Report, Error> {
-    let tier = tier::tier()?;
-    let plan = tier::plan()?;
-    let obstacles = [(Tier::RseqCid, plan.why_not_cid), (Tier::RseqCpu, plan.why_not_rseq)];
+    let tier = startup::tier()?;
+    let choice = startup::choose()?;
+    let obstacles = [(Tier::RseqCid, choice.why_not_cid), (Tier::RseqCpu, choice.why_not_rseq)];
     Ok(Report {
         tier,
-        forced: plan.forced,
+        forced: choice.forced,
         obstacles: obstacles.into_iter().filter(|(_, why)| !why.is_empty()).collect(),
-        registrar: plan.found.registrar,
-        rseq_size: plan.found.size,
-        rseq_feature_size: plan.found.feature_size,
-        mm_cid: plan.found.has_mm_cid(),
-        membarrier: plan.fence,
+        registrar: choice.found.registrar,
+        rseq_size: choice.found.size,
+        rseq_feature_size: choice.found.feature_size,
+        mm_cid: choice.found.has_mm_cid(),
+        membarrier: choice.fence,
         cpus_possible: topology::possible(),
         cpus_online: topology::online(),
         cpus_allowed: topology::affinity(0).unwrap_or_else(CpuSet::empty),

@@ -4,7 +4,7 @@
 
 use core::ffi::CStr;
 
-use super::{errno, rseq};
+use super::errno;
 
 /// More CPUs than any Linux can be built for (8,192 on x86-64).
 pub(crate) const CPUS_MAX: usize = 16_384;
@@ -178,13 +178,8 @@ pub(crate) fn nodes() -> CpuSet {
     })
 }
 
-/// The node of the CPU that the calling thread runs on; 0 where the kernel does not say. Two loads where its rseq area shows it.
+/// The node of the CPU that the calling thread runs on, by a system call; 0 where the kernel does not say.
 pub(crate) fn node() -> usize {
-    rseq::node().unwrap_or_else(asked_node)
-}
-
-/// The same by a system call.
-fn asked_node() -> usize {
     let mut node: libc::c_uint = 0;
     // SAFETY: the kernel writes the number to `node`; null is not written to.
     let result = unsafe {
@@ -301,18 +296,6 @@ mod tests {
         assert!(CpuSet::parse("").unwrap().is_empty());
         for bad in ["x", "3-1", "1-", "16384", "0-99999999999999999999"] {
             assert_eq!(CpuSet::parse(bad), None, "{bad}");
-        }
-    }
-
-    /// On a machine with one node this only tells that it is not another field of the area.
-    #[test]
-    fn a_thread_is_on_the_node_that_its_area_shows() {
-        if crate::tier().is_err() {
-            return eprintln!("skipped: there is no tier");
-        }
-        for cpu in affinity(0).unwrap().iter() {
-            assert!(run_on(cpu));
-            assert_eq!(rseq::node().unwrap_or_else(asked_node), asked_node(), "on CPU {cpu}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tier: what this process runs on, chosen once.
+//! Start-up: chooses what this process runs on, once.
 
 use core::fmt;
 use core::sync::atomic::{
@@ -7,55 +7,21 @@ use core::sync::atomic::{
 };
 use std::ffi::CStr;
 
-use super::machine::{Here, Machine as _};
-use super::{errno, fork, membarrier, pin, rseq, say::say, setting};
+use super::{double, errno, fork, membarrier, pin, rseq, say::say, setting};
 use crate::error::{Error, UnknownTier};
-use crate::section::double;
+use crate::tier::Tier;
 
-/// What this process runs on. The promises are the same on each; only speed differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tier {
-    /// Sections, with lanes chosen by `mm_cid` (Linux 6.3): no more lanes than CPUs in use at once.
-    RseqCid,
-    /// Sections, with lanes chosen by `cpu_id`.
-    RseqCpu,
-    /// Ordinary atomics, on lanes chosen by the CPU that the thread was seen on.
-    Atomic,
-}
-
-impl Tier {
-    /// All tiers, the best first.
-    pub const ALL: [Tier; 3] = [Tier::RseqCid, Tier::RseqCpu, Tier::Atomic];
-
-    /// The name, as `THISCPU_TIER` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Tier::RseqCid => "rseq-cid",
-            Tier::RseqCpu => "rseq-cpu",
-            Tier::Atomic => "atomic",
-        }
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+#[cfg(thiscpu_model)]
+pub(crate) use crate::model::tier as chosen;
 
 /// The tier plus one, or 0 before start-up.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 /// The tier, if it has been chosen.
+#[cfg(not(thiscpu_model))]
 #[inline]
 pub(crate) fn chosen() -> Option<Tier> {
-    Here::tier()
-}
-
-/// What start-up has chosen in this process, if it has.
-#[inline]
-pub(crate) fn of_this_process() -> Option<Tier> {
-    // Acquire: pairs with the Release in `start`; what start-up set up is there.
+    // Acquire: pairs with the Release in `initialize`; what start-up set up is there.
     match CHOSEN.load(Acquire) {
         0 => None,
         chosen => Some(Tier::ALL[usize::from(chosen) - 1]),
@@ -83,17 +49,17 @@ pub fn tier() -> Result<Tier, Error> {
         Some(tier) => Ok(tier),
         None => {
             let _errno = errno::save();
-            Ok(start(&plan()?))
+            Ok(initialize(&choose()?))
         }
     }
 }
 
 /// The tier, for an allocator: nothing can run without it, and every child inherits the environment. A wrong
 /// `THISCPU_TIER` is a warning, once, and the best tier is taken. Allocates nothing.
-pub(crate) fn or_best() -> Tier {
+pub(crate) fn tier_or_best() -> Tier {
     chosen().unwrap_or_else(|| {
         let _errno = errno::save();
-        start(&lenient_plan())
+        initialize(&choose_leniently())
     })
 }
 
@@ -102,28 +68,28 @@ pub(crate) fn or_best() -> Tier {
 /// # Panics
 ///
 /// If `THISCPU_TIER` is wrong.
-pub(crate) fn expect() -> Tier {
+pub(crate) fn tier_or_panic() -> Tier {
     tier().unwrap_or_else(|error| panic!("thiscpu: {error}"))
 }
 
 /// Takes no lock, so that a signal handler may interrupt it and use the library: both do the same.
 #[cold]
-fn start(plan: &Plan) -> Tier {
+fn initialize(choice: &Choice) -> Tier {
     assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
-    let number = 1 + Tier::ALL.iter().position(|&tier| tier == plan.tier).unwrap_or(2) as u8;
+    let number = 1 + Tier::ALL.iter().position(|&tier| tier == choice.tier).unwrap_or(2) as u8;
     // The first choice stands: what was laid out by it must not be read by another, and threads may
     // come to different ones where a sandbox holds only some of them. Release: pairs with the
     // Acquire in `chosen`.
-    if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && plan.tier != Tier::Atomic {
+    if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && choice.tier != Tier::Atomic {
         // Until this is done sections are refused, and adds take the slow lane.
-        plan.found.publish(plan.tier == Tier::RseqCid);
+        choice.found.publish(choice.tier == Tier::RseqCid);
     }
-    chosen().unwrap_or(plan.tier)
+    chosen().unwrap_or(choice.tier)
 }
 
 /// What start-up decides, and why.
-pub(crate) struct Plan {
+pub(crate) struct Choice {
     pub(crate) tier: Tier,
     pub(crate) forced: bool,
     pub(crate) found: rseq::Found,
@@ -134,29 +100,29 @@ pub(crate) struct Plan {
     pub(crate) why_not_rseq: &'static str,
 }
 
-pub(crate) fn plan() -> Result<Plan, Error> {
+pub(crate) fn choose() -> Result<Choice, Error> {
     let asked = setting::read(VARIABLE, |value| {
         named(value).map_err(|unknown| Error::UnknownTier {
             asked: String::from_utf8_lossy(unknown).into_owned(),
         })
     })?;
-    let mut plan = Plan::of_best(asked);
-    asked.map_or(Ok(()), |asked| plan.force(asked))?;
-    Ok(plan)
+    let mut choice = Choice::of_best(asked);
+    asked.map_or(Ok(()), |asked| choice.force(asked))?;
+    Ok(choice)
 }
 
-fn lenient_plan() -> Plan {
+fn choose_leniently() -> Choice {
     let asked = setting::read(VARIABLE, |value| {
         named(value).unwrap_or_else(|unknown| {
             warn(&UnknownTier(unknown.escape_ascii()));
             None
         })
     });
-    let mut plan = Plan::of_best(asked);
-    if let Some(Err(error)) = asked.map(|asked| plan.force(asked)) {
+    let mut choice = Choice::of_best(asked);
+    if let Some(Err(error)) = asked.map(|asked| choice.force(asked)) {
         warn(&error);
     }
-    plan
+    choice
 }
 
 /// Says once what is wrong with `THISCPU_TIER`.
@@ -168,10 +134,10 @@ fn warn(wrong: &dyn fmt::Display) {
     }
 }
 
-impl Plan {
+impl Choice {
     /// The best tier. A thread is only registered where sections will run: in the atomic tier, if that is
     /// asked for, one must not.
-    fn of_best(asked: Option<Tier>) -> Plan {
+    fn of_best(asked: Option<Tier>) -> Choice {
         let fence = membarrier::register();
         let pinned = pin::init();
         let obstacle = obstacle(fence, pinned);
@@ -191,7 +157,7 @@ impl Plan {
             (_, "") => Tier::RseqCpu,
             _ => Tier::Atomic,
         };
-        Plan { tier, forced: false, found, fence, why_not_cid, why_not_rseq }
+        Choice { tier, forced: false, found, fence, why_not_cid, why_not_rseq }
     }
 
     /// Takes another tier than the best, if it can be had.
