@@ -154,7 +154,7 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
         && guard::wants(size, align, calls())
         && let Some(block) = guard::allocate(size, align)
     {
-        guard::pay_for(|| move_on(objects));
+        guard::charge(|| move_on(objects));
         return Some(block);
     }
     scavenge::look_if_due();

@@ -31,28 +31,28 @@ use thiscpu::probe::{Lock, save_errno};
 
 use error::Error;
 use stack::Stack;
-use throttle::Pace;
+use throttle::Throttle;
 
 pub(crate) use random::below;
 pub use sampler::sample;
 pub(crate) use sampler::sample_every;
 
-static ENABLING: Lock = Lock::new();
-static PACE: Pace = Pace::new();
+static ENABLE_LOCK: Lock = Lock::new();
+static THROTTLE: Throttle = Throttle::new();
 
 /// Reserves the pool, installs the handler of faults, and prepares the sampler; once. Whether blocks can be guarded.
 ///
 /// Takes 4 MiB of address space; the memory of a block goes back to the system when it is freed.
 pub(crate) fn enable() -> bool {
     let _errno = save_errno();
-    let _one_at_a_time = ENABLING.lock();
+    let _one_at_a_time = ENABLE_LOCK.lock();
     random::init();
     sampler::init() && pool::init() && signal::init()
 }
 
 /// Whether a block is to be a guarded one that an allocation asks for which stands for `calls`.
 pub(crate) fn wants(size: usize, align: usize, calls: usize) -> bool {
-    span(size, align).is_some_and(pages::fits) && sample(calls)
+    span(size, align).is_some_and(pages::fits_page) && sample(calls)
 }
 
 /// The bytes that a block takes with what its alignment adds: what ends with the page must not be where the next one begins.
@@ -66,11 +66,11 @@ fn span(size: usize, align: usize) -> Option<usize> {
 ///
 /// Every other block ends where its page does, as far as the alignment allows; the others begin where it begins.
 pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
-    let span = span(size, align).filter(|&span| pages::fits(span))?;
+    let span = span(size, align).filter(|&span| pages::fits_page(span))?;
     if !pool::has_room() {
         return None;
     }
-    paced(|| pool::allocate(size, span, &Stack::here(), sampler::is_unpaced()))
+    throttled(|| pool::allocate(size, span, &Stack::capture(), sampler::is_unthrottled()))
         .and_then(|start| NonNull::new(start as *mut u8))
 }
 
@@ -87,23 +87,23 @@ pub fn owns(address: usize) -> bool {
 /// The pool owns the address. If it is a block's, nobody uses that any more.
 pub(crate) unsafe fn free(block: NonNull<u8>) {
     let _errno = save_errno();
-    let began = throttle::begin();
-    let stack = Stack::here();
+    let started = throttle::start();
+    let stack = Stack::capture();
     if let Some(error) = pool::free(block.as_ptr() as usize, &stack) {
-        end_for(&error, &stack);
+        abort_with(&error, &stack);
     }
-    PACE.charge(began);
+    THROTTLE.charge(started);
 }
 
 /// Makes a block end sooner, where it is. If somebody has written beside it, reports that and aborts.
 pub(crate) fn shrink(block: NonNull<u8>, size: usize) {
     let _errno = save_errno();
     if let Some(error) = pool::shrink(block.as_ptr() as usize, size) {
-        end_for(&error, &Stack::here());
+        abort_with(&error, &Stack::capture());
     }
 }
 
-fn end_for(error: &Error, stack: &Stack) -> ! {
+fn abort_with(error: &Error, stack: &Stack) -> ! {
     if report::begin() {
         report::write(error, stack);
     }
@@ -121,20 +121,20 @@ pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
 }
 
 /// Does the work of guarding a block if there is time for it. Keeps `errno`.
-fn paced<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    if !PACE.allows(throttle::now_ns()) && !sampler::is_unpaced() {
+fn throttled<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    if !THROTTLE.allows(throttle::now_ns()) && !sampler::is_unthrottled() {
         return None;
     }
     let _errno = save_errno();
-    let began = throttle::begin();
+    let started = throttle::start();
     let done = work();
-    PACE.charge(began);
+    THROTTLE.charge(started);
     done
 }
 
 /// Does more of it, which has to be done now.
-pub(crate) fn pay_for(work: impl FnOnce()) {
-    let began = throttle::begin();
+pub(crate) fn charge(work: impl FnOnce()) {
+    let started = throttle::start();
     work();
-    PACE.charge(began);
+    THROTTLE.charge(started);
 }

@@ -24,33 +24,33 @@ pub(super) fn owns(address: usize) -> bool {
     address.wrapping_sub(START.load(Relaxed)) < BYTES.load(Relaxed)
 }
 
-/// Reserves them; returns `known_bytes` of zeroed memory in front of them. Once; none if there is no memory.
-pub(super) fn reserve(known_bytes: usize) -> Option<NonNull<u8>> {
+/// Reserves them; returns `metadata_bytes` of zeroed memory in front of them. Once; none if there is no memory.
+pub(super) fn reserve(metadata_bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: reads a constant.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    let known = (known_bytes + REPORT_STACK_BYTES).next_multiple_of(page);
+    let metadata = (metadata_bytes + REPORT_STACK_BYTES).next_multiple_of(page);
     let pages = (2 * SLOTS + 1) * page;
     // SAFETY: a fresh mapping, the first part of which is made accessible.
     let start = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let start = libc::mmap(ptr::null_mut(), known + pages, libc::PROT_NONE, flags, -1, 0);
+        let start = libc::mmap(ptr::null_mut(), metadata + pages, libc::PROT_NONE, flags, -1, 0);
         if start == libc::MAP_FAILED {
             return None;
         }
-        if libc::mprotect(start, known, libc::PROT_READ | libc::PROT_WRITE) != 0 {
-            libc::munmap(start, known + pages);
+        if libc::mprotect(start, metadata, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            libc::munmap(start, metadata + pages);
             return None;
         }
         start
     };
     PAGE_BYTES.store(page, Relaxed);
-    START.store(start as usize + known, Relaxed);
+    START.store(start as usize + metadata, Relaxed);
     BYTES.store(pages, Relaxed);
     NonNull::new(start.cast())
 }
 
 /// Whether a block may take so many bytes.
-pub(super) fn fits(span: usize) -> bool {
+pub(super) fn fits_page(span: usize) -> bool {
     span <= page_bytes()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn report_stack() -> usize {
 }
 
 /// Where an address of the pool is.
-pub(super) enum Spot {
+pub(super) enum PoolAddress {
     /// On the page of a slot.
     Slot(usize),
     /// On the page between two slots, of which the outermost have one neighbour.
@@ -72,11 +72,11 @@ pub(super) enum Spot {
 }
 
 /// Where that is.
-pub(super) fn spot(address: usize) -> Spot {
+pub(super) fn locate(address: usize) -> PoolAddress {
     let index = (address - START.load(Relaxed)) / page_bytes();
     match index % 2 {
-        1 => Spot::Slot(index / 2),
-        _ => Spot::Between {
+        1 => PoolAddress::Slot(index / 2),
+        _ => PoolAddress::Between {
             before: (index / 2).checked_sub(1),
             behind: Some(index / 2).filter(|&slot| slot < SLOTS),
         },

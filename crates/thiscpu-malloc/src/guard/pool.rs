@@ -9,28 +9,28 @@ use core::sync::atomic::{
 
 use thiscpu::probe::{Guard, Lock};
 
-use super::error::{Error, Kind};
-use super::pages::{self, Spot, close, open, page, spot};
+use super::error::{Error, ErrorKind};
+use super::pages::{self, PoolAddress, close, locate, open, page};
 use super::quarantine::{Quarantine, SLOTS};
 use super::random;
-use super::slot::{Block, Fringes, Slot, State};
+use super::slot::{Block, Canary, Slot, State};
 use super::stack::Stack;
 
 /// When fewer slots than these are free, they are for blocks from where none is in use in the pool. Else the pool would fill with blocks of a few
 /// places that stay for ever, and what is allocated elsewhere would never be guarded.
-const SCARCE: usize = SLOTS / 4;
+const RESERVED_SLOTS: usize = SLOTS / 4;
 
 /// How often a report tries for the lock.
-const TRIES: usize = 1_000;
+const LOCK_ATTEMPTS: usize = 1_000;
 
 /// All zeros is an empty pool.
 struct Pool {
     slots: [Slot; SLOTS],
     quarantine: UnsafeCell<Quarantine>,
     /// How many slots hold no block, for whoever looks whether there is any; and how many blocks there ever were.
-    free: AtomicUsize,
-    ever: AtomicUsize,
-    /// Set while the above is changed: a process that was forked then has something to mend.
+    free_slots: AtomicUsize,
+    total: AtomicUsize,
+    /// Set while the above is changed: a process that was forked then has something to recover.
     is_changing: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn init() -> bool {
     let quarantine = unsafe { &mut *(*pool).quarantine.get() };
     (0..SLOTS).for_each(|slot| quarantine.put(slot));
     // SAFETY: as above.
-    unsafe { (*pool).free.store(SLOTS, Relaxed) };
+    unsafe { (*pool).free_slots.store(SLOTS, Relaxed) };
     // Release: pairs with the Acquire in `get`.
     POOL.store(pool, Release);
     true
@@ -63,33 +63,33 @@ fn get() -> Option<&'static Pool> {
 }
 
 /// The right to change the pool.
-struct Changing<'a> {
+struct PoolGuard<'a> {
     pool: &'a Pool,
     _guard: Guard<'a>,
 }
 
 impl Pool {
-    fn change(&self) -> Changing<'_> {
+    fn change(&self) -> PoolGuard<'_> {
         let guard = LOCK.lock();
-        let mut changing = Changing { pool: self, _guard: guard };
+        let mut guard = PoolGuard { pool: self, _guard: guard };
         // Relaxed, here and below: the lock orders it; what a forked child sees is what its parent's threads had done.
-        if changing._guard.first_in_generation && self.is_changing.load(Relaxed) {
-            changing.mend();
+        if guard._guard.first_in_generation && self.is_changing.load(Relaxed) {
+            guard.recover();
         }
         self.is_changing.store(true, Relaxed);
-        changing
+        guard
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for PoolGuard<'_> {
     fn drop(&mut self) {
         let free = self.quarantine().len();
-        self.pool.free.store(free, Relaxed);
+        self.pool.free_slots.store(free, Relaxed);
         self.pool.is_changing.store(false, Relaxed);
     }
 }
 
-impl Changing<'_> {
+impl PoolGuard<'_> {
     fn quarantine(&mut self) -> &mut Quarantine {
         // SAFETY: under the lock, and borrowed from its only holder.
         unsafe { &mut *self.pool.quarantine.get() }
@@ -97,7 +97,7 @@ impl Changing<'_> {
 
     /// This process was forked while another thread of its parent was changing the pool. What the slots say is true; the order
     /// in which they were freed is lost.
-    fn mend(&mut self) {
+    fn recover(&mut self) {
         self.quarantine().clear();
         for (index, slot) in self.pool.slots.iter().enumerate() {
             if slot.state() == State::Changing {
@@ -114,103 +114,108 @@ impl Changing<'_> {
 /// Whether a slot may be free, for who has not taken the trouble to find out who called. Also while the pool is changed: in a child whose
 /// parent did that only who tries finds out.
 pub(super) fn has_room() -> bool {
-    get().is_some_and(|pool| pool.free.load(Relaxed) > 0 || pool.is_changing.load(Relaxed))
+    get().is_some_and(|pool| pool.free_slots.load(Relaxed) > 0 || pool.is_changing.load(Relaxed))
 }
 
 /// How many blocks there are, and how many there ever were.
 pub(super) fn counts() -> [usize; 2] {
-    get().map_or([0; 2], |pool| [SLOTS - pool.free.load(Relaxed), pool.ever.load(Relaxed)])
+    get().map_or([0; 2], |pool| [SLOTS - pool.free_slots.load(Relaxed), pool.total.load(Relaxed)])
 }
 
-/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits`]. Of the last slots one only `if_scarce`, or for who calls
+/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits_page`](pages::fits_page). Of the last slots one only `use_reserve`, or for who calls
 /// from where no block is from.
-pub(super) fn allocate(size: usize, span: usize, stack: &Stack, if_scarce: bool) -> Option<usize> {
+pub(super) fn allocate(
+    size: usize,
+    span: usize,
+    stack: &Stack,
+    use_reserve: bool,
+) -> Option<usize> {
     let pool = get()?;
-    let mut changing = pool.change();
-    let is_scarce = !if_scarce && changing.quarantine().len() < SCARCE;
-    if is_scarce && pool.slots.iter().any(|slot| slot.is_live_from(stack)) {
+    let mut guard = pool.change();
+    let keep_reserve = !use_reserve && guard.quarantine().len() < RESERVED_SLOTS;
+    if keep_reserve && pool.slots.iter().any(|slot| slot.is_live_from(stack)) {
         return None;
     }
-    let index = changing.quarantine().take(random::below)?;
+    let index = guard.quarantine().take(random::below)?;
     let slot = &pool.slots[index];
     let before = slot.state();
     slot.set_state(State::Changing);
     if !open(index) {
         slot.set_state(before);
-        changing.quarantine().put(index);
+        guard.quarantine().put(index);
         return None;
     }
     let page = page(index);
     let start = if random::below(2) == 0 { page.start } else { page.end - span };
     // SAFETY: the page was opened, and this slot holds no block.
-    unsafe { Fringes::of(start, size, page).fill() };
-    slot.allocated(start, size, stack);
+    unsafe { Canary::of(start, size, page).fill() };
+    slot.set_allocated(start, size, stack);
     slot.set_state(State::Live);
-    pool.ever.store(pool.ever.load(Relaxed) + 1, Relaxed);
+    pool.total.store(pool.total.load(Relaxed) + 1, Relaxed);
     Some(start)
 }
 
 /// Ends the block at `address`, or returns what is wrong with that.
 pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
     let pool = get()?;
-    let mut changing = pool.change();
-    let Spot::Slot(index) = spot(address) else {
-        return Some(Error { address, kind: Kind::FreeOfNone, block: None, is_torn: false });
+    let mut guard = pool.change();
+    let PoolAddress::Slot(index) = locate(address) else {
+        return Some(Error { address, kind: ErrorKind::InvalidFree, block: None, is_torn: false });
     };
     let slot = &pool.slots[index];
     let error = |kind| Error { address, kind, block: Some(slot.block()), is_torn: false };
     match slot.state() {
         State::Live if slot.start() == address => {}
-        State::Freed if slot.start() == address => return Some(error(Kind::DoubleFree)),
-        State::Live | State::Freed => return Some(error(Kind::FreeOfInside)),
+        State::Freed if slot.start() == address => return Some(error(ErrorKind::DoubleFree)),
+        State::Live | State::Freed => return Some(error(ErrorKind::InteriorFree)),
         State::Unused | State::Changing => {
-            return Some(Error { block: None, ..error(Kind::FreeOfNone) });
+            return Some(Error { block: None, ..error(ErrorKind::InvalidFree) });
         }
     }
     // SAFETY: the page of a block in use.
-    if let Some(at) = unsafe { Fringes::of(address, slot.size(), page(index)).damage() } {
-        return Some(error(Kind::Damage { at }));
+    if let Some(at) = unsafe { Canary::of(address, slot.size(), page(index)).first_damaged() } {
+        return Some(error(ErrorKind::CanaryDamage { at }));
     }
     slot.set_state(State::Changing);
     close(index);
-    slot.freed(stack);
+    slot.set_freed(stack);
     slot.set_state(State::Freed);
-    changing.quarantine().put(index);
+    guard.quarantine().put(index);
     None
 }
 
 /// Makes the block at `address` end sooner, if one begins there: what is behind its new end nobody may write to. What is wrong, if somebody
 /// has written beside it before, which would not be seen after this.
 pub(super) fn shrink(address: usize, size: usize) -> Option<Error> {
-    let (Some(pool), Spot::Slot(index)) = (get(), spot(address)) else { return None };
-    let _changing = pool.change();
+    let (Some(pool), PoolAddress::Slot(index)) = (get(), locate(address)) else { return None };
+    let _guard = pool.change();
     let slot = &pool.slots[index];
     if slot.state() != State::Live || slot.start() != address || size >= slot.size() {
         return None;
     }
     // SAFETY: the page of a block in use.
-    if let Some(at) = unsafe { Fringes::of(address, slot.size(), page(index)).damage() } {
-        let (kind, block) = (Kind::Damage { at }, Some(slot.block()));
+    if let Some(at) = unsafe { Canary::of(address, slot.size(), page(index)).first_damaged() } {
+        let (kind, block) = (ErrorKind::CanaryDamage { at }, Some(slot.block()));
         return Some(Error { address, kind, block, is_torn: false });
     }
     // First: a child that is forked in between has the old end, behind which nothing was changed but what it looks at by the new one.
     // SAFETY: the page of a block in use, of which the caller does not use what is behind the new end.
-    unsafe { Fringes::of(address, size, page(index)).fill_behind() };
-    slot.shrunk(size);
+    unsafe { Canary::of(address, size, page(index)).fill_behind() };
+    slot.set_size(size);
     None
 }
 
 /// How many bytes were asked for when the block at `address` was allocated; 0 if there is none.
 pub(super) fn size(address: usize) -> usize {
-    match (get(), spot(address)) {
-        (Some(pool), Spot::Slot(index)) => pool.slots[index].size(),
+    match (get(), locate(address)) {
+        (Some(pool), PoolAddress::Slot(index)) => pool.slots[index].size(),
         _ => 0,
     }
 }
 
 /// What an access to `address`, which faulted, was. Waits for nobody.
 pub(super) fn explain(address: usize, is_write: Option<bool>) -> Error {
-    let guard = (0..TRIES).find_map(|_| {
+    let guard = (0..LOCK_ATTEMPTS).find_map(|_| {
         // SAFETY: lets others run.
         LOCK.try_lock().or_else(|| unsafe {
             libc::sched_yield();
@@ -220,13 +225,13 @@ pub(super) fn explain(address: usize, is_write: Option<bool>) -> Error {
     let is_torn = guard.is_none();
     let slots: &[Slot] = get().map_or(&[], |pool| &pool.slots);
     let at = |index: usize| slots.get(index).map(Slot::block);
-    let block = match spot(address) {
-        Spot::Slot(index) => at(index).filter(|block| block.state != State::Unused),
-        Spot::Between { before, behind } => {
+    let block = match locate(address) {
+        PoolAddress::Slot(index) => at(index).filter(|block| block.state != State::Unused),
+        PoolAddress::Between { before, behind } => {
             nearest(address, before.and_then(at), behind.and_then(at))
         }
     };
-    Error { address, kind: Kind::Access { is_write }, block, is_torn }
+    Error { address, kind: ErrorKind::Access { is_write }, block, is_torn }
 }
 
 /// Whose fault an access between two blocks is: rather that of one in use, and rather that of the nearer.
@@ -263,9 +268,9 @@ mod tests {
         assert!(enable());
         let live = allocate(16, 16, &Stack::default(), true).unwrap();
         let pool = get().unwrap();
-        let mut changing = pool.change();
+        let mut guard = pool.change();
         // As `allocate` does it, and no further.
-        let index = changing.quarantine().take(|_| 0).unwrap();
+        let index = guard.quarantine().take(|_| 0).unwrap();
         pool.slots[index].set_state(State::Changing);
         assert!(open(index));
         // SAFETY: the page was opened, and nobody else uses it.
@@ -275,9 +280,9 @@ mod tests {
         // SAFETY: the child uses the pool, which allocates nothing, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let is_well = take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn;
+            let is_ok = take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn;
             // SAFETY: ends the child without running anything.
-            unsafe { libc::_exit(i32::from(!is_well)) };
+            unsafe { libc::_exit(i32::from(!is_ok)) };
         }
         let mut status = 0;
         // SAFETY: waits for the child.

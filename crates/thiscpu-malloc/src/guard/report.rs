@@ -11,13 +11,13 @@ use core::{mem, ptr};
 use super::error::Error;
 use super::slot::State;
 use super::stack::{self, Stack};
-use super::stderr::line;
+use super::stderr::write_line;
 
 /// Which thread writes a report; 0 for none. There is one report a process: it ends by it.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
 
 /// For how many tenths of a second the process of another thread's report may live on.
-const WAIT: usize = 100;
+const WAIT_TENTHS: usize = 100;
 
 /// Whether this thread is to write the report. If another one does, waits for the process to end, for some seconds: that one
 /// may have been lost in a fork.
@@ -29,7 +29,7 @@ pub(super) fn begin() -> bool {
         Err(reporter) if reporter == this => false,
         Err(_) => {
             let tenth = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            for _ in 0..WAIT {
+            for _ in 0..WAIT_TENTHS {
                 // SAFETY: sleeps.
                 unsafe { libc::nanosleep(&raw const tenth, ptr::null_mut()) };
             }
@@ -40,36 +40,36 @@ pub(super) fn begin() -> bool {
 
 /// Writes it.
 pub(super) fn write(error: &Error, now: &Stack) {
-    line(format_args!("thiscpu-malloc: {error}"));
+    write_line(format_args!("thiscpu-malloc: {error}"));
     if error.is_torn {
-        line(format_args!(
+        write_line(format_args!(
             "(the pool was being changed meanwhile: what follows may be of two blocks)"
         ));
     }
-    part("by thread", now);
+    write_stack("by thread", now);
     if let Some(block) = &error.block {
-        part("allocated by thread", &block.allocated);
+        write_stack("allocated by thread", &block.allocated);
         if block.state == State::Freed {
-            part("freed by thread", &block.freed);
+            write_stack("freed by thread", &block.freed);
         }
     }
-    line(format_args!("To see lines of source: addr2line -Cfe OBJECT OFFSET"));
+    write_line(format_args!("To see lines of source: addr2line -Cfe OBJECT OFFSET"));
 }
 
-fn part(title: &str, stack: &Stack) {
-    line(format_args!("{title} {}:", stack.thread));
-    if stack.places().next().is_none() {
-        line(format_args!("    its stack is not known"));
+fn write_stack(title: &str, stack: &Stack) {
+    write_line(format_args!("{title} {}:", stack.thread));
+    if stack.addresses().next().is_none() {
+        write_line(format_args!("    its stack is not known"));
     }
-    for (index, place) in stack.places().enumerate() {
-        line(format_args!("    #{index} {}", Place(place)));
+    for (index, address) in stack.addresses().enumerate() {
+        write_line(format_args!("    #{index} {}", CodeAddress(address)));
     }
 }
 
 /// An address as an object and an offset in it, and the symbol if there is one.
-struct Place(usize);
+struct CodeAddress(usize);
 
-impl fmt::Display for Place {
+impl fmt::Display for CodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // SAFETY: plain data, for which zeros are good.
         let mut found: libc::Dl_info = unsafe { mem::zeroed() };
@@ -79,19 +79,19 @@ impl fmt::Display for Place {
             return write!(f, "{:#x}", self.0);
         }
         let offset = self.0.wrapping_sub(found.dli_fbase as usize);
-        write!(f, "{}+{offset:#x}", Name(found.dli_fname))?;
+        write!(f, "{}+{offset:#x}", LoaderName(found.dli_fname))?;
         if found.dli_sname.is_null() {
             return Ok(());
         }
         let inside = self.0.wrapping_sub(found.dli_saddr as usize);
-        write!(f, " {}+{inside:#x}", Name(found.dli_sname))
+        write!(f, " {}+{inside:#x}", LoaderName(found.dli_sname))
     }
 }
 
 /// A name of the loader's.
-struct Name(*const libc::c_char);
+struct LoaderName(*const libc::c_char);
 
-impl fmt::Display for Name {
+impl fmt::Display for LoaderName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // SAFETY: the loader's names end with a zero byte and stay while their object is loaded.
         let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();

@@ -15,46 +15,47 @@ use super::random;
 static INTERVAL: AtomicU32 = AtomicU32::new(1_000);
 
 /// Whether that is so whatever time guarding takes, for tests.
-static IS_UNPACED: AtomicBool = AtomicBool::new(false);
+static IS_UNTHROTTLED: AtomicBool = AtomicBool::new(false);
 
-/// How many calls are left on each CPU.
-static LEFT: OnceLock<PerCpu<u32>> = OnceLock::new();
+/// How many calls are remaining on each CPU.
+static REMAINING: OnceLock<PerCpu<u32>> = OnceLock::new();
 
 /// Prepares the countdown; whether that worked.
 pub(super) fn init() -> bool {
-    LEFT.get().is_some()
-        || PerCpu::try_new().is_ok_and(|left| LEFT.set(left).is_ok() || LEFT.get().is_some())
+    REMAINING.get().is_some()
+        || PerCpu::try_new()
+            .is_ok_and(|remaining| REMAINING.set(remaining).is_ok() || REMAINING.get().is_some())
 }
 
 /// Has one in so many calls sampled from now on, whatever time that takes.
 pub(crate) fn sample_every(interval: u32) {
     INTERVAL.store(interval, Relaxed);
-    IS_UNPACED.store(true, Relaxed);
+    IS_UNTHROTTLED.store(true, Relaxed);
 }
 
 /// Whether time does not matter.
-pub(super) fn is_unpaced() -> bool {
-    IS_UNPACED.load(Relaxed)
+pub(super) fn is_unthrottled() -> bool {
+    IS_UNTHROTTLED.load(Relaxed)
 }
 
 /// Whether this call, which stands for `calls`, is to be sampled; never before `init`. One section, wait-free; may be called from
 /// anywhere.
 #[inline]
 pub fn sample(calls: usize) -> bool {
-    let Some(left) = LEFT.get() else { return false };
+    let Some(remaining) = REMAINING.get() else { return false };
     let calls = calls as u32;
     // A word holds a signed number.
-    let reached = left.add_return(calls.wrapping_neg()) as i32;
-    reached <= 0 && begin_again(left, reached, calls)
+    let value = remaining.add_return(calls.wrapping_neg()) as i32;
+    value <= 0 && restart(remaining, value, calls)
 }
 
-/// Draws the next countdown. Several threads may come here at once, and then one of them has found something left; so has none on
+/// Draws the next countdown. Several threads may come here at once, and then one of them has found something remaining; so has none on
 /// a CPU whose countdown has not begun.
 #[cold]
-fn begin_again(left: &PerCpu<u32>, reached: i32, calls: u32) -> bool {
+fn restart(remaining: &PerCpu<u32>, value: i32, calls: u32) -> bool {
     let interval = INTERVAL.load(Relaxed) as usize;
     let drawn = 1 + random::below(2 * interval - 1) as i32;
     // Where one call stands for more than the interval it is the next one.
-    left.add(drawn.max(1 - reached) as u32);
-    reached + calls as i32 > 0
+    remaining.add(drawn.max(1 - value) as u32);
+    value + calls as i32 > 0
 }

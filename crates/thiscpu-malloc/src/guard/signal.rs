@@ -18,59 +18,60 @@ use thiscpu::probe::save_errno;
 use super::stack::{self, Stack};
 use super::{pages, pool, report};
 
-type WithInfo = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-type Plain = unsafe extern "C" fn(c_int);
+type SigactionFn = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+type HandlerFn = unsafe extern "C" fn(c_int);
 
 /// What was there for a signal before.
-struct Before {
+struct PreviousHandler {
     signal: c_int,
-    is_known: AtomicBool,
+    is_set: AtomicBool,
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
 }
 
 // SAFETY: the action is written once, by `init`, before it is known, and only read afterwards.
-unsafe impl Sync for Before {}
+unsafe impl Sync for PreviousHandler {}
 
-impl Before {
-    const fn of(signal: c_int) -> Before {
+impl PreviousHandler {
+    const fn new(signal: c_int) -> PreviousHandler {
         let action = UnsafeCell::new(MaybeUninit::uninit());
-        Before { signal, is_known: AtomicBool::new(false), action }
+        PreviousHandler { signal, is_set: AtomicBool::new(false), action }
     }
 
     fn get(&self) -> Option<&libc::sigaction> {
         // Acquire: pairs with the Release in `init`.
         // SAFETY: once known it is there, and does not change.
-        self.is_known.load(Acquire).then(|| unsafe { (*self.action.get()).assume_init_ref() })
+        self.is_set.load(Acquire).then(|| unsafe { (*self.action.get()).assume_init_ref() })
     }
 }
 
-static BEFORE: [Before; 2] = [Before::of(libc::SIGSEGV), Before::of(libc::SIGBUS)];
+static PREVIOUS: [PreviousHandler; 2] =
+    [PreviousHandler::new(libc::SIGSEGV), PreviousHandler::new(libc::SIGBUS)];
 
 /// Installs the handler, once. One thread at a time may be here; whether it is installed.
 pub(super) fn init() -> bool {
-    BEFORE.iter().all(|before| before.is_known.load(Relaxed) || install(before))
+    PREVIOUS.iter().all(|previous| previous.is_set.load(Relaxed) || install(previous))
 }
 
-fn install(before: &Before) -> bool {
+fn install(previous: &PreviousHandler) -> bool {
     // SAFETY: plain data, for which zeros are good; looks at the action and changes it. The handler keeps to what is allowed in one,
     // and what it hands on to is known before it can be called.
     unsafe {
         let mut old: libc::sigaction = mem::zeroed();
-        if libc::sigaction(before.signal, ptr::null(), &raw mut old) != 0 {
+        if libc::sigaction(previous.signal, ptr::null(), &raw mut old) != 0 {
             return false;
         }
-        (*before.action.get()).write(old);
+        (*previous.action.get()).write(old);
         // Release: pairs with the Acquire in `get`.
-        before.is_known.store(true, Release);
+        previous.is_set.store(true, Release);
         let mut new: libc::sigaction = mem::zeroed();
-        new.sa_sigaction = on_fault as WithInfo as usize;
+        new.sa_sigaction = on_fault as SigactionFn as usize;
         // What was there before finds the same signals blocked as it asked for.
         new.sa_mask = old.sa_mask;
         new.sa_flags = (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART))
             | libc::SA_SIGINFO
             | libc::SA_ONSTACK;
-        let result = libc::sigaction(before.signal, &raw const new, ptr::null_mut());
-        before.is_known.store(result == 0, Release);
+        let result = libc::sigaction(previous.signal, &raw const new, ptr::null_mut());
+        previous.is_set.store(result == 0, Release);
         result == 0
     }
 }
@@ -88,13 +89,15 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     // A signal that somebody has sent has no address, and a code that is not above 0.
     if code <= 0 || !pages::owns(address) {
         // SAFETY: as this function's.
-        return unsafe { hand_on(signal, info, context) };
+        return unsafe { chain(signal, info, context) };
     }
     if report::begin() {
         let fault = Fault { address, context };
         block_signals();
         // The thread's own stack for signals may be small. SAFETY: one report at a time is what the stack is for.
-        unsafe { stack::call_on(pages::report_stack(), explain, &raw const fault as usize) };
+        unsafe {
+            stack::call_on_stack(pages::report_stack(), report_fault, &raw const fault as usize)
+        };
     }
     restore_default(signal);
 }
@@ -109,11 +112,11 @@ fn block_signals() {
     }
 }
 
-extern "C" fn explain(fault: usize) {
+extern "C" fn report_fault(fault: usize) {
     // SAFETY: `on_fault` has passed it, and waits. Its context is that of a fault.
     let (address, now, is_write) = unsafe {
         let fault = &*(fault as *const Fault);
-        (fault.address, Stack::interrupted(fault.context), stack::was_write(fault.context))
+        (fault.address, Stack::from_context(fault.context), stack::was_write(fault.context))
     };
     report::write(&pool::explain(address, is_write), &now);
 }
@@ -123,11 +126,12 @@ extern "C" fn explain(fault: usize) {
 /// # Safety
 ///
 /// The arguments are the kernel's.
-unsafe fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let before = BEFORE.iter().find(|before| before.signal == signal).and_then(Before::get);
+unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let previous =
+        PREVIOUS.iter().find(|previous| previous.signal == signal).and_then(PreviousHandler::get);
     // SAFETY: the kernel's.
     let is_sent = unsafe { (*info).si_code } <= 0;
-    match before.map(|action| (action.sa_sigaction, action.sa_flags)) {
+    match previous.map(|action| (action.sa_sigaction, action.sa_flags)) {
         Some((libc::SIG_IGN, _)) if is_sent => {}
         None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
             restore_default(signal);
@@ -139,10 +143,10 @@ unsafe fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         }
         // SAFETY: somebody has installed a function of this type for this signal.
         Some((handler, flags)) if flags & libc::SA_SIGINFO != 0 => unsafe {
-            mem::transmute::<usize, WithInfo>(handler)(signal, info, context);
+            mem::transmute::<usize, SigactionFn>(handler)(signal, info, context);
         },
         // SAFETY: as above.
-        Some((handler, _)) => unsafe { mem::transmute::<usize, Plain>(handler)(signal) },
+        Some((handler, _)) => unsafe { mem::transmute::<usize, HandlerFn>(handler)(signal) },
     }
 }
 

@@ -1,10 +1,10 @@
-//! What is known of a slot and of the block in it, and the fringes of that block.
+//! What is known of a slot and of the block in it, and the canary of that block.
 
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use super::stack::{Kept, Stack};
+use super::stack::{SavedStack, Stack};
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(super) struct Slot {
     state: AtomicU32,
     start: AtomicUsize,
     size: AtomicUsize,
-    allocated: Kept,
-    freed: Kept,
+    allocated: SavedStack,
+    freed: SavedStack,
 }
 
 /// What a slot says of its block at some moment.
@@ -60,22 +60,22 @@ impl Slot {
 
     /// Whether it holds a block in use that was allocated where a stack is from.
     pub(super) fn is_live_from(&self, stack: &Stack) -> bool {
-        self.state() == State::Live && self.allocated.is_from_where(stack)
+        self.state() == State::Live && self.allocated.has_same_origin(stack)
     }
 
     /// Its block has less bytes now.
-    pub(super) fn shrunk(&self, size: usize) {
+    pub(super) fn set_size(&self, size: usize) {
         self.size.store(size, Relaxed);
     }
 
-    pub(super) fn allocated(&self, start: usize, size: usize, stack: &Stack) {
+    pub(super) fn set_allocated(&self, start: usize, size: usize, stack: &Stack) {
         self.start.store(start, Relaxed);
         self.size.store(size, Relaxed);
-        self.allocated.keep(stack);
+        self.allocated.store(stack);
     }
 
-    pub(super) fn freed(&self, stack: &Stack) {
-        self.freed.keep(stack);
+    pub(super) fn set_freed(&self, stack: &Stack) {
+        self.freed.store(stack);
     }
 
     pub(super) fn block(&self) -> Block {
@@ -90,20 +90,20 @@ impl Slot {
 }
 
 /// How many bytes on each side of a block hold a pattern, as far as its page goes.
-const FRINGE_BYTES: usize = 64;
+const CANARY_BYTES: usize = 64;
 
 /// The bytes before a block and behind it, on the same page, that nobody may write to.
-pub(super) struct Fringes {
+pub(super) struct Canary {
     before: Range<usize>,
     behind: Range<usize>,
 }
 
-impl Fringes {
-    pub(super) fn of(start: usize, size: usize, page: Range<usize>) -> Fringes {
+impl Canary {
+    pub(super) fn of(start: usize, size: usize, page: Range<usize>) -> Canary {
         let end = start + size;
-        Fringes {
-            before: start.saturating_sub(FRINGE_BYTES).max(page.start)..start,
-            behind: end..(end + FRINGE_BYTES).min(page.end),
+        Canary {
+            before: start.saturating_sub(CANARY_BYTES).max(page.start)..start,
+            behind: end..(end + CANARY_BYTES).min(page.end),
         }
     }
 
@@ -137,7 +137,7 @@ impl Fringes {
     /// # Safety
     ///
     /// The page is accessible.
-    pub(super) unsafe fn damage(&self) -> Option<usize> {
+    pub(super) unsafe fn first_damaged(&self) -> Option<usize> {
         // SAFETY: on that page; volatile, because who writes there does so behind the compiler's back.
         self.addresses().find(|&address| unsafe {
             ptr::read_volatile(address as *const u8) != pattern(address)
@@ -168,21 +168,21 @@ mod tests {
         let at = page.as_mut_ptr() as usize;
         for (offset, size) in [(0, 512), (0, 100), (412, 100), (200, 1), (496, 0)] {
             let block = at + offset..at + offset + size;
-            let fringes = Fringes::of(block.start, size, at..at + page.len());
+            let canary = Canary::of(block.start, size, at..at + page.len());
             // SAFETY: the array is this function's.
-            unsafe { fringes.fill() };
+            unsafe { canary.fill() };
             for address in at..at + page.len() {
                 // SAFETY: as above.
                 let found = unsafe {
                     let byte = address as *mut u8;
                     let before = byte.read();
                     byte.write(0);
-                    let found = fringes.damage();
+                    let found = canary.first_damaged();
                     byte.write(before);
                     found
                 };
                 let is_near =
-                    address + FRINGE_BYTES >= block.start && address < block.end + FRINGE_BYTES;
+                    address + CANARY_BYTES >= block.start && address < block.end + CANARY_BYTES;
                 let is_watched = is_near && !block.contains(&address);
                 assert_eq!(found, is_watched.then_some(address), "{offset} {size}");
             }

@@ -3,14 +3,14 @@
 use core::fmt::{self, Write as _};
 
 /// Gathers text, so that a line is one write and others' lines do not come in between.
-struct Output {
+struct LineBuffer {
     bytes: [u8; 512],
-    used: usize,
+    len: usize,
 }
 
-impl Output {
+impl LineBuffer {
     fn flush(&mut self) {
-        let mut rest = &self.bytes[..self.used];
+        let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
             // SAFETY: the bytes are there.
             let written =
@@ -23,28 +23,28 @@ impl Output {
                 Err(_) => break,
             }
         }
-        self.used = 0;
+        self.len = 0;
     }
 }
 
-impl fmt::Write for Output {
+impl fmt::Write for LineBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for &byte in text.as_bytes() {
-            if self.used == self.bytes.len() {
+            if self.len == self.bytes.len() {
                 self.flush();
             }
-            self.bytes[self.used] = byte;
-            self.used += 1;
+            self.bytes[self.len] = byte;
+            self.len += 1;
         }
         Ok(())
     }
 }
 
 /// Writes a line. Changes `errno`.
-pub(super) fn line(text: fmt::Arguments<'_>) {
-    let mut output = Output { bytes: [0; 512], used: 0 };
+pub(super) fn write_line(text: fmt::Arguments<'_>) {
+    let mut line = LineBuffer { bytes: [0; 512], len: 0 };
     // Neither fails.
-    let _ = output.write_fmt(text);
-    let _ = output.write_char('\n');
-    output.flush();
+    let _ = line.write_fmt(text);
+    let _ = line.write_char('\n');
+    line.flush();
 }

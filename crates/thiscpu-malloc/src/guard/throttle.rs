@@ -1,4 +1,4 @@
-//! How much of the time guarding may take: one part in [`SHARE`], whatever the program does.
+//! How much of the time guarding may take: one part in [`WORK_TIME_RATIO`], whatever the program does.
 //!
 //! A sampled block costs system calls and two walks of the stack, some 10,000 times what a block costs otherwise. One call in
 //! 1,000 is little for most programs, and would be most of the time of one that does nothing but allocate. So each piece of work is
@@ -8,24 +8,24 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Of so much time, one part is for guarding. With one in 40 bursts of allocations took 2 to 11 % longer: what a program loses from
 /// the caches of its CPU by a block that is guarded is not counted.
-const SHARE: u64 = 100;
+const WORK_TIME_RATIO: u64 = 100;
 
 /// No further ahead than this is paid for: many frees at once, each of which is dear, stop guarding for a minute and not for more.
 const DEBT_NS_MAX: u64 = 60_000_000_000;
 
 /// When all work so far will have been paid for, by the clock that starts with the system.
-pub(super) struct Pace(AtomicU64);
+pub(super) struct Throttle(AtomicU64);
 
-/// When a piece of work began, by the time that its thread has had of a CPU. What it slept, or waited for a CPU, is not counted; what it waits until
+/// When a piece of work started, by the time that its thread has had of a CPU. What it slept, or waited for a CPU, is not counted; what it waits until
 /// other CPUs are interrupted is, because it turns in a loop meanwhile: in a virtual machine one of those may not be running, and that takes up to
 /// some milliseconds.
-pub(super) struct Began(u64);
+pub(super) struct WorkStart(u64);
 
 // Relaxed: the number orders nothing, and one that is a little old lets through a block too many.
-impl Pace {
+impl Throttle {
     /// One that owes nothing.
-    pub(super) const fn new() -> Pace {
-        Pace(AtomicU64::new(0))
+    pub(super) const fn new() -> Throttle {
+        Throttle(AtomicU64::new(0))
     }
 
     /// Whether a block may be guarded at `now_ns`.
@@ -34,20 +34,20 @@ impl Pace {
     }
 
     /// Counts work that ends now.
-    pub(super) fn charge(&self, began: Began) {
-        self.charge_at(now_ns(), thread_ns().saturating_sub(began.0));
+    pub(super) fn charge(&self, started: WorkStart) {
+        self.charge_at(now_ns(), thread_ns().saturating_sub(started.0));
     }
 
     fn charge_at(&self, now_ns: u64, work_ns: u64) {
-        let price = work_ns.saturating_mul(SHARE);
+        let price = work_ns.saturating_mul(WORK_TIME_RATIO);
         let paid = |paid: u64| paid.max(now_ns).saturating_add(price).min(now_ns + DEBT_NS_MAX);
         let _ = self.0.fetch_update(Relaxed, Relaxed, |before| Some(paid(before)));
     }
 }
 
 /// Begins a piece of work.
-pub(super) fn begin() -> Began {
-    Began(thread_ns())
+pub(super) fn start() -> WorkStart {
+    WorkStart(thread_ns())
 }
 
 /// The time now.
@@ -75,39 +75,39 @@ mod tests {
 
     #[test]
     fn work_is_paid_for_by_time_without_it() {
-        let pace = Pace::new();
-        assert!(pace.allows(0));
-        pace.charge_at(1_000, 100);
-        assert!(!pace.allows(999 + 100 * SHARE));
-        assert!(pace.allows(1_000 + 100 * SHARE));
+        let throttle = Throttle::new();
+        assert!(throttle.allows(0));
+        throttle.charge_at(1_000, 100);
+        assert!(!throttle.allows(999 + 100 * WORK_TIME_RATIO));
+        assert!(throttle.allows(1_000 + 100 * WORK_TIME_RATIO));
         // Two at once cost twice as much.
-        pace.charge_at(20_000, 100);
-        pace.charge_at(20_000, 100);
-        assert!(!pace.allows(19_999 + 200 * SHARE));
-        assert!(pace.allows(20_000 + 200 * SHARE));
+        throttle.charge_at(20_000, 100);
+        throttle.charge_at(20_000, 100);
+        assert!(!throttle.allows(19_999 + 200 * WORK_TIME_RATIO));
+        assert!(throttle.allows(20_000 + 200 * WORK_TIME_RATIO));
     }
 
     #[test]
     fn all_of_a_long_wait_for_other_cpus_is_paid_for() {
-        let (pace, tick_ns) = (Pace::new(), 4_000_000);
-        pace.charge_at(0, tick_ns);
-        assert!(!pace.allows(tick_ns * SHARE - 1));
-        assert!(pace.allows(tick_ns * SHARE));
+        let (throttle, tick_ns) = (Throttle::new(), 4_000_000);
+        throttle.charge_at(0, tick_ns);
+        assert!(!throttle.allows(tick_ns * WORK_TIME_RATIO - 1));
+        assert!(throttle.allows(tick_ns * WORK_TIME_RATIO));
     }
 
     #[test]
     fn a_thread_that_slept_is_not_charged_for_it() {
-        let (pace, began, began_ns) = (Pace::new(), begin(), now_ns());
+        let (throttle, started, started_ns) = (Throttle::new(), start(), now_ns());
         sleep(Duration::from_millis(50));
-        pace.charge(began);
+        throttle.charge(started);
         // A hundred times of what it slept would be later by five seconds.
-        assert!(pace.allows(began_ns + 4_000_000_000));
+        assert!(throttle.allows(started_ns + 4_000_000_000));
     }
 
     #[test]
     fn guarding_stops_for_a_minute_at_most() {
-        let pace = Pace::new();
-        (0..1_000).for_each(|_| pace.charge_at(7, u64::MAX / 2));
-        assert!(!pace.allows(6 + DEBT_NS_MAX) && pace.allows(7 + DEBT_NS_MAX));
+        let throttle = Throttle::new();
+        (0..1_000).for_each(|_| throttle.charge_at(7, u64::MAX / 2));
+        assert!(!throttle.allows(6 + DEBT_NS_MAX) && throttle.allows(7 + DEBT_NS_MAX));
     }
 }

@@ -9,9 +9,9 @@ pub(super) const STACK_POINTER: usize = 31;
 
 /// What a caller's registers can be found from, at the place where this is inlined; and that place.
 #[inline(always)]
-pub(super) fn here() -> ([usize; COUNT], usize) {
+pub(super) fn capture() -> ([usize; COUNT], usize) {
     let mut values = [0; COUNT];
-    let place: usize;
+    let pc: usize;
     // SAFETY: it stores those registers that functions preserve to their places in the array, and touches nothing else.
     unsafe {
         asm!(
@@ -21,15 +21,15 @@ pub(super) fn here() -> ([usize; COUNT], usize) {
             "stp x25, x26, [{values}, #25 * 8]",
             "stp x27, x28, [{values}, #27 * 8]",
             "stp x29, x30, [{values}, #29 * 8]",
-            "mov {place}, sp",
-            "str {place}, [{values}, #31 * 8]",
-            "adr {place}, .",
+            "mov {pc}, sp",
+            "str {pc}, [{values}, #31 * 8]",
+            "adr {pc}, .",
             values = in(reg) values.as_mut_ptr(),
-            place = out(reg) place,
+            pc = out(reg) pc,
             options(nostack, preserves_flags),
         );
     }
-    (values, place)
+    (values, pc)
 }
 
 /// The registers of what a signal has interrupted, and where that was.
@@ -37,7 +37,7 @@ pub(super) fn here() -> ([usize; COUNT], usize) {
 /// # Safety
 ///
 /// The context is what the kernel gave to a signal handler.
-pub(super) unsafe fn interrupted(context: *const c_void) -> ([usize; COUNT], usize) {
+pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], usize) {
     // SAFETY: the caller's promise.
     let context = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let mut values = [0; COUNT];
@@ -59,25 +59,25 @@ pub(super) unsafe fn was_write(_: *const c_void) -> Option<bool> {
 }
 
 /// The address that a return address stands for: its high bits may be a signature.
-pub(super) fn plain(return_address: usize) -> usize {
+pub(super) fn strip_pac(return_address: usize) -> usize {
     return_address & ((1 << 48) - 1)
 }
 
-/// Calls `what(argument)` on the stack that ends at `top`.
+/// Calls `function(argument)` on the stack that ends at `top`.
 ///
 /// # Safety
 ///
 /// The stack is large enough and nobody uses it; `top` is a multiple of 16.
-pub(super) unsafe fn call_on(top: usize, what: extern "C" fn(usize), argument: usize) {
+pub(super) unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
     // SAFETY: x20 is one of the registers that `what` preserves, so the stack comes back from it.
     unsafe {
         asm!(
             "mov x9, sp",
             "mov sp, x20",
             "mov x20, x9",
-            "blr {what}",
+            "blr {function}",
             "mov sp, x20",
-            what = in(reg) what,
+            function = in(reg) function,
             in("x0") argument,
             inout("x20") top => _,
             out("x9") _,

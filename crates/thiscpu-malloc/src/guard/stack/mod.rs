@@ -26,22 +26,22 @@ use walk::Frame;
 pub(super) const FRAMES_MAX: usize = 20;
 
 /// How many of them, the innermost, say where a stack is from. Not all: a recursion would have a place of its own for each depth.
-const FRAMES_OF_ORIGIN: usize = FRAMES_MAX / 2;
+const ORIGIN_FRAMES: usize = FRAMES_MAX / 2;
 
 /// Some thread's stack: for each frame the place of the call, the innermost first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stack {
     pub(super) thread: u32,
     /// Zeros behind the last.
-    places: [usize; FRAMES_MAX],
+    addresses: [usize; FRAMES_MAX],
 }
 
 impl Stack {
     /// This thread's, without the frame of this function. Changes `errno`.
     #[inline(never)]
-    pub(super) fn here() -> Stack {
-        let (registers, place) = arch::here();
-        Stack::walk(Frame { registers, place, is_call: false }, 1)
+    pub(super) fn capture() -> Stack {
+        let (registers, pc) = arch::capture();
+        Stack::walk(Frame { registers, pc, is_call: false }, 1)
     }
 
     /// That of what a signal has interrupted. Changes `errno`.
@@ -49,29 +49,29 @@ impl Stack {
     /// # Safety
     ///
     /// The context is what the kernel gave to a signal handler of this thread, which has not returned.
-    pub(super) unsafe fn interrupted(context: *const c_void) -> Stack {
+    pub(super) unsafe fn from_context(context: *const c_void) -> Stack {
         // SAFETY: the caller's promise.
-        let (registers, place) = unsafe { arch::interrupted(context) };
-        Stack::walk(Frame { registers, place, is_call: false }, 0)
+        let (registers, pc) = unsafe { arch::from_context(context) };
+        Stack::walk(Frame { registers, pc, is_call: false }, 0)
     }
 
     fn walk(first: Frame, skipped: usize) -> Stack {
-        let mut stack = Stack { thread: this_thread(), places: [0; FRAMES_MAX] };
+        let mut stack = Stack { thread: this_thread(), addresses: [0; FRAMES_MAX] };
         let mut memory = Memory::new();
         let mut frame = Some(first);
         for index in 0..FRAMES_MAX + skipped {
             let Some(current) = frame else { break };
             if index >= skipped {
-                stack.places[index - skipped] = current.code();
+                stack.addresses[index - skipped] = current.call_site();
             }
             frame = walk::caller(&current, &mut memory);
         }
         stack
     }
 
-    /// The places, the innermost first.
-    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
-        self.places.iter().copied().take_while(|&place| place != 0)
+    /// The addresses, the innermost first.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = usize> {
+        self.addresses.iter().copied().take_while(|&address| address != 0)
     }
 }
 
@@ -85,14 +85,14 @@ pub(super) unsafe fn was_write(context: *const c_void) -> Option<bool> {
     unsafe { arch::was_write(context) }
 }
 
-/// Calls `what(argument)` on the stack that ends at `top`.
+/// Calls `function(argument)` on the stack that ends at `top`.
 ///
 /// # Safety
 ///
 /// The stack is large enough and nobody uses it; `top` is a multiple of 16.
-pub(super) unsafe fn call_on(top: usize, what: extern "C" fn(usize), argument: usize) {
+pub(super) unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
     // SAFETY: the caller's promise.
-    unsafe { arch::call_on(top, what, argument) }
+    unsafe { arch::call_on_stack(top, function, argument) }
 }
 
 /// The number that the kernel knows this thread by.
@@ -103,30 +103,30 @@ pub(super) fn this_thread() -> u32 {
 
 /// A stack that is kept where a report may look at it while it changes.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct SavedStack {
     thread: AtomicU32,
-    places: [AtomicUsize; FRAMES_MAX],
+    addresses: [AtomicUsize; FRAMES_MAX],
 }
 
 // Relaxed: who holds the pool's lock is ordered by that; who does not says that what is read may be torn.
-impl Kept {
-    pub(super) fn keep(&self, stack: &Stack) {
+impl SavedStack {
+    pub(super) fn store(&self, stack: &Stack) {
         self.thread.store(stack.thread, Relaxed);
-        for (kept, &place) in self.places.iter().zip(&stack.places) {
-            kept.store(place, Relaxed);
+        for (kept, &address) in self.addresses.iter().zip(&stack.addresses) {
+            kept.store(address, Relaxed);
         }
     }
 
     /// Whether it is from where another is from, on any thread.
-    pub(super) fn is_from_where(&self, stack: &Stack) -> bool {
-        let both = self.places.iter().zip(&stack.places).take(FRAMES_OF_ORIGIN);
-        both.into_iter().all(|(kept, &place)| kept.load(Relaxed) == place)
+    pub(super) fn has_same_origin(&self, stack: &Stack) -> bool {
+        let both = self.addresses.iter().zip(&stack.addresses).take(ORIGIN_FRAMES);
+        both.into_iter().all(|(kept, &address)| kept.load(Relaxed) == address)
     }
 
     pub(super) fn load(&self) -> Stack {
-        let mut stack = Stack { thread: self.thread.load(Relaxed), places: [0; FRAMES_MAX] };
-        for (place, kept) in stack.places.iter_mut().zip(&self.places) {
-            *place = kept.load(Relaxed);
+        let mut stack = Stack { thread: self.thread.load(Relaxed), addresses: [0; FRAMES_MAX] };
+        for (address, kept) in stack.addresses.iter_mut().zip(&self.addresses) {
+            *address = kept.load(Relaxed);
         }
         stack
     }

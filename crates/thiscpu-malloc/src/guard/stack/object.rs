@@ -10,12 +10,12 @@ use core::{hint, mem, ptr, slice};
 global_asm!(".weak _dl_find_object");
 
 unsafe extern "C" {
-    fn _dl_find_object(address: *mut c_void, result: *mut Found) -> c_int;
+    fn _dl_find_object(address: *mut c_void, result: *mut DlFindObject) -> c_int;
 }
 
 /// glibc's `struct dl_find_object`.
 #[repr(C)]
-struct Found {
+struct DlFindObject {
     flags: u64,
     map_start: *const u8,
     map_end: *const u8,
@@ -55,13 +55,13 @@ impl Tables {
 
 /// The tables of the object that `address` is in.
 pub(super) fn tables(address: usize) -> Option<Tables> {
-    let find: unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int = _dl_find_object;
+    let find: unsafe extern "C" fn(*mut c_void, *mut DlFindObject) -> c_int = _dl_find_object;
     // The symbol is weak: null where the C library does not have it, which the compiler takes to be impossible.
     if hint::black_box(find as *const c_void).is_null() {
         return None;
     }
     // SAFETY: plain data, for which zeros are good.
-    let mut found: Found = unsafe { mem::zeroed() };
+    let mut found: DlFindObject = unsafe { mem::zeroed() };
     // SAFETY: the function is there, and fills in a structure of this layout.
     if unsafe { find(address as *mut c_void, &raw mut found) } != 0
         || found.eh_frame_header.is_null()
@@ -72,7 +72,7 @@ pub(super) fn tables(address: usize) -> Option<Tables> {
 }
 
 /// What the loader has read of an object.
-struct Programs {
+struct ProgramHeaders {
     first: *const libc::Elf64_Phdr,
     count: usize,
     /// What is added to the addresses in them.
@@ -80,20 +80,20 @@ struct Programs {
 }
 
 /// Finds the segment with the header by the object's program headers.
-fn segment_of(found: &Found) -> Option<Tables> {
+fn segment_of(found: &DlFindObject) -> Option<Tables> {
     let header = found.eh_frame_header as usize;
-    let programs = programs_of(found)?;
-    (0..programs.count).find_map(|index| {
+    let headers = program_headers(found)?;
+    (0..headers.count).find_map(|index| {
         // SAFETY: the loader has read them there, and objects do not change theirs; they need not be aligned.
-        let program = unsafe { ptr::read_unaligned(programs.first.add(index)) };
-        let start = programs.offset.wrapping_add(program.p_vaddr as usize);
+        let program = unsafe { ptr::read_unaligned(headers.first.add(index)) };
+        let start = headers.offset.wrapping_add(program.p_vaddr as usize);
         let end = start.wrapping_add(program.p_memsz as usize);
         let is_read_only = program.p_type == libc::PT_LOAD && program.p_flags & libc::PF_W == 0;
         (is_read_only && (start..end).contains(&header)).then_some(Tables { header, start, end })
     })
 }
 
-fn programs_of(found: &Found) -> Option<Programs> {
+fn program_headers(found: &DlFindObject) -> Option<ProgramHeaders> {
     // SAFETY: the object is loaded.
     let map = unsafe { &*found.link_map };
     // SAFETY: names end with a zero byte. That of the program itself is empty.
@@ -103,7 +103,7 @@ fn programs_of(found: &Found) -> Option<Programs> {
         let (first, count) =
             unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
         let (first, count) = (first as *const libc::Elf64_Phdr, count as usize);
-        return (!first.is_null()).then_some(Programs { first, count, offset: map.offset });
+        return (!first.is_null()).then_some(ProgramHeaders { first, count, offset: map.offset });
     }
     // SAFETY: the first page of a loaded object, which is mapped and larger than this.
     let elf = unsafe { ptr::read_unaligned(found.map_start.cast::<libc::Elf64_Ehdr>()) };
@@ -114,5 +114,5 @@ fn programs_of(found: &Found) -> Option<Programs> {
         return None;
     }
     let first = found.map_start.wrapping_add(table).cast();
-    Some(Programs { first, count, offset: map.offset })
+    Some(ProgramHeaders { first, count, offset: map.offset })
 }

@@ -6,12 +6,12 @@ use gimli::{
     UnwindContextStorage, UnwindExpression, UnwindSection as _, UnwindTableRow, Value,
 };
 
-use super::arch::{COUNT, FRAME_POINTER, STACK_POINTER, plain};
+use super::arch::{COUNT, FRAME_POINTER, STACK_POINTER, strip_pac};
 use super::memory::Memory;
 use super::object;
 
 type Bytes = EndianSlice<'static, NativeEndian>;
-type Row = UnwindTableRow<usize, OnStack>;
+type Row = UnwindTableRow<usize, FixedStorage>;
 
 /// How far a caller's frame may be where only a frame pointer says so.
 const FRAME_BYTES_MAX: usize = 1 << 20;
@@ -20,15 +20,15 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Frame {
     pub(super) registers: [usize; COUNT],
     /// What is executed next.
-    pub(super) place: usize,
+    pub(super) pc: usize,
     /// Whether that is behind a call, which may be the last thing that its function does.
     pub(super) is_call: bool,
 }
 
 impl Frame {
     /// An address in the instruction that is being executed.
-    pub(super) fn code(&self) -> usize {
-        self.place - usize::from(self.is_call)
+    pub(super) fn call_site(&self) -> usize {
+        self.pc - usize::from(self.is_call)
     }
 
     fn register(&self, register: Register) -> Option<usize> {
@@ -38,7 +38,7 @@ impl Frame {
 
 /// The frame that called this one; none if there is none, or it cannot be told.
 pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
-    let caller = match object::tables(frame.code()) {
+    let caller = match object::tables(frame.call_site()) {
         Some(tables) => by_tables(frame, &tables, memory),
         None => Err(gimli::Error::NoUnwindInfoForAddress),
     };
@@ -46,7 +46,7 @@ pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
         Ok(caller) => caller,
         Err(_) => by_frame_pointer(frame, memory),
     }
-    .filter(|caller| caller.place > 1)
+    .filter(|caller| caller.pc > 1)
 }
 
 /// As the chain of frame pointers has it, if that leads up the stack.
@@ -58,8 +58,8 @@ fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     let mut registers = frame.registers;
     registers[FRAME_POINTER] = memory.word(at)?;
     registers[STACK_POINTER] = at + 2 * size_of::<usize>();
-    let place = plain(memory.word(at + size_of::<usize>())?);
-    Some(Frame { registers, place, is_call: true })
+    let pc = strip_pac(memory.word(at + size_of::<usize>())?);
+    Some(Frame { registers, pc, is_call: true })
 }
 
 /// As the object's unwinding tables have it: an error if they say nothing of this place.
@@ -68,16 +68,16 @@ fn by_tables(
     tables: &object::Tables,
     memory: &mut Memory,
 ) -> gimli::Result<Option<Frame>> {
-    const NOTHING: gimli::Error = gimli::Error::NoUnwindInfoForAddress;
-    let code = frame.code() as u64;
+    const NO_TABLES: gimli::Error = gimli::Error::NoUnwindInfoForAddress;
+    let code = frame.call_site() as u64;
     let bases = BaseAddresses::default().set_eh_frame_hdr(tables.header as u64);
-    let header = Bytes::new(tables.from(tables.header).ok_or(NOTHING)?, NativeEndian);
+    let header = Bytes::new(tables.from(tables.header).ok_or(NO_TABLES)?, NativeEndian);
     let header = EhFrameHdr::from(header).parse(&bases, 8)?;
-    let Pointer::Direct(start) = header.eh_frame_ptr() else { return Err(NOTHING) };
+    let Pointer::Direct(start) = header.eh_frame_ptr() else { return Err(NO_TABLES) };
     let bases = bases.set_eh_frame(start);
-    let frames = tables.from(start as usize).ok_or(NOTHING)?;
+    let frames = tables.from(start as usize).ok_or(NO_TABLES)?;
     let frames = EhFrame::from(Bytes::new(frames, NativeEndian));
-    let table = header.table().ok_or(NOTHING)?;
+    let table = header.table().ok_or(NO_TABLES)?;
     let function = table.fde_for_address(&frames, &bases, code, |section, bases, offset| {
         section.cie_from_offset(bases, offset)
     })?;
@@ -86,9 +86,9 @@ fn by_tables(
     let mut rules = Rules { frame, frames, encoding: function.cie().encoding(), memory };
     let return_address = function.cie().return_address_register();
     let is_call = !function.is_signal_trampoline();
-    Ok(rules.apply(row, return_address).map(|(registers, place)| Frame {
+    Ok(rules.apply(row, return_address).map(|(registers, pc)| Frame {
         registers,
-        place: plain(place),
+        pc: strip_pac(pc),
         is_call,
     }))
 }
@@ -117,8 +117,8 @@ impl Rules<'_> {
             // The outermost function's return address is undefined, which is how one knows it.
             *value = self.value(register, rule, top).unwrap_or(0);
         }
-        let place = *registers.get(usize::from(return_address.0))?;
-        Some((registers, place))
+        let pc = *registers.get(usize::from(return_address.0))?;
+        Some((registers, pc))
     }
 
     fn value(
@@ -150,7 +150,7 @@ impl Rules<'_> {
         first: Option<usize>,
     ) -> Option<usize> {
         let bytes = expression.get(&self.frames).ok()?.0;
-        let mut evaluation = Evaluation::<Bytes, OnStack>::new_in(bytes, self.encoding);
+        let mut evaluation = Evaluation::<Bytes, FixedStorage>::new_in(bytes, self.encoding);
         evaluation.set_max_iterations(100);
         if let Some(first) = first {
             evaluation.set_initial_value(first as u64);
@@ -181,14 +181,14 @@ impl Rules<'_> {
 }
 
 /// Has tables read into arrays: of as many registers as there are, for few rows are remembered at a time.
-struct OnStack;
+struct FixedStorage;
 
-impl UnwindContextStorage<usize> for OnStack {
+impl UnwindContextStorage<usize> for FixedStorage {
     type Rules = [(Register, RegisterRule<usize>); COUNT];
     type Stack = [UnwindTableRow<usize, Self>; 4];
 }
 
-impl<R: Reader> EvaluationStorage<R> for OnStack {
+impl<R: Reader> EvaluationStorage<R> for FixedStorage {
     type Stack = [Value; 16];
     type ExpressionStack = [(R, R); 1];
     type Result = [gimli::Piece<R>; 1];
@@ -201,7 +201,7 @@ mod tests {
     #[inline(never)]
     fn outer(depth: usize) -> Stack {
         match depth {
-            0 => core::hint::black_box(Stack::here()),
+            0 => core::hint::black_box(Stack::capture()),
             _ => core::hint::black_box(outer(depth - 1)),
         }
     }
@@ -209,11 +209,14 @@ mod tests {
     #[test]
     fn each_caller_is_found() {
         let stack = outer(10);
-        let places: Vec<_> = stack.places().collect();
+        let addresses: Vec<_> = stack.addresses().collect();
         let own = outer as *const () as usize;
         let own = own..own + 1000;
-        assert!(places.len() > 11, "{places:x?}");
-        assert!(places[..11].iter().all(|place| own.contains(place)), "{places:x?}, {own:x?}");
-        assert!(places[1..10].windows(2).all(|pair| pair[0] == pair[1]), "{places:x?}");
+        assert!(addresses.len() > 11, "{addresses:x?}");
+        assert!(
+            addresses[..11].iter().all(|address| own.contains(address)),
+            "{addresses:x?}, {own:x?}"
+        );
+        assert!(addresses[1..10].windows(2).all(|pair| pair[0] == pair[1]), "{addresses:x?}");
     }
 }

@@ -29,9 +29,9 @@ const IN_CONTEXT: [i32; 16] = [
 
 /// What a caller's registers can be found from, at the place where this is inlined; and that place.
 #[inline(always)]
-pub(super) fn here() -> ([usize; COUNT], usize) {
+pub(super) fn capture() -> ([usize; COUNT], usize) {
     let mut values = [0; COUNT];
-    let place: usize;
+    let pc: usize;
     // SAFETY: it stores those registers that functions preserve to their places in the array, and touches nothing else.
     unsafe {
         asm!(
@@ -42,13 +42,13 @@ pub(super) fn here() -> ([usize; COUNT], usize) {
             "mov [{values} + 13 * 8], r13",
             "mov [{values} + 14 * 8], r14",
             "mov [{values} + 15 * 8], r15",
-            "lea {place}, [rip]",
+            "lea {pc}, [rip]",
             values = in(reg) values.as_mut_ptr(),
-            place = out(reg) place,
+            pc = out(reg) pc,
             options(nostack, preserves_flags),
         );
     }
-    (values, place)
+    (values, pc)
 }
 
 /// The registers of what a signal has interrupted, and where that was.
@@ -56,7 +56,7 @@ pub(super) fn here() -> ([usize; COUNT], usize) {
 /// # Safety
 ///
 /// The context is what the kernel gave to a signal handler.
-pub(super) unsafe fn interrupted(context: *const c_void) -> ([usize; COUNT], usize) {
+pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], usize) {
     // SAFETY: the caller's promise.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let mut values = [0; COUNT];
@@ -79,23 +79,23 @@ pub(super) unsafe fn was_write(context: *const c_void) -> Option<bool> {
 }
 
 /// The address that a return address stands for.
-pub(super) fn plain(return_address: usize) -> usize {
+pub(super) fn strip_pac(return_address: usize) -> usize {
     return_address
 }
 
-/// Calls `what(argument)` on the stack that ends at `top`.
+/// Calls `function(argument)` on the stack that ends at `top`.
 ///
 /// # Safety
 ///
 /// The stack is large enough and nobody uses it; `top` is a multiple of 16.
-pub(super) unsafe fn call_on(top: usize, what: extern "C" fn(usize), argument: usize) {
+pub(super) unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
     // SAFETY: r12 is one of the registers that `what` preserves, so the stack comes back from it.
     unsafe {
         asm!(
             "xchg rsp, r12",
-            "call {what}",
+            "call {function}",
             "mov rsp, r12",
-            what = in(reg) what,
+            function = in(reg) function,
             in("rdi") argument,
             inout("r12") top => _,
             clobber_abi("C"),
