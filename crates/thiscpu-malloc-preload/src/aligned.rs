@@ -7,28 +7,28 @@ use core::ffi::{c_int, c_void};
 
 use thiscpu_malloc::allocate_aligned;
 
-use crate::c::or_no_memory;
-use crate::errno::{invalid, kept, out_of_memory};
+use crate::c::or_enomem;
+use crate::errno::{keep_errno, set_einval, set_enomem};
 
 #[unsafe(no_mangle)]
 extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    at_multiple(align, size)
+    memalign_impl(align, size)
 }
 
 /// As `memalign`, for whoever has to get this library's.
 #[inline(always)]
-pub(crate) fn at_multiple(align: usize, size: usize) -> *mut c_void {
+pub(crate) fn memalign_impl(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
-        Some(align) => or_no_memory(allocate_aligned(size, align)),
-        None => invalid(),
+        Some(align) => or_enomem(allocate_aligned(size, align)),
+        None => set_einval(),
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     match align.is_power_of_two() {
-        true => or_no_memory(allocate_aligned(size, align)),
-        false => invalid(),
+        true => or_enomem(allocate_aligned(size, align)),
+        false => set_einval(),
     }
 }
 
@@ -38,7 +38,7 @@ unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size:
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return libc::EINVAL;
     }
-    match kept(|| allocate_aligned(size, align)) {
+    match keep_errno(|| allocate_aligned(size, align)) {
         Some(block) => {
             // SAFETY: the caller's promise.
             unsafe { place.write(block.as_ptr().cast()) };
@@ -50,28 +50,28 @@ unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size:
 
 #[unsafe(no_mangle)]
 extern "C" fn valloc(size: usize) -> *mut c_void {
-    at_page(size)
+    valloc_impl(size)
 }
 
 /// As `valloc`, for whoever has to get this library's.
 #[inline(always)]
-pub(crate) fn at_page(size: usize) -> *mut c_void {
-    or_no_memory(allocate_aligned(size, page_bytes()))
+pub(crate) fn valloc_impl(size: usize) -> *mut c_void {
+    or_enomem(allocate_aligned(size, page_bytes()))
 }
 
 /// Whole pages.
 #[unsafe(no_mangle)]
 extern "C" fn pvalloc(size: usize) -> *mut c_void {
-    whole_pages(size)
+    pvalloc_impl(size)
 }
 
 /// As `pvalloc`, for whoever has to get this library's.
 #[inline(always)]
-pub(crate) fn whole_pages(size: usize) -> *mut c_void {
+pub(crate) fn pvalloc_impl(size: usize) -> *mut c_void {
     let page = page_bytes();
     match size.checked_next_multiple_of(page) {
-        Some(size) => or_no_memory(allocate_aligned(size, page)),
-        None => out_of_memory(),
+        Some(size) => or_enomem(allocate_aligned(size, page)),
+        None => set_enomem(),
     }
 }
 

@@ -13,16 +13,16 @@ use core::ptr::NonNull;
 
 use thiscpu_malloc::{define_free, define_malloc, export};
 
-use crate::errno::out_of_memory;
-use crate::interpose::everybodys;
+use crate::errno::set_enomem;
+use crate::interpose::resolve;
 use crate::rust_runtime;
 
 /// A block as C knows it; null, with `errno` set, if there is none.
 #[inline(always)]
-pub(crate) fn or_no_memory(block: Option<NonNull<u8>>) -> *mut c_void {
+pub(crate) fn or_enomem(block: Option<NonNull<u8>>) -> *mut c_void {
     match block {
         Some(block) => block.as_ptr().cast(),
-        None => out_of_memory(),
+        None => set_enomem(),
     }
 }
 
@@ -34,23 +34,23 @@ pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
 
 define_malloc!(
     #[unsafe(no_mangle)]
-    fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_near
+    fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_gated
 );
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-pub(crate) extern "C-unwind" fn malloc_near(size: usize) -> *mut c_void {
+pub(crate) extern "C-unwind" fn malloc_gated(size: usize) -> *mut c_void {
     match export::allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
-        None => malloc_from_afar(size),
+        None => malloc_cold(size),
     }
 }
 
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut c_void {
-    rust_runtime::end_at_panics();
-    or_no_memory(export::allocate_far(size))
+extern "C-unwind" fn malloc_cold(size: usize) -> *mut c_void {
+    rust_runtime::abort_on_panic();
+    or_enomem(export::allocate_far(size))
 }
 
 define_free!(
@@ -60,19 +60,19 @@ define_free!(
 
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    cleared(count, size)
+    calloc_impl(count, size)
 }
 
 /// As `calloc`, for whoever has to get this library's.
 #[inline(always)]
-pub(crate) fn cleared(count: usize, size: usize) -> *mut c_void {
-    or_no_memory(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
+pub(crate) fn calloc_impl(count: usize, size: usize) -> *mut c_void {
+    or_enomem(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { resized(pointer, size) }
+    unsafe { realloc_impl(pointer, size) }
 }
 
 /// As `realloc`, for whoever has to get this library's.
@@ -80,9 +80,9 @@ unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
 /// # Safety
 ///
 /// As for `realloc`.
-pub(crate) unsafe fn resized(pointer: *mut c_void, size: usize) -> *mut c_void {
+pub(crate) unsafe fn realloc_impl(pointer: *mut c_void, size: usize) -> *mut c_void {
     let Some(block) = block(pointer) else {
-        return or_no_memory(thiscpu_malloc::allocate(size));
+        return or_enomem(thiscpu_malloc::allocate(size));
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -90,18 +90,18 @@ pub(crate) unsafe fn resized(pointer: *mut c_void, size: usize) -> *mut c_void {
             thiscpu_malloc::free(block);
             return core::ptr::null_mut();
         }
-        or_no_memory(thiscpu_malloc::resize(block, size))
+        or_enomem(thiscpu_malloc::resize(block, size))
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usize) -> *mut c_void {
     type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
-    let function = everybodys!("realloc" as Realloc);
+    let function = resolve!("realloc" as Realloc);
     match count.checked_mul(size) {
         // SAFETY: the caller's promise.
         Some(size) => unsafe { function(pointer, size) },
-        None => out_of_memory(),
+        None => set_enomem(),
     }
 }
 
@@ -110,7 +110,7 @@ type Free = unsafe extern "C-unwind" fn(*mut c_void);
 /// C23's free, for who knows the size; it is not looked at.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free_sized(pointer: *mut c_void, _: usize) {
-    let function = everybodys!("free" as Free);
+    let function = resolve!("free" as Free);
     // SAFETY: the caller's promise.
     unsafe { function(pointer) };
 }
@@ -118,7 +118,7 @@ unsafe extern "C-unwind" fn free_sized(pointer: *mut c_void, _: usize) {
 /// C23's free, for who knows size and alignment; they are not looked at.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free_aligned_sized(pointer: *mut c_void, _: usize, _: usize) {
-    let function = everybodys!("free" as Free);
+    let function = resolve!("free" as Free);
     // SAFETY: the caller's promise.
     unsafe { function(pointer) };
 }

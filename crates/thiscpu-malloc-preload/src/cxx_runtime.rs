@@ -38,7 +38,7 @@ pub(crate) fn throw_bad_alloc() -> ! {
 }
 
 /// A function that the runtime and this library both have: the runtime's.
-pub(crate) fn of_the_runtime(name: &CStr) -> NonNull<c_void> {
+pub(crate) fn runtime_function(name: &CStr) -> NonNull<c_void> {
     find(libc::RTLD_NEXT, name).unwrap_or_else(|| {
         fail(format_args!(
             "operator new is to catch what may be thrown, and no C++ runtime was found that could"

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use thiscpu_malloc::define_free;
 
-use crate::interpose::everybodys;
+use crate::interpose::resolve;
 
 /// `size_t`
 type Size = usize;
@@ -34,7 +34,7 @@ macro_rules! deletes {
         $(
             #[unsafe(export_name = $exported)]
             unsafe extern "C-unwind" fn $name(pointer: *mut c_void $(, _: $ignored)*) {
-                let function = everybodys!("_ZdlPv" as Delete);
+                let function = resolve!("_ZdlPv" as Delete);
                 // SAFETY: the caller's promise.
                 unsafe { function(pointer) };
             }
@@ -53,7 +53,7 @@ deletes! {
 /// `operator delete[](void*, std::align_val_t)`
 #[unsafe(export_name = "_ZdaPvSt11align_val_t")]
 unsafe extern "C-unwind" fn delete_array_aligned(pointer: *mut c_void, align: Align) {
-    let function = everybodys!("_ZdlPvSt11align_val_t" as DeleteAligned);
+    let function = resolve!("_ZdlPvSt11align_val_t" as DeleteAligned);
     // SAFETY: the caller's promise.
     unsafe { function(pointer, align) };
 }
@@ -61,7 +61,7 @@ unsafe extern "C-unwind" fn delete_array_aligned(pointer: *mut c_void, align: Al
 /// `operator delete(void*, size_t, std::align_val_t)`
 #[unsafe(export_name = "_ZdlPvmSt11align_val_t")]
 unsafe extern "C-unwind" fn delete_sized_aligned(pointer: *mut c_void, _: Size, align: Align) {
-    let function = everybodys!("_ZdlPvSt11align_val_t" as DeleteAligned);
+    let function = resolve!("_ZdlPvSt11align_val_t" as DeleteAligned);
     // SAFETY: the caller's promise.
     unsafe { function(pointer, align) };
 }
@@ -73,7 +73,7 @@ unsafe extern "C-unwind" fn delete_array_sized_aligned(
     _: Size,
     align: Align,
 ) {
-    let function = everybodys!("_ZdlPvSt11align_val_t" as DeleteAligned);
+    let function = resolve!("_ZdlPvSt11align_val_t" as DeleteAligned);
     // SAFETY: the caller's promise.
     unsafe { function(pointer, align) };
 }
@@ -81,7 +81,7 @@ unsafe extern "C-unwind" fn delete_array_sized_aligned(
 /// `operator delete(void*, std::align_val_t, std::nothrow_t const&)`
 #[unsafe(export_name = "_ZdlPvSt11align_val_tRKSt9nothrow_t")]
 unsafe extern "C-unwind" fn delete_aligned_caught(pointer: *mut c_void, align: Align, _: Tag) {
-    let function = everybodys!("_ZdlPvSt11align_val_t" as DeleteAligned);
+    let function = resolve!("_ZdlPvSt11align_val_t" as DeleteAligned);
     // SAFETY: the caller's promise.
     unsafe { function(pointer, align) };
 }
@@ -93,7 +93,7 @@ unsafe extern "C-unwind" fn delete_array_aligned_caught(
     align: Align,
     _: Tag,
 ) {
-    let function = everybodys!("_ZdlPvSt11align_val_t" as DeleteAligned);
+    let function = resolve!("_ZdlPvSt11align_val_t" as DeleteAligned);
     // SAFETY: the caller's promise.
     unsafe { function(pointer, align) };
 }

@@ -6,14 +6,14 @@ use core::ptr;
 /// There is no memory, or there can never be that much.
 #[cold]
 #[inline(never)]
-pub(crate) extern "C" fn out_of_memory() -> *mut c_void {
+pub(crate) extern "C" fn set_enomem() -> *mut c_void {
     set(libc::ENOMEM)
 }
 
 /// What was asked for makes no sense.
 #[cold]
 #[inline(never)]
-pub(crate) extern "C" fn invalid() -> *mut c_void {
+pub(crate) extern "C" fn set_einval() -> *mut c_void {
     set(libc::EINVAL)
 }
 
@@ -24,7 +24,7 @@ fn set(number: c_int) -> *mut c_void {
 }
 
 /// Calls `work`, after which `errno` is what it was before.
-pub(crate) fn kept<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the address is that of this thread's errno, during the call too.
     unsafe {
         let place = libc::__errno_location();

@@ -7,38 +7,38 @@ use core::ffi::c_void;
 
 use thiscpu_malloc::{define_free, define_malloc};
 
-use crate::aligned::{at_multiple, at_page, whole_pages};
-use crate::c::{cleared, malloc_near, resized};
+use crate::aligned::{memalign_impl, pvalloc_impl, valloc_impl};
+use crate::c::{calloc_impl, malloc_gated, realloc_impl};
 
 define_malloc!(
     #[unsafe(no_mangle)]
-    fn __libc_malloc() -> *mut c_void, in ".text.libc_malloc", farther: malloc_near
+    fn __libc_malloc() -> *mut c_void, in ".text.libc_malloc", farther: malloc_gated
 );
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_calloc(count: usize, size: usize) -> *mut c_void {
-    cleared(count, size)
+    calloc_impl(count, size)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __libc_realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { resized(pointer, size) }
+    unsafe { realloc_impl(pointer, size) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
-    at_multiple(align, size)
+    memalign_impl(align, size)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_valloc(size: usize) -> *mut c_void {
-    at_page(size)
+    valloc_impl(size)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_pvalloc(size: usize) -> *mut c_void {
-    whole_pages(size)
+    pvalloc_impl(size)
 }
 
 define_free!(

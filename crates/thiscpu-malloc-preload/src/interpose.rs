@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// The function that everybody in this process gets by a name, as one of a type.
-macro_rules! everybodys {
+macro_rules! resolve {
     ($name:literal as $kind:ty) => {{
         let address: usize;
         #[cfg(target_arch = "x86_64")]
@@ -37,18 +37,18 @@ macro_rules! everybodys {
         unsafe { core::mem::transmute::<usize, $kind>(address) }
     }};
 }
-pub(crate) use everybodys;
+pub(crate) use resolve;
 
 /// Whether everybody gets this library's function by some name.
-pub(crate) struct IsOurs(AtomicU8);
+pub(crate) struct IsOwn(AtomicU8);
 
 const UNKNOWN: u8 = 0;
-const OURS: u8 = 1;
-const THEIRS: u8 = 2;
+const OWN: u8 = 1;
+const FOREIGN: u8 = 2;
 
-impl IsOurs {
+impl IsOwn {
     pub(crate) const fn new() -> Self {
-        IsOurs(AtomicU8::new(UNKNOWN))
+        IsOwn(AtomicU8::new(UNKNOWN))
     }
 
     /// The answer, for the function that everybody gets. It never changes, so it is looked up once.
@@ -56,8 +56,8 @@ impl IsOurs {
     pub(crate) fn check(&self, function: *const c_void) -> bool {
         // Relaxed: whoever does not see the answer finds the same.
         match self.0.load(Relaxed) {
-            OURS => true,
-            THEIRS => false,
+            OWN => true,
+            FOREIGN => false,
             _ => self.look(function),
         }
     }
@@ -65,9 +65,9 @@ impl IsOurs {
     #[cold]
     #[inline(never)]
     fn look(&self, function: *const c_void) -> bool {
-        let is_ours = object_of(function) == object_of(IsOurs::look as *const c_void);
-        self.0.store(if is_ours { OURS } else { THEIRS }, Relaxed);
-        is_ours
+        let is_own = object_of(function) == object_of(IsOwn::look as *const c_void);
+        self.0.store(if is_own { OWN } else { FOREIGN }, Relaxed);
+        is_own
     }
 }
 

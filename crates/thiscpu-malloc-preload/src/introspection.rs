@@ -6,7 +6,7 @@
 use core::ffi::{c_int, c_void};
 
 use crate::c::block;
-use crate::errno::kept;
+use crate::errno::keep_errno;
 use crate::stats_table;
 
 #[unsafe(no_mangle)]
@@ -18,7 +18,7 @@ unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
 /// Whether anything was given back to the system.
 #[unsafe(no_mangle)]
 extern "C" fn malloc_trim(keep: usize) -> c_int {
-    kept(|| thiscpu_malloc::trim(keep)).into()
+    keep_errno(|| thiscpu_malloc::trim(keep)).into()
 }
 
 /// Accepts everything: what it would set is not there.

@@ -10,11 +10,11 @@ use core::ptr::NonNull;
 use thiscpu_malloc::{allocate, allocate_aligned, define_malloc, export::allocate_near};
 
 use crate::cxx_runtime::{new_handler, throw_bad_alloc};
-use crate::interpose::everybodys;
+use crate::interpose::resolve;
 use crate::rust_runtime;
 
 /// What `operator new` has without being asked: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
-const USUAL_ALIGN: usize = 16;
+const DEFAULT_NEW_ALIGN: usize = 16;
 
 pub(crate) type New = extern "C-unwind" fn(usize) -> *mut c_void;
 pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
@@ -22,41 +22,41 @@ pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
 define_malloc!(
     /// `operator new(size_t)`
     #[unsafe(export_name = "_Znwm")]
-    fn new() -> *mut c_void, in ".text.new", farther: new_near
+    fn new() -> *mut c_void, in ".text.new", farther: new_gated
 );
 
 /// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
-extern "C-unwind" fn new_near(size: usize) -> *mut c_void {
+extern "C-unwind" fn new_gated(size: usize) -> *mut c_void {
     match allocate_near(size) {
         Some(block) => block.as_ptr().cast(),
-        None => new_from_afar(size),
+        None => new_cold(size),
     }
 }
 
 /// `operator new[](size_t)`
 #[unsafe(export_name = "_Znam")]
 extern "C-unwind" fn new_array(size: usize) -> *mut c_void {
-    everybodys!("_Znwm" as New)(size)
+    resolve!("_Znwm" as New)(size)
 }
 
 /// `operator new(size_t, std::align_val_t)`
 #[unsafe(export_name = "_ZnwmSt11align_val_t")]
 extern "C-unwind" fn new_aligned(size: usize, align: usize) -> *mut c_void {
-    or_handler(aligned(size, align), size, align)
+    or_call_handler(aligned(size, align), size, align)
 }
 
 /// `operator new[](size_t, std::align_val_t)`
 #[unsafe(export_name = "_ZnamSt11align_val_t")]
 extern "C-unwind" fn new_array_aligned(size: usize, align: usize) -> *mut c_void {
-    everybodys!("_ZnwmSt11align_val_t" as NewAligned)(size, align)
+    resolve!("_ZnwmSt11align_val_t" as NewAligned)(size, align)
 }
 
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn new_from_afar(size: usize) -> *mut c_void {
-    rust_runtime::end_at_panics();
-    or_handler(allocate(size), size, USUAL_ALIGN)
+extern "C-unwind" fn new_cold(size: usize) -> *mut c_void {
+    rust_runtime::abort_on_panic();
+    or_call_handler(allocate(size), size, DEFAULT_NEW_ALIGN)
 }
 
 /// A block, if that can be an alignment and there is memory.
@@ -65,17 +65,17 @@ pub(crate) fn aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     if align.is_power_of_two() { allocate_aligned(size, align) } else { None }
 }
 
-fn or_handler(block: Option<NonNull<u8>>, size: usize, align: usize) -> *mut c_void {
+fn or_call_handler(block: Option<NonNull<u8>>, size: usize, align: usize) -> *mut c_void {
     match block {
         Some(block) => block.as_ptr().cast(),
-        None => with_handler(size, align),
+        None => retry_with_handler(size, align),
     }
 }
 
 /// Asks the new-handler for room until there is some.
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn with_handler(size: usize, align: usize) -> *mut c_void {
+extern "C-unwind" fn retry_with_handler(size: usize, align: usize) -> *mut c_void {
     // A handler could not help with another alignment: no block has that.
     while align.is_power_of_two() {
         match new_handler() {

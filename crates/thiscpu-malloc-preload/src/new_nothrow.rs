@@ -9,8 +9,8 @@ use core::ptr::{self, NonNull};
 
 use thiscpu_malloc::allocate;
 
-use crate::cxx_runtime::{new_handler, of_the_runtime};
-use crate::interpose::{IsOurs, everybodys};
+use crate::cxx_runtime::{new_handler, runtime_function};
+use crate::interpose::{IsOwn, resolve};
 use crate::new::{New, NewAligned, aligned};
 
 /// `std::nothrow_t const&`, which holds nothing.
@@ -19,63 +19,65 @@ type Tag = *const c_void;
 /// `operator new(size_t, std::nothrow_t const&)`
 #[unsafe(export_name = "_ZnwmRKSt9nothrow_t")]
 extern "C" fn new(size: usize, tag: Tag) -> *mut c_void {
-    static NEW: IsOurs = IsOurs::new();
-    if !NEW.check(everybodys!("_Znwm" as New) as *const c_void) {
-        return by_runtime(size, tag);
+    static NEW: IsOwn = IsOwn::new();
+    if !NEW.check(resolve!("_Znwm" as New) as *const c_void) {
+        return new_by_runtime(size, tag);
     }
     match allocate(size) {
         Some(block) => block.as_ptr().cast(),
         None if new_handler().is_none() => ptr::null_mut(),
-        None => by_runtime(size, tag),
+        None => new_by_runtime(size, tag),
     }
 }
 
 /// `operator new[](size_t, std::nothrow_t const&)`
 #[unsafe(export_name = "_ZnamRKSt9nothrow_t")]
 extern "C" fn new_array(size: usize, tag: Tag) -> *mut c_void {
-    everybodys!("_ZnwmRKSt9nothrow_t" as Caught)(size, tag)
+    resolve!("_ZnwmRKSt9nothrow_t" as NewNothrow)(size, tag)
 }
 
 /// `operator new(size_t, std::align_val_t, std::nothrow_t const&)`
 #[unsafe(export_name = "_ZnwmSt11align_val_tRKSt9nothrow_t")]
 extern "C" fn new_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
-    static NEW: IsOurs = IsOurs::new();
-    if !NEW.check(everybodys!("_ZnwmSt11align_val_t" as NewAligned) as *const c_void) {
-        return by_runtime_aligned(size, align, tag);
+    static NEW: IsOwn = IsOwn::new();
+    if !NEW.check(resolve!("_ZnwmSt11align_val_t" as NewAligned) as *const c_void) {
+        return new_aligned_by_runtime(size, align, tag);
     }
     match aligned(size, align) {
         Some(block) => block.as_ptr().cast(),
         None if new_handler().is_none() => ptr::null_mut(),
-        None => by_runtime_aligned(size, align, tag),
+        None => new_aligned_by_runtime(size, align, tag),
     }
 }
 
 /// `operator new[](size_t, std::align_val_t, std::nothrow_t const&)`
 #[unsafe(export_name = "_ZnamSt11align_val_tRKSt9nothrow_t")]
 extern "C" fn new_array_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
-    everybodys!("_ZnwmSt11align_val_tRKSt9nothrow_t" as CaughtAligned)(size, align, tag)
+    resolve!("_ZnwmSt11align_val_tRKSt9nothrow_t" as NewNothrowAligned)(size, align, tag)
 }
 
-type Caught = extern "C" fn(usize, Tag) -> *mut c_void;
-type CaughtAligned = extern "C" fn(usize, usize, Tag) -> *mut c_void;
+type NewNothrow = extern "C" fn(usize, Tag) -> *mut c_void;
+type NewNothrowAligned = extern "C" fn(usize, usize, Tag) -> *mut c_void;
 
 #[cold]
 #[inline(never)]
-extern "C" fn by_runtime(size: usize, tag: Tag) -> *mut c_void {
+extern "C" fn new_by_runtime(size: usize, tag: Tag) -> *mut c_void {
     // SAFETY: the runtime's function of this name has this type.
     let new = unsafe {
-        core::mem::transmute::<NonNull<c_void>, Caught>(of_the_runtime(c"_ZnwmRKSt9nothrow_t"))
+        core::mem::transmute::<NonNull<c_void>, NewNothrow>(runtime_function(
+            c"_ZnwmRKSt9nothrow_t",
+        ))
     };
     new(size, tag)
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn by_runtime_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
+extern "C" fn new_aligned_by_runtime(size: usize, align: usize, tag: Tag) -> *mut c_void {
     // SAFETY: as above.
     let new = unsafe {
-        let found = of_the_runtime(c"_ZnwmSt11align_val_tRKSt9nothrow_t");
-        core::mem::transmute::<NonNull<c_void>, CaughtAligned>(found)
+        let found = runtime_function(c"_ZnwmSt11align_val_tRKSt9nothrow_t");
+        core::mem::transmute::<NonNull<c_void>, NewNothrowAligned>(found)
     };
     new(size, align, tag)
 }

@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Pages {
 
 /// Makes every panic from now on the end of the process, with its message on standard error. Costs a load from the
 /// second call on.
-pub(crate) fn end_at_panics() {
+pub(crate) fn abort_on_panic() {
     static DONE: AtomicBool = AtomicBool::new(false);
     // Relaxed: who finds it done has no more to do, and nothing to look at.
     if !DONE.load(Relaxed) && !DONE.swap(true, Relaxed) {

@@ -10,7 +10,7 @@ use core::sync::atomic::{
 
 use thiscpu::probe::{say, setting};
 
-use crate::errno::kept;
+use crate::errno::keep_errno;
 use crate::{rust_runtime, saved_stderr, stats_table};
 
 // SAFETY: the loader calls what these sections list, once, with nothing that the functions look at.
@@ -24,15 +24,15 @@ static AT_START: extern "C" fn() = start;
 static AT_EXIT: extern "C" fn() = end;
 
 /// Whether the table is wanted at exit.
-static WANTED: AtomicBool = AtomicBool::new(false);
+static PRINTS_AT_EXIT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
-    rust_runtime::end_at_panics();
+    rust_runtime::abort_on_panic();
     setting(c"THISCPU_MALLOC", |value| {
         for word in value.unwrap_or_default().split(|&byte| byte == b',') {
             match word.trim_ascii() {
                 b"" => {}
-                b"stats" => want_table(),
+                b"stats" => enable_table(),
                 b"harden" => harden(),
                 unknown => say(
                     libc::STDERR_FILENO,
@@ -57,17 +57,17 @@ fn harden() {
     }
 }
 
-fn want_table() {
+fn enable_table() {
     thiscpu_malloc::enable_counting();
-    kept(saved_stderr::remember);
+    keep_errno(saved_stderr::remember);
     // Release: pairs with the Acquire in `end`; where to print is known.
-    WANTED.store(true, Release);
+    PRINTS_AT_EXIT.store(true, Release);
 }
 
 /// Runs where the process ends by `exit` or a return from `main`, and not where by `_exit` or a signal.
 extern "C" fn end() {
     // Acquire: pairs with the Release in `want_table`.
-    if WANTED.load(Acquire) {
-        kept(saved_stderr::find).into_iter().for_each(stats_table::print);
+    if PRINTS_AT_EXIT.load(Acquire) {
+        keep_errno(saved_stderr::find).into_iter().for_each(stats_table::print);
     }
 }

@@ -12,7 +12,7 @@ use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
 use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
 use crate::fast_path::{
-    ALL_GUARDED, COUNTED, HARDENED, front_cell, has_extra, larger_short_cell, open_when_ready,
+    ALL_GUARDED, COUNTED, HARDENED, enable_when_ready, front_cell, has_flag, larger_short_cell,
     short_cell,
 };
 use crate::guard;
@@ -21,7 +21,7 @@ use crate::scavenge;
 use crate::stats;
 
 /// The alignment of blocks for which none is asked for.
-fn usual_align(size: usize) -> usize {
+fn default_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
@@ -96,7 +96,7 @@ extern "C" fn allocate_past_front(size: usize) -> Option<NonNull<u8>> {
 #[cold]
 #[inline(never)]
 extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
-    allocate_from_behind(class_of(size), size, usual_align(size))
+    allocate_from_behind(class_of(size), size, default_align(size))
 }
 
 #[inline(never)]
@@ -115,15 +115,15 @@ extern "C" fn allocate_the_long_way(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(large::allocate, size, 1);
     }
-    allocate_of(class_of(size), size, usual_align(size))
+    allocate_of(class_of(size), size, default_align(size))
 }
 
 /// A block of a class, which has room for that.
 fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
-    if !has_extra(COUNTED | ALL_GUARDED) {
+    if !has_flag(COUNTED | ALL_GUARDED) {
         return objects(class).alloc_or(|| allocate_from_behind(class, size, align));
     }
-    if has_extra(ALL_GUARDED)
+    if has_flag(ALL_GUARDED)
         && let Some(block) = guard::allocate(size, align)
     {
         return Some(block);
@@ -133,7 +133,7 @@ fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
         is_hit = false;
         allocate_from_behind(class, size, align)
     })?;
-    if has_extra(COUNTED) && !guard::owns(block.as_ptr().addr()) {
+    if has_flag(COUNTED) && !guard::owns(block.as_ptr().addr()) {
         stats::count_allocation(class, is_hit);
     }
     Some(block)
@@ -146,28 +146,28 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
     let _errno = save_errno();
     // Before the first use of anything else; a load from then on.
     let tier = tier_or_best();
-    open_when_ready();
+    enable_when_ready();
     let objects = objects(class);
     // Where there are no sections every call comes here.
     let calls = || if tier == Tier::Atomic { 1 } else { objects.sheaf_capacity() };
-    if has_extra(HARDENED)
+    if has_flag(HARDENED)
         && guard::wants(size, align, calls())
         && let Some(block) = guard::allocate(size, align)
     {
-        guard::charge(|| move_on(objects));
+        guard::charge(|| rotate_samples(objects));
         return Some(block);
     }
-    scavenge::look_if_due();
-    or_after_shrinking(size, || objects.alloc_slowly())
+    scavenge::scavenge_if_due();
+    retry_after_shrink(size, || objects.alloc_slowly())
 }
 
 /// No more than so many: each goes back to its slab.
-const MOVED_MOST: usize = 252;
+const MAX_ROTATED: usize = 252;
 
 /// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
 /// again and again would come here with the same call each time, and no other would ever be guarded.
-fn move_on(objects: Handle<'_>) {
-    for _ in 0..guard::below(objects.sheaf_capacity().min(MOVED_MOST)) {
+fn rotate_samples(objects: Handle<'_>) {
+    for _ in 0..guard::below(objects.sheaf_capacity().min(MAX_ROTATED)) {
         let Some(object) = objects.alloc_or(|| objects.alloc_slowly()) else { break };
         // SAFETY: it was just allocated, and nobody else knows it.
         unsafe { objects.free_to_slab(object) };
@@ -177,34 +177,34 @@ fn move_on(objects: Handle<'_>) {
 /// What `allocate` returns; if that is nothing, once more after what lanes and stocks of all classes keep came back to the slabs, if
 /// that can have been enough. Where it was not it is not tried again for some time: a program that asks for more than
 /// there is may do so often.
-fn or_after_shrinking<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
+fn retry_after_shrink<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
     allocate().or_else(|| {
         let [_, _, system_bytes] = inside::memory();
         if size > system_bytes {
             return None;
         }
-        let _one_at_a_time = SHRINKING.lock();
+        let _one_at_a_time = SHRINK_LOCK.lock();
         // Who was before may have done it.
         allocate().or_else(|| {
             let now_ns = inside::coarse_time();
             // Relaxed, here and below: the lock orders it.
-            if now_ns < SHRINK_AGAIN_NS.load(Relaxed) {
+            if now_ns < NEXT_SHRINK_NS.load(Relaxed) {
                 return None;
             }
             heap::shrink();
             let found = allocate();
             if found.is_none() {
-                SHRINK_AGAIN_NS.store(now_ns + PATIENCE_NS, Relaxed);
+                NEXT_SHRINK_NS.store(now_ns + SHRINK_INTERVAL_NS, Relaxed);
             }
             found
         })
     })
 }
 
-static SHRINKING: Lock = Lock::new();
+static SHRINK_LOCK: Lock = Lock::new();
 /// When classes may be shrunk for want of memory again, by the coarse clock.
-static SHRINK_AGAIN_NS: AtomicU64 = AtomicU64::new(0);
-const PATIENCE_NS: u64 = 10_000_000;
+static NEXT_SHRINK_NS: AtomicU64 = AtomicU64::new(0);
+const SHRINK_INTERVAL_NS: u64 = 10_000_000;
 
 /// A large block, from one of the two functions for it.
 fn allocate_large(
@@ -217,15 +217,15 @@ fn allocate_large(
     let size = (size <= isize::MAX as usize).then_some(size)?;
     tier_or_best();
     // With pages of 64 KiB some of these fit into one.
-    if has_extra(HARDENED)
+    if has_flag(HARDENED)
         && guard::wants(size, align, 1)
         && let Some(block) = guard::allocate(size, align)
     {
         return Some(block);
     }
-    scavenge::look_if_due();
-    let address = or_after_shrinking(size, || allocate(size, align))?;
-    stats::note_large(large::size(address).unwrap_or(0) as i64, 1);
+    scavenge::scavenge_if_due();
+    let address = retry_after_shrink(size, || allocate(size, align))?;
+    stats::record_large(large::size(address).unwrap_or(0) as i64, 1);
     at(address)
 }
 
@@ -239,10 +239,10 @@ pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
     if size > SIZE_MAX {
         return allocate_large(large::allocate_zeroed, size, 1);
     }
-    cleared(allocate(size)?, size)
+    zero(allocate(size)?, size)
 }
 
-fn cleared(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
+fn zero(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
     // SAFETY: it is that large, and the caller's.
     unsafe { block.write_bytes(0, size) };
     Some(block)
@@ -266,7 +266,7 @@ pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>>
     if size > SIZE_MAX || align > SIZE_MAX {
         return allocate_large(large::allocate_zeroed, size, align);
     }
-    cleared(allocate_aligned(size, align)?, size)
+    zero(allocate_aligned(size, align)?, size)
 }
 
 #[cold]

@@ -13,7 +13,7 @@ use crate::classes::{LOOKED_UP, SIZE_MAX, cell_looked_up, larger_cell_looked_up}
 use crate::{guard, heap};
 
 /// What stands in the way of the short ways, a bit each.
-static EXTRAS: AtomicU8 = AtomicU8::new(NOT_READY);
+static FLAGS: AtomicU8 = AtomicU8::new(NOT_READY);
 /// Calls are counted.
 pub(crate) const COUNTED: u8 = 1;
 /// Some blocks are guarded, of those that a lane does not have at hand. Goes with the short ways.
@@ -24,40 +24,40 @@ pub(crate) const ALL_GUARDED: u8 = 4;
 const NOT_READY: u8 = 8;
 
 /// Smaller sizes are looked up as they are. 0 while something stands in the way: the short ways do not look for it themselves.
-static SHORT_SIZES: AtomicUsize = AtomicUsize::new(0);
+static FAST_SIZE_LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Held by whoever changes what stands in the way.
-static TURNING: Lock = Lock::new();
+static UPDATE_LOCK: Lock = Lock::new();
 
 /// Changes what stands in the way, and opens or closes the short ways.
-fn turn(change: impl FnOnce(u8) -> u8) {
-    let _guard = TURNING.lock();
-    let extras = change(EXTRAS.load(Relaxed));
-    EXTRAS.store(extras, Relaxed);
-    let is_free = is_free(extras);
-    inside::watch(!is_free);
-    heap::keep_from_front(!is_free);
-    // Release: pairs with the Acquire in `short_cell` and `is_open`; sections are ready. When it is closed, a few calls may come before.
-    // Last, because `open_when_ready` sees by it whether all of this was done.
-    SHORT_SIZES.store(if is_free { LOOKED_UP + 1 } else { 0 }, Release);
+fn update(change: impl FnOnce(u8) -> u8) {
+    let _guard = UPDATE_LOCK.lock();
+    let flags = change(FLAGS.load(Relaxed));
+    FLAGS.store(flags, Relaxed);
+    let is_unblocked = is_unblocked(flags);
+    inside::watch(!is_unblocked);
+    heap::keep_from_front(!is_unblocked);
+    // Release: pairs with the Acquire in `short_cell` and `is_enabled`; sections are ready. When it is closed, a few calls may come before.
+    // Last, because `enable_when_ready` sees by it whether all of this was done.
+    FAST_SIZE_LIMIT.store(if is_unblocked { LOOKED_UP + 1 } else { 0 }, Release);
 }
 
 /// Whether nothing stands in the way.
-fn is_free(extras: u8) -> bool {
-    extras & !HARDENED == 0
+fn is_unblocked(flags: u8) -> bool {
+    flags & !HARDENED == 0
 }
 
-fn add_extra(extra: u8) {
-    turn(|extras| extras | extra);
+fn set_flag(flag: u8) {
+    update(|flags| flags | flag);
 }
 
 /// Opens the short ways if nothing stands in the way any more.
-pub(crate) fn open_when_ready() {
-    if has_extra(NOT_READY) && inside::sections_are_ready() {
-        turn(|extras| extras & !NOT_READY);
+pub(crate) fn enable_when_ready() {
+    if has_flag(NOT_READY) && inside::sections_are_ready() {
+        update(|flags| flags & !NOT_READY);
     }
     // In a child that was forked while another thread turned them they are as they were before, or in between.
-    if is_free(EXTRAS.load(Relaxed)) != is_open() {
-        turn(|extras| extras);
+    if is_unblocked(FLAGS.load(Relaxed)) != is_enabled() {
+        update(|flags| flags);
     }
 }
 
@@ -65,12 +65,12 @@ pub(crate) fn open_when_ready() {
 pub(crate) fn count_calls() {
     // Whatever the tier is, before the first use of anything.
     tier_or_best();
-    add_extra(COUNTED);
+    set_flag(COUNTED);
 }
 
 /// Whether that is to be done.
-pub(crate) fn has_extra(extra: u8) -> bool {
-    EXTRAS.load(Relaxed) & extra != 0
+pub(crate) fn has_flag(flag: u8) -> bool {
+    FLAGS.load(Relaxed) & flag != 0
 }
 
 /// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
@@ -79,7 +79,7 @@ pub fn enable_hardening() -> bool {
     tier_or_best();
     let is_ready = guard::enable();
     if is_ready {
-        add_extra(HARDENED);
+        set_flag(HARDENED);
     }
     is_ready
 }
@@ -88,7 +88,7 @@ pub fn enable_hardening() -> bool {
 pub fn sample_every(interval: u32) {
     guard::sample_every(interval);
     if interval == 1 {
-        add_extra(ALL_GUARDED);
+        set_flag(ALL_GUARDED);
     }
 }
 
@@ -101,19 +101,19 @@ pub(crate) fn front_cell(size: usize) -> Option<usize> {
 /// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if its blocks can be had the short way: sections are ready then.
 #[inline(always)]
 pub(crate) fn short_cell(size: usize) -> Option<usize> {
-    // Acquire: pairs with the Release in `turn`.
-    (size < SHORT_SIZES.load(Acquire)).then(|| cell_looked_up(size))
+    // Acquire: pairs with the Release in `update`.
+    (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_looked_up(size))
 }
 
 /// The same for a size that is not of those.
 #[inline(always)]
 pub(crate) fn larger_short_cell(size: usize) -> Option<usize> {
-    (is_open() && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
+    (is_enabled() && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
 }
 
 /// Whether there are short ways.
 #[inline(always)]
-pub(crate) fn is_open() -> bool {
+pub(crate) fn is_enabled() -> bool {
     // Acquire: as above.
-    SHORT_SIZES.load(Acquire) != 0
+    FAST_SIZE_LIMIT.load(Acquire) != 0
 }

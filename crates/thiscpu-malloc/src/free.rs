@@ -6,7 +6,7 @@ use thiscpu::inside::{HAS_FRONT, large};
 use thiscpu::probe::save_errno;
 
 use crate::classes::class_of_cell;
-use crate::fast_path::{COUNTED, HARDENED, has_extra, is_open};
+use crate::fast_path::{COUNTED, HARDENED, has_flag, is_enabled};
 use crate::heap::{
     self, any_cell_at, cell_at, class_at, objects, objects_at, objects_at_front, objects_ready_at,
 };
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
     // SAFETY: the caller's promise; where it is of a class it is of that. Short ways are open once sections are ready.
     unsafe {
         match any_cell_at(block.as_ptr().addr()) {
-            Some(cell) if is_open() => free_to_cell(block, cell),
+            Some(cell) if is_enabled() => free_to_cell(block, cell),
             Some(cell) => free_watched(block, cell),
             None => free_of_no_class(block),
         }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
 pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
     heap::come_near();
     // Nor is there a tag at hand where address space is scarce.
-    let cell = if is_open() { any_cell_at(block.as_ptr().addr()) } else { None };
+    let cell = if is_enabled() { any_cell_at(block.as_ptr().addr()) } else { None };
     // SAFETY: the caller's promise; it is of that class. Short ways are open once sections are ready.
     unsafe {
         match cell {
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: NonNull<u8>) {
     let Some(class) = class_at(block.as_ptr().addr()) else { return };
-    if has_extra(HARDENED) {
+    if has_flag(HARDENED) {
         objects(class).check(block);
     }
     // SAFETY: the caller's promise; it is of that class.
@@ -127,7 +127,7 @@ unsafe extern "C" fn free_watched(block: NonNull<u8>, cell: usize) {
     };
     // SAFETY: the caller's promise; it is of that class.
     unsafe { objects.free_or(block, slowly) };
-    if has_extra(COUNTED) {
+    if has_flag(COUNTED) {
         stats::count_free(class_of_cell(cell), is_hit);
     }
 }
@@ -144,13 +144,13 @@ unsafe extern "C" fn free_of_no_class(block: NonNull<u8>) {
         return unsafe { guard::free(block) };
     }
     match large::size(address) {
-        Some(size) if large::free(address) => stats::note_large(-(size as i64), -1),
-        _ => end_for(address),
+        Some(size) if large::free(address) => stats::record_large(-(size as i64), -1),
+        _ => abort_invalid(address),
     }
 }
 
 /// Says what is wrong with an address at which no block is, and ends the process.
-pub(crate) fn end_for(address: usize) -> ! {
+pub(crate) fn abort_invalid(address: usize) -> ! {
     let (fault, size) = large::fault_at(address);
     fault.report(address, size)
 }

@@ -7,7 +7,7 @@ use thiscpu::probe::save_errno;
 
 use crate::alloc::allocate_aligned;
 use crate::classes::{SIZE_MAX, size_of_class};
-use crate::free::{end_for, free};
+use crate::free::{abort_invalid, free};
 use crate::heap::class_at;
 use crate::{guard, stats};
 
@@ -60,7 +60,7 @@ fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
     let address = block.as_ptr().addr();
     let is_done = size <= isize::MAX as usize && large::resize(address, size);
     if is_done {
-        stats::note_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
+        stats::record_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
     }
     is_done
 }
@@ -75,6 +75,6 @@ pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     match class_at(address) {
         Some(class) => size_of_class(class),
         None if guard::owns(address) => guard::usable_size(block),
-        None => large::size(address).unwrap_or_else(|| end_for(address)),
+        None => large::size(address).unwrap_or_else(|| abort_invalid(address)),
     }
 }

@@ -20,38 +20,38 @@ use crate::classes::{COUNT, size_of_class};
 use crate::heap::{self, empty_lanes, objects};
 
 /// How often it is looked at what was used since.
-const WINDOW_NS: u64 = 10_000_000;
+const INTERVAL_NS: u64 = 10_000_000;
 /// What has traded nothing for so long is emptied when memory grows. Long enough that a program whose sizes take turns does not
 /// give back what it needs at its next turn: with a look's interval in place of it such programs took twice as long.
-const SHORT_NS: u64 = 100_000_000;
+const IDLE_GROWING_NS: u64 = 100_000_000;
 /// What has traded nothing for so long is emptied in any case. Its lanes may have been used, which costs it a trade.
-const LONG_NS: u64 = 1_000_000_000;
+const IDLE_ALWAYS_NS: u64 = 1_000_000_000;
 /// The least by which memory grows before anything is emptied for it; it is a sixteenth of it where that is more.
-const STEP_BYTES: usize = 1 << 20;
+const GROWTH_STEP_BYTES_MIN: usize = 1 << 20;
 /// How much a class that is used may keep and not have needed, or as much as a sheaf holds where that is more: it goes back whole.
-const UNUSED_BYTES: usize = 128 << 10;
+const UNUSED_BYTES_KEPT: usize = 128 << 10;
 /// So many sheaves go back to the slabs in one look at most, of up to 1,020 blocks each.
-const SHEAVES_MAX: usize = 32;
+const SHEAVES_PER_CALL_MAX: usize = 32;
 
-static LOOKING: Lock = Lock::new();
+static LOCK: Lock = Lock::new();
 /// When the next look is due, by the coarse clock.
-static DUE_NS: AtomicU64 = AtomicU64::new(0);
+static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 /// With how much memory it counts as grown.
-static DUE_BYTES: AtomicUsize = AtomicUsize::new(STEP_BYTES);
+static GROWTH_BYTES: AtomicUsize = AtomicUsize::new(GROWTH_STEP_BYTES_MIN);
 
 /// What was seen of a class at the last look.
-struct Seen {
+struct ClassActivity {
     trades: AtomicU64,
     /// Since when it has traded nothing.
-    since_ns: AtomicU64,
+    idle_since_ns: AtomicU64,
     /// Whether its lanes were emptied since.
     is_emptied: AtomicBool,
 }
 
-static SEEN: [Seen; COUNT] = [const {
-    Seen {
+static ACTIVITY: [ClassActivity; COUNT] = [const {
+    ClassActivity {
         trades: AtomicU64::new(0),
-        since_ns: AtomicU64::new(0),
+        idle_since_ns: AtomicU64::new(0),
         is_emptied: AtomicBool::new(false),
     }
 }; COUNT];
@@ -59,60 +59,62 @@ static SEEN: [Seen; COUNT] = [const {
 // Relaxed, all of it: the lock orders what is under it, and the rest are estimates, on which nothing rests.
 
 /// Looks whether classes are to be emptied, for calls that did not find what they wanted. Reads a clock, as a rule.
-pub(crate) fn look_if_due() {
+pub(crate) fn scavenge_if_due() {
     let now_ns = inside::coarse_time();
-    if now_ns >= DUE_NS.load(Relaxed) {
-        look(now_ns);
+    if now_ns >= NEXT_NS.load(Relaxed) {
+        scavenge(now_ns);
     }
 }
 
 #[cold]
-fn look(now_ns: u64) {
+fn scavenge(now_ns: u64) {
     // One at a time is enough.
-    let Some(_guard) = LOOKING.try_lock() else { return };
-    DUE_NS.store(now_ns + WINDOW_NS, Relaxed);
+    let Some(_guard) = LOCK.try_lock() else { return };
+    NEXT_NS.store(now_ns + INTERVAL_NS, Relaxed);
     let has_grown = has_grown();
-    empty_idle(now_ns, has_grown);
-    give_back(has_grown);
+    flush_idle_lanes(now_ns, has_grown);
+    flush_unused_sheaves(has_grown);
     inside::purge_some_if_many();
 }
 
 /// Whether memory has grown by a step beyond the least that it was since it last had.
 fn has_grown() -> bool {
     let [_, _, bytes] = inside::memory();
-    let (due, next) = (DUE_BYTES.load(Relaxed), bytes + (bytes / 16).max(STEP_BYTES));
+    let (due, next) = (GROWTH_BYTES.load(Relaxed), bytes + (bytes / 16).max(GROWTH_STEP_BYTES_MIN));
     let has_grown = bytes >= due;
-    DUE_BYTES.store(if has_grown { next } else { next.min(due) }, Relaxed);
+    GROWTH_BYTES.store(if has_grown { next } else { next.min(due) }, Relaxed);
     has_grown
 }
 
 /// Empties the lanes of classes that trade nothing.
-fn empty_idle(now_ns: u64, has_grown: bool) {
+fn flush_idle_lanes(now_ns: u64, has_grown: bool) {
     let mut is_first = true;
     let are_idle: [bool; COUNT] = core::array::from_fn(|class| {
-        let Some(idle_ns) = SEEN[class].look(objects(class).trades(), now_ns) else { return false };
-        let is_long = idle_ns >= LONG_NS && is_first;
-        is_first &= !is_long;
-        (has_grown && idle_ns >= SHORT_NS) || is_long
+        let Some(idle_ns) = ACTIVITY[class].update(objects(class).trades(), now_ns) else {
+            return false;
+        };
+        let is_long_idle = idle_ns >= IDLE_ALWAYS_NS && is_first;
+        is_first &= !is_long_idle;
+        (has_grown && idle_ns >= IDLE_GROWING_NS) || is_long_idle
     });
     if are_idle.contains(&true) {
         empty_lanes(&are_idle);
     }
     for class in (0..COUNT).filter(|&class| are_idle[class]) {
-        SEEN[class].emptied(objects(class).trades());
+        ACTIVITY[class].set_emptied(objects(class).trades());
         // What came from its lanes has been needed by nobody either.
         objects(class).begin_window();
     }
 }
 
 /// Gives what stocks keep in vain back to the slabs, as far as one look may; what is left of emptied classes is the next one's.
-fn give_back(has_grown: bool) {
-    let mut left = SHEAVES_MAX;
-    for (class, seen) in SEEN.iter().enumerate() {
+fn flush_unused_sheaves(has_grown: bool) {
+    let mut left = SHEAVES_PER_CALL_MAX;
+    for (class, seen) in ACTIVITY.iter().enumerate() {
         let objects = objects(class);
         let unused = objects.unused();
         let is_emptied = seen.is_emptied.load(Relaxed);
-        let kept = UNUSED_BYTES.max(objects.sheaf_capacity() * size_of_class(class));
+        let kept = UNUSED_BYTES_KEPT.max(objects.sheaf_capacity() * size_of_class(class));
         if unused > 0 && (is_emptied || (has_grown && unused > kept)) {
             left -= objects.give_back_unused(left);
         }
@@ -120,21 +122,21 @@ fn give_back(has_grown: bool) {
     }
 }
 
-impl Seen {
+impl ClassActivity {
     /// For how long the class has traded nothing, if it has traded something before, and was not emptied since.
-    fn look(&self, trades: u64, now_ns: u64) -> Option<u64> {
+    fn update(&self, trades: u64, now_ns: u64) -> Option<u64> {
         if self.trades.load(Relaxed) != trades {
             self.trades.store(trades, Relaxed);
-            self.since_ns.store(now_ns, Relaxed);
+            self.idle_since_ns.store(now_ns, Relaxed);
             self.is_emptied.store(false, Relaxed);
             return None;
         }
         let is_to_be_asked = trades != 0 && !self.is_emptied.load(Relaxed);
-        is_to_be_asked.then(|| now_ns.saturating_sub(self.since_ns.load(Relaxed)))
+        is_to_be_asked.then(|| now_ns.saturating_sub(self.idle_since_ns.load(Relaxed)))
     }
 
     /// It was emptied, which has made that many trades of them.
-    fn emptied(&self, trades: u64) {
+    fn set_emptied(&self, trades: u64) {
         self.trades.store(trades, Relaxed);
         self.is_emptied.store(true, Relaxed);
     }

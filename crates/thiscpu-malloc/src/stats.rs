@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use thiscpu::{Counters, inside};
 
 use crate::classes::{COUNT, size_of_class};
-use crate::fast_path::{COUNTED, count_calls, has_extra};
+use crate::fast_path::{COUNTED, count_calls, has_flag};
 use crate::{guard, heap};
 
 const ALLOCATIONS: usize = 0;
@@ -18,10 +18,10 @@ static COUNTS: [Counters<3>; COUNT] = [const { Counters::new() }; COUNT];
 static LARGE_BLOCKS: AtomicI64 = AtomicI64::new(0);
 static LARGE_BYTES: AtomicI64 = AtomicI64::new(0);
 /// The bytes of each class's blocks in use when they were last looked at, and the sum of those.
-static USED_OF: [AtomicI64; COUNT] = [const { AtomicI64::new(0) }; COUNT];
+static USED_BY_CLASS: [AtomicI64; COUNT] = [const { AtomicI64::new(0) }; COUNT];
 static USED: AtomicI64 = AtomicI64::new(0);
-static USED_MAX: AtomicUsize = AtomicUsize::new(0);
-static SYSTEM_MAX: AtomicUsize = AtomicUsize::new(0);
+static PEAK_USED: AtomicUsize = AtomicUsize::new(0);
+static PEAK_SYSTEM: AtomicUsize = AtomicUsize::new(0);
 
 /// Has calls counted from now on, which makes each some nanoseconds slower.
 pub fn enable_counting() {
@@ -30,7 +30,7 @@ pub fn enable_counting() {
 
 /// Whether they are. Where they are not, calls are 0, and so are peaks but for what [`stats`] itself has seen. A load; may be called from anywhere.
 pub fn is_counting() -> bool {
-    has_extra(COUNTED)
+    has_flag(COUNTED)
 }
 
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {
@@ -39,8 +39,8 @@ pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     if is_hit {
         counts.add(HITS, 1);
     } else {
-        note_used(class);
-        note_peaks();
+        update_used(class);
+        update_peaks();
     }
 }
 
@@ -50,32 +50,32 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
     if is_hit {
         counts.add(HITS, 1);
     } else {
-        note_used(class);
+        update_used(class);
     }
 }
 
 /// A large block of so many bytes has come, or gone.
-pub(crate) fn note_large(bytes: i64, blocks: i64) {
+pub(crate) fn record_large(bytes: i64, blocks: i64) {
     LARGE_BYTES.fetch_add(bytes, Relaxed);
     LARGE_BLOCKS.fetch_add(blocks, Relaxed);
-    if has_extra(COUNTED) && bytes > 0 {
-        note_peaks();
+    if has_flag(COUNTED) && bytes > 0 {
+        update_peaks();
     }
 }
 
 /// Looks anew at a class, for each call that passes its lane by. What is known of it is off by what lanes of counters keep back: up to 1,024 calls times
 /// the lanes in use, in each of them.
-fn note_used(class: usize) {
-    let now = used_about(class);
-    let before = USED_OF[class].swap(now, Relaxed);
+fn update_used(class: usize) {
+    let now = estimate_used(class);
+    let before = USED_BY_CLASS[class].swap(now, Relaxed);
     USED.fetch_add(now - before, Relaxed);
 }
 
 /// Only a call that takes something from the slabs, or a large block, can pass a peak.
-fn note_peaks() {
-    begin_anew_in_a_child();
-    raise(&USED_MAX, USED.load(Relaxed).max(0) as usize + large_bytes());
-    raise(&SYSTEM_MAX, inside::memory()[2]);
+fn update_peaks() {
+    reset_peaks_after_fork();
+    raise(&PEAK_USED, USED.load(Relaxed).max(0) as usize + large_bytes());
+    raise(&PEAK_SYSTEM, inside::memory()[2]);
 }
 
 fn raise(peak: &AtomicUsize, to: usize) {
@@ -85,19 +85,19 @@ fn raise(peak: &AtomicUsize, to: usize) {
 }
 
 /// The peaks of its parent are not a child's, which begins with what is in use.
-fn begin_anew_in_a_child() {
-    static PEAKS_OF: AtomicU32 = AtomicU32::new(0);
-    let (seen, now) = (PEAKS_OF.load(Relaxed), inside::generation());
-    if seen != now && PEAKS_OF.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
-        // The fork may have come between the two stores of `note_used`.
+fn reset_peaks_after_fork() {
+    static GENERATION: AtomicU32 = AtomicU32::new(0);
+    let (seen, now) = (GENERATION.load(Relaxed), inside::generation());
+    if seen != now && GENERATION.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
+        // The fork may have come between the two stores of `update_used`.
         let used = (0..COUNT).map(|class| {
-            let now = used_about(class);
-            USED_OF[class].store(now, Relaxed);
+            let now = estimate_used(class);
+            USED_BY_CLASS[class].store(now, Relaxed);
             now
         });
         USED.store(used.sum(), Relaxed);
-        USED_MAX.store(0, Relaxed);
-        SYSTEM_MAX.store(0, Relaxed);
+        PEAK_USED.store(0, Relaxed);
+        PEAK_SYSTEM.store(0, Relaxed);
     }
 }
 
@@ -106,7 +106,7 @@ fn large_bytes() -> usize {
 }
 
 /// The bytes of a class's blocks in use, where calls are counted.
-fn used_about(class: usize) -> i64 {
+fn estimate_used(class: usize) -> i64 {
     let counts = &COUNTS[class];
     (counts.read(ALLOCATIONS) - counts.read(FREES)).max(0) * size_of_class(class) as i64
 }
@@ -156,7 +156,7 @@ pub struct Stats {
 /// Each size class, smallest first. Looks at all slabs, once, if calls are not counted; the numbers do not belong to one instant. Where a sandbox has taken membarrier away
 /// under way, those of calls are estimates.
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
-    let counted = has_extra(COUNTED);
+    let counted = has_flag(COUNTED);
     // Asked for once: after that a sandbox may be closed, but hardly is.
     let has_sums = counted && inside::has_sums();
     let out = if counted { [0; COUNT] } else { heap::blocks_out() };
@@ -186,20 +186,20 @@ pub fn class_stats() -> impl Iterator<Item = ClassStats> {
 
 /// The totals, as [`class_stats`].
 pub fn stats() -> Stats {
-    begin_anew_in_a_child();
+    reset_peaks_after_fork();
     let [_, _, system_bytes] = inside::memory();
     let [guarded_blocks, guarded_blocks_total] = guard::counts();
     let used_bytes = class_stats().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
-    raise(&USED_MAX, used_bytes);
-    raise(&SYSTEM_MAX, system_bytes);
+    raise(&PEAK_USED, used_bytes);
+    raise(&PEAK_SYSTEM, system_bytes);
     Stats {
         used_bytes,
-        peak_used_bytes: USED_MAX.load(Relaxed),
+        peak_used_bytes: PEAK_USED.load(Relaxed),
         large_blocks: LARGE_BLOCKS.load(Relaxed).max(0) as usize,
         large_bytes: large_bytes(),
         guarded_blocks,
         guarded_blocks_total,
         system_bytes,
-        peak_system_bytes: SYSTEM_MAX.load(Relaxed),
+        peak_system_bytes: PEAK_SYSTEM.load(Relaxed),
     }
 }
