@@ -42,8 +42,7 @@
 #define THISCPU_LEDGER_COUNTERS_MAX 8
 
 /**
- * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says what is after
- * `THISCPU_STATUS_FAILED`. `thiscpu_strerror` says it in words.
+ * What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says so. `thiscpu_strerror` says it in words.
  */
 typedef enum thiscpu_status {
   /**
@@ -103,11 +102,19 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_NO_MEMORY,
   /**
-   * Something went wrong that no other number is for; standard error has the words. More was released to a budget than was
-   * acquired, or fences have become impossible, which exact answers need: a sandbox denies `membarrier` and `sched_setaffinity` since
-   * some time after the start. That does not pass: what fails for it once is not to be tried again.
+   * A fence is no longer possible, which exact answers need: a sandbox that was installed after the
+   * start denies `membarrier` and `sched_setaffinity`. It stays so; do not retry.
    */
-  THISCPU_STATUS_FAILED,
+  THISCPU_STATUS_FENCE_DENIED,
+  /**
+   * More units were released to a budget than were held, by this call or an earlier one. The excess is
+   * discarded, and the budget is consistent again.
+   */
+  THISCPU_STATUS_OVER_RELEASED,
+  /**
+   * A bug of this library. Standard error has the details; please report them.
+   */
+  THISCPU_STATUS_INTERNAL,
 } thiscpu_status;
 
 /**
@@ -141,7 +148,7 @@ typedef struct thiscpu_account thiscpu_account;
  * releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
  *
  * Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
- * `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
+ * `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
  * impossible, by each call that finds too little without one: the units that CPUs keep cannot be had any more. Standard error says which it is.
  *
  * A budget orders nothing but itself: unlike a mutex or a semaphore it does not have an acquire see what was written before a release.
@@ -350,7 +357,7 @@ enum thiscpu_status thiscpu_counter_bounds(struct thiscpu_counter *counter,
  * The exact value at one instant of the call, into `*sum`. One fence (0.2 us in an idle process, 10 to 30 us where other CPUs
  * run it); those who add are not held up. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_counter_sum(struct thiscpu_counter *counter,
                                         int64_t *sum);
@@ -402,7 +409,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * Acquires `n` units, or none. One restartable sequence while there is room; near the limit an atomic instruction, or a fence.
  * Never waits for units.
  *
- * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
+ * Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is found now that more was released than
  * acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
  */
 enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
@@ -411,7 +418,7 @@ enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget,
 /**
  * Acquires as many units as there are, at most `n`, and puts their number into `*acquired`; 0 is no error.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
  */
 enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budget,
                                                      uint64_t n,
@@ -421,7 +428,7 @@ enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budg
  * Acquires `n` units, and waits until there are so many: first come, first served. Waits for ever for more than the limit,
  * and those who come later with it, unless the limit is raised. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget,
                                            uint64_t n);
@@ -429,7 +436,7 @@ enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget,
 /**
  * The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
  *
- * Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget,
                                                    uint64_t n,
@@ -439,7 +446,7 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  * Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
  * held.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if more is released than is held, by this call or an earlier one. What
  * is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
  * become impossible, and then the units are lost. Not to be tried again.
  */
@@ -450,7 +457,7 @@ enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget,
  * How many units are free, at one instant of the call, into `*available`; 0 while somebody waits. Costs a fence if CPUs hold
  * credit. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
  */
 enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget,
                                              uint64_t *available);
@@ -458,7 +465,7 @@ enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget,
 /**
  * How many units are held, at one instant of the call, into `*acquired`. Otherwise as `thiscpu_budget_available`.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
  */
 enum thiscpu_status thiscpu_budget_acquired(struct thiscpu_budget *budget,
                                             uint64_t *acquired);
@@ -474,7 +481,7 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  * Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
  * has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
  *
- * Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is
+ * Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is
  * found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
  */
 enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget,
@@ -509,7 +516,7 @@ enum thiscpu_status thiscpu_ledger_len(struct thiscpu_ledger *ledger, size_t *le
  * Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
  * fence for each account that a CPU holds something of. Waits for reports, and they for it.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible: some accounts may have got what is theirs.
  */
 enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
 
@@ -519,7 +526,7 @@ enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
  * may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
  * ends.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
                                             void (*each)(uint64_t number,
@@ -531,7 +538,7 @@ enum thiscpu_status thiscpu_ledger_for_each(struct thiscpu_ledger *ledger,
  * Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
  * 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`.
  */
 enum thiscpu_status thiscpu_account_open(struct thiscpu_ledger *ledger,
                                          struct thiscpu_account **account);
@@ -574,7 +581,7 @@ enum thiscpu_status thiscpu_account_read(struct thiscpu_account *account,
 /**
  * Counter `index`, exactly, at one instant of the call, into `*sum`. One lock, and one fence if a CPU holds some of it.
  *
- * Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+ * Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
  */
 enum thiscpu_status thiscpu_account_sum(struct thiscpu_account *account,
                                         size_t index,
@@ -583,7 +590,7 @@ enum thiscpu_status thiscpu_account_sum(struct thiscpu_account *account,
 /**
  * All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
  *
- * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
+ * Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FENCE_DENIED` as above.
  */
 enum thiscpu_status thiscpu_account_snapshot(struct thiscpu_account *account,
                                              int64_t *counters,

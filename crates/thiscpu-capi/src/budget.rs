@@ -16,7 +16,7 @@ use crate::status::Status;
 /// releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
 ///
 /// Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
-/// `THISCPU_STATUS_FAILED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
+/// `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
 /// impossible, by each call that finds too little without one: the units that CPUs keep cannot be had any more. Standard error says which it is.
 ///
 /// A budget orders nothing but itself: unlike a mutex or a semaphore it does not have an acquire see what was written before a release.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> S
 /// Acquires `n` units, or none. One restartable sequence while there is room; near the limit an atomic instruction, or a fence.
 /// Never waits for units.
 ///
-/// Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is found now that more was released than
+/// Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is found now that more was released than
 /// acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, 
 
 /// Acquires as many units as there are, at most `n`, and puts their number into `*acquired`; 0 is no error.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
     budget: *mut ThiscpuBudget,
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
 /// Acquires `n` units, and waits until there are so many: first come, first served. Waits for ever for more than the limit,
 /// and those who come later with it, unless the limit is raised. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u
 
 /// The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
 ///
-/// Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     budget: *mut ThiscpuBudget,
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
 /// Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
 /// held.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if more is released than is held, by this call or an earlier one. What
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if more is released than is held, by this call or an earlier one. What
 /// is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
 /// become impossible, and then the units are lost. Not to be tried again.
 #[unsafe(no_mangle)]
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u
 /// How many units are free, at one instant of the call, into `*available`; 0 while somebody waits. Costs a fence if CPUs hold
 /// credit. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_available(
     budget: *mut ThiscpuBudget,
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 
 /// How many units are held, at one instant of the call, into `*acquired`. Otherwise as `thiscpu_budget_available`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_FAILED`, as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquired(
     budget: *mut ThiscpuBudget,
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 /// Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
 /// has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if it is
+/// Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is
 /// found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_set_limit(

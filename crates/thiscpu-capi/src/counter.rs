@@ -102,7 +102,7 @@ pub unsafe extern "C" fn thiscpu_counter_bounds(
 /// The exact value at one instant of the call, into `*sum`. One fence (0.2 us in an idle process, 10 to 30 us where other CPUs
 /// run it); those who add are not held up. Not from signal handlers.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_sum(
     counter: *mut ThiscpuCounter,

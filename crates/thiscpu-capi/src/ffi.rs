@@ -4,6 +4,8 @@ use std::alloc::{Layout, alloc};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use thiscpu::inside::foreign::PanicReason;
+
 use crate::inline_abi;
 use crate::status::Status;
 
@@ -13,7 +15,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Status>) -> Status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(status)) => status,
-        Err(_) => Status::Failed,
+        Err(payload) => PanicReason::of(&*payload).into(),
     }
 }
 

@@ -163,7 +163,7 @@ pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mu
 /// Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
 /// fence for each account that a CPU holds something of. Waits for reports, and they for it.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FAILED` if fences have become impossible: some accounts may have got what is theirs.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible: some accounts may have got what is theirs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
     call(|| {
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Stat
 /// may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
 /// ends.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_for_each(
     ledger: *mut ThiscpuLedger,
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn thiscpu_ledger_for_each(
 /// Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
 /// 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`, or `THISCPU_STATUS_FAILED`, if there is no memory.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_open(
     ledger: *mut ThiscpuLedger,
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn thiscpu_account_read(
 
 /// Counter `index`, exactly, at one instant of the call, into `*sum`. One lock, and one fence if a CPU holds some of it.
 ///
-/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FAILED` if fences have become impossible.
+/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_sum(
     account: *mut ThiscpuAccount,
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn thiscpu_account_sum(
 
 /// All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FAILED` as above.
+/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FENCE_DENIED` as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_snapshot(
     account: *mut ThiscpuAccount,

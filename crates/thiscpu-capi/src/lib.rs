@@ -4,7 +4,7 @@
 
 #[cfg(panic = "abort")]
 compile_error!(
-    "thiscpu-capi turns panics into THISCPU_STATUS_FAILED; with panic = \"abort\" there would be nothing to turn"
+    "thiscpu-capi turns panics into statuses; with panic = \"abort\" there would be nothing to turn"
 );
 
 pub mod budget;

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_char};
 
 use thiscpu::Error;
+use thiscpu::inside::foreign::PanicReason;
 
-/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says what is after
-/// `THISCPU_STATUS_FAILED`. `thiscpu_strerror` says it in words.
+/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says so. `thiscpu_strerror` says it in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -37,10 +37,14 @@ pub enum Status {
     NoAddressSpace,
     /// The system gave no memory.
     NoMemory,
-    /// Something went wrong that no other number is for; standard error has the words. More was released to a budget than was
-    /// acquired, or fences have become impossible, which exact answers need: a sandbox denies `membarrier` and `sched_setaffinity` since
-    /// some time after the start. That does not pass: what fails for it once is not to be tried again.
-    Failed,
+    /// A fence is no longer possible, which exact answers need: a sandbox that was installed after the
+    /// start denies `membarrier` and `sched_setaffinity`. It stays so; do not retry.
+    FenceDenied,
+    /// More units were released to a budget than were held, by this call or an earlier one. The excess is
+    /// discarded, and the budget is consistent again.
+    OverReleased,
+    /// A bug of this library. Standard error has the details; please report them.
+    Internal,
 }
 
 impl From<Error> for Status {
@@ -51,7 +55,18 @@ impl From<Error> for Status {
             Error::NoAddressSpace { .. } => Self::NoAddressSpace,
             Error::NoMemory { .. } => Self::NoMemory,
             Error::ItemTooLarge { .. } => Self::InvalidSize,
-            _ => Self::Failed,
+            _ => Self::Internal,
+        }
+    }
+}
+
+impl From<PanicReason> for Status {
+    fn from(reason: PanicReason) -> Self {
+        match reason {
+            PanicReason::FenceDenied => Self::FenceDenied,
+            PanicReason::OverReleased => Self::OverReleased,
+            PanicReason::NoMemory => Self::NoMemory,
+            PanicReason::Other => Self::Internal,
         }
     }
 }
@@ -73,7 +88,9 @@ fn words(status: i32) -> &'static CStr {
         () if is(Status::TierUnavailable) => c"THISCPU_TIER names a tier that this process cannot have; unset it to get the best (`thiscpu doctor` says what each needs)",
         () if is(Status::NoAddressSpace) => c"no address space for per-CPU memory; raise the limit on it (`ulimit -v`) or on mappings (`sysctl vm.max_map_count`)",
         () if is(Status::NoMemory) => c"no memory; raise the limit on address space (`ulimit -v`), or that of the control group",
-        () if is(Status::Failed) => c"failed; standard error says why",
+        () if is(Status::FenceDenied) => c"no fence is possible: a sandbox denies membarrier and sched_setaffinity; allow one of them, or set THISCPU_TIER=atomic",
+        () if is(Status::OverReleased) => c"more units were released to the budget than were held; the excess is discarded",
+        () if is(Status::Internal) => c"a bug of this library; standard error has the details, please report them",
         () => c"no status of this library",
     }
 }

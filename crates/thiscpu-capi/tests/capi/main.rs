@@ -94,6 +94,11 @@ fn errors_are_reported_as_statuses() {
 }
 
 #[test]
+fn calls_report_when_a_sandbox_denies_fences() {
+    in_c("sandbox.c");
+}
+
+#[test]
 fn classes_work_from_cpp() {
     for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
         for linked in [Linked::Shared, Linked::Static] {

@@ -15,6 +15,7 @@ use core::time::Duration;
 pub use self::credit::SCALE;
 pub use self::lease::{Lease, Reserve};
 use self::pool::Pool;
+pub(crate) use self::recall::OVER_RELEASED;
 use self::recall::{CALLS_OF_NEW, percpu_threshold};
 pub use self::wait::Acquire;
 use self::wait::Queue;

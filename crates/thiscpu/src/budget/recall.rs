@@ -31,6 +31,9 @@ pub(super) const CALLS_TO_PERCPU: u32 = 512;
 /// So many of them a new budget has behind it: it is loose after 32.
 pub(super) const CALLS_OF_NEW: u32 = CALLS_TO_PERCPU - 32;
 
+/// The beginning of each panic message about an over-release, by which callers in C are told.
+pub(crate) const OVER_RELEASED: &str = "thiscpu: budget over-released";
+
 /// How often who loosens tries while others change the pool.
 const PERCPU_ATTEMPTS: u32 = 8;
 
@@ -234,8 +237,8 @@ impl Budget {
         self.report_excess(excess);
         assert!(
             released.is_some(),
-            "thiscpu: {n} units were released to a budget, but only {held} are held (limit \
-             {limit}); the release is ignored"
+            "{OVER_RELEASED}: {n} units were released, but only {held} were held (limit {limit}); the \
+             release is ignored"
         );
     }
 
@@ -249,8 +252,8 @@ impl Budget {
         self.unlock(guard);
         assert!(
             excess == 0,
-            "thiscpu: {n} units were released to a budget, but only {} were held (limit {}); the \
-             rest is dropped",
+            "{OVER_RELEASED}: {n} units were released, but only {} were held (limit {}); the excess is \
+             discarded",
             (n as i64 - excess).max(0),
             self.limit()
         );
@@ -264,8 +267,8 @@ impl Budget {
 
     pub(super) fn panic_over_released(&self, excess: i64) -> ! {
         panic!(
-            "thiscpu: {excess} units more than were held have been released to a budget (limit {}); \
-             they are dropped",
+            "{OVER_RELEASED}: {excess} units more than were held were released, by this call or an \
+             earlier one (limit {}); the excess is discarded",
             self.limit()
         );
     }

@@ -1,5 +1,6 @@
 //! What the sections of code that is no Rust have to know: where the same things are that Rust's know.
 
+use core::any::Any;
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
@@ -12,8 +13,10 @@ pub use crate::ledger::AccountSlot;
 pub use crate::slab::GATE_AND_KEY_AT as CACHE_GATE_AND_KEY_AT;
 
 use crate::RawCache;
+use crate::budget::OVER_RELEASED;
 use crate::lanes::table::TABLE;
-use crate::ledger::Account;
+use crate::ledger::{Account, NO_MEMORY};
+use crate::sys::fence::FENCE_DENIED;
 use crate::sys::rseq::{self, OFFSETS};
 
 /// Where sections find a thread's lane, for whoever has a symbol for it. `thiscpu_inline.h` declares the same.
@@ -133,6 +136,35 @@ impl InlineAbi {
     fn change(&self, to: impl FnMut(u64) -> Option<u64>) {
         // Release: whoever was handed something after this finds what was stored before it.
         let _ = self.offsets.fetch_update(Release, Relaxed, to);
+    }
+}
+
+/// Why a function of this library panicked, for callers that turn panics into status codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PanicReason {
+    /// No fence is possible any more.
+    FenceDenied,
+    /// More units were released to a budget than were held.
+    OverReleased,
+    /// The system gave no memory for accounts.
+    NoMemory,
+    /// Anything else, which is a bug of this library.
+    Other,
+}
+
+impl PanicReason {
+    /// Returns the reason for a panic, from the payload that `catch_unwind` returned.
+    pub fn of(payload: &(dyn Any + Send)) -> PanicReason {
+        let message = match payload.downcast_ref::<String>() {
+            Some(message) => message,
+            None => payload.downcast_ref::<&str>().copied().unwrap_or_default(),
+        };
+        match () {
+            () if message.starts_with(FENCE_DENIED) => PanicReason::FenceDenied,
+            () if message.starts_with(OVER_RELEASED) => PanicReason::OverReleased,
+            () if message.starts_with(NO_MEMORY) => PanicReason::NoMemory,
+            () => PanicReason::Other,
+        }
     }
 }
 

@@ -10,6 +10,8 @@ mod registry;
 mod snapshot_all;
 mod transfer;
 
+pub(crate) use self::registry::NO_MEMORY;
+
 use core::fmt;
 use core::mem::ManuallyDrop;
 use std::sync::Arc;

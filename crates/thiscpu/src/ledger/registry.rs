@@ -21,6 +21,9 @@ use crate::tier::Tier;
 /// A cache that is in no lane.
 const NO_CACHE: usize = 0;
 
+/// The beginning of the panic message when there is no memory, by which callers in C are told.
+pub(crate) const NO_MEMORY: &str = "thiscpu: no memory";
+
 impl<const N: usize> Shared<N> {
     pub(super) fn new(is_signed: bool) -> Shared<N> {
         const { assert!(N >= 1 && N <= super::COUNTERS_MAX, "a ledger has 1 to 64 counters") };
@@ -137,7 +140,7 @@ impl<const N: usize> Shared<N> {
     /// Under the registry's lock.
     fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
         let memory = Host::map(CHUNK_BYTES).unwrap_or_else(|error| {
-            panic!("thiscpu: no memory for another {} accounts: error {error}", Chunk::<N>::RECORDS)
+            panic!("{NO_MEMORY} for another {} accounts: error {error}", Chunk::<N>::RECORDS)
         });
         let head = Chunk {
             ledger: Arc::as_ptr(self),

@@ -25,6 +25,9 @@ static LEADER: Lock = Lock::new();
 /// How often a follower looks before it sleeps; a fence takes a few of these.
 const SPINS: u32 = looks(200);
 
+/// The beginning of the panic message when no fence is possible, by which callers in C are told.
+pub(crate) const FENCE_DENIED: &str = "thiscpu: membarrier has stopped working";
+
 /// Waits until every section that began before this call has committed or will restart.
 ///
 /// 0.2 us on an idle process, 15 to 30 us where other CPUs run it, and a time slice at worst. Must
@@ -36,7 +39,7 @@ const SPINS: u32 = looks(200);
 pub(crate) fn fence() {
     if let Err(FenceError { error, reason }) = try_fence() {
         panic!(
-            "thiscpu: membarrier has stopped working (error {error}) and {reason}: without a fence \
+            "{FENCE_DENIED} (error {error}) and {reason}: without a fence \
              no exact answer can be given. A sandbox that is installed after start must allow \
              membarrier or sched_setaffinity; THISCPU_TIER=atomic needs neither"
         );

@@ -1,0 +1,54 @@
+// A sandbox that denies both ways to a fence, once the library has started.
+#include "check.h"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+static void deny(unsigned number) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+int main(void) {
+    thiscpu_tier tier;
+    OK(thiscpu_get_tier(&tier));
+    // Without sections nothing needs a fence.
+    thiscpu_status wanted = tier == THISCPU_TIER_ATOMIC ? THISCPU_STATUS_OK : THISCPU_STATUS_FENCE_DENIED;
+
+    thiscpu_counter *counter;
+    int64_t value = -1;
+    OK(thiscpu_counter_create(&counter));
+    for (int i = 0; i < 1000; i++) {
+        OK(thiscpu_counter_add(counter, 1));
+    }
+    thiscpu_budget *budget;
+    uint64_t available = 7;
+    OK(thiscpu_budget_create(1 << 20, &budget));
+    for (int i = 0; i < 1000; i++) {
+        OK(thiscpu_budget_try_acquire(budget, 1));
+    }
+
+    deny(__NR_membarrier);
+    deny(__NR_sched_setaffinity);
+    SAYS(wanted, thiscpu_counter_sum(counter, &value));
+    CHECK(value == (wanted ? -1 : 1000));
+    SAYS(wanted, thiscpu_counter_take(counter, &value));
+    SAYS(wanted, thiscpu_budget_available(budget, &available));
+    CHECK(available == (wanted ? 7 : (1 << 20) - 1000));
+    // Adds, estimates and releases need no fence.
+    OK(thiscpu_counter_add(counter, 1));
+    OK(thiscpu_counter_read(counter, &value));
+    OK(thiscpu_budget_release(budget, 1000));
+    OK(thiscpu_counter_destroy(counter));
+    return 0;
+}
