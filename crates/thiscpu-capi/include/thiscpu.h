@@ -227,7 +227,7 @@ typedef struct thiscpu_bounds {
   /**
    * The estimate that `thiscpu_counter_read` gives.
    */
-  int64_t value;
+  int64_t estimate;
   /**
    * The value was not above this.
    */
@@ -253,11 +253,11 @@ typedef struct thiscpu_cache_statistics {
   /**
    * Objects that are not free in a slab: those in use, and those that CPUs and their shared stores keep.
    */
-  size_t objects_out;
+  size_t objects_outside_slabs;
   /**
    * Objects that the shared stores keep.
    */
-  size_t objects_in_stocks;
+  size_t objects_in_barns;
   /**
    * How many objects a CPU trades with its store at a time.
    */
@@ -629,7 +629,9 @@ enum thiscpu_status thiscpu_cache_create(size_t bytes,
  * Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
  * and `THISCPU_STATUS_OK`.
  *
- * Errors: `THISCPU_STATUS_IN_USE`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
+ * `*objects` (which may be null) becomes the number of objects that are still allocated: 0 if the cache is gone.
+ *
+ * Errors: `THISCPU_STATUS_IN_USE` if there are some: the handle stays valid then.
  */
 enum thiscpu_status thiscpu_cache_close(struct thiscpu_cache *cache,
                                         size_t *objects);

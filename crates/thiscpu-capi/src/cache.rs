@@ -39,9 +39,9 @@ pub struct ThiscpuCacheStats {
     /// The bytes of those.
     pub slab_bytes: usize,
     /// Objects that are not free in a slab: those in use, and those that CPUs and their shared stores keep.
-    pub objects_out: usize,
+    pub objects_outside_slabs: usize,
     /// Objects that the shared stores keep.
-    pub objects_in_stocks: usize,
+    pub objects_in_barns: usize,
     /// How many objects a CPU trades with its store at a time.
     pub sheaf_capacity: usize,
     /// How often that was done.
@@ -74,31 +74,37 @@ pub unsafe extern "C" fn thiscpu_cache_create(
 /// Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
 /// and `THISCPU_STATUS_OK`.
 ///
-/// Errors: `THISCPU_STATUS_IN_USE`, and how many objects are out into `*objects` (which may be null): the handle stays valid then.
+/// `*objects` (which may be null) becomes the number of objects that are still allocated: 0 if the cache is gone.
+///
+/// Errors: `THISCPU_STATUS_IN_USE` if there are some: the handle stays valid then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_close(
     cache: *mut ThiscpuCache,
     objects: *mut usize,
 ) -> Status {
     call(|| {
-        if cache.is_null() {
-            return Ok(());
-        }
         if !cache.is_aligned() {
             return Err(Status::Misaligned);
         }
         // SAFETY: a caller's pointer is null or valid, as the header asks.
         let place = if objects.is_null() { None } else { Some(unsafe { place(objects) }?) };
+        if cache.is_null() {
+            if let Some(place) = place {
+                place.put(0);
+            }
+            return Ok(());
+        }
         // SAFETY: the handle is live, and the caller's to end: it is taken out of its place, which is freed if the cache has ended.
         let taken = unsafe { cache.read() };
-        let Err(still) = taken.0.close() else {
+        let closed = taken.0.close();
+        if let Some(place) = place {
+            place.put(closed.as_ref().map_or_else(|still| still.objects, |()| 0));
+        }
+        let Err(still) = closed else {
             // SAFETY: `make` made it, and what it held is gone.
             drop(unsafe { Box::from_raw(cache.cast::<ManuallyDrop<ThiscpuCache>>()) });
             return Ok(());
         };
-        if let Some(place) = place {
-            place.put(still.objects);
-        }
         // SAFETY: where it was taken from.
         unsafe { cache.write(ThiscpuCache(still.cache)) };
         Err(Status::InUse)
@@ -195,8 +201,8 @@ pub unsafe extern "C" fn thiscpu_cache_stats(
             object_bytes: stats.object_bytes,
             slabs: stats.slabs,
             slab_bytes: stats.slab_bytes,
-            objects_out: stats.objects_out,
-            objects_in_stocks: stats.objects_in_stocks,
+            objects_outside_slabs: stats.objects_out,
+            objects_in_barns: stats.objects_in_stocks,
             sheaf_capacity: stats.sheaf_capacity,
             trades: stats.trades,
         });

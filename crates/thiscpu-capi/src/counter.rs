@@ -27,7 +27,7 @@ pub struct ThiscpuBounds {
     /// The value was not below this.
     pub low: i64,
     /// The estimate that `thiscpu_counter_read` gives.
-    pub value: i64,
+    pub estimate: i64,
     /// The value was not above this.
     pub high: i64,
 }
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn thiscpu_counter_bounds(
     call(|| {
         // SAFETY: as for `thiscpu_counter_read`.
         let (counter, place) = unsafe { (there(counter)?, place(bounds)?) };
-        let thiscpu::Bounds { low, estimate: value, high } = counter.0.bounds();
-        place.put(ThiscpuBounds { low, value, high });
+        let thiscpu::Bounds { low, estimate, high } = counter.0.bounds();
+        place.put(ThiscpuBounds { low, estimate, high });
         Ok(())
     })
 }

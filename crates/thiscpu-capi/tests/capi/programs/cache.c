@@ -34,7 +34,7 @@ int main(void) {
 
     thiscpu_cache_statistics statistics;
     OK(thiscpu_cache_stats(cache, &statistics));
-    CHECK(statistics.object_bytes == SIZE && statistics.slabs > 0);
+    CHECK(statistics.object_bytes == SIZE && statistics.slabs > 0 && statistics.objects_outside_slabs >= statistics.objects_in_barns);
     void *object = thiscpu_cache_alloc(cache);
     CHECK(object != NULL && *(uint64_t *)object == 0);
     size_t count = 0;
@@ -49,7 +49,12 @@ int main(void) {
     size_t bytes;
     OK(thiscpu_cache_shrink(cache, &bytes));
     OK(thiscpu_cache_shrink(cache, NULL));
+    count = 7;
     OK(thiscpu_cache_close(cache, &count));
+    CHECK(count == 0);
+    count = 7;
+    OK(thiscpu_cache_close(NULL, &count));
+    CHECK(count == 0);
 
     OK(thiscpu_cache_create(1 << 20, 1 << 16, &cache));
     object = thiscpu_cache_alloc(cache);

@@ -27,6 +27,7 @@ int main(void) {
     int64_t about;
     OK(thiscpu_counter_read(counter, &about));
     CHECK(bounds.low <= about && about <= bounds.high);
+    CHECK(bounds.low <= bounds.estimate && bounds.estimate <= bounds.high);
 
     OK(thiscpu_counter_compare(counter, value, &ordering));
     CHECK(ordering == 0);
