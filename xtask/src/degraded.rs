@@ -72,7 +72,7 @@ fn tests(sh: &Shell) -> Cmd<'_> {
 }
 
 fn under_seccomp<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {
-    let tests = tests(sh).env("THISCPU_ENVS", "all");
+    let tests = tests(sh).env("THISCPU_TEST_SANDBOXES", "all");
     if arguments.full { tests } else { tests.arg(SANDBOXES) }
 }
 
@@ -85,9 +85,9 @@ fn self_registered(sh: &Shell) -> Cmd<'_> {
 }
 
 fn under_valgrind<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {
-    let tests = tests(sh).env("THISCPU_RUNNER", VALGRIND).arg("::atomic");
+    let tests = tests(sh).env("THISCPU_TEST_RUNNER", VALGRIND).arg("::atomic");
     let tests = tests.args(NOT_UNDER_VALGRIND.iter().flat_map(|name| ["--skip", name]));
-    if arguments.full { tests } else { tests.env("THISCPU_SLOW", SLOWNESS.to_string()) }
+    if arguments.full { tests } else { tests.env("THISCPU_TEST_SLOWDOWN", SLOWNESS.to_string()) }
 }
 
 /// Cargo starts the program by valgrind.

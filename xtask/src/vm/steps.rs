@@ -107,7 +107,7 @@ fn tests(machine: &Machine, bounds: Bounds) -> String {
         ..=16 => format!("{SKIPPED} {}", CHOSEN.join(",")),
         _ => format!("{SKIPPED} {SKIPPED_ON_LARGE} {}", CHOSEN_ON_LARGE.join(",")),
     };
-    format!("THISCPU_SLOW={slow} guarantees --color never --test-threads 4 {chosen}")
+    format!("THISCPU_TEST_SLOWDOWN={slow} guarantees --color never --test-threads 4 {chosen}")
 }
 
 /// Few threads, because each has to come to an end of what it does.

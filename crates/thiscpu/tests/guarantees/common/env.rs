@@ -82,14 +82,14 @@ pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
 /// Whatever this machine runs on, alone.
 pub(crate) static PLAIN: [&Env; 1] = [&BARE];
 
-/// The environments of a scenario that names `chosen`. With `THISCPU_ENVS=all`, what holds in each
+/// The environments of a scenario that names `chosen`. With `THISCPU_TEST_SANDBOXES=all`, what holds in each
 /// tier is tried in each sandbox too.
 pub(crate) fn widen(chosen: &'static [&'static Env]) -> &'static [&'static Env] {
     let in_each_tier = ALL.iter().all(|env| chosen.iter().any(|other| other.name == env.name));
-    match std::env::var("THISCPU_ENVS").as_deref() {
+    match std::env::var("THISCPU_TEST_SANDBOXES").as_deref() {
         Ok("all") if in_each_tier => &EVERYWHERE,
         Ok("all") | Err(_) => chosen,
-        Ok(other) => panic!("THISCPU_ENVS is all, or not set; not {other:?}"),
+        Ok(other) => panic!("THISCPU_TEST_SANDBOXES is all, or not set; not {other:?}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The harness: a scenario is a function that runs in a process of its own, once for each
 //! environment, because a process has one tier for life.
 //!
-//! The test program starts itself again with the scenario's name in `THISCPU_SCENARIO`. An
+//! The test program starts itself again with the scenario's name in `THISCPU_TEST_SCENARIO`. An
 //! environment that this machine cannot give is shown as ignored, with the reason. CONTRIBUTING.md
 //! lists the variables that change what is run, and how.
 

@@ -13,9 +13,9 @@ use super::{BARE, Env, Scenario, env, random, slow};
 /// CPUs that nobody else wants.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-const SCENARIO: &str = "THISCPU_SCENARIO";
-const ENVIRONMENT: &str = "THISCPU_SCENARIO_ENV";
-const MODE: &str = "THISCPU_SCENARIO_MODE";
+const SCENARIO: &str = "THISCPU_TEST_SCENARIO";
+const ENVIRONMENT: &str = "THISCPU_TEST_ENVIRONMENT";
+const MODE: &str = "THISCPU_TEST_MODE";
 
 /// What a child is asked to do.
 pub(crate) const RUN: &str = "run";
@@ -108,10 +108,10 @@ impl Child {
     }
 }
 
-/// This program, started by another if `THISCPU_RUNNER` names one, such as `valgrind --quiet`.
+/// This program, started by another if `THISCPU_TEST_RUNNER` names one, such as `valgrind --quiet`.
 fn this_program() -> Command {
     let program = std::env::current_exe().expect("the path of this program");
-    let runner = std::env::var("THISCPU_RUNNER").unwrap_or_default();
+    let runner = std::env::var("THISCPU_TEST_RUNNER").unwrap_or_default();
     let mut words = runner.split_whitespace();
     match words.next() {
         None => Command::new(program),
