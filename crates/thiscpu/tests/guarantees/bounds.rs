@@ -8,7 +8,7 @@ use thiscpu::{Bounds, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("bounds::token", &EVERYWHERE, token),
@@ -81,7 +81,7 @@ fn lie_around_adds() {
             }
             if thread >= ADDERS {
                 let _leaving = Leaving(&asking);
-                for round in 0..slow::rounds(3000) {
+                for round in 0..scale::rounds(3000) {
                     let (done, bounds, begun) = tally.around(|| counter.bounds());
                     let Bounds { low, high, .. } = bounds;
                     assert!(low <= begun && done <= high, "{done}..{begun}: {bounds:?}");
@@ -124,7 +124,7 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: imp
         while threads.iter().any(|thread| thread.load(SeqCst) == 0) {
             std::thread::yield_now();
         }
-        for stop in 1..=slow::rounds(times) {
+        for stop in 1..=scale::rounds(times) {
             HELD.store(0, SeqCst);
             STOP.store(stop, SeqCst);
             for thread in &threads {
@@ -192,7 +192,7 @@ fn follow_a_set() {
     let setting = AtomicBool::new(true);
     let work = |thread: usize| match thread {
         0 => {
-            for base in 1..=slow::rounds(400) {
+            for base in 1..=scale::rounds(400) {
                 begun.store(base, SeqCst);
                 COUNTER.set(base as i64 * STEP);
                 done.store(base, SeqCst);

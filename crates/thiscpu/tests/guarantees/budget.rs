@@ -9,9 +9,9 @@ use std::task::{Context, Waker};
 use thiscpu::{Budget, Exhausted, Tier};
 
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, limits, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::is_never_exceeded", &EVERYWHERE, is_never_exceeded),
@@ -50,7 +50,7 @@ fn churn(budget: &Budget, threads: usize, most_each: u64, limit: u64) -> u64 {
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         let mut own = 0;
-        for _ in 0..slow::rounds(30_000) {
+        for _ in 0..scale::rounds(30_000) {
             let n = 1 + random.below(most_each);
             if own + n <= most_each && budget.try_acquire(n).is_ok() {
                 own += n;
@@ -142,7 +142,7 @@ fn limit_changes_in_use() {
         }
     };
     together(3, work, || {
-        for round in 0..slow::rounds(300) {
+        for round in 0..scale::rounds(300) {
             let limit = [MOST, 100, 2_000][round as usize % 3];
             budget.set_limit(limit);
             assert_eq!(budget.limit(), limit);
@@ -275,13 +275,13 @@ fn reserves() {
 
 fn gives_memory_back() {
     let mut before = None;
-    for round in 0..slow::rounds(20_000) {
+    for round in 0..scale::rounds(20_000) {
         let budget = Budget::new(LARGE);
         for _ in 0..40 {
             budget.try_acquire(1).expect("there is room");
         }
         assert_eq!(budget.acquired(), 40, "round {round}");
-        before.get_or_insert_with(|| limits::memory("VmSize"));
+        before.get_or_insert_with(|| resources::memory("VmSize"));
     }
-    assert_eq!(Some(limits::memory("VmSize")), before);
+    assert_eq!(Some(resources::memory("VmSize")), before);
 }

@@ -9,9 +9,9 @@ use thiscpu::{Budget, Exhausted, Tier, probe};
 
 use super::budget::{LARGE, spread};
 use super::budget_waiters::until_queued;
-use crate::common::steps::{at_each_step, at_every_step, single_steps};
+use crate::common::single_step::{at_each_step, at_every_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, slow};
+use crate::common::{ALL, Scenario, fork, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
@@ -151,7 +151,7 @@ fn children_with_threads() {
                 assert_eq!(budget.available(), 100);
             })
         };
-        let children = (0..slow::rounds(100)).try_for_each(child);
+        let children = (0..scale::rounds(100)).try_for_each(child);
         budget.release(60);
         children.expect("children that are right");
     });

@@ -12,7 +12,7 @@ use thiscpu::{Budget, Exhausted};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, slow};
+use crate::common::{ALL, Scenario, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("budget::first_come_first_served", &ALL, first_come_first_served),
@@ -71,7 +71,7 @@ fn large_waiters_are_served() {
     let over = AtomicBool::new(false);
     let work = |thread: usize| {
         if thread == 0 {
-            for _ in 0..slow::rounds(200) {
+            for _ in 0..scale::rounds(200) {
                 budget.acquire(999);
                 budget.release(999);
             }
@@ -96,7 +96,7 @@ fn waiters_time_out() {
     budget.release(100);
     // Granted and timed out at the same time, over and over.
     let work = |_| {
-        for _ in 0..slow::rounds(3_000) {
+        for _ in 0..scale::rounds(3_000) {
             if budget.acquire_timeout(70, Duration::from_micros(3)).is_ok() {
                 budget.release(70);
             }
@@ -129,7 +129,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn tasks_wait() {
     let budget = Budget::new(100);
     let work = |thread: usize| {
-        for round in 0..slow::rounds(3_000) {
+        for round in 0..scale::rounds(3_000) {
             if (thread as u64 + round).is_multiple_of(3) {
                 budget.acquire(60);
                 budget.release(60);
@@ -202,7 +202,7 @@ fn tasks_give_up() {
     assert_eq!(budget.available(), 100);
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for _ in 0..slow::rounds(3_000) {
+        for _ in 0..scale::rounds(3_000) {
             let mut future = pin!(budget.acquire_async(70));
             let polls = random.below(3);
             let taken = (0..polls).any(|_| {

@@ -8,7 +8,7 @@ use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::fork::{self, Ended};
 use crate::common::random::Random;
-use crate::common::{ALL, EVERYWHERE, Scenario, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("first_use::in_a_handler", &EVERYWHERE, in_a_handler),
@@ -66,7 +66,7 @@ fn in_a_handler() {
 fn interrupted_at_random() {
     signal::handle(libc::SIGUSR1, burst);
     let mut random = Random::new(5);
-    for _ in 0..slow::rounds(120) {
+    for _ in 0..scale::rounds(120) {
         let longest = 1 + random.below(200_000);
         let child = || {
             signal::after(libc::SIGUSR1, longest);
@@ -95,7 +95,7 @@ fn interrupted_after_each_call() {
 }
 
 fn by_many_threads() {
-    for _ in 0..slow::rounds(60) {
+    for _ in 0..scale::rounds(60) {
         let child = || {
             crate::common::threads::together(6, |_| use_it(), || {});
             assert_eq!(COUNTER.sum(), 600);

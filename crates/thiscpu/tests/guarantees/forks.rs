@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::{spread, together};
 use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("forks::count_on", &EVERYWHERE, count_on),
@@ -134,7 +134,7 @@ fn count_on() {
     spread(&NARROW);
     amid_everything(|| {
         let mut random = Random::new(9);
-        for number in 0..slow::rounds(FORKS) {
+        for number in 0..scale::rounds(FORKS) {
             (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
             fork::run(live).unwrap_or_else(|error| panic!("child {number}: {error}"));
         }
@@ -151,7 +151,7 @@ fn keep_the_token() {
     let fork_often = |token: &crate::common::token::Token| {
         let _over = Over(&over);
         let mut forks = 0;
-        while forks < slow::rounds(FORKS) || token.passes() < slow::rounds(200) {
+        while forks < scale::rounds(FORKS) || token.passes() < scale::rounds(200) {
             let child = || {
                 let sum = TOKEN.sum();
                 assert!(sum == 0 || sum == 1, "{sum}");

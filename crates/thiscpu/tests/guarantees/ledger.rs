@@ -9,7 +9,7 @@ use thiscpu::{Account, Ledger, Tier, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("ledger::loses_nothing", &EVERYWHERE, loses_nothing),
@@ -41,7 +41,7 @@ fn loses_nothing() {
     let books: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for _ in 0..slow::rounds(100_000) {
+        for _ in 0..scale::rounds(100_000) {
             // Some of them more often than others.
             let account = (random.below(MANY as u64) * random.below(MANY as u64)) as usize / MANY;
             let index = random.below(2) as usize;
@@ -94,7 +94,7 @@ fn one_instant() {
         }
     };
     together(2, work, || {
-        for _ in 0..slow::rounds(2_000) {
+        for _ in 0..scale::rounds(2_000) {
             let sum = account.sum(0);
             assert!((0..=1).contains(&sum), "{sum}");
             let [first, second] = account.snapshot();
@@ -121,7 +121,7 @@ fn reports_are_one_instant() {
         }
     };
     together(3, work, || {
-        for _ in 0..slow::rounds(300) {
+        for _ in 0..scale::rounds(300) {
             let (mut count, mut total) = (0, 0);
             ledger.for_each(|_, [units]| {
                 count += 1;
@@ -185,7 +185,7 @@ fn accounts_come_and_go() {
     let ids = Mutex::new(BTreeSet::new());
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for _ in 0..slow::rounds(3_000) {
+        for _ in 0..scale::rounds(3_000) {
             let account = ledger.open();
             assert!(
                 ids.lock().expect("no panic").insert(account.id()),
@@ -201,7 +201,7 @@ fn accounts_come_and_go() {
         }
     };
     together(4, work, || {
-        for _ in 0..slow::rounds(50) {
+        for _ in 0..scale::rounds(50) {
             ledger.for_each(|_, [first, _]| assert_eq!(first, 0));
         }
     });
@@ -240,7 +240,7 @@ fn wraps_around() {
     let books: Vec<AtomicI64> = (0..8).map(|_| AtomicI64::new(0)).collect();
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for round in 0..slow::rounds(20_000) {
+        for round in 0..scale::rounds(20_000) {
             let account = random.below(8) as usize;
             let n = [1, -1, i64::MAX, i64::MIN, 1 << 61, -1 << 60][random.below(6) as usize];
             accounts[account].charge((round % 2) as usize, n);
@@ -251,7 +251,7 @@ fn wraps_around() {
     };
     together(2, work, || {
         let is_small = |value: &i64| wrapped(*value) == *value;
-        for _ in 0..slow::rounds(300) {
+        for _ in 0..scale::rounds(300) {
             ledger.for_each(|_, counters| assert!(counters.iter().all(is_small), "{counters:?}"));
         }
     });
@@ -266,7 +266,7 @@ fn wraps_around() {
 }
 
 fn gives_memory_back() {
-    for round in 0..slow::rounds(500) {
+    for round in 0..scale::rounds(500) {
         let ledger: Ledger<8> = Ledger::new();
         let accounts = open(&ledger, 3);
         for account in &accounts {

@@ -3,37 +3,37 @@
 //! `cargo test --test guarantees bounds` runs those of one structure, `... rseq_cpu` one tier's,
 //! `... bounds,words` those of two.
 
+mod adds;
 mod bounds;
 mod budget;
 mod budget_forks;
 mod budget_waiters;
 mod common;
-mod counts;
-mod exits;
+mod compare_set_take;
 mod first_use;
 mod forks;
-mod instants;
 mod ledger;
-mod ledger_steps;
-mod limits;
+mod ledger_single_step;
 mod memory;
 mod pairs;
 mod plugin;
 mod properties;
 mod sandbox;
 mod signals;
+mod single_step;
 mod slab;
 mod slab_constructed;
 mod slab_constructed_forks;
-mod slab_faults;
+mod slab_direct;
 mod slab_forks;
-mod slab_limits;
+mod slab_heap_errors;
+mod slab_low_memory;
 mod slab_memory;
-mod slab_near;
-mod slab_parts;
 mod slab_sandbox;
+mod slab_shards;
 mod stacks;
-mod steps;
+mod sums;
+mod thread_exit;
 mod tiers;
 mod words;
 
@@ -41,36 +41,36 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let files = [
+        adds::SCENARIOS,
         bounds::SCENARIOS,
         budget::SCENARIOS,
         budget_forks::SCENARIOS,
         budget_waiters::SCENARIOS,
-        counts::SCENARIOS,
-        exits::SCENARIOS,
+        compare_set_take::SCENARIOS,
         first_use::SCENARIOS,
         forks::SCENARIOS,
-        instants::SCENARIOS,
         ledger::SCENARIOS,
-        ledger_steps::SCENARIOS,
-        limits::SCENARIOS,
+        ledger_single_step::SCENARIOS,
         memory::SCENARIOS,
         pairs::SCENARIOS,
         plugin::SCENARIOS,
         properties::SCENARIOS,
         sandbox::SCENARIOS,
         signals::SCENARIOS,
+        single_step::SCENARIOS,
         slab::SCENARIOS,
         slab_constructed::SCENARIOS,
         slab_constructed_forks::SCENARIOS,
-        slab_faults::SCENARIOS,
+        slab_direct::SCENARIOS,
         slab_forks::SCENARIOS,
-        slab_limits::SCENARIOS,
+        slab_heap_errors::SCENARIOS,
+        slab_low_memory::SCENARIOS,
         slab_memory::SCENARIOS,
-        slab_near::SCENARIOS,
-        slab_parts::SCENARIOS,
         slab_sandbox::SCENARIOS,
+        slab_shards::SCENARIOS,
         stacks::SCENARIOS,
-        steps::SCENARIOS,
+        sums::SCENARIOS,
+        thread_exit::SCENARIOS,
         tiers::SCENARIOS,
         words::SCENARIOS,
     ];

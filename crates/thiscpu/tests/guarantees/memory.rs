@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Budget, Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
 use crate::common::threads::{spread, together};
-use crate::common::{ALL, Scenario, limits, slow};
+use crate::common::{ALL, Scenario, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("memory::no_address_space", &ALL, no_address_space),
-    Scenario::new("memory::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("memory::all_locked", &ALL, all_locked).needs(resources::can_lock_all),
     Scenario::new("memory::of_other_lanes_is_inaccessible", &ALL, of_other_lanes_is_inaccessible),
-    Scenario::new("memory::huge_pages", &ALL, huge_pages).needs(limits::huge_pages),
+    Scenario::new("memory::huge_pages", &ALL, huge_pages).needs(resources::huge_pages),
     Scenario::new("memory::huge_pages_declined", &ALL, huge_pages_declined),
     Scenario::new("memory::is_used_again", &ALL, is_used_again),
     Scenario::new("memory::many_counters", &ALL, many_counters),
@@ -35,7 +35,7 @@ fn no_address_space() {
         }
     };
     let check = || {
-        let limit = limits::limit_address_space();
+        let limit = resources::limit_address_space();
         let error = PerCpu::<u64>::try_new().map(drop).expect_err("no room");
         let Error::NoAddressSpace { bytes, lanes, errno } = &error else { panic!("{error:?}") };
         assert!(*bytes > *lanes && *lanes > 0 && *errno == libc::ENOMEM, "{error:?}");
@@ -76,7 +76,7 @@ fn no_address_space() {
 
 /// Takes lanes on all CPUs, counts, and says by how many bytes the process has grown.
 fn growth_by_use() -> i64 {
-    let before = limits::memory("VmRSS");
+    let before = resources::memory("VmRSS");
     let counters: Vec<Counter> = (0..50).map(|_| Counter::new()).collect();
     let words = PerCpu::<u64>::new();
     counters.iter().for_each(spread);
@@ -94,28 +94,28 @@ fn growth_by_use() -> i64 {
         assert_eq!(counter.sum(), 1600);
     }
     assert_eq!(words.lanes().sum::<u64>(), 400);
-    limits::memory("VmRSS") - before
+    resources::memory("VmRSS") - before
 }
 
 const MIB: i64 = 1 << 20;
 
 /// Locking all memory, present and future, does not fill what is only reserved.
 fn all_locked() {
-    limits::lock_all().expect("what was tried before");
+    resources::lock_all().expect("what was tried before");
     // The stack of a thread is locked too, and is not the library's.
-    let stack = limits::thread_stack_bytes();
+    let stack = resources::thread_stack_bytes();
     let growth = growth_by_use();
     assert!(growth < 4 * MIB + stack, "grew by {growth} bytes, {stack} of them a stack");
 }
 
 /// What is reserved for lanes that no CPU has used cannot be touched, hence not be filled.
 fn of_other_lanes_is_inaccessible() {
-    let before = limits::inaccessible();
+    let before = resources::inaccessible();
     let words = PerCpu::<u64>::new();
     words.add(1);
     let report = thiscpu::report().expect("a tier");
     let unused = (report.lanes_max - report.lanes_in_use) as i64 * 256 * 1024;
-    let growth = limits::inaccessible() - before;
+    let growth = resources::inaccessible() - before;
     assert!(growth >= unused, "{growth} of {unused} bytes are inaccessible");
 }
 
@@ -127,16 +127,16 @@ fn huge_pages() {
 
 /// The same where huge pages have to be asked for: somebody could, but lanes say no.
 fn huge_pages_declined() {
-    let before = limits::mappings_without_huge_pages();
+    let before = resources::mappings_without_huge_pages();
     growth_by_use();
     let lanes = thiscpu::report().expect("a tier").lanes_in_use as i64;
-    let declined = limits::mappings_without_huge_pages() - before;
+    let declined = resources::mappings_without_huge_pages() - before;
     assert!(declined >= (lanes + 1) * 256 * 1024, "only {declined} bytes decline huge pages");
 }
 
 /// Counters and words that are dropped give their memory back, and what comes after starts at 0.
 fn is_used_again() {
-    let rounds = slow::rounds(100_000);
+    let rounds = scale::rounds(100_000);
     let words = |n: u64| {
         let (word, byte, pair) =
             (PerCpu::<u64>::new(), PerCpu::<u8>::new(), PerCpuPair::<u64>::new());
@@ -158,7 +158,7 @@ fn is_used_again() {
     };
     words(1);
     counters(1);
-    let before = limits::memory("VmSize");
+    let before = resources::memory("VmSize");
     together(
         2,
         |_| {
@@ -167,10 +167,10 @@ fn is_used_again() {
         },
         || {},
     );
-    let growth = limits::memory("VmSize") - before;
+    let growth = resources::memory("VmSize") - before;
     // Two threads' stacks and arenas are not the library's; a leak would be a hundred times that.
     assert!(growth < 200 * MIB, "grew by {growth} bytes of address space");
-    let mappings = limits::anonymous_mappings();
+    let mappings = resources::anonymous_mappings();
     assert!(mappings < 30, "{mappings} mappings");
 }
 

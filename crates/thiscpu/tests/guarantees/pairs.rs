@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use thiscpu::{HalfWord, PerCpuPair};
 
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("pairs::stay_together", &EVERYWHERE, stay_together),
@@ -65,7 +65,7 @@ fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
 }
 
 fn change_on_all_threads<W: Half>() {
-    let each = slow::rounds(10_000);
+    let each = scale::rounds(10_000);
     let pair = PerCpuPair::<W>::new();
     together(
         5,

@@ -8,7 +8,7 @@ use std::alloc::Layout;
 use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache, probe};
 
 use crate::common::objects::{Object, close, free_all, some};
-use crate::common::{ALL, Scenario, pin, slow};
+use crate::common::{ALL, Scenario, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("properties::counter", &ALL, counter),
@@ -21,7 +21,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
 fn check<S: Strategy<Value: Clone>>(strategy: S, test: impl Fn(S::Value)) {
     // A failure is shown, not written into the tree; the child's process is not forked again.
-    let cases = slow::rounds(64) as u32;
+    let cases = scale::rounds(64) as u32;
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,

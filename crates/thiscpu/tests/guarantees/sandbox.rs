@@ -9,7 +9,7 @@ use thiscpu::{Counter, Counters, Ledger, Tier, probe};
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
 use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, slow};
+use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("sandbox::membarrier_denied_late", &ALL, membarrier_denied_late)
@@ -47,13 +47,13 @@ fn membarrier_denied_late() {
     let counters = Counters::<2>::new();
     let tally = Tally::new(3);
     let add = |thread: usize| {
-        for round in 0..slow::rounds(3000) {
+        for round in 0..scale::rounds(3000) {
             pin::pin(thread + round as usize);
             tally.add(thread, 1, || counters.add(1, 1));
         }
     };
     together(3, add, || {
-        for _ in 0..slow::rounds(200) {
+        for _ in 0..scale::rounds(200) {
             let (done, [_, sum], begun) = tally.around(|| counters.snapshot());
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
         }
@@ -89,7 +89,7 @@ fn fence_while_moved() {
             if round % 8 == 0 {
                 together(1, |_| COUNTER.add(0), || ());
             }
-            std::thread::sleep(SENT_ON * (slow::factor() - 1));
+            std::thread::sleep(SENT_ON * (scale::factor() - 1));
         }
     };
     std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ fn fence_reaches_every_cpu() {
         }
         let _over = Over(&over);
         let fences = || {
-            for round in 0..slow::rounds(100) as usize {
+            for round in 0..scale::rounds(100) as usize {
                 let lingerer = &lingerers[round % cpus.len()];
                 pin::pin(round + 1);
                 let section = lingerer.section();
@@ -191,7 +191,7 @@ fn fence_reaches_every_cpu() {
                     return;
                 }
                 pin::confine(caller, &[cpus[round % cpus.len()]]);
-                std::thread::sleep(SENT_ON * (slow::factor() - 1));
+                std::thread::sleep(SENT_ON * (scale::factor() - 1));
             }
         });
         fences();
@@ -231,7 +231,7 @@ fn no_fence_at_all() {
     together(
         4,
         |thread| {
-            for _ in 0..slow::rounds(200) {
+            for _ in 0..scale::rounds(200) {
                 let message = match thread {
                     0 => refusal(|| assert_eq!(A.sum(), 0)),
                     1 => refusal(|| B.set(7)),

@@ -8,7 +8,7 @@ use thiscpu::{Budget, Counter, Counters};
 
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
-use crate::common::{ALL, EVERYWHERE, Scenario, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("signals::interrupt_an_add", &EVERYWHERE, interrupt_an_add),
@@ -269,7 +269,7 @@ fn pauses_anywhere() {
             let mut random = Random::new(thread as u64);
             if thread >= ADDERS {
                 let _leaving = Leaving(&asking);
-                (0..slow::rounds(700)).for_each(|_| ask(&mut random));
+                (0..scale::rounds(700)).for_each(|_| ask(&mut random));
             }
             while asking.load(SeqCst) > 0 {
                 let n = if random.below(8) == 0 { 32_768 } else { random.below(9) };

@@ -13,7 +13,7 @@ use thiscpu::{Cache, RawCache, probe};
 use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, limits, pin, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::objects_are_whole", &ALL, objects_are_whole),
@@ -47,7 +47,7 @@ fn objects_are_whole() {
         let cache = cache_of(size, align);
         assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
         // More than a slab's, and more than lanes hold.
-        let count = slow::rounds((4 * MIB / cache.object_bytes()).clamp(9, 1_100) as u64);
+        let count = scale::rounds((4 * MIB / cache.object_bytes()).clamp(9, 1_100) as u64);
         let mut objects = some(&cache, 0, count);
         let is_aligned = |object: &Object| object.address().is_multiple_of(align);
         assert!(objects.iter().all(is_aligned), "{size} bytes, aligned to {align}");
@@ -76,7 +76,7 @@ fn any_thread_frees() {
                 _ => {}
             }
             let mut random = Random::new(thread as u64);
-            for round in 0..slow::rounds(6_000_000 / (size as u64 + 2_000)) {
+            for round in 0..scale::rounds(6_000_000 / (size as u64 + 2_000)) {
                 let number = (thread as u64) << 32 | round;
                 // Mostly one for one; now and then many, so that whole sheaves come and go.
                 let (allocs, frees) = [(1, 1), (1, 1), (60, 0), (0, 80)][random.below(4) as usize];
@@ -92,7 +92,7 @@ fn any_thread_frees() {
             }
         };
         together(5, work, || {
-            for _ in 0..slow::rounds(100) {
+            for _ in 0..scale::rounds(100) {
                 cache.shrink();
                 assert!(cache.stats().slab_bytes.is_multiple_of(65_536));
             }
@@ -157,7 +157,7 @@ fn from_destructors() {
     // SAFETY: `key` is valid for the write; the destructor takes any value.
     assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(use_each_round)) }, 0);
     KEY.store(key as usize, SeqCst);
-    let rounds = slow::rounds(20) as usize;
+    let rounds = scale::rounds(20) as usize;
     for _ in 0..rounds {
         let work = |thread: usize| {
             EARLY.set(Some(UsesAtExit));
@@ -262,7 +262,7 @@ fn values_are_dropped_once() {
     let cache: Cache<Counted<'_>> = Cache::new();
     let work = |_| {
         let mut kept = Vec::new();
-        for round in 0..slow::rounds(4_000) {
+        for round in 0..scale::rounds(4_000) {
             match round % 4 {
                 0 => drop(cache.alloc_with(|| Counted(&dropped))),
                 1 => drop(cache.alloc(Counted(&dropped)).into_inner()),
@@ -272,7 +272,7 @@ fn values_are_dropped_once() {
         kept
     };
     let kept: Vec<_> = together(4, work, || ()).into_iter().flatten().collect();
-    let made = 4 * slow::rounds(4_000) as usize;
+    let made = 4 * scale::rounds(4_000) as usize;
     assert_eq!(dropped.load(SeqCst), made - kept.len());
     // On a thread that made none.
     std::thread::scope(|threads| _ = threads.spawn(move || drop(kept)));
@@ -353,7 +353,7 @@ fn keeps_errno() {
     for size in [8, 3_000, MIB] {
         let cache = cache_of(size, 8);
         let objects = [(); 60].map(|()| cache.alloc().expect("there is memory"));
-        let limit = limits::limit_data(0);
+        let limit = resources::limit_data(0);
         while cache.alloc().is_some() {}
         // SAFETY: as above.
         assert_eq!(unsafe { errno().read() }, ERRNO);

@@ -10,7 +10,7 @@ use thiscpu::{Constructed, ConstructedCache, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, pin, slow};
+use crate::common::{ALL, Scenario, fork, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::constructed_once", &ALL, constructed_once),
@@ -75,7 +75,7 @@ fn constructed_once() {
             if thread == 3 {
                 probe::leave_lanes();
             }
-            for _ in 0..slow::rounds(2_000) {
+            for _ in 0..scale::rounds(2_000) {
                 let values = [(); 5].map(|()| cache.alloc());
                 values.iter().for_each(|value| value.check());
                 let mut addresses = addresses.lock().expect("no panic");
@@ -102,7 +102,7 @@ fn constructed_are_as_left() {
     let handed_on = Mutex::new(Vec::new());
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for _ in 0..slow::rounds(10_000) {
+        for _ in 0..scale::rounds(10_000) {
             let mut value: Constructed<Value> = cache.alloc();
             value.check();
             {
@@ -131,7 +131,7 @@ fn constructed_come_and_go() {
     let cache = ConstructedCache::new(|| Large(Value::new(), [5; 500]));
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
-        for _ in 0..slow::rounds(6) {
+        for _ in 0..scale::rounds(6) {
             let mut values: Vec<_> = (0..6_000).map(|_| cache.alloc()).collect();
             assert!(values.iter().all(|value| value.1 == [5; 500]));
             while !values.is_empty() {
@@ -139,7 +139,7 @@ fn constructed_come_and_go() {
             }
         }
     };
-    together(2, work, || (0..slow::rounds(20)).for_each(|_| _ = cache.shrink()));
+    together(2, work, || (0..scale::rounds(20)).for_each(|_| _ = cache.shrink()));
     assert!(DROPPED.load(SeqCst) > 1_000, "only {} were dropped", DROPPED.load(SeqCst));
     assert!(there_are() > 100, "only {} stay constructed", there_are());
     close(cache);
@@ -271,7 +271,7 @@ fn destructors_that_allocate() {
         }
     }
     let work = |_| {
-        for _ in 0..slow::rounds(20) {
+        for _ in 0..scale::rounds(20) {
             drop((0..300).map(|_| CACHE.alloc()).collect::<Vec<_>>());
             CACHE.shrink();
         }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use thiscpu::{Constructed, ConstructedCache};
 
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scale};
 use crate::slab_constructed::{
     GOES_ON, STAGE, TO_WAIT, Value, WAITS, await_stage, close, there_are,
 };
@@ -124,7 +124,7 @@ fn constructed_in_children() {
     let mine: Vec<_> = (0..100).map(|_| cache.alloc()).collect();
     together(3, work, || {
         let _over = crate::common::token::Over(&over);
-        for _ in 0..slow::rounds(40) {
+        for _ in 0..scale::rounds(40) {
             let child = || {
                 let use_it = |_| {
                     let values: Vec<_> = (0..200).map(|_| cache.alloc()).collect();

@@ -9,10 +9,10 @@ use thiscpu::{Cache, RawCache, probe};
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
 use crate::common::token::Over;
-use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::children_of_busy_threads", &ALL, children_of_busy_threads),
@@ -75,7 +75,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     };
     together(THREADS, work, || {
         let _over = Over(&over);
-        for round in 0..slow::rounds(40) {
+        for round in 0..scale::rounds(40) {
             pin::pin(round as usize);
             let child = || {
                 assert_right_in_child(cache, &mut mine, THREADS * (HELD as usize + 1 + in_hand));

@@ -8,9 +8,9 @@ use thiscpu::{Cache, ConstructedCache, RawCache, probe};
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, limits, pin, slow};
+use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, pin, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
@@ -18,7 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::what_is_idle_goes_back", &ALL, what_is_idle_goes_back),
     Scenario::new("slab::side_by_side_again", &BOTH_WAYS, side_by_side_again),
     Scenario::new("slab::values_stay_in_any_order", &BOTH_WAYS, values_stay_in_any_order),
-    Scenario::new("slab::all_locked", &ALL, all_locked).needs(limits::can_lock_all),
+    Scenario::new("slab::all_locked", &ALL, all_locked).needs(resources::can_lock_all),
     Scenario::new("slab::protected_pages_stay_protected", &ALL, protected_pages_stay_protected),
     Scenario::new("slab::others_shrink_meanwhile", &BOTH_WAYS, others_shrink_meanwhile)
         .needs(single_steps),
@@ -114,7 +114,7 @@ fn one_fence_for_many_classes() {
 }
 
 fn resident() -> i64 {
-    limits::memory("VmRSS")
+    resources::memory("VmRSS")
 }
 
 /// All but what is in use, and what is in use stays.
@@ -184,12 +184,12 @@ fn what_is_idle_goes_back() {
 /// Where all memory is locked, present and future, that of objects is too, and stays; it is used again, and to give it back does
 /// no harm.
 fn all_locked() {
-    limits::lock_all().expect("what was tried before");
+    resources::lock_all().expect("what was tried before");
     let resident_before = resident();
     let cache = cache_of(10_000);
     let objects = some(&cache, 0, 10);
     // What can only be read counts as locked, and is not filled.
-    let before = [resident_before, limits::memory("VmLck")];
+    let before = [resident_before, resources::memory("VmLck")];
     let growth = resident() - before[0];
     assert!(growth < 8 * MIB, "grew by {growth} bytes");
     for round in 0..5 {
@@ -198,7 +198,7 @@ fn all_locked() {
     }
     let growth = resident() - before[0];
     assert!(growth < 40 * MIB, "grew by {growth} bytes");
-    let locked = limits::memory("VmLck") - before[1];
+    let locked = resources::memory("VmLck") - before[1];
     assert!(locked > 20 * MIB, "{locked} bytes are locked");
     free_all(&cache, objects);
     close(cache);
@@ -287,9 +287,9 @@ fn many_caches() {
         assert_eq!(*cache.alloc(n), n);
         cache.close().expect("nothing is out");
     };
-    let rounds = slow::rounds(1_000);
+    let rounds = scale::rounds(1_000);
     together(2, |_| (0..rounds / 4).for_each(make), || ());
-    let before = [limits::memory("VmRSS"), limits::memory("VmSize")];
+    let before = [resources::memory("VmRSS"), resources::memory("VmSize")];
     (0..rounds).for_each(make);
     // More than a lane has room for.
     let make_small = |n| {
@@ -297,15 +297,15 @@ fn many_caches() {
         free_all(&cache, some(&cache, n, 1));
         close(cache);
     };
-    (0..slow::rounds(12_000)).for_each(make_small);
-    let growth = [limits::memory("VmRSS") - before[0], limits::memory("VmSize") - before[1]];
+    (0..scale::rounds(12_000)).for_each(make_small);
+    let growth = [resources::memory("VmRSS") - before[0], resources::memory("VmSize") - before[1]];
     assert!(growth.iter().all(|&bytes| bytes < MIB / 2), "grew by {growth:?} bytes");
-    assert!(limits::anonymous_mappings() < 60, "{} mappings", limits::anonymous_mappings());
+    assert!(resources::anonymous_mappings() < 60, "{} mappings", resources::anonymous_mappings());
 }
 
 /// Whoever frees the last object may still be in that call when the cache is closed, and its memory another's.
 fn closed_while_others_free() {
-    for round in 0..slow::rounds(400) {
+    for round in 0..scale::rounds(400) {
         let mut cache: Cache<[u64; 8]> = Cache::new();
         let objects: Vec<_> = (0..40).map(|n| cache.alloc([n; 8])).collect();
         std::thread::scope(|threads| {

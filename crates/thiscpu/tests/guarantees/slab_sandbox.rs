@@ -10,7 +10,7 @@ use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::together;
-use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, slow};
+use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::membarrier_denied_late", &ALL, membarrier_denied_late)
@@ -28,7 +28,7 @@ fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Obje
             probe::leave_lanes();
         }
         let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
-        for number in 0..slow::rounds(20_000) {
+        for number in 0..scale::rounds(20_000) {
             if may_move && number % 500 == 0 {
                 pin::pin(number as usize / 500);
             }
@@ -49,7 +49,7 @@ fn membarrier_denied_late() {
     let before = churn(&cache, true, || ());
     let after = churn(&cache, true, || {
         seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
-        (0..slow::rounds(50)).for_each(|_| _ = cache.shrink());
+        (0..scale::rounds(50)).for_each(|_| _ = cache.shrink());
     });
     let out = before.len() + after.len();
     cache.shrink();
@@ -77,7 +77,7 @@ fn no_fence_at_all() {
     assert_eq!(again.iter().map(Object::address).collect::<BTreeSet<_>>(), addresses);
     free_all(&CACHE, again);
     assert_eq!(CACHE.stats().objects_out, 500 + lanes);
-    let left = churn(&CACHE, false, || (0..slow::rounds(50)).for_each(|_| _ = CACHE.shrink()));
+    let left = churn(&CACHE, false, || (0..scale::rounds(50)).for_each(|_| _ = CACHE.shrink()));
     free_all(&CACHE, left);
     free_all(&CACHE, kept);
     CACHE.shrink();

@@ -7,9 +7,9 @@ use std::sync::{Mutex, OnceLock};
 use thiscpu::{Link, PerCpuStack};
 
 use crate::common::random::Random;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("stacks::lose_nothing", &EVERYWHERE, lose_nothing),
@@ -99,7 +99,7 @@ fn lose_nothing() {
             let mut random = Random::new(thread as u64);
             // A few nodes in hand, so that they come back in another order and elsewhere.
             let mut hand = Vec::new();
-            for _ in 0..slow::rounds(6000) {
+            for _ in 0..scale::rounds(6000) {
                 match random.below(8) {
                     0 => assert!(churn(&stack, true)),
                     1..4 => {

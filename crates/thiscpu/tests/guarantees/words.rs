@@ -8,7 +8,7 @@ use thiscpu::{Integer, PerCpu};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, signal, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("words::of_each_width", &EVERYWHERE, of_each_width),
@@ -66,7 +66,7 @@ fn add_on_all_threads<T: Int>() {
             }
             let mut random = Random::new(thread as u64);
             let mut sum = 0u64;
-            for _ in 0..slow::rounds(1500) {
+            for _ in 0..scale::rounds(1500) {
                 let n = random.next();
                 sum = sum.wrapping_add(n);
                 match random.below(4) {

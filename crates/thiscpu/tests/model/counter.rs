@@ -3,8 +3,8 @@
 use thiscpu::model::{self, Machine, Order, random};
 use thiscpu::{Counter, Counters, Tier};
 
+use crate::counter_history::{Op, any, call, check, spread, take_lanes};
 use crate::executions;
-use crate::record::{Op, any, call, check, spread, take_lanes};
 
 const CPUS: usize = 3;
 

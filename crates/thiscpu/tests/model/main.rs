@@ -7,23 +7,23 @@ mod history;
 #[cfg(thiscpu_model)]
 mod budget;
 #[cfg(thiscpu_model)]
+mod budget_exhaustive;
+#[cfg(thiscpu_model)]
 mod counter;
 #[cfg(thiscpu_model)]
-mod exhaustive;
+mod counter_exhaustive;
+#[cfg(thiscpu_model)]
+mod counter_history;
 #[cfg(thiscpu_model)]
 mod ledger;
 #[cfg(thiscpu_model)]
-mod ledger_orders;
-#[cfg(thiscpu_model)]
-mod recall;
-#[cfg(thiscpu_model)]
-mod record;
+mod ledger_exhaustive;
 #[cfg(thiscpu_model)]
 mod slab;
 #[cfg(thiscpu_model)]
 mod slab_constructed;
 #[cfg(thiscpu_model)]
-mod slab_orders;
+mod slab_exhaustive;
 
 /// How often each random test is run; `THISCPU_MODEL_RUNS` multiplies it.
 #[cfg(thiscpu_model)]

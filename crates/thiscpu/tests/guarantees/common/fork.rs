@@ -8,7 +8,7 @@ use super::process::memory_file;
 
 /// A child that hangs is ended by a signal after so many seconds, by itself.
 fn alarm_s() -> u32 {
-    20 * super::slow::factor()
+    20 * super::scale::factor()
 }
 
 /// Forks, and runs `body` in the child, which then ends. Returns the child.

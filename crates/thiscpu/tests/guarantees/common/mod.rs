@@ -10,15 +10,15 @@ mod process;
 
 pub(crate) mod fork;
 pub(crate) mod futex;
-pub(crate) mod limits;
 pub(crate) mod namespace;
 pub(crate) mod objects;
 pub(crate) mod pin;
 pub(crate) mod random;
+pub(crate) mod resources;
+pub(crate) mod scale;
 pub(crate) mod seccomp;
 pub(crate) mod signal;
-pub(crate) mod slow;
-pub(crate) mod steps;
+pub(crate) mod single_step;
 pub(crate) mod threads;
 pub(crate) mod token;
 

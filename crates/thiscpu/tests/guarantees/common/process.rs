@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use super::{BARE, Env, Scenario, env, random, slow};
+use super::{BARE, Env, Scenario, env, random, scale};
 
 /// A child that has not ended by then is killed, and the scenario has failed; later on slow machines. The longest takes half a minute on two
 /// CPUs that nobody else wants.
@@ -86,7 +86,7 @@ impl Child {
         // SAFETY: prctl may be called between fork and exec.
         unsafe { command.pre_exec(end_with_parent) };
         let mut child = command.spawn().expect("this program starts again");
-        let (began, deadline) = (Instant::now(), DEADLINE * slow::factor());
+        let (began, deadline) = (Instant::now(), DEADLINE * scale::factor());
         let ended = loop {
             match child.try_wait().expect("the child is this process's own") {
                 Some(status) if status.success() => return Ok(()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::random::Random;
-use super::slow;
+use super::scale;
 
 /// Makes `handler` run for `signal`; interrupted system calls are taken up again.
 pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32)) {
@@ -94,14 +94,14 @@ pub(crate) fn after(signal: i32, nanoseconds: u64) {
 /// sent to this thread at a random moment after the one before was handled.
 pub(crate) fn storm(signal: i32, handled: &AtomicU64, signals: u64, mut work: impl FnMut()) {
     let (timer, mut random) = (Timer::new(signal), Random::new(77));
-    let signals = slow::rounds(signals);
+    let signals = scale::rounds(signals);
     let first = handled.load(SeqCst);
     let mut seen = u64::MAX;
     while seen == u64::MAX || seen - first < signals {
         let now = handled.load(SeqCst);
         if now != seen {
             seen = now;
-            timer.fire_in(random.below(40_000 * u64::from(slow::factor())));
+            timer.fire_in(random.below(40_000 * u64::from(scale::factor())));
         }
         work();
     }

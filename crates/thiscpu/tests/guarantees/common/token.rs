@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use super::{pin, slow};
+use super::{pin, scale};
 
 /// A thread that passes the token on.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Token {
         if asked.is_multiple_of(4) {
             std::thread::yield_now();
         }
-        *asked <= slow::rounds(asks) || self.passes() < slow::rounds(passes)
+        *asked <= scale::rounds(asks) || self.passes() < scale::rounds(passes)
     }
 }
 

@@ -5,21 +5,17 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use crate::common::pin::two_cpus;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale};
 use thiscpu::{Counter, Counters, Summable, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("instants::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
-    Scenario::new(
-        "instants::token_with_and_without_lanes",
-        &EVERYWHERE,
-        token_with_and_without_lanes,
-    ),
-    Scenario::new("instants::token_of_many_units", &ALL, token_of_many_units),
-    Scenario::new("instants::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
-    Scenario::new("instants::snapshot_without_lanes", &ALL, snapshot_without_lanes),
-    Scenario::new("instants::tokens_in_sums_of_many", &EVERYWHERE, tokens_in_sums_of_many),
-    Scenario::new("instants::sums_lie_between_adds", &EVERYWHERE, sums_lie_between_adds),
+    Scenario::new("sums::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
+    Scenario::new("sums::token_with_and_without_lanes", &EVERYWHERE, token_with_and_without_lanes),
+    Scenario::new("sums::token_of_many_units", &ALL, token_of_many_units),
+    Scenario::new("sums::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
+    Scenario::new("sums::snapshot_without_lanes", &ALL, snapshot_without_lanes),
+    Scenario::new("sums::tokens_in_sums_of_many", &EVERYWHERE, tokens_in_sums_of_many),
+    Scenario::new("sums::sums_lie_between_adds", &EVERYWHERE, sums_lie_between_adds),
 ];
 
 const SUMS: u64 = 1500;
@@ -149,7 +145,7 @@ fn sums_lie_between_adds() {
         }
     };
     let ask = || {
-        for round in 0..slow::rounds(1000) {
+        for round in 0..scale::rounds(1000) {
             let before = known.load(SeqCst);
             // The second flip of the same counter comes before the first is ended.
             let all: [&dyn Summable; 3] = [&OTHER, &COUNTER, &COUNTER];

@@ -7,7 +7,7 @@ use thiscpu::RawCache;
 use thiscpu::inside::{Fault, large};
 
 use crate::common::objects::cache_of;
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[

@@ -3,7 +3,7 @@
 use thiscpu::model::{self, Machine, exhaustive};
 use thiscpu::{Budget, Counters, Exhausted, Tier};
 
-use crate::record::take_lanes;
+use crate::counter_history::take_lanes;
 
 const LIMIT: u64 = 400;
 

@@ -9,7 +9,7 @@ use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::token::Over;
-use crate::common::{ALL, Scenario, limits, pin, slow};
+use crate::common::{ALL, Scenario, pin, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
@@ -49,8 +49,8 @@ fn use_it(cache: &RawCache) {
 fn no_memory_at_first() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
     for n in 1..4 {
-        let _limit = limits::limit_address_space();
-        let before = limits::memory("VmSize");
+        let _limit = resources::limit_address_space();
+        let before = resources::memory("VmSize");
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
         let error = cache.reserve(n).map(drop).expect_err("no room");
@@ -58,7 +58,7 @@ fn no_memory_at_first() {
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
         assert_eq!(typed.reserve(n).map(drop), Err(expected));
         // The first round may find memory for what is not objects.
-        let growth = limits::memory("VmSize") - before;
+        let growth = resources::memory("VmSize") - before;
         assert!(n == 1 || growth == 0, "{growth} bytes of no use stay");
     }
     use_it(&cache);
@@ -75,16 +75,16 @@ fn nothing_is_reserved() {
     // Lanes are reserved.
     let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
     let cache = cache_of(10_000);
-    let mut before = limits::memory("VmSize");
+    let mut before = resources::memory("VmSize");
     let mut objects = Vec::with_capacity(30_000);
     objects.extend(Object::alloc(&cache, 0));
-    let first = limits::memory("VmSize") - before;
+    let first = resources::memory("VmSize") - before;
     assert!((TAGS - MIB..TAGS + 8 * MIB).contains(&first), "1 object: grew by {first} bytes");
     before += TAGS;
     for (count, most) in [(100, 8), (10_000, 120), (20_000, 230)] {
         let there = objects.len() as u64;
         objects.extend(some(&cache, there, count - there));
-        let growth = limits::memory("VmSize") - before;
+        let growth = resources::memory("VmSize") - before;
         assert!(growth < most * MIB, "{count} objects: grew by {growth} bytes");
     }
     free_all(&cache, objects);
@@ -92,7 +92,7 @@ fn nothing_is_reserved() {
 }
 
 /// The bytes of the objects that a process gets which has had none before, with so much room.
-fn first_bytes(limit: fn(u64) -> limits::Limited, room: i64) -> i64 {
+fn first_bytes(limit: fn(u64) -> resources::Limited, room: i64) -> i64 {
     // Lanes are reserved, and the list is no object.
     let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
     let (cache, mut objects) = (cache_of(4_096), Vec::with_capacity(30_000));
@@ -107,25 +107,25 @@ fn first_bytes(limit: fn(u64) -> limits::Limited, room: i64) -> i64 {
 
 /// A process that may have little has it for objects, from the first on.
 fn little_at_first() {
-    let bytes = first_bytes(limits::limit_address_space_to, 100 * MIB);
+    let bytes = first_bytes(resources::limit_address_space_to, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
 /// And as much of memory that can be written to.
 fn little_data_at_first() {
-    let bytes = first_bytes(limits::limit_data, 100 * MIB);
+    let bytes = first_bytes(resources::limit_data, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
 /// Or a few MiB.
 fn least_at_first() {
-    let bytes = first_bytes(limits::limit_address_space_to, 8 * MIB);
+    let bytes = first_bytes(resources::limit_address_space_to, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
 /// And as many of such memory.
 fn least_data_at_first() {
-    let bytes = first_bytes(limits::limit_data, 8 * MIB);
+    let bytes = first_bytes(resources::limit_data, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
@@ -136,7 +136,7 @@ fn little_address_space() {
     let cache = cache_of(4_096);
     let mut objects = Vec::with_capacity(200_000);
     objects.extend(Object::alloc(&cache, 0));
-    let limit = limits::limit_address_space_to(ROOM as u64);
+    let limit = resources::limit_address_space_to(ROOM as u64);
     for _ in 0..3 {
         exhaust(&cache, &mut objects);
         let bytes = objects.len() as i64 * 4_096;
@@ -213,11 +213,11 @@ fn no_room_behind_others() {
     let objects = some(&cache, 0, 10);
     let base = objects[0].address() & !((1 << 20) - 1);
     let in_vain = |bytes: usize, room: i64| {
-        let _limit = limits::limit_address_space_to(room as u64);
+        let _limit = resources::limit_address_space_to(room as u64);
         for _ in 0..3 {
-            let before = limits::memory("VmSize");
+            let before = resources::memory("VmSize");
             assert_eq!(large::allocate(bytes, 1), None);
-            let growth = limits::memory("VmSize") - before;
+            let growth = resources::memory("VmSize") - before;
             assert!(growth <= 0, "{growth} bytes of no use stay, where there were {room}");
         }
     };
@@ -261,8 +261,8 @@ fn free_while_pages_are_dropped() {
         while !begun.load(SeqCst) {
             std::thread::yield_now();
         }
-        let _limit = limits::limit_address_space_to(0);
-        for round in 0..slow::rounds(500) {
+        let _limit = resources::limit_address_space_to(0);
+        for round in 0..scale::rounds(500) {
             let block = allocate().unwrap_or_else(|| panic!("it is free, in round {round}"));
             for page in (block..block + BYTES).step_by(4096) {
                 // SAFETY: in the block, which is this function's own.
@@ -279,7 +279,7 @@ fn no_memory_later() {
     let (cache, mut random) = (cache_of(5_000), Random::new(1));
     let mut objects = Vec::with_capacity(100_000);
     objects.extend(Object::alloc(&cache, 0));
-    let limit = limits::limit_data(20 * MIB as u64);
+    let limit = resources::limit_data(20 * MIB as u64);
     exhaust(&cache, &mut objects);
     let most = objects.len();
     assert!((12 * MIB..24 * MIB).contains(&(most as i64 * 5_000)), "{most} objects");
@@ -309,7 +309,7 @@ fn no_memory_for_sheaves() {
     let mut objects = Vec::with_capacity(COUNT as usize);
     objects.extend(some(&cache, 0, COUNT));
     let mut others = some(&other, 0, COUNT);
-    let limit = limits::limit_data(0);
+    let limit = resources::limit_data(0);
     // They keep all sheaves that there are.
     others.drain(..).for_each(|object| object.free(&other));
     objects.drain(..).for_each(|object| object.free(&cache));
@@ -339,7 +339,7 @@ fn lanes_once_there_is_memory() {
         cache.stats().trades - before
     };
     let mut items = Vec::with_capacity(1 << 20);
-    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    let limits = (resources::limit_data(0), resources::limit_address_space_to(0));
     while let Ok(item) = PerCpu::<u64>::try_new() {
         assert!(items.len() < items.capacity(), "there is no limit");
         items.push(item);
@@ -358,7 +358,7 @@ fn never_more_than_lanes() {
     let mut items = Vec::with_capacity(1 << 20);
     items.extend(PerCpu::<u64>::try_new());
     let all = [64; 200].map(cache_of);
-    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    let limits = (resources::limit_data(0), resources::limit_address_space_to(0));
     // They have what is left for what is behind the lanes.
     assert!(all.iter().all(|cache| cache.alloc().is_none()));
     let mut room = || {
@@ -387,7 +387,7 @@ fn reserved_are_there() {
     let mut values = typed.reserve(300).expect("there is memory");
     let mut objects = Vec::with_capacity(100_000);
     let mut kept = Vec::with_capacity(300);
-    let limits = (limits::limit_data(0), limits::limit_address_space());
+    let limits = (resources::limit_data(0), resources::limit_address_space());
     exhaust(&cache, &mut objects);
     for number in 0..2_000 {
         let object = reserve.alloc().expect("it was set aside");

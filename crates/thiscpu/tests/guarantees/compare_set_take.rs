@@ -8,15 +8,15 @@ use thiscpu::{Comparison, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together, total};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, slow};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("limits::compare_a_token", &ALL, compare_a_token),
-    Scenario::new("limits::compare_while_adding", &EVERYWHERE, compare_while_adding),
-    Scenario::new("limits::hover_at_a_limit", &ALL, hover_at_a_limit),
-    Scenario::new("limits::take_loses_nothing", &EVERYWHERE, take_loses_nothing),
-    Scenario::new("limits::set_is_one_instant", &ALL, set_is_one_instant),
-    Scenario::new("limits::everything_at_once", &ALL, everything_at_once),
+    Scenario::new("compare_set_take::compare_a_token", &ALL, compare_a_token),
+    Scenario::new("compare_set_take::compare_while_adding", &EVERYWHERE, compare_while_adding),
+    Scenario::new("compare_set_take::hover_at_a_limit", &ALL, hover_at_a_limit),
+    Scenario::new("compare_set_take::take_loses_nothing", &EVERYWHERE, take_loses_nothing),
+    Scenario::new("compare_set_take::set_is_one_instant", &ALL, set_is_one_instant),
+    Scenario::new("compare_set_take::everything_at_once", &ALL, everything_at_once),
 ];
 
 /// A comparison and the exact value it hands back say the same.
@@ -83,7 +83,7 @@ fn compare_while_adding() {
             }
         };
         let ask = |random: &mut Random| {
-            for _ in 0..slow::rounds(2000) {
+            for _ in 0..scale::rounds(2000) {
                 let (now, _, _) = tally.around(|| ());
                 let rhs = now + [0, 3000, -3000, 100_000][random.below(4) as usize];
                 let (done, compared, begun) = tally.around(|| counter.compare(rhs));
@@ -117,7 +117,7 @@ fn hover_at_a_limit() {
     together(
         THREADS as usize,
         |thread| {
-            for round in 0..slow::rounds(4000) {
+            for round in 0..scale::rounds(4000) {
                 COUNTER.inc();
                 // While this thread holds its 1, the value is above the base.
                 assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
@@ -153,7 +153,7 @@ fn take_loses_nothing() {
                 thiscpu::probe::leave_lanes();
             }
             let _leaving = Leaving(&adding);
-            total((0..slow::rounds(30_000)).map(|_| {
+            total((0..scale::rounds(30_000)).map(|_| {
                 let n = if random.below(20) == 0 { 32_768 } else { 1 };
                 counter.add(n);
                 n

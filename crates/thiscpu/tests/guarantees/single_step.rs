@@ -7,18 +7,20 @@ use std::sync::{Mutex, mpsc};
 
 use thiscpu::{Counter, PerCpu};
 
-use crate::common::steps::{at_each_step, in_handler, single_steps};
+use crate::common::single_step::{at_each_step, in_handler, single_steps};
 use crate::common::threads::spread;
 use crate::common::{ALL, Scenario, pin};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("steps::ask_while_comparing", &ALL, ask_while_comparing).needs(single_steps),
-    Scenario::new("steps::sum_while_moving", &ALL, sum_while_moving).needs(single_steps),
-    Scenario::new("steps::ask_while_setting", &ALL, ask_while_setting).needs(single_steps),
-    Scenario::new("steps::add_while_comparing", &ALL, add_while_comparing).needs(single_steps),
-    Scenario::new("steps::set_while_adding", &ALL, set_while_adding).needs(single_steps),
-    Scenario::new("steps::add_without_a_lane", &ALL, add_without_a_lane).needs(single_steps),
-    Scenario::new("steps::add_from_a_handler", &ALL, add_from_a_handler).needs(single_steps),
+    Scenario::new("single_step::ask_while_comparing", &ALL, ask_while_comparing)
+        .needs(single_steps),
+    Scenario::new("single_step::sum_while_moving", &ALL, sum_while_moving).needs(single_steps),
+    Scenario::new("single_step::ask_while_setting", &ALL, ask_while_setting).needs(single_steps),
+    Scenario::new("single_step::add_while_comparing", &ALL, add_while_comparing)
+        .needs(single_steps),
+    Scenario::new("single_step::set_while_adding", &ALL, set_while_adding).needs(single_steps),
+    Scenario::new("single_step::add_without_a_lane", &ALL, add_without_a_lane).needs(single_steps),
+    Scenario::new("single_step::add_from_a_handler", &ALL, add_from_a_handler).needs(single_steps),
 ];
 
 /// The value that nobody sees change.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::SeqCst};
 use thiscpu::{Account, Ledger};
 
 use super::ledger::{cache, open};
-use crate::common::steps::{at_each_step, single_steps};
+use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[

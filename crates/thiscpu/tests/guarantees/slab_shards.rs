@@ -10,7 +10,7 @@ use thiscpu::RawCache;
 use thiscpu::inside::coarse_time;
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
-use crate::common::{BY_CPU, Scenario, limits, pin, slow};
+use crate::common::{BY_CPU, Scenario, pin, resources, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new("slab::no_slab_in_common", &BY_CPU, no_slab_in_common).needs(pin::two_neighbours),
@@ -117,7 +117,7 @@ fn each_its_own_again() {
         close(cache);
         is_in_time
     };
-    if !(0..if slow::factor() > 1 { 1 } else { 20 }).any(|_| in_time()) {
+    if !(0..if scale::factor() > 1 { 1 } else { 20 }).any(|_| in_time()) {
         eprintln!("this machine is too busy, or too slow, to say anything");
     }
 }
@@ -175,7 +175,7 @@ fn the_last_of_all() {
     let mut objects = some_on(0, &cache, 100);
     go_to(1);
     objects.reserve(100_000);
-    let limits = (limits::limit_data(0), limits::limit_address_space_to(0));
+    let limits = (resources::limit_data(0), resources::limit_address_space_to(0));
     while let Some(object) = Object::alloc(&cache, objects.len() as u64) {
         assert!(objects.len() < objects.capacity(), "there is no limit");
         objects.push(object);

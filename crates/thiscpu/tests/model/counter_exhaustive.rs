@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use thiscpu::model::{self, Machine, exhaustive};
 use thiscpu::{Bounds, Counter, Counters, PerCpu, Tier, sum_all};
 
-use crate::record::take_lanes;
+use crate::counter_history::take_lanes;
 
 static COUNTERS: Counters<2> = Counters::new();
 static OTHERS: Counters<2> = Counters::new();

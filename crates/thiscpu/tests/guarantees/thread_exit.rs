@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::threads::{Leaving, spread, together};
-use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, slow};
+use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, scale};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("exits::add_from_destructors", &EVERYWHERE, add_from_destructors),
-    Scenario::new("exits::first_add_of_a_thread", &ALL, first_add_of_a_thread),
-    Scenario::new("exits::stay_unregistered", &OWN_ALONE, stay_unregistered),
-    Scenario::new("exits::while_others_sum", &ALL, while_others_sum),
+    Scenario::new("thread_exit::add_from_destructors", &EVERYWHERE, add_from_destructors),
+    Scenario::new("thread_exit::first_add_of_a_thread", &ALL, first_add_of_a_thread),
+    Scenario::new("thread_exit::stay_unregistered", &OWN_ALONE, stay_unregistered),
+    Scenario::new("thread_exit::while_others_sum", &ALL, while_others_sum),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -80,7 +80,7 @@ const TOGETHER: usize = 5;
 
 fn add_from_destructors() {
     make_key(add_each_round);
-    let times = slow::rounds(20);
+    let times = scale::rounds(20);
     for _ in 0..times {
         let work = |thread: usize| {
             EARLY.with(|early| early.0.set(2));
@@ -164,7 +164,7 @@ fn while_others_sum() {
     let work = |thread: usize| {
         if thread == 0 {
             let _leaving = Leaving(&running);
-            for _ in 0..slow::rounds(150) {
+            for _ in 0..scale::rounds(150) {
                 COUNTER.add(1);
                 std::thread::spawn(|| TAKES_AWAY.set(Some(TakesAway))).join().expect("no panic");
             }

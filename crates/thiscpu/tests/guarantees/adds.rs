@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::random::Random;
 use crate::common::threads::{together, total};
-use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, slow};
+use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, scale};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("counts::mixed_amounts", &EVERYWHERE, mixed_amounts),
-    Scenario::new("counts::while_others_ask", &ALL, while_others_ask),
-    Scenario::new("counts::fresh_counters", &ALL, fresh_counters),
-    Scenario::new("counts::affinity_changes", &ALL, affinity_changes),
-    Scenario::new("counts::threads_without_a_lane", &SECTIONS, threads_without_a_lane),
-    Scenario::new("counts::several_counters", &ALL, several_counters),
-    Scenario::new("counts::overflow_wraps", &ALL, overflow_wraps),
+    Scenario::new("adds::mixed_amounts", &EVERYWHERE, mixed_amounts),
+    Scenario::new("adds::while_others_ask", &ALL, while_others_ask),
+    Scenario::new("adds::fresh_counters", &ALL, fresh_counters),
+    Scenario::new("adds::affinity_changes", &ALL, affinity_changes),
+    Scenario::new("adds::threads_without_a_lane", &SECTIONS, threads_without_a_lane),
+    Scenario::new("adds::several_counters", &ALL, several_counters),
+    Scenario::new("adds::overflow_wraps", &ALL, overflow_wraps),
 ];
 
 const THREADS: usize = 64;
@@ -69,7 +69,7 @@ fn mixed_amounts() {
                 thiscpu::probe::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
-            let adds = slow::rounds(1500) as usize;
+            let adds = scale::rounds(1500) as usize;
             BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, adds))
         },
         || {},
@@ -146,7 +146,7 @@ fn affinity_changes() {
         },
         || {
             let mut random = Random::new(100);
-            for round in 0..slow::rounds(3000) {
+            for round in 0..scale::rounds(3000) {
                 let tid = tids[random.below(ADDERS as u64) as usize].load(SeqCst);
                 let cpu = pin::cpus()[random.below(pin::cpus().len() as u64) as usize];
                 if tid != 0 {
