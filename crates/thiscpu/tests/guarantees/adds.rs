@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::random::Random;
 use crate::common::threads::{together, total};
-use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, scale};
+use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, scale, scenario};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("adds::mixed_amounts", &EVERYWHERE, mixed_amounts),
-    Scenario::new("adds::while_others_ask", &ALL, while_others_ask),
-    Scenario::new("adds::fresh_counters", &ALL, fresh_counters),
-    Scenario::new("adds::affinity_changes", &ALL, affinity_changes),
-    Scenario::new("adds::threads_without_a_lane", &SECTIONS, threads_without_a_lane),
-    Scenario::new("adds::several_counters", &ALL, several_counters),
-    Scenario::new("adds::overflow_wraps", &ALL, overflow_wraps),
+    scenario!(adds::are_all_counted, EVERYWHERE),
+    scenario!(adds::are_all_counted_while_others_read, ALL),
+    scenario!(adds::are_all_counted_in_new_counters, ALL),
+    scenario!(adds::are_all_counted_when_threads_move, ALL),
+    scenario!(adds::are_all_counted_without_lanes, SECTIONS),
+    scenario!(adds::are_all_counted_in_several_counters, ALL),
+    scenario!(adds::wrap_on_overflow, ALL),
 ];
 
 const THREADS: usize = 64;
@@ -61,7 +61,7 @@ fn assert_settled(counter: &Counter, value: i64) {
     }
 }
 
-fn mixed_amounts() {
+fn are_all_counted() {
     let sums = together(
         THREADS,
         |thread| {
@@ -80,7 +80,7 @@ fn mixed_amounts() {
 }
 
 /// Sums flip the banks and comparisons gather the lanes under the adders' feet.
-fn while_others_ask() {
+fn are_all_counted_while_others_read() {
     let left = AtomicUsize::new(16);
     let sums = together(
         16,
@@ -111,7 +111,7 @@ fn while_others_ask() {
 }
 
 /// Each counter passes from one word to lanes while threads add to it for the first time.
-fn fresh_counters() {
+fn are_all_counted_in_new_counters() {
     for round in 0..150 {
         let counter = Counter::new();
         let sums = together(
@@ -128,7 +128,7 @@ fn fresh_counters() {
 }
 
 /// Adders are moved from CPU to CPU in the middle of whatever they do.
-fn affinity_changes() {
+fn are_all_counted_when_threads_move() {
     static COUNTER: Counter = Counter::new();
     const ADDERS: usize = 4;
     let tids: [AtomicUsize; ADDERS] = Default::default();
@@ -164,7 +164,7 @@ fn affinity_changes() {
 }
 
 /// An unregistered thread's `mm_cid` reads 0, which is a lane, though not this thread's.
-fn threads_without_a_lane() {
+fn are_all_counted_without_lanes() {
     static COUNTER: Counter = Counter::new();
     const ADDS: i64 = 400_000;
     let words = thiscpu::PerCpu::<u64>::new();
@@ -185,7 +185,7 @@ fn threads_without_a_lane() {
     assert_eq!(words.lanes().sum::<u64>(), 3 * ADDS as u64);
 }
 
-fn several_counters() {
+fn are_all_counted_in_several_counters() {
     static COUNTERS: Counters<3> = Counters::new();
     let left = AtomicUsize::new(8);
     let sums = together(
@@ -215,7 +215,7 @@ fn several_counters() {
     assert_eq!([0, 1, 2].map(|i| COUNTERS.sum(i)), expected);
 }
 
-fn overflow_wraps() {
+fn wrap_on_overflow() {
     for counter in &BATCHES {
         for _ in 0..600 {
             counter.add(1);

@@ -8,15 +8,15 @@ use thiscpu::{Bounds, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("bounds::token", &EVERYWHERE, token),
-    Scenario::new("bounds::token_of_many_units", &ALL, token_of_many_units),
-    Scenario::new("bounds::lie_around_adds", &EVERYWHERE, lie_around_adds),
-    Scenario::new("bounds::hold_with_stopped_threads", &ALL, hold_with_stopped_threads),
-    Scenario::new("bounds::do_not_grow_with_threads", &ALL, do_not_grow_with_threads),
-    Scenario::new("bounds::follow_a_set", &ALL, follow_a_set),
+    scenario!(bounds::contain_moving_token, EVERYWHERE),
+    scenario!(bounds::contain_large_moving_token, ALL),
+    scenario!(bounds::contain_concurrent_adds, EVERYWHERE),
+    scenario!(bounds::hold_while_threads_are_stopped, ALL),
+    scenario!(bounds::width_is_independent_of_threads, ALL),
+    scenario!(bounds::follow_set, ALL),
 ];
 
 /// Bounds contain 0 or `amount`, and their own estimate.
@@ -51,20 +51,20 @@ fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amoun
     assert_token(counter.bounds(), amount);
 }
 
-fn token() {
+fn contain_moving_token() {
     token_bounds(&Counter::with_batch(64), &PINNED, 1);
     token_bounds(&Counter::new(), &MIXED, 1);
 }
 
 /// As the first workload adds and takes away; and more than a window holds.
-fn token_of_many_units() {
+fn contain_large_moving_token() {
     token_bounds(&Counter::with_batch(64), &PINNED, 32_768);
     token_bounds(&Counter::new(), &MIXED, 32_768);
     token_bounds(&Counter::new(), &MIXED, 1 << 50);
 }
 
 /// What was added before the question is not above `high`; nothing below `low` had begun.
-fn lie_around_adds() {
+fn contain_concurrent_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(1 << 20)] {
         spread(&counter);
@@ -147,7 +147,7 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: imp
 
 /// Threads are stopped in the middle of adds, and of publishing: what they have done is known to
 /// within the one add that each was stopped in.
-fn hold_with_stopped_threads() {
+fn hold_while_threads_are_stopped() {
     const ADDERS: usize = 4;
     static COUNTER: Counter = Counter::with_batch(2);
     spread(&COUNTER);
@@ -165,7 +165,7 @@ fn hold_with_stopped_threads() {
 }
 
 /// The error grows with the CPUs in use: threads that are stopped half way do not add to it.
-fn do_not_grow_with_threads() {
+fn width_is_independent_of_threads() {
     static COUNTER: Counter = Counter::with_batch(128);
     spread(&COUNTER);
     stop_adders(
@@ -185,7 +185,7 @@ fn do_not_grow_with_threads() {
 }
 
 /// Once a set has returned nobody sees the old value, and before it began nobody saw the new one.
-fn follow_a_set() {
+fn follow_set() {
     const STEP: i64 = 1_000_000_000;
     static COUNTER: Counter = Counter::with_batch(2);
     let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));

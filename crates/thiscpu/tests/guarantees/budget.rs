@@ -11,22 +11,21 @@ use thiscpu::{Budget, Exhausted, Tier};
 use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, resources, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("budget::is_never_exceeded", &EVERYWHERE, is_never_exceeded),
-    Scenario::new("budget::refuses_nobody_wrongly", &EVERYWHERE, refuses_nobody_wrongly),
-    Scenario::new("budget::says_what_there_is", &ALL, says_what_there_is),
-    Scenario::new("budget::takes_what_there_is", &ALL, takes_what_there_is),
-    Scenario::new("budget::limit_changes_in_use", &ALL, limit_changes_in_use),
-    Scenario::new("budget::limit_below_what_is_held", &ALL, limit_below_what_is_held),
-    Scenario::new("budget::limit_raised_for_who_waits", &ALL, limit_raised_for_who_waits),
-    Scenario::new("budget::debts_while_the_limit_changes", &ALL, debts_while_the_limit_changes)
-        .needs(single_steps),
-    Scenario::new("budget::released_too_much", &ALL, released_too_much),
-    Scenario::new("budget::leases", &ALL, leases),
-    Scenario::new("budget::reserves", &ALL, reserves),
-    Scenario::new("budget::gives_memory_back", &ALL, gives_memory_back),
+    scenario!(budget::limit_is_never_exceeded, EVERYWHERE),
+    scenario!(budget::never_refuses_wrongly, EVERYWHERE),
+    scenario!(budget::reports_available_and_acquired, ALL),
+    scenario!(budget::acquire_up_to_takes_all_available, ALL),
+    scenario!(budget::limit_may_change_under_load, ALL),
+    scenario!(budget::limit_may_drop_below_held, ALL),
+    scenario!(budget::raised_limit_serves_waiters, ALL),
+    scenario!(budget::release_is_exact_when_limit_changes, ALL).needs(single_steps),
+    scenario!(budget::over_release_is_reported, ALL),
+    scenario!(budget::leases_split_merge_and_forget, ALL),
+    scenario!(budget::reserves_hold_their_units, ALL),
+    scenario!(budget::drop_frees_lanes, ALL),
 ];
 
 pub(super) const LARGE: u64 = 100_000;
@@ -73,7 +72,7 @@ fn churn(budget: &Budget, threads: usize, most_each: u64, limit: u64) -> u64 {
     refused.into_inner()
 }
 
-fn is_never_exceeded() {
+fn limit_is_never_exceeded() {
     // Out of reach, near, within reach of some, and within reach of each.
     for limit in [100_000, 2_000, 300, 150] {
         let budget = Budget::new(limit);
@@ -83,7 +82,7 @@ fn is_never_exceeded() {
 }
 
 /// The limit is what all threads can hold together, so that no refusal can be right.
-fn refuses_nobody_wrongly() {
+fn never_refuses_wrongly() {
     for most_each in [3, 64, 1000, 20_000] {
         const THREADS: u64 = 4;
         let budget = Budget::new(THREADS * most_each);
@@ -91,7 +90,7 @@ fn refuses_nobody_wrongly() {
     }
 }
 
-fn says_what_there_is() {
+fn reports_available_and_acquired() {
     const LIMIT: u64 = 10_000;
     let budget = Budget::new(LIMIT);
     for too_much in [u64::MAX, Budget::LIMIT_MAX + 1, Budget::LIMIT_MAX] {
@@ -112,7 +111,7 @@ fn says_what_there_is() {
     assert!(panic.downcast::<&str>().expect("a message").contains("2^56"));
 }
 
-fn takes_what_there_is() {
+fn acquire_up_to_takes_all_available() {
     let budget = Budget::new(5_000);
     spread(&budget);
     assert_eq!(budget.try_acquire_up_to(4_000), 4_000);
@@ -128,7 +127,7 @@ fn takes_what_there_is() {
     budget.release(5_000);
 }
 
-fn limit_changes_in_use() {
+fn limit_may_change_under_load() {
     const MOST: u64 = 4_000;
     let budget = Budget::new(MOST);
     let over = AtomicBool::new(false);
@@ -155,7 +154,7 @@ fn limit_changes_in_use() {
 }
 
 /// Nothing is taken away, and nothing granted until enough has come back.
-fn limit_below_what_is_held() {
+fn limit_may_drop_below_held() {
     let budget = Budget::new(1_000);
     spread(&budget);
     budget.try_acquire(800).expect("so many are free");
@@ -170,7 +169,7 @@ fn limit_below_what_is_held() {
     assert_eq!(budget.available(), 1_500);
 }
 
-fn limit_raised_for_who_waits() {
+fn raised_limit_serves_waiters() {
     let budget = Budget::new(10);
     let mut future = pin!(budget.acquire_async(15));
     let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -184,7 +183,7 @@ fn limit_raised_for_who_waits() {
 
 /// What is held above a limit may come back while that is raised, or lowered once more: it is not taken for
 /// more than is held.
-fn debts_while_the_limit_changes() {
+fn release_is_exact_when_limit_changes() {
     let budget = &Budget::new(1_000);
     for (old, new) in [(100, 1_000), (500, 200)] {
         let prepare = || {
@@ -202,7 +201,7 @@ fn debts_while_the_limit_changes() {
 }
 
 /// Whoever finds it is told both figures, and the budget is right again.
-fn released_too_much() {
+fn over_release_is_reported() {
     let said = |what: &str, op: &dyn Fn()| {
         let panic = catch_unwind(std::panic::AssertUnwindSafe(op)).expect_err(what);
         *panic.downcast::<String>().expect("a message")
@@ -230,7 +229,7 @@ fn released_too_much() {
     assert_eq!((budget.available(), budget.acquired()), (10_000, 0));
 }
 
-fn leases() {
+fn leases_split_merge_and_forget() {
     let (budget, other) = (Budget::new(2_000), Budget::new(1));
     spread(&budget);
     let mut lease = budget.lease(1_000).expect("so many are free");
@@ -250,7 +249,7 @@ fn leases() {
     budget.release(650);
 }
 
-fn reserves() {
+fn reserves_hold_their_units() {
     let budget = Budget::new(500);
     let reserve = budget.try_reserve(100).expect("so many are free");
     budget.try_acquire(400).expect("so many are free");
@@ -273,7 +272,7 @@ fn reserves() {
     assert_eq!((budget.available(), budget.acquired()), (100, 400));
 }
 
-fn gives_memory_back() {
+fn drop_frees_lanes() {
     let mut before = None;
     for round in 0..scale::rounds(20_000) {
         let budget = Budget::new(LARGE);

@@ -11,16 +11,16 @@ use super::budget::{LARGE, spread};
 use super::budget_waiters::until_queued;
 use crate::common::single_step::{at_each_step, at_every_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, scale};
+use crate::common::{ALL, Scenario, fork, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("budget::fork_amid_an_acquire", &ALL, fork_amid_an_acquire).needs(single_steps),
-    Scenario::new("budget::fork_amid_a_recall", &ALL, fork_amid_a_recall).needs(single_steps),
-    Scenario::new("budget::fork_leaves_a_recall", &ALL, fork_leaves_a_recall).needs(single_steps),
-    Scenario::new("budget::fork_amid_a_new_limit", &ALL, fork_amid_a_new_limit).needs(single_steps),
-    Scenario::new("budget::fork_while_others_wait", &ALL, fork_while_others_wait),
-    Scenario::new("budget::children_with_threads", &ALL, children_with_threads),
-    Scenario::new("budget::fork_while_a_task_waits", &ALL, fork_while_a_task_waits),
+    scenario!(budget::child_is_exact_when_forked_during_acquire, ALL).needs(single_steps),
+    scenario!(budget::child_is_exact_when_forked_during_recall, ALL).needs(single_steps),
+    scenario!(budget::child_repeats_interrupted_recall, ALL).needs(single_steps),
+    scenario!(budget::child_is_exact_when_forked_during_set_limit, ALL).needs(single_steps),
+    scenario!(budget::child_ignores_waiters_of_parent, ALL),
+    scenario!(budget::child_threads_form_a_new_queue, ALL),
+    scenario!(budget::child_may_poll_or_drop_inherited_future, ALL),
 ];
 
 /// In a child: the calling thread holds what it knows of, and another may hold up to `unknown`.
@@ -36,7 +36,7 @@ fn assert_right_in_child(budget: &Budget, known: u64, unknown: u64) {
     assert_eq!(budget.acquired(), held);
 }
 
-fn fork_amid_an_acquire() {
+fn child_is_exact_when_forked_during_acquire() {
     let budget = &Budget::new(LARGE);
     spread(budget);
     // More than a lane has left, so that it borrows.
@@ -48,7 +48,7 @@ fn fork_amid_an_acquire() {
     assert_eq!(budget.available(), LARGE);
 }
 
-fn fork_amid_a_recall() {
+fn child_is_exact_when_forked_during_recall() {
     let budget = &Budget::new(LARGE);
     let conflict = |_| {
         fork::run(|| assert_right_in_child(budget, 0, 0)).expect("a child that is right");
@@ -61,7 +61,7 @@ fn fork_amid_a_recall() {
 }
 
 /// A recall that a fork cut in two is done again in the child: lanes would hold nothing for ever.
-fn fork_leaves_a_recall() {
+fn child_repeats_interrupted_recall() {
     let budget = &Budget::new(LARGE);
     let done_again = AtomicU64::new(0);
     let conflict = |_| {
@@ -83,7 +83,7 @@ fn fork_leaves_a_recall() {
 }
 
 /// The limit is either of the two, and what is held does not depend on which.
-fn fork_amid_a_new_limit() {
+fn child_is_exact_when_forked_during_set_limit() {
     let budget = &Budget::new(LARGE);
     budget.try_acquire(300).expect("there is room");
     for (old, new) in [(LARGE, LARGE / 2), (LARGE / 2, LARGE)] {
@@ -106,7 +106,7 @@ fn fork_amid_a_new_limit() {
 }
 
 /// Waiters of the parent do not stand in the way of a child.
-fn fork_while_others_wait() {
+fn child_ignores_waiters_of_parent() {
     let budget = &Budget::new(100);
     budget.try_acquire(60).expect("so many are free");
     std::thread::scope(|threads| {
@@ -128,7 +128,7 @@ fn fork_while_others_wait() {
 
 /// Threads of a child find out at the same time that its parent's waiters are not there, and wait for
 /// each other from the beginning.
-fn children_with_threads() {
+fn child_threads_form_a_new_queue() {
     let budget = &Budget::new(100);
     budget.try_acquire(60).expect("so many are free");
     std::thread::scope(|threads| {
@@ -159,7 +159,7 @@ fn children_with_threads() {
 }
 
 /// A task that waited in the parent waits anew in a child, or gives up there, without a trace.
-fn fork_while_a_task_waits() {
+fn child_may_poll_or_drop_inherited_future() {
     let budget = &Budget::new(100);
     budget.try_acquire(60).expect("so many are free");
     let wait = || {

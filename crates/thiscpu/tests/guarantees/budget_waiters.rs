@@ -12,17 +12,17 @@ use thiscpu::{Budget, Exhausted};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, scale};
+use crate::common::{ALL, Scenario, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("budget::first_come_first_served", &ALL, first_come_first_served),
-    Scenario::new("budget::large_waiters_are_served", &ALL, large_waiters_are_served),
-    Scenario::new("budget::waiters_time_out", &ALL, waiters_time_out),
-    Scenario::new("budget::tasks_wait", &ALL, tasks_wait),
-    Scenario::new("budget::tasks_are_served_in_turn", &ALL, tasks_are_served_in_turn),
-    Scenario::new("budget::tasks_change_hands", &ALL, tasks_change_hands),
-    Scenario::new("budget::tasks_give_up", &ALL, tasks_give_up),
-    Scenario::new("budget::tasks_that_panic", &ALL, tasks_that_panic),
+    scenario!(budget::waiters_are_served_in_order, ALL),
+    scenario!(budget::large_waiters_are_not_starved, ALL),
+    scenario!(budget::waiters_time_out, ALL),
+    scenario!(budget::tasks_and_threads_share_one_queue, ALL),
+    scenario!(budget::tasks_are_served_in_order, ALL),
+    scenario!(budget::tasks_are_woken_by_last_waker, ALL),
+    scenario!(budget::dropped_futures_leave_nothing, ALL),
+    scenario!(budget::panicking_waker_does_not_stop_others, ALL),
 ];
 
 /// Until somebody is queued, and what is free is promised to the first; or until that does not seem to
@@ -37,7 +37,7 @@ pub(super) fn until_queued(budget: &Budget) {
 }
 
 /// Who wants much and came first is served before those who want little and came later.
-fn first_come_first_served() {
+fn waiters_are_served_in_order() {
     let budget = &Budget::new(100);
     budget.try_acquire(90).expect("so many are free");
     let order = &Mutex::new(Vec::new());
@@ -66,7 +66,7 @@ fn first_come_first_served() {
 }
 
 /// One who wants nearly all is served among many who want little.
-fn large_waiters_are_served() {
+fn large_waiters_are_not_starved() {
     let budget = Budget::new(1_000);
     let over = AtomicBool::new(false);
     let work = |thread: usize| {
@@ -126,7 +126,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn tasks_wait() {
+fn tasks_and_threads_share_one_queue() {
     let budget = Budget::new(100);
     let work = |thread: usize| {
         for round in 0..scale::rounds(3_000) {
@@ -144,7 +144,7 @@ fn tasks_wait() {
 }
 
 /// One after the other, in the order in which they began to wait.
-fn tasks_are_served_in_turn() {
+fn tasks_are_served_in_order() {
     let budget = Budget::new(100);
     budget.try_acquire(90).expect("so many are free");
     let mut tasks = [50, 5, 20].map(|n| Some(Box::pin(budget.acquire_async(n))));
@@ -166,7 +166,7 @@ fn tasks_are_served_in_turn() {
 }
 
 /// A task is woken by the waker of its last poll, and not under the budget's lock.
-fn tasks_change_hands() {
+fn tasks_are_woken_by_last_waker() {
     static BUDGET: Budget = Budget::new(100);
     struct Asks(AtomicU64);
     impl Wake for Asks {
@@ -190,7 +190,7 @@ fn tasks_change_hands() {
 }
 
 /// A future that is dropped, also as it is granted, leaves nothing behind.
-fn tasks_give_up() {
+fn dropped_futures_leave_nothing() {
     let budget = Budget::new(100);
     budget.try_acquire(60).expect("so many are free");
     {
@@ -220,7 +220,7 @@ fn tasks_give_up() {
 }
 
 /// Who is woken after one whose waker panics is woken all the same.
-fn tasks_that_panic() {
+fn panicking_waker_does_not_stop_others() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

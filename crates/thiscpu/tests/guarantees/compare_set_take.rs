@@ -8,15 +8,15 @@ use thiscpu::{Comparison, Counter};
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together, total};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("compare_set_take::compare_a_token", &ALL, compare_a_token),
-    Scenario::new("compare_set_take::compare_while_adding", &EVERYWHERE, compare_while_adding),
-    Scenario::new("compare_set_take::hover_at_a_limit", &ALL, hover_at_a_limit),
-    Scenario::new("compare_set_take::take_loses_nothing", &EVERYWHERE, take_loses_nothing),
-    Scenario::new("compare_set_take::set_is_one_instant", &ALL, set_is_one_instant),
-    Scenario::new("compare_set_take::everything_at_once", &ALL, everything_at_once),
+    scenario!(compare_set_take::compare_is_right_about_moving_token, ALL),
+    scenario!(compare_set_take::compare_is_right_during_adds, EVERYWHERE),
+    scenario!(compare_set_take::compare_is_right_near_limit, ALL),
+    scenario!(compare_set_take::take_loses_nothing, EVERYWHERE),
+    scenario!(compare_set_take::set_is_one_instant, ALL),
+    scenario!(compare_set_take::mixed_ops_lose_nothing, ALL),
 ];
 
 /// A comparison and the exact value it hands back say the same.
@@ -62,14 +62,14 @@ fn token_compares(counter: &Counter, adders: &[crate::common::token::Adder], amo
     );
 }
 
-fn compare_a_token() {
+fn compare_is_right_about_moving_token() {
     token_compares(&Counter::new(), &PINNED, 1);
     token_compares(&Counter::with_batch(64), &MIXED, 1);
     token_compares(&Counter::new(), &MIXED, 32_768);
 }
 
 /// The answer agrees with some value that the counter had within the call.
-fn compare_while_adding() {
+fn compare_is_right_during_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(64)] {
         spread(&counter);
@@ -109,7 +109,7 @@ fn compare_while_adding() {
 }
 
 /// Each thread adds 1, compares with a limit that the value hovers at, and takes 1 away.
-fn hover_at_a_limit() {
+fn compare_is_right_near_limit() {
     const THREADS: i64 = 8;
     static COUNTER: Counter = Counter::new();
     const BASE: i64 = 5000;
@@ -215,7 +215,7 @@ fn set_is_one_instant() {
 
 /// Adds, sums, comparisons, bounds and takes at random, while the counter goes from lanes to one
 /// word and back all the time: all that was taken and all that is left is all that was added.
-fn everything_at_once() {
+fn mixed_ops_lose_nothing() {
     for counter in [Counter::new(), Counter::with_batch(2)] {
         let work = |thread: usize| {
             if thread == 3 {

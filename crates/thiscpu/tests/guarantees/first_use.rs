@@ -8,18 +8,13 @@ use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::fork::{self, Ended};
 use crate::common::random::Random;
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("first_use::in_a_handler", &EVERYWHERE, in_a_handler),
-    Scenario::new("first_use::interrupted_at_random", &ALL, interrupted_at_random),
-    Scenario::new(
-        "first_use::interrupted_after_each_call",
-        &EVERYWHERE,
-        interrupted_after_each_call,
-    )
-    .needs(fork::can_trace),
-    Scenario::new("first_use::by_many_threads", &ALL, by_many_threads),
+    scenario!(first_use::works_in_signal_handler, EVERYWHERE),
+    scenario!(first_use::survives_signals_at_random_times, ALL),
+    scenario!(first_use::survives_signal_after_each_syscall, EVERYWHERE).needs(fork::can_trace),
+    scenario!(first_use::works_on_many_threads_at_once, ALL),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -55,7 +50,7 @@ fn assert_all_is_there() {
     assert_eq!(words.lanes().sum::<u64>(), 1);
 }
 
-fn in_a_handler() {
+fn works_in_signal_handler() {
     signal::handle(libc::SIGUSR1, burst);
     signal::send(signal::this_thread(), libc::SIGUSR1);
     use_it();
@@ -63,7 +58,7 @@ fn in_a_handler() {
     assert_all_is_there();
 }
 
-fn interrupted_at_random() {
+fn survives_signals_at_random_times() {
     signal::handle(libc::SIGUSR1, burst);
     let mut random = Random::new(5);
     for _ in 0..scale::rounds(120) {
@@ -82,7 +77,7 @@ fn interrupted_at_random() {
 
 /// The signal comes as a system call of the first use returns: at the first, the second, and so
 /// on, until there are no more.
-fn interrupted_after_each_call() {
+fn survives_signal_after_each_syscall() {
     signal::handle(libc::SIGUSR1, burst);
     let mut call = 1;
     while let Ended::AfterSignal = fork::signal_after_call(call, libc::SIGUSR1, use_it, || {
@@ -94,7 +89,7 @@ fn interrupted_after_each_call() {
     assert!(call > 3, "the first use makes more system calls than {call}");
 }
 
-fn by_many_threads() {
+fn works_on_many_threads_at_once() {
     for _ in 0..scale::rounds(60) {
         let child = || {
             crate::common::threads::together(6, |_| use_it(), || {});

@@ -11,14 +11,14 @@ use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::{spread, together};
 use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("forks::count_on", &EVERYWHERE, count_on),
-    Scenario::new("forks::keep_the_token", &ALL, keep_the_token),
-    Scenario::new("forks::while_a_window_moves", &ALL, while_a_window_moves).needs(single_steps),
-    Scenario::new("forks::grandchildren", &ALL, grandchildren),
-    Scenario::new("forks::before_the_first_use", &ALL, before_the_first_use),
+    scenario!(forks::children_count_exactly, EVERYWHERE),
+    scenario!(forks::children_see_token_once, ALL),
+    scenario!(forks::child_moves_window_claimed_in_parent, ALL).needs(single_steps),
+    scenario!(forks::grandchildren_count_exactly, ALL),
+    scenario!(forks::child_may_be_first_user, ALL),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -129,7 +129,7 @@ fn amid_everything(parent: impl FnOnce()) {
 
 const FORKS: u64 = 60;
 
-fn count_on() {
+fn children_count_exactly() {
     spread(&COUNTER);
     spread(&NARROW);
     amid_everything(|| {
@@ -144,7 +144,7 @@ fn count_on() {
 }
 
 /// The true value is 0 or 1 at any instant, that of the fork included.
-fn keep_the_token() {
+fn children_see_token_once() {
     static TOKEN: Counter = Counter::with_batch(2);
     spread(&TOKEN);
     let over = AtomicBool::new(false);
@@ -177,7 +177,7 @@ fn keep_the_token() {
 }
 
 /// Each generation forks while threads of its own add and sum.
-fn grandchildren() {
+fn grandchildren_count_exactly() {
     fn generation(left: u32) {
         amid_everything(|| {
             for _ in 0..3 {
@@ -196,7 +196,7 @@ fn grandchildren() {
     generation(2);
 }
 
-fn before_the_first_use() {
+fn child_may_be_first_user() {
     fork::run(live).expect("a child that used the library before its parent");
     live();
     fork::run(live).expect("a child that used the library after its parent");
@@ -204,7 +204,7 @@ fn before_the_first_use() {
 
 /// A thread that is stopped while it moves its lane's window is not copied, but its right to do so
 /// does not go with it: the child moves that window as it needs.
-fn while_a_window_moves() {
+fn child_moves_window_claimed_in_parent() {
     // Parent and child on one lane, where lanes are chosen by CPUs.
     pin::pin(0);
     static NOW: Mutex<Option<&'static Counter>> = Mutex::new(None);

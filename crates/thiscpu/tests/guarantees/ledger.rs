@@ -9,18 +9,18 @@ use thiscpu::{Account, Ledger, Tier, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("ledger::loses_nothing", &EVERYWHERE, loses_nothing),
-    Scenario::new("ledger::one_instant", &EVERYWHERE, one_instant),
-    Scenario::new("ledger::reports_are_one_instant", &ALL, reports_are_one_instant),
-    Scenario::new("ledger::says_what_there_is", &ALL, says_what_there_is),
-    Scenario::new("ledger::reads_no_negative_values", &ALL, reads_no_negative_values),
-    Scenario::new("ledger::accounts_come_and_go", &ALL, accounts_come_and_go),
-    Scenario::new("ledger::caches_who_is_charged_often", &ALL, caches_who_is_charged_often),
-    Scenario::new("ledger::wraps_around", &ALL, wraps_around),
-    Scenario::new("ledger::gives_memory_back", &ALL, gives_memory_back),
+    scenario!(ledger::charges_are_never_lost, EVERYWHERE),
+    scenario!(ledger::sums_and_snapshots_are_one_instant, EVERYWHERE),
+    scenario!(ledger::for_each_is_one_instant, ALL),
+    scenario!(ledger::for_each_lists_open_accounts_and_misuse_panics, ALL),
+    scenario!(ledger::read_is_never_negative_when_unsigned, ALL),
+    scenario!(ledger::new_accounts_start_at_zero, ALL),
+    scenario!(ledger::busy_accounts_stay_cached, ALL),
+    scenario!(ledger::counters_wrap_at_62_bits, ALL),
+    scenario!(ledger::accounts_outlive_ledger, ALL),
 ];
 
 /// So many accounts that they push each other out of a lane.
@@ -35,7 +35,7 @@ pub(super) fn cache(account: &Account<2>) {
     (0..200).for_each(|_| account.charge(0, 0));
 }
 
-fn loses_nothing() {
+fn charges_are_never_lost() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, MANY);
     let books: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
@@ -78,7 +78,7 @@ fn loses_nothing() {
 }
 
 /// Units go round between counters, accounts and CPUs, one thread at a time, so that each sum is 0 or 1.
-fn one_instant() {
+fn sums_and_snapshots_are_one_instant() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let account = &ledger.open();
     let (over, turn) = (AtomicBool::new(false), Mutex::new(0));
@@ -105,7 +105,7 @@ fn one_instant() {
 }
 
 /// Units move between accounts and are never in both or none.
-fn reports_are_one_instant() {
+fn for_each_is_one_instant() {
     let ledger: Ledger<1> = Ledger::new();
     let accounts = open(&ledger, 40);
     accounts.iter().for_each(|account| account.charge(0, 100));
@@ -133,7 +133,7 @@ fn reports_are_one_instant() {
     });
 }
 
-fn says_what_there_is() {
+fn for_each_lists_open_accounts_and_misuse_panics() {
     let ledger: Ledger<2> = Ledger::new();
     assert!(ledger.is_empty());
     let (one, other) = (ledger.open(), ledger.open());
@@ -160,7 +160,7 @@ fn says_what_there_is() {
 }
 
 /// A lane that uncharged what another had charged does not show.
-fn reads_no_negative_values() {
+fn read_is_never_negative_when_unsigned() {
     for (ledger, least) in [(Ledger::<2>::new(), 0), (Ledger::new_signed(), i64::MIN)] {
         let account = ledger.open();
         for cpu in 0..pin::cpus().len() {
@@ -180,7 +180,7 @@ fn reads_no_negative_values() {
     }
 }
 
-fn accounts_come_and_go() {
+fn new_accounts_start_at_zero() {
     let ledger: Ledger<2> = Ledger::new();
     let ids = Mutex::new(BTreeSet::new());
     let work = |thread: usize| {
@@ -210,7 +210,7 @@ fn accounts_come_and_go() {
 }
 
 /// Eight accounts stay in a lane, also when others are charged once.
-fn caches_who_is_charged_often() {
+fn busy_accounts_stay_cached() {
     if thiscpu::tier() == Ok(Tier::Atomic) {
         return;
     }
@@ -233,7 +233,7 @@ fn caches_who_is_charged_often() {
 }
 
 /// Counters of 62 bits, and amounts that are as large, while reports are made: no sum is off, and no unit counted twice.
-fn wraps_around() {
+fn counters_wrap_at_62_bits() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, 8);
     let wrapped = |value: i64| (value << 2) >> 2;
@@ -265,7 +265,7 @@ fn wraps_around() {
     assert_eq!(sums(), expected);
 }
 
-fn gives_memory_back() {
+fn accounts_outlive_ledger() {
     for round in 0..scale::rounds(500) {
         let ledger: Ledger<8> = Ledger::new();
         let accounts = open(&ledger, 3);

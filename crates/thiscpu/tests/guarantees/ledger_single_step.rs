@@ -6,19 +6,16 @@ use thiscpu::{Account, Ledger};
 
 use super::ledger::{cache, open};
 use crate::common::single_step::{at_each_step, single_steps};
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, signal};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("ledger::fork_amid_a_sync", &BOTH_WAYS, fork_amid_a_sync).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_move", &ALL, fork_amid_a_move).needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_snapshot", &BOTH_WAYS, fork_amid_a_snapshot)
-        .needs(single_steps),
-    Scenario::new("ledger::fork_amid_a_report", &BOTH_WAYS, fork_amid_a_report).needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_snapshot", &BOTH_WAYS, charges_amid_a_snapshot)
-        .needs(single_steps),
-    Scenario::new("ledger::errno_amid_a_snapshot", &ALL, errno_amid_a_snapshot).needs(single_steps),
-    Scenario::new("ledger::charges_amid_a_report", &BOTH_WAYS, charges_amid_a_report)
-        .needs(single_steps),
+    scenario!(ledger::child_is_exact_when_forked_during_sync, BOTH_WAYS).needs(single_steps),
+    scenario!(ledger::child_is_exact_when_forked_during_transfer, ALL).needs(single_steps),
+    scenario!(ledger::child_is_exact_when_forked_during_snapshot, BOTH_WAYS).needs(single_steps),
+    scenario!(ledger::child_is_exact_when_forked_during_for_each, BOTH_WAYS).needs(single_steps),
+    scenario!(ledger::snapshot_is_one_instant_at_each_step, BOTH_WAYS).needs(single_steps),
+    scenario!(ledger::charge_keeps_errno_when_it_sleeps, ALL).needs(single_steps),
+    scenario!(ledger::for_each_is_one_instant_at_each_step, BOTH_WAYS).needs(single_steps),
 ];
 
 /// In a child: both accounts come to this, and go on.
@@ -34,7 +31,7 @@ fn assert_right_in_child(ledger: &Ledger<2>, accounts: [&Account<2>; 2], units: 
 }
 
 /// What takes accounts out of lanes, and needs no section for that: those never end when steps are counted.
-fn fork_amid_a_sync() {
+fn child_is_exact_when_forked_during_sync() {
     // So many that most steps are those of transfers, and few are looks at other ways.
     const COUNTERS: usize = 64;
     pin::pin(0);
@@ -64,7 +61,7 @@ fn fork_amid_a_sync() {
     at_each_step(fill, || ledger.sync(), conflict, check);
 }
 
-fn fork_amid_a_move() {
+fn child_is_exact_when_forked_during_transfer() {
     pin::pin(0);
     let ledger = &Ledger::<2>::new();
     let [from, to] = &[0; 2].map(|_| ledger.open());
@@ -99,11 +96,11 @@ fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
     at_each_step(|| (), || answer(ledger, one), conflict, check);
 }
 
-fn fork_amid_a_snapshot() {
+fn child_is_exact_when_forked_during_snapshot() {
     fork_amid(|_, account| account.snapshot()[0]);
 }
 
-fn fork_amid_a_report() {
+fn child_is_exact_when_forked_during_for_each() {
     fork_amid(|ledger, _| {
         let mut all = 0;
         ledger.for_each(|_, [first, _]| all += first);
@@ -112,7 +109,7 @@ fn fork_amid_a_report() {
 }
 
 /// At each step of a snapshot another thread charges one counter and then the next, in a lane or not.
-fn charges_amid_a_snapshot() {
+fn snapshot_is_one_instant_at_each_step() {
     let ledger = &Ledger::<2>::new();
     let account = &ledger.open();
     let conflict = |stop| {
@@ -131,7 +128,7 @@ fn charges_amid_a_snapshot() {
 }
 
 /// A charge that sleeps on the lock of an account which somebody looks at, and whose sleep is interrupted.
-fn errno_amid_a_snapshot() {
+fn charge_keeps_errno_when_it_sleeps() {
     const ERRNO: i32 = 4095;
     thread_local! {
         static TIMER: signal::Timer = signal::Timer::new(libc::SIGUSR1);
@@ -159,7 +156,7 @@ fn errno_amid_a_snapshot() {
 }
 
 /// Charges amid a report on two accounts, and a unit that moves between two more.
-fn charges_amid_a_report() {
+fn for_each_is_one_instant_at_each_step() {
     let ledger = &Ledger::<1>::new();
     let accounts = &open(ledger, 4);
     accounts[2].charge(0, 1_000_000);

@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Budget, Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
 use crate::common::threads::{spread, together};
-use crate::common::{ALL, Scenario, resources, scale};
+use crate::common::{ALL, Scenario, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("memory::no_address_space", &ALL, no_address_space),
-    Scenario::new("memory::all_locked", &ALL, all_locked).needs(resources::can_lock_all),
-    Scenario::new("memory::of_other_lanes_is_inaccessible", &ALL, of_other_lanes_is_inaccessible),
-    Scenario::new("memory::huge_pages", &ALL, huge_pages).needs(resources::huge_pages),
-    Scenario::new("memory::huge_pages_declined", &ALL, huge_pages_declined),
-    Scenario::new("memory::is_used_again", &ALL, is_used_again),
-    Scenario::new("memory::many_counters", &ALL, many_counters),
+    scenario!(memory::counters_stay_exact_without_address_space, ALL),
+    scenario!(memory::mlockall_does_not_fill_reserved_lanes, ALL).needs(resources::can_lock_all),
+    scenario!(memory::unused_lanes_are_inaccessible, ALL),
+    scenario!(memory::huge_pages_do_not_inflate_lanes, ALL).needs(resources::huge_pages),
+    scenario!(memory::lanes_decline_huge_pages, ALL),
+    scenario!(memory::items_are_reused_and_zeroed, ALL),
+    scenario!(memory::counters_have_own_memory_beyond_one_region, ALL),
 ];
 
 static COUNTER: Counter = Counter::new();
 static COUNTERS: Counters<2> = Counters::new();
 
 /// Constructors say what was asked and what to do; counters and budgets stay on their one word and exact.
-fn no_address_space() {
+fn counters_stay_exact_without_address_space() {
     let limited = AtomicBool::new(false);
     let add = |_| {
         // The threads have their own stacks before the limit comes.
@@ -100,7 +100,7 @@ fn growth_by_use() -> i64 {
 const MIB: i64 = 1 << 20;
 
 /// Locking all memory, present and future, does not fill what is only reserved.
-fn all_locked() {
+fn mlockall_does_not_fill_reserved_lanes() {
     resources::lock_all().expect("what was tried before");
     // The stack of a thread is locked too, and is not the library's.
     let stack = resources::thread_stack_bytes();
@@ -109,7 +109,7 @@ fn all_locked() {
 }
 
 /// What is reserved for lanes that no CPU has used cannot be touched, hence not be filled.
-fn of_other_lanes_is_inaccessible() {
+fn unused_lanes_are_inaccessible() {
     let before = resources::inaccessible();
     let words = PerCpu::<u64>::new();
     words.add(1);
@@ -120,13 +120,13 @@ fn of_other_lanes_is_inaccessible() {
 }
 
 /// Lanes stay made of small pages: only what is used is there.
-fn huge_pages() {
+fn huge_pages_do_not_inflate_lanes() {
     let growth = growth_by_use();
     assert!(growth < 4 * MIB, "grew by {growth} bytes");
 }
 
 /// The same where huge pages have to be asked for: somebody could, but lanes say no.
-fn huge_pages_declined() {
+fn lanes_decline_huge_pages() {
     let before = resources::mappings_without_huge_pages();
     growth_by_use();
     let lanes = thiscpu::report().expect("a tier").lanes_in_use as i64;
@@ -135,7 +135,7 @@ fn huge_pages_declined() {
 }
 
 /// Counters and words that are dropped give their memory back, and what comes after starts at 0.
-fn is_used_again() {
+fn items_are_reused_and_zeroed() {
     let rounds = scale::rounds(100_000);
     let words = |n: u64| {
         let (word, byte, pair) =
@@ -175,7 +175,7 @@ fn is_used_again() {
 }
 
 /// Each has its own memory, also beyond one region.
-fn many_counters() {
+fn counters_have_own_memory_beyond_one_region() {
     const COUNT: i64 = 12_000;
     let counters: Vec<Counter> = (0..COUNT).map(|_| Counter::new()).collect();
     together(

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use thiscpu::{HalfWord, PerCpuPair};
 
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("pairs::stay_together", &EVERYWHERE, stay_together),
-    Scenario::new("pairs::under_signals", &ALL, under_signals),
-    Scenario::new("pairs::answers_on_one_cpu", &ALL, answers_on_one_cpu),
+    scenario!(pairs::words_change_together, EVERYWHERE),
+    scenario!(pairs::words_change_together_under_signals, ALL),
+    scenario!(pairs::cmpxchg_double_compares_both_halves, ALL),
 ];
 
 /// The value that belongs to a number of changes; 0 to 0, as in a fresh pair.
@@ -82,7 +82,7 @@ fn change_on_all_threads<W: Half>() {
     assert_eq!(changes(&pair), 5 * each);
 }
 
-fn stay_together() {
+fn words_change_together() {
     change_on_all_threads::<u32>();
     change_on_all_threads::<u64>();
 }
@@ -98,7 +98,7 @@ extern "C" fn change_both(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-fn under_signals() {
+fn words_change_together_under_signals() {
     let (narrow, wide) = PAIRS.get_or_init(Default::default);
     signal::handle(libc::SIGUSR1, change_both);
     let mut own = 0;
@@ -114,7 +114,7 @@ fn under_signals() {
 }
 
 /// Either word alone decides, and the answer is what is there.
-fn answers_on_one_cpu() {
+fn cmpxchg_double_compares_both_halves() {
     pin::pin(0);
     let pair = PerCpuPair::<i64>::new();
     assert_eq!(pair.cmpxchg_double((0, 0), (-1, i64::MAX)), Ok(()));

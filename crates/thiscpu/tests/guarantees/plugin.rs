@@ -10,12 +10,12 @@ use thiscpu::{Counter, Tier};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, pin, signal};
+use crate::common::{ALL, Scenario, pin, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("plugin::closed_after_use", &ALL, closed_after_use).needs(cargo),
-    Scenario::new("plugin::two_copies_this_first", &ALL, two_copies_this_first).needs(cargo),
-    Scenario::new("plugin::two_copies_that_first", &ALL, two_copies_that_first).needs(cargo),
+    scenario!(plugin::may_be_closed_after_use, ALL).needs(cargo),
+    scenario!(plugin::two_copies_count_exactly_when_program_is_first, ALL).needs(cargo),
+    scenario!(plugin::two_copies_count_exactly_when_plugin_is_first, ALL).needs(cargo),
 ];
 
 const CARGO: &str = env!("CARGO");
@@ -98,7 +98,7 @@ extern "C" fn count(_: i32) {
 
 /// A thread that was in one of the object's sections last is moved and interrupted after the object
 /// was closed: the kernel still looks at the section's descriptor.
-fn closed_after_use() {
+fn may_be_closed_after_use() {
     let path = path();
     for _ in 0..3 {
         let plugin = Plugin::load(&path);
@@ -168,14 +168,14 @@ fn use_both(plugin: &Plugin) {
     assert!((0..Tier::ALL.len() as i32).contains(&(plugin.tier)()));
 }
 
-fn two_copies_this_first() {
+fn two_copies_count_exactly_when_program_is_first() {
     let plugin = Plugin::load(&path());
     crate::common::threads::spread(&COUNTER);
     use_both(&plugin);
     use_both(&plugin);
 }
 
-fn two_copies_that_first() {
+fn two_copies_count_exactly_when_plugin_is_first() {
     let plugin = Plugin::load(&path());
     (0..1000).for_each(|_| (plugin.add)(1));
     use_both(&plugin);

@@ -8,14 +8,14 @@ use std::alloc::Layout;
 use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache, probe};
 
 use crate::common::objects::{Object, close, free_all, some};
-use crate::common::{ALL, Scenario, pin, scale};
+use crate::common::{ALL, Scenario, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("properties::counter", &ALL, counter),
-    Scenario::new("properties::counters", &ALL, counters),
-    Scenario::new("properties::word", &ALL, word),
-    Scenario::new("properties::pair", &ALL, pair),
-    Scenario::new("properties::slab", &ALL, slab),
+    scenario!(properties::counter_matches_sequential_model, ALL),
+    scenario!(properties::counters_match_sequential_model, ALL),
+    scenario!(properties::word_matches_sequential_model, ALL),
+    scenario!(properties::pair_matches_sequential_model, ALL),
+    scenario!(properties::slab_matches_sequential_model, ALL),
 ];
 
 /// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
@@ -74,7 +74,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn counter() {
+fn counter_matches_sequential_model() {
     check((prop_oneof![Just(0u64), Just(2), Just(1024)], vec(op(), 0..300)), |(batch, ops)| {
         let counter = Counter::with_batch(batch);
         let mut value = 0i64;
@@ -115,7 +115,7 @@ fn step(counter: &Counter, value: &mut i64, op: &Op) {
     }
 }
 
-fn counters() {
+fn counters_match_sequential_model() {
     const N: usize = 3;
     check(vec((0..N, amount(), 0..4usize), 0..300), |adds| {
         let counters = Counters::<N>::new();
@@ -131,7 +131,7 @@ fn counters() {
 }
 
 /// Adds on any CPU add up, and an exchange hands over what was there, whatever the width.
-fn word() {
+fn word_matches_sequential_model() {
     check(vec((any::<u8>(), 0..3usize, 0..4usize), 0..200), |ops| {
         let (narrow, wide) = (PerCpu::<u8>::new(), PerCpu::<i64>::new());
         let (mut narrow_total, mut wide_total) = (0u8, 0i64);
@@ -162,7 +162,7 @@ fn word() {
 }
 
 /// A pair changes as a whole, and only if it is what was expected.
-fn pair() {
+fn pair_matches_sequential_model() {
     check(vec((any::<u32>(), 0..4usize), 0..200), |ops| {
         let (small, large) = (PerCpuPair::<u32>::new(), PerCpuPair::<u64>::new());
         for (done, (n, cpu)) in ops.into_iter().enumerate() {
@@ -214,7 +214,7 @@ fn uses() -> impl Strategy<Value = Vec<(Use, bool)>> {
 }
 
 /// There are always exactly the objects that were allocated and not freed, and each is what it was.
-fn slab() {
+fn slab_matches_sequential_model() {
     let sizes = prop_oneof![Just(8), Just(24), Just(136), Just(3_000), Just(40_000), 1..9_000usize];
     check((sizes, uses()), |(size, uses)| {
         let cache = RawCache::new(Layout::from_size_align(size, 8).expect("a layout"));

@@ -9,26 +9,24 @@ use thiscpu::{Counter, Counters, Ledger, Tier, probe};
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, spread, together};
 use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale};
+use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("sandbox::membarrier_denied_late", &ALL, membarrier_denied_late)
+    scenario!(sandbox::sums_stay_exact_when_membarrier_is_denied_late, ALL)
         .needs(seccomp::possible),
-    Scenario::new("sandbox::fence_while_moved", &SECTIONS, fence_while_moved)
-        .needs(seccomp::possible),
-    Scenario::new("sandbox::fence_reaches_every_cpu", &SECTIONS, fence_reaches_every_cpu)
+    scenario!(sandbox::fence_works_when_caller_is_moved, SECTIONS).needs(seccomp::possible),
+    scenario!(sandbox::fence_reaches_every_cpu, SECTIONS)
         .needs(|| seccomp::possible().and_then(|()| pin::two_cpus())),
-    Scenario::new("sandbox::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
-    Scenario::new("sandbox::accounts_without_a_fence", &SECTIONS, accounts_without_a_fence)
+    scenario!(sandbox::sums_panic_when_fences_are_denied, SECTIONS).needs(seccomp::possible),
+    scenario!(sandbox::accounts_stay_intact_when_fences_are_denied, SECTIONS)
         .needs(seccomp::possible),
-    Scenario::new("sandbox::tier_without_fence", &ATOMIC_ALONE, tier_without_fence)
-        .needs(seccomp::possible),
-    Scenario::new("sandbox::rseq_denied_late", &OWN_ALONE, rseq_denied_late)
+    scenario!(sandbox::atomic_tier_needs_no_fence, ATOMIC_ALONE).needs(seccomp::possible),
+    scenario!(sandbox::adds_stay_exact_when_rseq_is_denied_late, OWN_ALONE)
         .needs(seccomp::possible),
 ];
 
 /// The fence runs on every CPU instead, and sums stay exact, also while threads move.
-fn membarrier_denied_late() {
+fn sums_stay_exact_when_membarrier_is_denied_late() {
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);
     COUNTER.sum();
@@ -71,7 +69,7 @@ fn membarrier_denied_late() {
 
 /// Whoever sums is sent here and there by another thread while it runs on every CPU, and threads come
 /// and go while they are listed.
-fn fence_while_moved() {
+fn fence_works_when_caller_is_moved() {
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);
     COUNTER.sum();
@@ -219,7 +217,7 @@ pub(super) fn deny_fences() {
 
 /// Nothing goes on without its fence: whoever needs one is told what is denied and what to do.
 /// Adds need none and go on.
-fn no_fence_at_all() {
+fn sums_panic_when_fences_are_denied() {
     static A: Counter = Counter::new();
     static B: Counter = Counter::new();
     spread(&A);
@@ -250,7 +248,7 @@ fn no_fence_at_all() {
 }
 
 /// Who needs a fence for an account leaves it as it was: charges go on, and so does what needs none.
-fn accounts_without_a_fence() {
+fn accounts_stay_intact_when_fences_are_denied() {
     pin::pin(0);
     let ledger = &Ledger::<1>::new_signed();
     let [cached, other] = &[0; 2].map(|_| ledger.open());
@@ -273,7 +271,7 @@ fn accounts_without_a_fence() {
 }
 
 /// The atomic tier has no use for either.
-fn tier_without_fence() {
+fn atomic_tier_needs_no_fence() {
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);
     for call in [Call::Membarrier, Call::SetAffinity] {
@@ -289,7 +287,7 @@ fn tier_without_fence() {
 const ERRNO: i32 = 4095;
 
 /// New threads get no lane, and lose nothing; those that have one keep it, also in a child.
-fn rseq_denied_late() {
+fn adds_stay_exact_when_rseq_is_denied_late() {
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);
     let add = |_| (0..20_000).for_each(|_| COUNTER.inc());

@@ -8,19 +8,19 @@ use thiscpu::{Budget, Counter, Counters};
 
 use crate::common::random::Random;
 use crate::common::threads::{Leaving, Tally, spread, together};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("signals::interrupt_an_add", &EVERYWHERE, interrupt_an_add),
-    Scenario::new("signals::interrupt_a_publish", &ALL, interrupt_a_publish),
-    Scenario::new("signals::interrupt_a_sum", &EVERYWHERE, interrupt_a_sum),
-    Scenario::new("signals::interrupt_a_snapshot", &ALL, interrupt_a_snapshot),
-    Scenario::new("signals::interrupt_a_set", &ALL, interrupt_a_set),
-    Scenario::new("signals::interrupt_a_comparison", &ALL, interrupt_a_comparison),
-    Scenario::new("signals::bounds_of_a_busy_counter", &ALL, bounds_of_a_busy_counter),
-    Scenario::new("signals::interrupt_a_loose_budget", &ALL, interrupt_a_loose_budget),
-    Scenario::new("signals::interrupt_a_tight_budget", &ALL, interrupt_a_tight_budget),
-    Scenario::new("signals::pauses_anywhere", &ALL, pauses_anywhere),
+    scenario!(signals::handler_may_interrupt_add, EVERYWHERE),
+    scenario!(signals::handler_may_interrupt_publish, ALL),
+    scenario!(signals::handler_may_interrupt_sum, EVERYWHERE),
+    scenario!(signals::handler_may_interrupt_snapshot, ALL),
+    scenario!(signals::handler_may_interrupt_set, ALL),
+    scenario!(signals::handler_may_interrupt_compare, ALL),
+    scenario!(signals::bounds_never_wait_in_handler, ALL),
+    scenario!(signals::handler_may_release_in_percpu_mode, ALL),
+    scenario!(signals::handler_may_release_in_shared_mode, ALL),
+    scenario!(signals::answers_hold_when_threads_pause_anywhere, ALL),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -54,7 +54,7 @@ fn under_signals(signals: u64, work: impl FnMut(), own: impl Fn() -> [i64; 2]) {
     assert_eq!(COUNTERS.snapshot()[1], handled);
 }
 
-fn interrupt_an_add() {
+fn handler_may_interrupt_add() {
     let added = AtomicI64::new(0);
     let work = || {
         (0..100).for_each(|_| COUNTER.add(3));
@@ -64,7 +64,7 @@ fn interrupt_an_add() {
 }
 
 /// The smallest batch, so that every few adds move a window and publish it.
-fn interrupt_a_publish() {
+fn handler_may_interrupt_publish() {
     spread(&NARROW);
     let (added, mut random) = (AtomicI64::new(0), Random::new(1));
     let work = || {
@@ -78,7 +78,7 @@ fn interrupt_a_publish() {
 }
 
 /// The handler's adds are in this sum or in the next, and none goes away again.
-fn interrupt_a_sum() {
+fn handler_may_interrupt_sum() {
     spread(&COUNTER);
     let mut last = 0;
     let work = || {
@@ -91,7 +91,7 @@ fn interrupt_a_sum() {
     under_signals(2000, work, || [0, 0]);
 }
 
-fn interrupt_a_snapshot() {
+fn handler_may_interrupt_snapshot() {
     let mut last = 0;
     let work = || {
         let before = HANDLED.load(SeqCst) as i64;
@@ -104,7 +104,7 @@ fn interrupt_a_snapshot() {
 }
 
 /// What `set` and `take` replace is counted too.
-fn interrupt_a_set() {
+fn handler_may_interrupt_set() {
     let (base, taken) = (AtomicI64::new(0), AtomicI64::new(0));
     let mut round = 0;
     let work = || {
@@ -124,7 +124,7 @@ fn interrupt_a_set() {
     assert!(NARROW.sum() >= 1000 * base.load(SeqCst));
 }
 
-fn interrupt_a_comparison() {
+fn handler_may_interrupt_compare() {
     let added = AtomicI64::new(0);
     let mut round = 0;
     let work = || {
@@ -145,7 +145,7 @@ fn interrupt_a_comparison() {
 
 /// Threads without a lane change the slow lane all the time: bounds taken in a handler still wait
 /// for nobody, though the thread that the handler interrupts is in the middle of a sum.
-fn bounds_of_a_busy_counter() {
+fn bounds_never_wait_in_handler() {
     spread(&COUNTER);
     let (over, added) = (AtomicBool::new(false), AtomicI64::new(0));
     std::thread::scope(|scope| {
@@ -220,12 +220,12 @@ fn interrupt_a_budget(held: u64) {
     assert_eq!(UNITS.acquired(), LEFT.load(SeqCst));
 }
 
-fn interrupt_a_loose_budget() {
+fn handler_may_release_in_percpu_mode() {
     interrupt_a_budget(1);
 }
 
 /// Near the limit, so that some wait nearly always.
-fn interrupt_a_tight_budget() {
+fn handler_may_release_in_shared_mode() {
     interrupt_a_budget(3_900);
 }
 
@@ -240,7 +240,7 @@ extern "C" fn pause(_: i32) {
 /// Adders and those who ask are held up anywhere, between any two instructions, for long enough
 /// that the others go through whole operations: answers stay between what was added before and
 /// what had begun to be added after.
-fn pauses_anywhere() {
+fn answers_hold_when_threads_pause_anywhere() {
     const ADDERS: usize = 3;
     const ASKERS: usize = 3;
     for counter in [Counter::new(), Counter::with_batch(2)] {

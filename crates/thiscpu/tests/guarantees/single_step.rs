@@ -9,18 +9,16 @@ use thiscpu::{Counter, PerCpu};
 
 use crate::common::single_step::{at_each_step, in_handler, single_steps};
 use crate::common::threads::spread;
-use crate::common::{ALL, Scenario, pin};
+use crate::common::{ALL, Scenario, pin, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("single_step::ask_while_comparing", &ALL, ask_while_comparing)
-        .needs(single_steps),
-    Scenario::new("single_step::sum_while_moving", &ALL, sum_while_moving).needs(single_steps),
-    Scenario::new("single_step::ask_while_setting", &ALL, ask_while_setting).needs(single_steps),
-    Scenario::new("single_step::add_while_comparing", &ALL, add_while_comparing)
-        .needs(single_steps),
-    Scenario::new("single_step::set_while_adding", &ALL, set_while_adding).needs(single_steps),
-    Scenario::new("single_step::add_without_a_lane", &ALL, add_without_a_lane).needs(single_steps),
-    Scenario::new("single_step::add_from_a_handler", &ALL, add_from_a_handler).needs(single_steps),
+    scenario!(single_step::answers_hold_during_compare, ALL).needs(single_steps),
+    scenario!(single_step::sum_holds_while_units_move, ALL).needs(single_steps),
+    scenario!(single_step::answers_hold_during_set, ALL).needs(single_steps),
+    scenario!(single_step::add_holds_during_compare, ALL).needs(single_steps),
+    scenario!(single_step::take_holds_during_add, ALL).needs(single_steps),
+    scenario!(single_step::add_without_lane_stays_out_of_lanes, ALL).needs(single_steps),
+    scenario!(single_step::handler_add_takes_effect_at_once, ALL).needs(single_steps),
 ];
 
 /// The value that nobody sees change.
@@ -65,7 +63,7 @@ const QUESTIONS: [(&str, Question); 4] = [
     }),
 ];
 
-fn ask_while_comparing() {
+fn answers_hold_during_compare() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
         let compare = |_| gather();
@@ -75,7 +73,7 @@ fn ask_while_comparing() {
 
 /// Units move from one place to another while a sum is stopped between looking at the two: they are
 /// first added here and then taken away there, so that the value is never below what it was.
-fn sum_while_moving() {
+fn sum_holds_while_units_move() {
     const MOVED: i64 = 1000;
     COUNTER.set(VALUE);
     let (order, orders) = mpsc::channel::<i64>();
@@ -121,7 +119,7 @@ fn sum_while_moving() {
 }
 
 /// The conflict changes where the value is kept, though not the value.
-fn ask_while_setting() {
+fn answers_hold_during_set() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
         let set = |_| {
@@ -132,7 +130,7 @@ fn ask_while_setting() {
     }
 }
 
-fn add_while_comparing() {
+fn add_holds_during_compare() {
     COUNTER.set(VALUE);
     let add = || COUNTER.add(1);
     let compare = |_| gather();
@@ -147,7 +145,7 @@ fn add_while_comparing() {
     );
 }
 
-fn set_while_adding() {
+fn take_holds_during_add() {
     const ADDED: i64 = 5;
     let prepare = || {
         COUNTER.set(VALUE);
@@ -163,7 +161,7 @@ fn set_while_adding() {
 
 /// A thread that is not registered is not aborted either, so it must stay out of every lane; where
 /// lanes are chosen by `mm_cid`, which reads 0 then, that of the first CPU in use would be its.
-fn add_without_a_lane() {
+fn add_without_lane_stays_out_of_lanes() {
     // So that this CPU is the only one in use, and the other thread's index is 0.
     pin::pin(0);
     let words = &PerCpu::<u64>::new();
@@ -201,7 +199,7 @@ fn add_without_a_lane() {
 type Op = fn() -> i64;
 
 /// What the handler adds is there at once and stays.
-fn add_from_a_handler() {
+fn handler_add_takes_effect_at_once() {
     const ADDED: i64 = 3;
     in_handler(|| COUNTER.add(ADDED));
     let ops: [(&str, Op); 5] = [

@@ -13,18 +13,18 @@ use thiscpu::{Cache, RawCache, probe};
 use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, resources, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::objects_are_whole", &ALL, objects_are_whole),
-    Scenario::new("slab::any_thread_frees", &EVERYWHERE, any_thread_frees),
-    Scenario::new("slab::from_destructors", &EVERYWHERE, from_destructors),
-    Scenario::new("slab::closes_when_nothing_is_out", &ALL, closes_when_nothing_is_out),
-    Scenario::new("slab::dropped_with_objects_out", &ALL, dropped_with_objects_out),
-    Scenario::new("slab::values_are_dropped_once", &ALL, values_are_dropped_once),
-    Scenario::new("slab::panics_lose_nothing", &ALL, panics_lose_nothing),
-    Scenario::new("slab::reserves", &ALL, reserves),
-    Scenario::new("slab::keeps_errno", &ALL, keeps_errno),
+    scenario!(slab::objects_never_overlap, ALL),
+    scenario!(slab::objects_may_be_freed_by_any_thread, EVERYWHERE),
+    scenario!(slab::destructors_may_allocate_and_free, EVERYWHERE),
+    scenario!(slab::close_counts_objects_in_use, ALL),
+    scenario!(slab::dropped_cache_leaves_objects_valid, ALL),
+    scenario!(slab::values_are_dropped_once, ALL),
+    scenario!(slab::panics_leak_no_object, ALL),
+    scenario!(slab::prefilled_objects_are_exclusive, ALL),
+    scenario!(slab::alloc_and_free_keep_errno, ALL),
 ];
 
 const MIB: usize = 1 << 20;
@@ -42,7 +42,7 @@ fn layouts() -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// All bytes of all objects that are there at one time.
-fn objects_are_whole() {
+fn objects_never_overlap() {
     for (size, align) in layouts() {
         let cache = cache_of(size, align);
         assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
@@ -65,7 +65,7 @@ fn objects_are_whole() {
 }
 
 /// Objects go from thread to thread, with lanes and without, while the cache is emptied.
-fn any_thread_frees() {
+fn objects_may_be_freed_by_any_thread() {
     for size in [8, 200, 3_000, 40_000] {
         let cache = cache_of(size, 8);
         let pool = Mutex::new(Vec::new());
@@ -152,7 +152,7 @@ fn arm(round: usize) {
 }
 
 /// Also threads that first use the library there, and after their registration has gone.
-fn from_destructors() {
+fn destructors_may_allocate_and_free() {
     let mut key = 0;
     // SAFETY: `key` is valid for the write; the destructor takes any value.
     assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(use_each_round)) }, 0);
@@ -177,7 +177,7 @@ fn from_destructors() {
 }
 
 /// The number is exact, wherever free objects are, and the cache is as it was.
-fn closes_when_nothing_is_out() {
+fn close_counts_objects_in_use() {
     let mut cache = cache_of(48, 8);
     let mut objects = some(&cache, 0, 2_000);
     for left in [1_500, 200, 61, 1] {
@@ -208,7 +208,7 @@ fn closes_when_nothing_is_out() {
 }
 
 /// What is out stays valid, and is dropped by who has it; debug builds say so.
-fn dropped_with_objects_out() {
+fn dropped_cache_leaves_objects_valid() {
     let hear = |body: fn()| {
         let (status, words) = fork::overhear(body);
         assert_eq!(status, 0, "{words}");
@@ -296,7 +296,7 @@ impl Drop for PanicsAtDrop {
 }
 
 /// In whatever makes a value, and in what drops it.
-fn panics_lose_nothing() {
+fn panics_leak_no_object() {
     let cache: Cache<PanicsAtDrop> = Cache::new();
     for _ in 0..300 {
         let make = || cache.alloc_with(|| resume_unwind(Box::new("made")));
@@ -310,7 +310,7 @@ fn panics_lose_nothing() {
 }
 
 /// What a reserve has is nobody else's, and what it has left goes back.
-fn reserves() {
+fn prefilled_objects_are_exclusive() {
     let cache = cache_of(72, 8);
     let mut reserve = cache.reserve(500).expect("there is memory");
     let others = some(&cache, 0, 500);
@@ -344,7 +344,7 @@ fn reserves() {
 }
 
 /// Not even a call that takes memory, finds none, or gives it back, changes it.
-fn keeps_errno() {
+fn alloc_and_free_keep_errno() {
     const ERRNO: i32 = 4095;
     // SAFETY: the calling thread's errno; the pointer is not kept.
     let errno = || unsafe { libc::__errno_location() };

@@ -10,21 +10,21 @@ use thiscpu::{Constructed, ConstructedCache, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, pin, scale};
+use crate::common::{ALL, Scenario, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::constructed_once", &ALL, constructed_once),
-    Scenario::new("slab::constructed_are_as_left", &ALL, constructed_are_as_left),
-    Scenario::new("slab::constructed_come_and_go", &ALL, constructed_come_and_go),
-    Scenario::new("slab::constructed_of_any_layout", &ALL, constructed_of_any_layout),
-    Scenario::new("slab::constructors_that_panic", &ALL, constructors_that_panic),
-    Scenario::new("slab::destructors_that_panic", &ALL, destructors_that_panic),
-    Scenario::new("slab::destructors_that_allocate", &ALL, destructors_that_allocate),
-    Scenario::new("slab::few_are_dropped_at_once", &ALL, few_are_dropped_at_once),
-    Scenario::new("slab::few_are_dropped_after_a_shrink", &ALL, few_are_dropped_after_a_shrink),
-    Scenario::new("slab::all_are_dropped_for_who_shrinks", &ALL, all_are_dropped_for_who_shrinks),
-    Scenario::new("slab::constructed_freed_twice", &ALL, constructed_freed_twice),
-    Scenario::new("slab::constructed_and_left_out", &ALL, constructed_and_left_out),
+    scenario!(slab::constructor_runs_once_per_object, ALL),
+    scenario!(slab::constructed_values_keep_their_state, ALL),
+    scenario!(slab::constructed_slabs_come_and_go, ALL),
+    scenario!(slab::values_of_any_layout_can_be_constructed, ALL),
+    scenario!(slab::panicking_constructor_loses_nothing, ALL),
+    scenario!(slab::panicking_destructor_runs_once, ALL),
+    scenario!(slab::destructor_may_allocate_from_its_cache, ALL),
+    scenario!(slab::free_destroys_at_most_two_slabs, ALL),
+    scenario!(slab::free_destroys_at_most_two_slabs_after_shrink, ALL),
+    scenario!(slab::shrink_destroys_all_retired_slabs, ALL),
+    scenario!(slab::double_free_of_constructed_aborts, ALL),
+    scenario!(slab::dropped_constructed_cache_leaves_values_valid, ALL),
 ];
 
 static MADE: AtomicUsize = AtomicUsize::new(0);
@@ -66,7 +66,7 @@ pub(crate) fn close<T>(cache: ConstructedCache<T>) {
 }
 
 /// As many are made as were ever out together, or in the lanes, and as many more as were dropped because their slab went back.
-fn constructed_once() {
+fn constructor_runs_once_per_object() {
     let cache = ConstructedCache::new(Value::new);
     let addresses = Mutex::new(BTreeSet::new());
     together(
@@ -96,7 +96,7 @@ fn constructed_once() {
 }
 
 /// Whoever was it that left it.
-fn constructed_are_as_left() {
+fn constructed_values_keep_their_state() {
     let cache = ConstructedCache::new(Value::new);
     let uses = Mutex::new(vec![0; 1 << 16]);
     let handed_on = Mutex::new(Vec::new());
@@ -126,7 +126,7 @@ fn constructed_are_as_left() {
 }
 
 /// More than stocks keep, so that slabs go back by themselves, and others shrink.
-fn constructed_come_and_go() {
+fn constructed_slabs_come_and_go() {
     struct Large(Value, [u64; 500]);
     let cache = ConstructedCache::new(|| Large(Value::new(), [5; 500]));
     let work = |thread: usize| {
@@ -147,7 +147,7 @@ fn constructed_come_and_go() {
 }
 
 /// With nothing in it, smaller than a word, aligned to more than it has bytes, and such that a slab has one.
-fn constructed_of_any_layout() {
+fn values_of_any_layout_can_be_constructed() {
     struct Nothing;
     struct Byte(u8);
     #[repr(align(4096))]
@@ -196,7 +196,7 @@ fn panic_now_and_then(count: &AtomicUsize) {
 }
 
 /// What was not made can be made later, and nothing is lost.
-fn constructors_that_panic() {
+fn panicking_constructor_loses_nothing() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let cache = ConstructedCache::new(|| {
         CALLS.fetch_add(1, SeqCst);
@@ -227,7 +227,7 @@ fn constructors_that_panic() {
 }
 
 /// Each is dropped once, and the panic comes out of the call that dropped it.
-fn destructors_that_panic() {
+fn panicking_destructor_runs_once() {
     struct Panics(Value);
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -257,7 +257,7 @@ fn destructors_that_panic() {
 }
 
 /// From the cache that they are dropped by: no lock is held.
-fn destructors_that_allocate() {
+fn destructor_may_allocate_from_its_cache() {
     static CACHE: ConstructedCache<Nested> = ConstructedCache::new(|| Nested(Value::new()));
     static LEFT: AtomicUsize = AtomicUsize::new(3_000);
     struct Nested(Value);
@@ -349,7 +349,7 @@ fn freed_meanwhile(
 }
 
 /// However many wait for it, a call that frees drops what is in two slabs at most.
-fn few_are_dropped_at_once() {
+fn free_destroys_at_most_two_slabs() {
     let cache = ConstructedCache::new(Slow::new);
     let most = freed_meanwhile(&cache, |mine| {
         let before = DROPPED.load(SeqCst);
@@ -362,7 +362,7 @@ fn few_are_dropped_at_once() {
 }
 
 /// Who shrinks wants all of what there is, and nothing of what will be.
-fn few_are_dropped_after_a_shrink() {
+fn free_destroys_at_most_two_slabs_after_shrink() {
     let cache = ConstructedCache::new(Slow::new);
     drop(cache.alloc());
     (0..2).for_each(|_| _ = cache.shrink());
@@ -373,7 +373,7 @@ fn few_are_dropped_after_a_shrink() {
 }
 
 /// By another, who is just dropping some.
-fn all_are_dropped_for_who_shrinks() {
+fn shrink_destroys_all_retired_slabs() {
     let cache = ConstructedCache::new(Slow::new);
     let most = freed_meanwhile(&cache, |mine| {
         drop(mine);
@@ -385,7 +385,7 @@ fn all_are_dropped_for_who_shrinks() {
 }
 
 /// Unnoticed at first, because what says that it is free has been written over, and then as the last of its slab.
-fn constructed_freed_twice() {
+fn double_free_of_constructed_aborts() {
     struct Large(#[expect(dead_code, reason = "it takes room")] [u64; 5_000]);
     const SIZE: usize = size_of::<Large>();
     pin::pin(0);
@@ -412,7 +412,7 @@ fn constructed_freed_twice() {
 }
 
 /// What is out stays valid when the cache is dropped.
-fn constructed_and_left_out() {
+fn dropped_constructed_cache_leaves_values_valid() {
     let (status, words) = fork::overhear(|| {
         let cache = ConstructedCache::new(Value::new);
         let mut values: Vec<_> = (0..500).map(|_| cache.alloc()).collect();

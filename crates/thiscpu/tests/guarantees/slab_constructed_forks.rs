@@ -8,17 +8,15 @@ use thiscpu::{Constructed, ConstructedCache};
 use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scale};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scale, scenario};
 use crate::slab_constructed::{
     GOES_ON, STAGE, TO_WAIT, Value, WAITS, await_stage, close, there_are,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::fork_in_a_destructor", &BOTH_WAYS, fork_in_a_destructor)
-        .needs(single_steps),
-    Scenario::new("slab::constructed_in_children", &ALL, constructed_in_children),
-    Scenario::new("slab::fork_amid_constructed", &BOTH_WAYS, fork_amid_constructed)
-        .needs(single_steps),
+    scenario!(slab::destructor_may_fork, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::children_keep_constructed_values, ALL),
+    scenario!(slab::child_keeps_constructed_values_at_each_step, BOTH_WAYS).needs(single_steps),
 ];
 
 /// Nobody is in a drop.
@@ -61,7 +59,7 @@ fn drop_when_wanted(over: &AtomicBool, drop_some: impl Fn()) {
 }
 
 /// While another thread has a lock of the cache, or has not: the child goes on with the drop, and then uses the cache.
-fn fork_in_a_destructor() {
+fn destructor_may_fork() {
     let cache = &ConstructedCache::new(|| Forks(Value::new(), [5; 1_250]));
     pin::pin(0);
     let mine: Vec<_> = (0..5).map(|_| cache.alloc()).collect();
@@ -107,7 +105,7 @@ fn fork_in_a_destructor() {
 }
 
 /// A child has what its parent had, whatever others were doing.
-fn constructed_in_children() {
+fn children_keep_constructed_values() {
     let cache = ConstructedCache::new(Value::new);
     let over = AtomicBool::new(false);
     let work = |thread: usize| {
@@ -143,7 +141,7 @@ fn constructed_in_children() {
 }
 
 /// Of which values are made, dropped, and handed out.
-fn fork_amid_constructed() {
+fn child_keeps_constructed_values_at_each_step() {
     struct Large(Value, #[expect(dead_code, reason = "it takes room")] [u64; 5_000]);
     let cache = &ConstructedCache::new(|| Large(Value::new(), [5; 5_000]));
     pin::pin(0);

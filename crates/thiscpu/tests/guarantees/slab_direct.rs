@@ -5,11 +5,12 @@ use std::thread;
 use thiscpu::{Tier, inside, probe};
 
 use crate::common::objects::{Object, cache_of, free_all, some};
-use crate::common::{ALL, Scenario};
+use crate::common::{ALL, Scenario, scenario};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[Scenario::new("slab::near", &ALL, near)];
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[scenario!(slab::direct_path_requires_registration, ALL)];
 
-fn near() {
+fn direct_path_requires_registration() {
     let may_come = inside::HAS_FRONT && thiscpu::tier().expect("a tier") != Tier::Atomic;
     let cache = &cache_of(64);
     // One after the other, so that the memory of one's thread-local variables is the next one's.

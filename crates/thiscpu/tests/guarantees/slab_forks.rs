@@ -12,20 +12,18 @@ use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
 use crate::common::token::Over;
-use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, scale};
+use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::children_of_busy_threads", &ALL, children_of_busy_threads),
-    Scenario::new("slab::children_of_shrinking_threads", &ALL, children_of_shrinking_threads),
-    Scenario::new("slab::children_use_their_lanes", &BOTH_WAYS, children_use_their_lanes)
-        .needs(single_steps),
-    Scenario::new("slab::fork_amid_an_alloc", &ALL, fork_amid_an_alloc).needs(single_steps),
-    Scenario::new("slab::fork_amid_a_free", &BOTH_WAYS, fork_amid_a_free).needs(single_steps),
-    Scenario::new("slab::fork_amid_a_shrink", &BOTH_WAYS, fork_amid_a_shrink).needs(single_steps),
-    Scenario::new("slab::fork_amid_a_takeover", &BY_CPU, fork_amid_a_takeover)
+    scenario!(slab::child_loses_little_when_threads_are_busy, ALL),
+    scenario!(slab::child_loses_little_when_threads_shrink, ALL),
+    scenario!(slab::child_uses_its_lane, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::child_loses_little_when_forked_during_alloc, ALL).needs(single_steps),
+    scenario!(slab::child_loses_little_when_forked_during_free, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::child_loses_little_when_forked_during_shrink, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::child_loses_little_when_forked_during_takeover, BY_CPU)
         .needs(single_steps_and_neighbours),
-    Scenario::new("slab::fork_amid_the_first_use", &BOTH_WAYS, fork_amid_the_first_use)
-        .needs(single_steps),
+    scenario!(slab::child_loses_little_when_forked_during_first_use, BOTH_WAYS).needs(single_steps),
 ];
 
 /// In a child, which has `mine` of its parent's objects: it can use and free all that, and is not out of more than
@@ -87,7 +85,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     free_all(cache, mine);
 }
 
-fn children_of_busy_threads() {
+fn child_loses_little_when_threads_are_busy() {
     // With how many a sheaf holds at most, where trades take much of the time.
     for (size, sheaf) in [(16, 1020), (2_000, 508), (20_000, 28)] {
         let cache = cache_of(size);
@@ -97,7 +95,7 @@ fn children_of_busy_threads() {
 }
 
 /// A thread that shrinks has in hand what lanes had: two sheaves each, and so has the shared one.
-fn children_of_shrinking_threads() {
+fn child_loses_little_when_threads_shrink() {
     let (cache, typed) = (cache_of(500), Cache::<[u64; 5]>::new());
     let lanes = 2 * 1020 * (pin::cpus().len() + 1);
     let shrinks = AtomicU64::new(0);
@@ -113,7 +111,7 @@ fn children_of_shrinking_threads() {
 
 /// Also if a thread that is not in the child has closed the gate: what is freed goes to a lane, and not to the shared one,
 /// where a thread without a lane finds it.
-fn children_use_their_lanes() {
+fn child_uses_its_lane() {
     let cache = &cache_of(200);
     pin::pin(0);
     let wrong = AtomicU64::new(0);
@@ -221,7 +219,7 @@ fn free(cache: &RawCache, object: NonNull<u8>) {
 }
 
 /// One that gets its sheaf from a new slab.
-fn fork_amid_an_alloc() {
+fn child_loses_little_when_forked_during_alloc() {
     let cache = &cache_of(LARGE);
     let filler = Mutex::new(Few(Vec::new()));
     // Else the slab of the five has three more.
@@ -236,7 +234,7 @@ fn fork_amid_an_alloc() {
 }
 
 /// So many that lanes, and what is in the stock, change hands.
-fn fork_amid_a_free() {
+fn child_loses_little_when_forked_during_free() {
     const COUNT: usize = 2 * SHEAF + 2;
     let cache = &cache_of(LARGE);
     let objects = Mutex::new(Few(Vec::new()));
@@ -254,7 +252,7 @@ fn single_steps_and_neighbours() -> Result<(), String> {
 }
 
 /// One that gets its sheaf from a slab which lanes of another CPU have filled sheaves from.
-fn fork_amid_a_takeover() {
+fn child_loses_little_when_forked_during_takeover() {
     let [one, other] = pin::neighbours().expect("there are two");
     let cache = &cache_of(LARGE);
     let kept = Mutex::new(Few(Vec::new()));
@@ -283,14 +281,14 @@ fn fork_amid_a_takeover() {
 }
 
 /// What lanes had is in hand for a while, and lost to a child.
-fn fork_amid_a_shrink() {
+fn child_loses_little_when_forked_during_shrink() {
     let cache = &cache_of(LARGE);
     let prepare = || Few::alloc(cache, 3 * SHEAF).free(cache);
     fork_amid(cache, 4 * SHEAF, prepare, || cache.shrink(), |_| ());
 }
 
 /// A child finds it used, or not.
-fn fork_amid_the_first_use() {
+fn child_loses_little_when_forked_during_first_use() {
     let current = AtomicPtr::new(ptr::null_mut::<RawCache>());
     // SAFETY: `prepare` has leaked it.
     let cache = || unsafe { &*current.load(SeqCst) };

@@ -8,17 +8,18 @@ use thiscpu::inside::{Fault, large};
 
 use crate::common::objects::cache_of;
 use crate::common::single_step::{at_each_step, single_steps};
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin};
+use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::freed_twice", &ALL, freed_twice),
-    Scenario::new("slab::freed_twice_and_gone", &ALL, freed_twice_and_gone),
-    Scenario::new("slab::freed_twice_unmarked", &ALL, freed_twice_unmarked),
-    Scenario::new("slab::freed_by_another_cache", &ALL, freed_by_another_cache),
-    Scenario::new("slab::freed_from_inside", &ALL, freed_from_inside),
-    Scenario::new("slab::written_to_while_free", &ALL, written_to_while_free),
-    Scenario::new("slab::written_to_in_its_slab", &ALL, written_to_in_its_slab),
-    Scenario::new("slab::large_freed_by_two", &BOTH_WAYS, large_freed_by_two).needs(single_steps),
+    scenario!(slab::double_free_aborts, ALL),
+    scenario!(slab::double_free_aborts_when_slab_is_gone, ALL),
+    scenario!(slab::double_free_aborts_when_mark_is_overwritten, ALL),
+    scenario!(slab::invalid_free_aborts, ALL),
+    scenario!(slab::interior_free_aborts, ALL),
+    scenario!(slab::write_after_free_aborts, ALL),
+    scenario!(slab::write_after_free_aborts_when_object_is_in_slab, ALL),
+    scenario!(slab::concurrent_double_free_of_large_block_is_reported, BOTH_WAYS)
+        .needs(single_steps),
 ];
 
 const TWICE: &str = "freed twice";
@@ -53,7 +54,7 @@ fn free(cache: &RawCache, object: NonNull<u8>) {
 
 /// Noticed by the second call, wherever the object is by then. On one CPU: from another there would be objects of another slab, and one
 /// that is alone in its own is gone with it.
-fn freed_twice() {
+fn double_free_aborts() {
     pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
@@ -86,7 +87,7 @@ fn freed_twice() {
 }
 
 /// Its slab has been given back, and with it what said that the object is free: noticed when the sheaf comes to the slabs.
-fn freed_twice_and_gone() {
+fn double_free_aborts_when_slab_is_gone() {
     for size in SIZES {
         let cache = &cache_of(size);
         let object = alloc(cache);
@@ -101,7 +102,7 @@ fn freed_twice_and_gone() {
 }
 
 /// Written to in between, so that nothing in the object says that it is free.
-fn freed_twice_unmarked() {
+fn double_free_aborts_when_mark_is_overwritten() {
     // On another CPU there are other objects.
     pin::pin(0);
     for size in SIZES {
@@ -129,7 +130,7 @@ fn freed_twice_unmarked() {
 }
 
 /// Noticed at the latest when the sheaf comes to the slabs; by a cache that was never used at once.
-fn freed_by_another_cache() {
+fn invalid_free_aborts() {
     #[repr(align(8))]
     struct Aligned([u8; 8]);
     let (other, on_stack) = (&cache_of(64), Aligned([1; 8]));
@@ -153,7 +154,7 @@ fn freed_by_another_cache() {
     }
 }
 
-fn freed_from_inside() {
+fn interior_free_aborts() {
     for size in &SIZES[1..] {
         let cache = &cache_of(*size);
         let object = alloc(cache);
@@ -169,7 +170,7 @@ fn freed_from_inside() {
 }
 
 /// Noticed when it is handed out again. On one CPU: others would have objects of their own.
-fn written_to_while_free() {
+fn write_after_free_aborts() {
     pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
@@ -185,7 +186,7 @@ fn written_to_while_free() {
 }
 
 /// The same after it went back to its slab, which is kept by another. On one CPU, as above.
-fn written_to_in_its_slab() {
+fn write_after_free_aborts_when_object_is_in_slab() {
     pin::pin(0);
     for size in SIZES.into_iter().filter(|&size| size < ALONE) {
         let cache = &cache_of(size);
@@ -203,7 +204,7 @@ fn written_to_in_its_slab() {
 }
 
 /// One of the two has done it, and the other is told that it was freed twice, whenever that comes.
-fn large_freed_by_two() {
+fn concurrent_double_free_of_large_block_is_reported() {
     const BYTES: usize = 1 << 20;
     let (block, freed, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let free = || {

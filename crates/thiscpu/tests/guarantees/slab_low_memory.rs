@@ -9,25 +9,25 @@ use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::token::Over;
-use crate::common::{ALL, Scenario, pin, resources, scale};
+use crate::common::{ALL, Scenario, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::no_memory_at_first", &ALL, no_memory_at_first),
-    Scenario::new("slab::nothing_is_reserved", &ALL, nothing_is_reserved),
-    Scenario::new("slab::little_at_first", &ALL, little_at_first),
-    Scenario::new("slab::little_data_at_first", &ALL, little_data_at_first),
-    Scenario::new("slab::least_at_first", &ALL, least_at_first),
-    Scenario::new("slab::least_data_at_first", &ALL, least_data_at_first),
-    Scenario::new("slab::little_address_space", &ALL, little_address_space),
-    Scenario::new("slab::others_in_the_way", &ALL, others_in_the_way),
-    Scenario::new("slab::much_behind_others", &ALL, much_behind_others),
-    Scenario::new("slab::no_room_behind_others", &ALL, no_room_behind_others),
-    Scenario::new("slab::free_while_pages_are_dropped", &ALL, free_while_pages_are_dropped),
-    Scenario::new("slab::no_memory_later", &ALL, no_memory_later),
-    Scenario::new("slab::no_memory_for_sheaves", &ALL, no_memory_for_sheaves),
-    Scenario::new("slab::lanes_once_there_is_memory", &ALL, lanes_once_there_is_memory),
-    Scenario::new("slab::never_more_than_lanes", &ALL, never_more_than_lanes),
-    Scenario::new("slab::reserved_are_there", &ALL, reserved_are_there),
+    scenario!(slab::failed_first_alloc_does_no_harm, ALL),
+    scenario!(slab::address_space_grows_with_use, ALL),
+    scenario!(slab::first_use_fits_in_100_mib_of_address_space, ALL),
+    scenario!(slab::first_use_fits_in_100_mib_of_data, ALL),
+    scenario!(slab::first_use_fits_in_8_mib_of_address_space, ALL),
+    scenario!(slab::first_use_fits_in_8_mib_of_data, ALL),
+    scenario!(slab::small_address_space_is_fully_usable, ALL),
+    scenario!(slab::arena_skips_foreign_mappings, ALL),
+    scenario!(slab::large_blocks_skip_foreign_mappings, ALL),
+    scenario!(slab::failed_large_alloc_keeps_no_address_space, ALL),
+    scenario!(slab::free_chunks_stay_available_during_purge, ALL),
+    scenario!(slab::freed_objects_are_reused_when_memory_ends, ALL),
+    scenario!(slab::slab_objects_are_found_without_new_sheaves, ALL),
+    scenario!(slab::lanes_are_made_once_memory_returns, ALL),
+    scenario!(slab::lanes_are_returned_when_backend_fails, ALL),
+    scenario!(slab::prefilled_objects_survive_exhaustion, ALL),
 ];
 
 const MIB: i64 = 1 << 20;
@@ -46,7 +46,7 @@ fn use_it(cache: &RawCache) {
 }
 
 /// No call that finds none does harm; with room again all is as if nothing had been.
-fn no_memory_at_first() {
+fn failed_first_alloc_does_no_harm() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
     for n in 1..4 {
         let _limit = resources::limit_address_space();
@@ -70,7 +70,7 @@ fn no_memory_at_first() {
 }
 
 /// Address space is taken as it is needed, and a little beyond; but for what is said of units that are not there yet, where there is much.
-fn nothing_is_reserved() {
+fn address_space_grows_with_use() {
     const TAGS: i64 = 64 * MIB;
     // Lanes are reserved.
     let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
@@ -106,31 +106,31 @@ fn first_bytes(limit: fn(u64) -> resources::Limited, room: i64) -> i64 {
 }
 
 /// A process that may have little has it for objects, from the first on.
-fn little_at_first() {
+fn first_use_fits_in_100_mib_of_address_space() {
     let bytes = first_bytes(resources::limit_address_space_to, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
 /// And as much of memory that can be written to.
-fn little_data_at_first() {
+fn first_use_fits_in_100_mib_of_data() {
     let bytes = first_bytes(resources::limit_data, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
 /// Or a few MiB.
-fn least_at_first() {
+fn first_use_fits_in_8_mib_of_address_space() {
     let bytes = first_bytes(resources::limit_address_space_to, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
 /// And as many of such memory.
-fn least_data_at_first() {
+fn first_use_fits_in_8_mib_of_data() {
     let bytes = first_bytes(resources::limit_data, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
 /// A process that may have little can use nearly all of it, again and again.
-fn little_address_space() {
+fn small_address_space_is_fully_usable() {
     // What is known of slabs takes a sixtieth, and a step of the space a sixteenth if there is room for it.
     const ROOM: i64 = 100 * MIB;
     let cache = cache_of(4_096);
@@ -151,7 +151,7 @@ fn little_address_space() {
 }
 
 /// Where something else is mapped the space goes on behind it, and leaves it alone.
-fn others_in_the_way() {
+fn arena_skips_foreign_mappings() {
     const PAGE: usize = 65_536;
     let cache = cache_of(10_000);
     let mut objects = some(&cache, 0, 10);
@@ -181,7 +181,7 @@ fn others_in_the_way() {
 }
 
 /// A block that is larger than a GiB, too.
-fn much_behind_others() {
+fn large_blocks_skip_foreign_mappings() {
     const BYTES: usize = (1 << 30) + 1;
     let cache = cache_of(10_000);
     let objects = some(&cache, 0, 10);
@@ -207,7 +207,7 @@ fn much_behind_others() {
 }
 
 /// A block that cannot be had behind something else costs no address space, however often it is tried.
-fn no_room_behind_others() {
+fn failed_large_alloc_keeps_no_address_space() {
     const GIB: usize = 1 << 30;
     let cache = cache_of(10_000);
     let objects = some(&cache, 0, 10);
@@ -245,7 +245,7 @@ fn map_at(address: usize, bytes: usize) -> bool {
 }
 
 /// Where there is no more memory, what is free is there while another thread gives its pages back.
-fn free_while_pages_are_dropped() {
+fn free_chunks_stay_available_during_purge() {
     const BYTES: usize = 24 << 20;
     let allocate = || large::allocate(BYTES, 1);
     assert!(large::free(allocate().expect("there is memory")));
@@ -274,7 +274,7 @@ fn free_while_pages_are_dropped() {
 }
 
 /// Where memory ends, each object is still one user's, and what is freed can be had again.
-fn no_memory_later() {
+fn freed_objects_are_reused_when_memory_ends() {
     pin::pin(0);
     let (cache, mut random) = (cache_of(5_000), Random::new(1));
     let mut objects = Vec::with_capacity(100_000);
@@ -301,7 +301,7 @@ fn no_memory_later() {
 }
 
 /// Objects that are free in their slabs can be had where there is no memory for an array of them.
-fn no_memory_for_sheaves() {
+fn slab_objects_are_found_without_new_sheaves() {
     pin::pin(0);
     // More than are made at once of any sheaves.
     const COUNT: u64 = 100 * 1020;
@@ -327,7 +327,7 @@ fn no_memory_for_sheaves() {
 }
 
 /// A cache that was first used when there was no memory for lanes has them later.
-fn lanes_once_there_is_memory() {
+fn lanes_are_made_once_memory_returns() {
     // They leave what a cache has behind the lanes.
     let many: Vec<RawCache> = [64; 100].map(cache_of).into();
     many.iter().for_each(|cache| free_all(cache, some(cache, 0, 10)));
@@ -354,7 +354,7 @@ fn lanes_once_there_is_memory() {
 }
 
 /// A cache that found memory for lanes, and none for what is behind them, gives the lanes back.
-fn never_more_than_lanes() {
+fn lanes_are_returned_when_backend_fails() {
     let mut items = Vec::with_capacity(1 << 20);
     items.extend(PerCpu::<u64>::try_new());
     let all = [64; 200].map(cache_of);
@@ -381,7 +381,7 @@ fn never_more_than_lanes() {
 }
 
 /// What was set aside is there where nothing else is.
-fn reserved_are_there() {
+fn prefilled_objects_survive_exhaustion() {
     let (cache, typed) = (cache_of(5_000), Cache::<[u64; 700]>::new());
     let mut reserve = cache.reserve(2_000).expect("there is memory");
     let mut values = typed.reserve(300).expect("there is memory");

@@ -10,21 +10,20 @@ use crate::common::objects::{Object, cache_of, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, pin, resources, scale};
+use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::shrink_gives_memory_back", &ALL, shrink_gives_memory_back),
-    Scenario::new("slab::much_freed_goes_back", &ALL, much_freed_goes_back),
-    Scenario::new("slab::what_is_idle_goes_back", &ALL, what_is_idle_goes_back),
-    Scenario::new("slab::side_by_side_again", &BOTH_WAYS, side_by_side_again),
-    Scenario::new("slab::values_stay_in_any_order", &BOTH_WAYS, values_stay_in_any_order),
-    Scenario::new("slab::all_locked", &ALL, all_locked).needs(resources::can_lock_all),
-    Scenario::new("slab::protected_pages_stay_protected", &ALL, protected_pages_stay_protected),
-    Scenario::new("slab::others_shrink_meanwhile", &BOTH_WAYS, others_shrink_meanwhile)
-        .needs(single_steps),
-    Scenario::new("slab::one_fence_for_many_classes", &SECTIONS, one_fence_for_many_classes),
-    Scenario::new("slab::many_caches", &ALL, many_caches),
-    Scenario::new("slab::closed_while_others_free", &ALL, closed_while_others_free),
+    scenario!(slab::shrink_returns_pages, ALL),
+    scenario!(slab::bulk_free_returns_pages, ALL),
+    scenario!(slab::idle_barn_objects_return_to_slabs, ALL),
+    scenario!(slab::shuffled_objects_are_reallocated_in_order, BOTH_WAYS),
+    scenario!(slab::constructed_values_survive_shuffled_frees, BOTH_WAYS),
+    scenario!(slab::cache_works_when_memory_is_locked, ALL).needs(resources::can_lock_all),
+    scenario!(slab::protected_pages_stay_protected, ALL),
+    scenario!(slab::free_uses_lane_while_another_class_shrinks, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::group_shrink_needs_one_fence, SECTIONS),
+    scenario!(slab::closed_caches_return_pages, ALL),
+    scenario!(slab::close_is_safe_during_last_free, ALL),
 ];
 
 const MIB: i64 = 1 << 20;
@@ -41,7 +40,7 @@ fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: b
 }
 
 /// Many that were freed in random order are allocated in the order in which they lie, but for a MiB and what is in the lane.
-fn side_by_side_again() {
+fn shuffled_objects_are_reallocated_in_order() {
     const COUNT: u64 = 100_000;
     pin::pin(0);
     let (cache, mut random) = (cache_of(48), Random::new(5));
@@ -57,7 +56,7 @@ fn side_by_side_again() {
 }
 
 /// Values that were freed in random order are not destroyed for it.
-fn values_stay_in_any_order() {
+fn constructed_values_survive_shuffled_frees() {
     // As many as a stock keeps.
     const COUNT: usize = 4_500;
     static MADE: AtomicUsize = AtomicUsize::new(0);
@@ -84,7 +83,7 @@ fn shuffle<T>(all: &mut [T], random: &mut Random) {
 }
 
 /// However many classes of a group are shrunk: the others keep what they have, and where nothing is to be taken there is no fence.
-fn one_fence_for_many_classes() {
+fn group_shrink_needs_one_fence() {
     static GROUP: Group = Group::new(1 + 4);
     static CLASSES: [Class; 4] = [const { Class::new(48, 8, 1) }; 4];
     let class = |number: usize| GROUP.handle(&CLASSES[number], (1 + number) * CELL_BYTES);
@@ -118,7 +117,7 @@ fn resident() -> i64 {
 }
 
 /// All but what is in use, and what is in use stays.
-fn shrink_gives_memory_back() {
+fn shrink_returns_pages() {
     const COUNT: u64 = 64 << 10;
     let cache = cache_of(1_000);
     let mut objects = Vec::with_capacity(COUNT as usize);
@@ -144,7 +143,7 @@ fn shrink_gives_memory_back() {
 }
 
 /// Without a call for it: what stays is what a stock and lanes have, and 20 MiB of free pages.
-fn much_freed_goes_back() {
+fn bulk_free_returns_pages() {
     for size in [256, 4_096, 65_536] {
         let cache = cache_of(size);
         let count = 200 * MIB as u64 / size as u64;
@@ -165,7 +164,7 @@ fn much_freed_goes_back() {
 }
 
 /// Nobody calls for it: what a stock has, and nobody needs, goes back while others trade.
-fn what_is_idle_goes_back() {
+fn idle_barn_objects_return_to_slabs() {
     let cache = cache_of(1_000);
     let count = 16 * MIB as u64 / 1_000;
     pin::pin(0);
@@ -183,7 +182,7 @@ fn what_is_idle_goes_back() {
 
 /// Where all memory is locked, present and future, that of objects is too, and stays; it is used again, and to give it back does
 /// no harm.
-fn all_locked() {
+fn cache_works_when_memory_is_locked() {
     resources::lock_all().expect("what was tried before");
     let resident_before = resident();
     let cache = cache_of(10_000);
@@ -241,7 +240,7 @@ fn access_to(page: usize) -> String {
 }
 
 /// What is freed while another class of the same group shrinks is not left where only threads without a lane find it.
-fn others_shrink_meanwhile() {
+fn free_uses_lane_while_another_class_shrinks() {
     static GROUP: Group = Group::new(1 + 2);
     // Of the first a sheaf has few: each of its objects is many steps.
     static CLASSES: [Class; 2] = [Class::new(40_000, 8, 1), Class::new(96, 8, 2)];
@@ -278,7 +277,7 @@ fn others_shrink_meanwhile() {
 }
 
 /// Each leaves its memory to the next.
-fn many_caches() {
+fn closed_caches_return_pages() {
     let make = |n: u64| {
         let cache = cache_of(8 << (n % 12));
         free_all(&cache, some(&cache, n, 70));
@@ -304,7 +303,7 @@ fn many_caches() {
 }
 
 /// Whoever frees the last object may still be in that call when the cache is closed, and its memory another's.
-fn closed_while_others_free() {
+fn close_is_safe_during_last_free() {
     for round in 0..scale::rounds(400) {
         let mut cache: Cache<[u64; 8]> = Cache::new();
         let objects: Vec<_> = (0..40).map(|n| cache.alloc([n; 8])).collect();

@@ -10,13 +10,14 @@ use crate::common::objects::{Object, close, free_all, some};
 use crate::common::random::Random;
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::together;
-use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale};
+use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::membarrier_denied_late", &ALL, membarrier_denied_late)
+    scenario!(slab::shrink_empties_lanes_when_membarrier_is_denied_late, ALL)
         .needs(seccomp::possible),
-    Scenario::new("slab::no_fence_at_all", &SECTIONS, no_fence_at_all).needs(seccomp::possible),
-    Scenario::new("slab::rseq_denied_late", &OWN_ALONE, rseq_denied_late).needs(seccomp::possible),
+    scenario!(slab::lanes_keep_objects_when_fences_are_denied, SECTIONS).needs(seccomp::possible),
+    scenario!(slab::objects_are_never_lost_when_rseq_is_denied_late, OWN_ALONE)
+        .needs(seccomp::possible),
 ];
 
 static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
@@ -44,7 +45,7 @@ fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Obje
 }
 
 /// The fence runs on every CPU instead: shrinking empties lanes as ever.
-fn membarrier_denied_late() {
+fn shrink_empties_lanes_when_membarrier_is_denied_late() {
     let cache = RawCache::new(Layout::new::<[u64; 12]>());
     let before = churn(&cache, true, || ());
     let after = churn(&cache, true, || {
@@ -60,7 +61,7 @@ fn membarrier_denied_late() {
 }
 
 /// Lanes keep what they have, which can be used; nobody panics, and nothing is lost.
-fn no_fence_at_all() {
+fn lanes_keep_objects_when_fences_are_denied() {
     // So large that sheaves hold few of them, however long the others go on: what is lost is soon more.
     static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 1024]>());
     let most = 1 + 2 * 124;
@@ -97,7 +98,7 @@ fn no_fence_at_all() {
 }
 
 /// New threads have no lane, and lose nothing; those that have one keep it, also in a child.
-fn rseq_denied_late() {
+fn objects_are_never_lost_when_rseq_is_denied_late() {
     let left = churn(&CACHE, true, || seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter"));
     free_all(&CACHE, left);
     let left = churn(&CACHE, true, || free_all(&CACHE, some(&CACHE, 1 << 40, 5_000)));

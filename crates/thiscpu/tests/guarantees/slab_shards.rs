@@ -10,18 +10,16 @@ use thiscpu::RawCache;
 use thiscpu::inside::coarse_time;
 
 use crate::common::objects::{Object, cache_of, close, free_all, some};
-use crate::common::{BY_CPU, Scenario, pin, resources, scale};
+use crate::common::{BY_CPU, Scenario, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("slab::no_slab_in_common", &BY_CPU, no_slab_in_common).needs(pin::two_neighbours),
-    Scenario::new("slab::slabs_in_neighbourhoods", &BY_CPU, slabs_in_neighbourhoods)
-        .needs(pin::two_neighbours),
-    Scenario::new("slab::each_its_own_again", &BY_CPU, each_its_own_again)
-        .needs(pin::two_neighbours),
-    Scenario::new("slab::not_for_long", &BY_CPU, not_for_long).needs(pin::two_neighbours),
-    Scenario::new("slab::freed_by_another", &BY_CPU, freed_by_another).needs(pin::two_neighbours),
-    Scenario::new("slab::what_others_left", &BY_CPU, what_others_left).needs(pin::two_neighbours),
-    Scenario::new("slab::the_last_of_all", &BY_CPU, the_last_of_all).needs(pin::two_neighbours),
+    scenario!(slab::cpus_share_no_slab, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::cpus_use_separate_extents, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::lanes_reuse_own_objects, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::demand_expires, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::remote_frees_are_reused_by_allocating_cpu, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::takes_over_partial_slabs, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::steals_when_out_of_memory, BY_CPU).needs(pin::two_neighbours),
 ];
 
 /// Goes to one of the two.
@@ -70,7 +68,7 @@ fn in_turn(cache: &RawCache, rounds: usize) -> ([Vec<Object>; 2], [BTreeSet<usiz
 }
 
 /// Two that allocate at once have their objects far apart: what one CPU fetches ahead is not the other's.
-fn no_slab_in_common() {
+fn cpus_share_no_slab() {
     let cache = cache_of(64);
     let (all, [one, other]) = in_turn(&cache, 100);
     assert!(one.is_disjoint(&other), "{one:?}, {other:?}");
@@ -79,7 +77,7 @@ fn no_slab_in_common() {
 }
 
 /// Nor are their slabs side by side, once there are more than a few.
-fn slabs_in_neighbourhoods() {
+fn cpus_use_separate_extents() {
     let cache = cache_of(64);
     let (all, [one, other]) = in_turn(&cache, 400);
     assert!(one.len() >= 32 && other.len() >= 32, "{} and {} slabs", one.len(), other.len());
@@ -92,7 +90,7 @@ fn slabs_in_neighbourhoods() {
 
 /// Who allocates what it has just freed has the same objects, more than a CPU's own cache holds too, whatever others have done in
 /// between; also when a new span of time has begun, by which it is forgotten what lanes have asked for.
-fn each_its_own_again() {
+fn lanes_reuse_own_objects() {
     const COUNT: u64 = 3_000;
     let in_time = || {
         let cache = cache_of(512);
@@ -123,7 +121,7 @@ fn each_its_own_again() {
 }
 
 /// What nobody has asked for in this span of time, nor in the one before, is anybody's.
-fn not_for_long() {
+fn demand_expires() {
     let cache = cache_of(64);
     let left = some_on(0, &cache, 3_000);
     let were = addresses(&left);
@@ -136,7 +134,7 @@ fn not_for_long() {
 }
 
 /// What one allocates and the other frees comes back to the first at once; also where the other has had many for itself.
-fn freed_by_another() {
+fn remote_frees_are_reused_by_allocating_cpu() {
     let cache = cache_of(64);
     let kept = some_on(1, &cache, 20_000);
     wait_for(span() + 2);
@@ -152,7 +150,7 @@ fn freed_by_another() {
 }
 
 /// Slabs of one that have room are there for the other, before there are new ones.
-fn what_others_left() {
+fn takes_over_partial_slabs() {
     let cache = cache_of(64);
     let objects = some_on(0, &cache, 10_000);
     let (kept, freed): (Vec<_>, Vec<_>) =
@@ -170,7 +168,7 @@ fn what_others_left() {
 }
 
 /// Where there is no memory one has what is left in the other's slabs, to the last object.
-fn the_last_of_all() {
+fn steals_when_out_of_memory() {
     let cache = cache_of(64);
     let mut objects = some_on(0, &cache, 100);
     go_to(1);

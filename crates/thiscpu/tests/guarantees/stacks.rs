@@ -9,13 +9,13 @@ use thiscpu::{Link, PerCpuStack};
 use crate::common::random::Random;
 use crate::common::single_step::{at_each_step, single_steps};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("stacks::lose_nothing", &EVERYWHERE, lose_nothing),
-    Scenario::new("stacks::under_signals", &ALL, under_signals),
-    Scenario::new("stacks::pop_while_others_pop", &ALL, pop_while_others_pop).needs(single_steps),
-    Scenario::new("stacks::last_in_first_out", &ALL, last_in_first_out),
+    scenario!(stacks::nodes_are_never_lost, EVERYWHERE),
+    scenario!(stacks::nodes_are_never_lost_under_signals, ALL),
+    scenario!(stacks::pop_has_no_aba_problem, ALL).needs(single_steps),
+    scenario!(stacks::pop_is_last_in_first_out, ALL),
 ];
 
 /// A node, and whether somebody holds it who took it out of the stack.
@@ -85,7 +85,7 @@ fn fill(stack: &PerCpuStack) {
     }
 }
 
-fn lose_nothing() {
+fn nodes_are_never_lost() {
     let mut stack = PerCpuStack::new();
     fill(&stack);
     together(
@@ -128,7 +128,7 @@ extern "C" fn churn_in_handler(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-fn under_signals() {
+fn nodes_are_never_lost_under_signals() {
     let stack = STACK.get_or_init(PerCpuStack::new);
     fill(stack);
     signal::handle(libc::SIGUSR1, churn_in_handler);
@@ -152,7 +152,7 @@ fn under_signals() {
 
 /// A pop is stopped while another thread takes two nodes and puts the first back: the first node is
 /// then the same again, and what it led to is not.
-fn pop_while_others_pop() {
+fn pop_has_no_aba_problem() {
     // Both on one lane, where lanes are chosen by CPUs.
     pin::pin(0);
     let stack = &PerCpuStack::new();
@@ -185,7 +185,7 @@ fn pop_while_others_pop() {
     );
 }
 
-fn last_in_first_out() {
+fn pop_is_last_in_first_out() {
     pin::pin(0);
     let mut stack = PerCpuStack::new();
     assert_eq!(stack.pop(), None);

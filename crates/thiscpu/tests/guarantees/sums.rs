@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use crate::common::pin::two_cpus;
 use crate::common::threads::{Leaving, Tally, spread, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale};
+use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario};
 use thiscpu::{Counter, Counters, Summable, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("sums::token_between_lanes", &ALL, token_between_lanes).needs(two_cpus),
-    Scenario::new("sums::token_with_and_without_lanes", &EVERYWHERE, token_with_and_without_lanes),
-    Scenario::new("sums::token_of_many_units", &ALL, token_of_many_units),
-    Scenario::new("sums::snapshot_is_one_instant", &ALL, snapshot_is_one_instant),
-    Scenario::new("sums::snapshot_without_lanes", &ALL, snapshot_without_lanes),
-    Scenario::new("sums::tokens_in_sums_of_many", &EVERYWHERE, tokens_in_sums_of_many),
-    Scenario::new("sums::sums_lie_between_adds", &EVERYWHERE, sums_lie_between_adds),
+    scenario!(sums::see_token_between_lanes_once, ALL).needs(two_cpus),
+    scenario!(sums::see_token_with_and_without_lanes_once, EVERYWHERE),
+    scenario!(sums::see_large_token_once, ALL),
+    scenario!(sums::snapshot_is_one_instant, ALL),
+    scenario!(sums::snapshot_is_one_instant_without_lanes, ALL),
+    scenario!(sums::sum_all_sees_token_once, EVERYWHERE),
+    scenario!(sums::are_linearizable, EVERYWHERE),
 ];
 
 const SUMS: u64 = 1500;
@@ -50,12 +50,12 @@ fn token_sums_by(
     assert!(sum == 0 || sum == amount, "{sum}");
 }
 
-fn token_between_lanes() {
+fn see_token_between_lanes_once() {
     static COUNTER: Counter = Counter::new();
     token_sums(&COUNTER, &PINNED, 1);
 }
 
-fn token_with_and_without_lanes() {
+fn see_token_with_and_without_lanes_once() {
     static COUNTER: Counter = Counter::with_batch(64);
     token_sums(&COUNTER, &MIXED, 1);
     static LANELESS: Counter = Counter::new();
@@ -63,7 +63,7 @@ fn token_with_and_without_lanes() {
 }
 
 /// Larger than a batch, and larger than any window.
-fn token_of_many_units() {
+fn see_large_token_once() {
     for amount in [32_768, 1 << 50] {
         token_sums(&Counter::new(), &MIXED, amount);
     }
@@ -89,13 +89,13 @@ fn snapshot_is_one_instant() {
     snapshots(&PINNED);
 }
 
-fn snapshot_without_lanes() {
+fn snapshot_is_one_instant_without_lanes() {
     snapshots(&MIXED);
     snapshots(&[Adder::Laneless, Adder::Laneless]);
 }
 
 /// A counter among others, asked for by two at once, one of whom also asks for it alone, or twice.
-fn tokens_in_sums_of_many() {
+fn sum_all_sees_token_once() {
     static TOKEN: Counter = Counter::new();
     static UNUSED: Counter = Counter::new();
     static FIXED: Counters<3> = Counters::new();
@@ -124,7 +124,7 @@ fn tokens_in_sums_of_many() {
 
 /// Many ask at once, and share each other's flips: no answer is older than its question, none is
 /// from after its end, and none is older than one that somebody already has.
-fn sums_lie_between_adds() {
+fn are_linearizable() {
     const ADDERS: usize = 4;
     const ASKERS: usize = 4;
     static COUNTER: Counter = Counter::new();

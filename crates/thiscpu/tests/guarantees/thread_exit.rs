@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::threads::{Leaving, spread, together};
-use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, scale};
+use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("thread_exit::add_from_destructors", &EVERYWHERE, add_from_destructors),
-    Scenario::new("thread_exit::first_add_of_a_thread", &ALL, first_add_of_a_thread),
-    Scenario::new("thread_exit::stay_unregistered", &OWN_ALONE, stay_unregistered),
-    Scenario::new("thread_exit::while_others_sum", &ALL, while_others_sum),
+    scenario!(thread_exit::destructors_may_add, EVERYWHERE),
+    scenario!(thread_exit::first_add_may_be_in_destructor, ALL),
+    scenario!(thread_exit::thread_stays_unregistered, OWN_ALONE),
+    scenario!(thread_exit::adds_are_exact_while_others_sum, ALL),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -78,7 +78,7 @@ fn make_key(destructor: extern "C" fn(*mut c_void)) {
 /// How many threads exit at the same time.
 const TOGETHER: usize = 5;
 
-fn add_from_destructors() {
+fn destructors_may_add() {
     make_key(add_each_round);
     let times = scale::rounds(20);
     for _ in 0..times {
@@ -101,7 +101,7 @@ fn add_from_destructors() {
 }
 
 /// A thread may use the library for the first time in its last destructor.
-fn first_add_of_a_thread() {
+fn first_add_may_be_in_destructor() {
     make_key(add_each_round);
     let words = PerCpu::<u64>::new();
     for round in 1..=ROUNDS {
@@ -116,7 +116,7 @@ fn first_add_of_a_thread() {
 
 /// A thread that has given up its registration does not register again: nobody would take that back
 /// before its memory goes. In the last round no registration is there, so another one can be made.
-fn stay_unregistered() {
+fn thread_stays_unregistered() {
     static FOUND: AtomicU64 = AtomicU64::new(0);
     extern "C" fn look_in_the_last_round(round: *mut c_void) {
         add(1);
@@ -149,7 +149,7 @@ fn stay_unregistered() {
 }
 
 /// One of a pair of adds is made by a thread that lives, the other by one that exits.
-fn while_others_sum() {
+fn adds_are_exact_while_others_sum() {
     spread(&COUNTER);
     thread_local! {
         static TAKES_AWAY: RefCell<Option<TakesAway>> = const { RefCell::new(None) };

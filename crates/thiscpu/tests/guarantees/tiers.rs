@@ -5,14 +5,16 @@ use std::panic::catch_unwind;
 use thiscpu::{Counter, Counters, Error, Ledger, PerCpu, PerCpuPair, PerCpuStack, Tier};
 
 use crate::common::threads::{spread, together};
-use crate::common::{ALL, EVERYWHERE, PLAIN, Scenario, fork, namespace, seccomp, seccomp::Call};
+use crate::common::{
+    ALL, EVERYWHERE, PLAIN, Scenario, fork, namespace, scenario, seccomp, seccomp::Call,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("tiers::unknown", &PLAIN, unknown),
-    Scenario::new("tiers::unavailable", &PLAIN, unavailable).needs(seccomp::possible),
-    Scenario::new("tiers::empty_asks_for_nothing", &PLAIN, empty_asks_for_nothing),
-    Scenario::new("tiers::errno_is_left_alone", &EVERYWHERE, errno_is_left_alone),
-    Scenario::new("tiers::without_sys", &ALL, without_sys).needs(namespace::possible),
+    scenario!(tiers::unknown_tier_is_rejected, PLAIN),
+    scenario!(tiers::unavailable_tier_is_rejected, PLAIN).needs(seccomp::possible),
+    scenario!(tiers::empty_setting_is_ignored, PLAIN),
+    scenario!(tiers::errno_is_preserved, EVERYWHERE),
+    scenario!(tiers::works_without_sysfs, ALL).needs(namespace::possible),
 ];
 
 fn ask_for(tier: &str) {
@@ -48,7 +50,7 @@ fn assert_refused(error: &Error, words: &[&str]) {
     }
 }
 
-fn unknown() {
+fn unknown_tier_is_rejected() {
     for name in ["rseq", "RSEQ-CID", "atomic "] {
         ask_for(name);
         let error = thiscpu::tier().expect_err("no tier of that name");
@@ -60,7 +62,7 @@ fn unknown() {
     assert_eq!(thiscpu::tier(), Ok(Tier::Atomic));
 }
 
-fn unavailable() {
+fn unavailable_tier_is_rejected() {
     seccomp::deny(Call::Membarrier, libc::ENOSYS).expect("a filter");
     for asked in [Tier::RseqCid, Tier::RseqCpu] {
         ask_for(asked.name());
@@ -73,7 +75,7 @@ fn unavailable() {
     ask_for("atomic");
 }
 
-fn empty_asks_for_nothing() {
+fn empty_setting_is_ignored() {
     ask_for("");
     assert!(thiscpu::tier().is_ok());
     assert!(!thiscpu::report().expect("a tier").forced);
@@ -87,7 +89,7 @@ fn errno() -> &'static mut i32 {
     unsafe { &mut *libc::__errno_location() }
 }
 
-fn errno_is_left_alone() {
+fn errno_is_preserved() {
     static COUNTER: Counter = Counter::new();
     static COUNTERS: Counters<2> = Counters::new();
     let unchanged = |what: &str, op: &dyn Fn()| {
@@ -128,7 +130,7 @@ fn errno_is_left_alone() {
 }
 
 /// CPUs and nodes are found otherwise, and all works.
-fn without_sys() {
+fn works_without_sysfs() {
     namespace::hide_sys().expect("what was tried before");
     static COUNTER: Counter = Counter::new();
     spread(&COUNTER);

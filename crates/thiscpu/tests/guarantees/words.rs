@@ -8,13 +8,13 @@ use thiscpu::{Integer, PerCpu};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, signal};
+use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new("words::of_each_width", &EVERYWHERE, of_each_width),
-    Scenario::new("words::exchange_hands_on", &ALL, exchange_hands_on),
-    Scenario::new("words::under_signals", &ALL, under_signals),
-    Scenario::new("words::answers_on_one_cpu", &ALL, answers_on_one_cpu),
+    scenario!(words::ops_of_each_width_are_exact, EVERYWHERE),
+    scenario!(words::xchg_transfers_ownership, ALL),
+    scenario!(words::ops_are_exact_under_signals, ALL),
+    scenario!(words::ops_match_plain_integer, ALL),
 ];
 
 /// An integer as these tests need it.
@@ -97,7 +97,7 @@ fn add_on_all_threads<T: Int>() {
     }
 }
 
-fn of_each_width() {
+fn ops_of_each_width_are_exact() {
     add_on_all_threads::<u8>();
     add_on_all_threads::<i8>();
     add_on_all_threads::<u16>();
@@ -111,7 +111,7 @@ fn of_each_width() {
 }
 
 /// Pointers go from hand to hand: each box is freed by the thread that gets it, exactly once.
-fn exchange_hands_on() {
+fn xchg_transfers_ownership() {
     const EACH: u64 = 4000;
     let slot = PerCpu::<*mut u64>::new();
     let own = |pointer: *mut u64| {
@@ -161,7 +161,7 @@ extern "C" fn add_to_words(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-fn under_signals() {
+fn ops_are_exact_under_signals() {
     let (narrow, wide) = WORDS.get_or_init(Default::default);
     signal::handle(libc::SIGUSR1, add_to_words);
     let mut own = 0u64;
@@ -184,7 +184,7 @@ fn under_signals() {
 }
 
 /// On one CPU, alone, each operation answers as on an ordinary word.
-fn answers_on_one_cpu() {
+fn ops_match_plain_integer() {
     pin::pin(0);
     let word = PerCpu::<i8>::new();
     assert_eq!(word.add_return(120), 120);

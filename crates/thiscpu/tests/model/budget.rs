@@ -149,18 +149,18 @@ fn anything(may_set_limit: bool) {
 }
 
 #[test]
-fn a_budget() {
+fn random_ops_are_linearizable() {
     in_each_tier(4_000, || anything(false));
 }
 
 #[test]
-fn a_budget_whose_limit_changes() {
+fn random_ops_are_linearizable_with_limit_changes() {
     in_each_tier(4_000, || anything(true));
 }
 
 /// Each waits until its units are there; all are served, however much they want.
 #[test]
-fn those_who_wait() {
+fn waiters_are_all_served() {
     in_each_tier(2_000, || {
         let budget = spread();
         let thread = |number: usize| {
@@ -179,7 +179,7 @@ fn those_who_wait() {
 
 /// One release is enough for several, who keep what they get.
 #[test]
-fn those_who_keep_what_they_waited_for() {
+fn one_release_serves_several_waiters() {
     in_each_tier(2_000, || {
         let budget = spread();
         budget.try_acquire(LIMIT).expect("so many are free");
@@ -192,7 +192,7 @@ fn those_who_keep_what_they_waited_for() {
 
 /// Some give up; nothing is lost with them, and nobody behind them is forgotten.
 #[test]
-fn those_who_give_up() {
+fn timed_out_waiters_lose_nothing() {
     in_each_tier(2_000, || {
         let budget = spread();
         let thread = |number: usize| {
@@ -225,7 +225,7 @@ fn those_who_give_up() {
 
 /// Between a waiter's two looks others make the budget loose again, and then release into their lanes.
 #[test]
-fn those_who_wait_while_others_ask() {
+fn waiter_is_served_when_percpu_mode_returns() {
     in_each_tier(4_000, || {
         let budget = spread();
         budget.try_acquire(2).expect("so many are free");

@@ -36,7 +36,7 @@ fn assert_refused(n: u64, available: u64) {
 
 /// What a thread borrows while a recall is under way is the pool's again when that is over.
 #[test]
-fn a_loan_while_units_are_counted() {
+fn recall_returns_concurrent_loan() {
     in_every_order(2, || {
         loosen(2);
         let borrower = model::spawn(1, || acquire(1));
@@ -62,7 +62,7 @@ fn lend(cpu: usize) {
 /// A unit that is released on one lane and acquired on the next is free once or not at all. More than the
 /// limit is refused whatever happens, and says what was free.
 #[test]
-fn a_refusal_while_a_unit_moves() {
+fn refusal_counts_moving_unit_once() {
     in_every_order(3, || {
         loosen(2);
         lend(1);
@@ -84,7 +84,7 @@ fn a_refusal_while_a_unit_moves() {
 
 /// One wants all of it, the other one unit of its lane's: just one of them gets what it wants.
 #[test]
-fn all_of_it_or_one_unit() {
+fn one_of_two_conflicting_requests_succeeds() {
     in_every_order(3, || {
         loosen(1);
         lend(1);
@@ -100,7 +100,7 @@ fn all_of_it_or_one_unit() {
 
 /// Both borrow for the same lane, and a recall finds what either lent it.
 #[test]
-fn two_loans_to_one_lane() {
+fn recall_finds_two_loans_to_one_lane() {
     in_every_order(2, || {
         loosen(2);
         let other = model::spawn(1, || acquire(1));
@@ -113,7 +113,7 @@ fn two_loans_to_one_lane() {
 
 /// The limit falls while a lane could still grant more than that.
 #[test]
-fn a_limit_that_falls_while_a_lane_grants() {
+fn lowered_limit_stops_lane_from_granting() {
     in_every_order(3, || {
         loosen(1);
         lend(1);
@@ -138,7 +138,7 @@ fn a_limit_that_falls_while_a_lane_grants() {
 
 /// What is released while a waiter still holds the lock is seen by it.
 #[test]
-fn a_release_while_a_waiter_holds_the_lock() {
+fn release_is_seen_by_waiter_that_holds_lock() {
     in_every_order(3, || {
         acquire(LIMIT);
         let waiter = model::spawn(1, || BUDGET.acquire(2));
@@ -150,7 +150,7 @@ fn a_release_while_a_waiter_holds_the_lock() {
 
 /// A lane that comes into use, is lent units and grants one of them.
 #[test]
-fn a_refusal_while_a_lane_comes_into_use() {
+fn refusal_is_exact_when_lane_comes_into_use() {
     in_every_order(2, || {
         loosen(1);
         let other = model::spawn(1, || {
@@ -166,7 +166,7 @@ fn a_refusal_while_a_lane_comes_into_use() {
 
 /// A thread without a lane takes from the pool and gives to it while that becomes tight.
 #[test]
-fn a_refusal_while_the_pool_is_used() {
+fn refusal_is_exact_when_pool_is_used() {
     in_every_order(3, || {
         loosen(1);
         lend(1);
@@ -186,7 +186,7 @@ fn a_refusal_while_the_pool_is_used() {
 /// Nobody is refused what there is because the budget was tight for a moment, and its pool was short a
 /// moment later.
 #[test]
-fn a_refusal_while_tight_for_a_moment() {
+fn brief_shared_mode_refuses_nothing_wrongly() {
     in_every_order(2, || {
         loosen(2);
         let other = model::spawn(1, || BUDGET.try_acquire(LIMIT - 10));
@@ -199,7 +199,7 @@ fn a_refusal_while_tight_for_a_moment() {
 
 /// The call after which a budget becomes loose, while somebody begins to wait: then it stays tight.
 #[test]
-fn a_budget_that_calms_down_while_one_begins_to_wait() {
+fn budget_stays_shared_when_waiter_arrives() {
     // Two, because one alone begins without lanes.
     static LANES: Counters<2> = Counters::new();
     in_every_order(2, || {
@@ -216,7 +216,7 @@ fn a_budget_that_calms_down_while_one_begins_to_wait() {
 
 /// What a releaser did before is seen by who was waiting for the units.
 #[test]
-fn what_a_releaser_did_before() {
+fn release_happens_before_its_acquire() {
     static OTHER: Budget = Budget::new(1);
     in_every_order(3, || {
         acquire(LIMIT);
@@ -232,7 +232,7 @@ fn what_a_releaser_did_before() {
 
 /// A lane grants just what it was lent, to the last unit.
 #[test]
-fn a_lane_that_is_used_up() {
+fn lane_grants_exactly_its_credit() {
     in_every_order(1, || {
         loosen(1);
         lend(1);

@@ -41,28 +41,28 @@ fn anything(make: impl Fn() -> &'static Counter) {
 }
 
 #[test]
-fn a_spread_counter() {
+fn percpu_mode_is_linearizable() {
     in_each_tier(4_000, || anything(|| spread(2, CPUS)));
 }
 
 #[test]
-fn a_counter_with_large_windows() {
+fn large_windows_are_linearizable() {
     in_each_tier(2_000, || anything(|| spread(1 << 20, CPUS)));
 }
 
 #[test]
-fn lanes_come_into_use() {
+fn ops_are_linearizable_when_lanes_come_into_use() {
     in_each_tier(4_000, || anything(|| spread(2, 1)));
 }
 
 #[test]
-fn a_new_counter() {
+fn new_counter_is_linearizable() {
     in_each_tier(1_000, || anything(|| Box::leak(Box::new(Counter::new()))));
 }
 
 /// Adds and sums alone, where most of the time is spent.
 #[test]
-fn adds_and_sums() {
+fn adds_and_sums_are_linearizable() {
     in_each_tier(4_000, || {
         let counter = spread(2, CPUS);
         let adder = |number: usize| {
@@ -84,7 +84,7 @@ fn adds_and_sums() {
 
 /// Units that move between two counters with one gate: a snapshot sees each once.
 #[test]
-fn snapshots_of_several() {
+fn snapshots_see_each_moving_unit_once() {
     in_each_tier(2_000, || {
         const UNITS: i64 = 10;
         static COUNTERS: Counters<2> = Counters::new();

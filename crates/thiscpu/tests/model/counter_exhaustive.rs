@@ -37,7 +37,7 @@ fn assert_token(sum: i64) {
 }
 
 #[test]
-fn a_sum_while_a_token_moves() {
+fn sum_sees_moving_token_once() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 3);
         let carrier = carrier(2);
@@ -48,7 +48,7 @@ fn a_sum_while_a_token_moves() {
 }
 
 #[test]
-fn a_sum_while_a_lane_comes_into_use() {
+fn sum_sees_token_once_when_lane_comes_into_use() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let carrier = carrier(2);
@@ -58,7 +58,7 @@ fn a_sum_while_a_lane_comes_into_use() {
 }
 
 #[test]
-fn a_sum_while_a_token_moves_to_the_slow_lane() {
+fn sum_sees_token_once_when_it_moves_to_shared_lane() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let carrier = model::spawn(1, move || {
@@ -74,7 +74,7 @@ fn a_sum_while_a_token_moves_to_the_slow_lane() {
 /// Two sums turn the gate back to the bank where it was, so that what an adder has seen of it looks
 /// fresh and is not.
 #[test]
-fn two_sums_in_a_row_while_a_token_moves() {
+fn consecutive_sums_see_moving_token_once() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 3);
         let carrier = carrier(2);
@@ -86,7 +86,7 @@ fn two_sums_in_a_row_while_a_token_moves() {
 
 /// The same with both adds in the slow lane.
 #[test]
-fn two_sums_in_a_row_while_a_thread_has_no_lane() {
+fn consecutive_sums_see_token_once_without_lane() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 1);
         let carrier = model::spawn(1, move || {
@@ -102,7 +102,7 @@ fn two_sums_in_a_row_while_a_thread_has_no_lane() {
 
 /// Two counters among which a token moves, so that a part of one sum may be forgotten, and a sum of one between the looks at it.
 #[test]
-fn a_sum_of_many_while_a_token_moves() {
+fn sum_all_sees_moving_token_once() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 3);
         take_lanes(&OTHERS, 1);
@@ -117,7 +117,7 @@ fn a_sum_of_many_while_a_token_moves() {
 }
 
 #[test]
-fn a_sum_between_the_looks_of_a_sum_of_many() {
+fn sum_is_exact_during_sum_all() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 3);
         let carrier = carrier(2);
@@ -129,7 +129,7 @@ fn a_sum_between_the_looks_of_a_sum_of_many() {
 }
 
 #[test]
-fn two_sums_share_a_flip_or_do_not() {
+fn concurrent_sums_may_share_a_flip() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 3);
         let carrier = carrier(2);
@@ -142,7 +142,7 @@ fn two_sums_share_a_flip_or_do_not() {
 
 /// Two counters, summed at once: their fences may be one.
 #[test]
-fn two_sums_share_a_fence_or_do_not() {
+fn concurrent_sums_may_share_a_fence() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 3);
         take_lanes(&OTHERS, 1);
@@ -156,7 +156,7 @@ fn two_sums_share_a_fence_or_do_not() {
 
 /// A thread's own add is in a sum that it asks for afterwards, also when it is given another's.
 #[test]
-fn a_sum_after_an_add_of_ones_own() {
+fn sum_includes_own_add() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 2);
         let other = model::spawn(1, || {
@@ -171,7 +171,7 @@ fn a_sum_after_an_add_of_ones_own() {
 
 /// Two threads come to a CPU that has no lane yet: one takes it into use, the other finds it.
 #[test]
-fn a_lane_that_two_threads_take() {
+fn lane_is_assigned_once_to_two_threads() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 2);
         let carrier = model::spawn(2, || {
@@ -188,7 +188,7 @@ fn a_lane_that_two_threads_take() {
 
 /// Two threads on one CPU: one aborts the other, and neither's add is lost or done twice.
 #[test]
-fn adds_on_one_lane() {
+fn adds_on_one_lane_are_exact() {
     in_every_order(3, || {
         take_lanes(&COUNTERS, 2);
         let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));
@@ -200,7 +200,7 @@ fn adds_on_one_lane() {
 
 /// Words of one lane, from two threads of its CPU and one that has no lane.
 #[test]
-fn words_of_one_lane_and_of_none() {
+fn word_ops_are_exact_with_and_without_lane() {
     in_every_order(2, || {
         // The same address in each execution, because the memory of lanes is.
         let words: &PerCpu<u64> = Box::leak(Box::new(PerCpu::new()));
@@ -239,7 +239,7 @@ fn assert_bounds(values: RangeInclusive<i64>) {
 
 /// One thread makes room for its add, the other uses it at once: by then it is published.
 #[test]
-fn bounds_while_a_window_grows() {
+fn bounds_hold_when_window_grows() {
     in_every_order(2, || {
         begin_narrow(0);
         let maker = model::spawn(1, || NARROW.add(200));
@@ -255,7 +255,7 @@ fn bounds_while_a_window_grows() {
 
 /// One thread moves the window up, the other adds where it was: until it is gone, that is published.
 #[test]
-fn bounds_while_a_window_moves_away() {
+fn bounds_hold_when_window_moves_away() {
     in_every_order(2, || {
         begin_narrow(120);
         let mover = model::spawn(1, || NARROW.add(20));
@@ -271,7 +271,7 @@ fn bounds_while_a_window_moves_away() {
 
 /// Several adds want to move one window; each move is published once.
 #[test]
-fn bounds_after_two_moves_of_a_window() {
+fn bounds_hold_after_two_window_moves() {
     in_every_order(2, || {
         begin_narrow(120);
         let movers = [&[20][..], &[30, 40]];
@@ -289,7 +289,7 @@ fn bounds_after_two_moves_of_a_window() {
 
 /// Adds that leave the lane's window, so that it is moved and published.
 #[test]
-fn windows_that_move() {
+fn adds_are_exact_when_window_moves() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 2);
         let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn good_histories() {
+    fn linearizable_histories_are_accepted() {
         assert!(check(&[]));
         assert!(check(&[(1, 2, Add(1)), (3, 4, Read(1))]));
         // The read overlaps the add, so it may come first or last.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_histories() {
+    fn other_histories_are_rejected() {
         // A read that misses what ended before it, and one that sees what comes after it.
         assert!(!check(&[(1, 2, Add(1)), (3, 4, Read(0))]));
         assert!(!check(&[(1, 2, Read(1)), (3, 4, Add(1))]));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_history_is_checked_in_time() {
+    fn long_history_is_checked_quickly() {
         let adds = (0..14).map(|i| (i, 100 + i, Add(1)));
         let reads = (0..30).map(|i| (200 + 2 * i, 201 + 2 * i, Read(14)));
         assert!(check(&adds.clone().chain(reads).collect::<Vec<_>>()));

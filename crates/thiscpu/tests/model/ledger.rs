@@ -212,7 +212,7 @@ fn in_each_tier(default: usize, test: fn()) {
 
 /// More accounts than a lane has room for, so that they push each other out.
 #[test]
-fn accounts_that_stay_open() {
+fn open_accounts_are_linearizable() {
     in_each_tier(12_000, || {
         let accounts = open(6);
         if model::choose(4) > 0 {
@@ -234,7 +234,7 @@ fn accounts_that_stay_open() {
 
 /// Some go while lanes hold something of them, and others take their place.
 #[test]
-fn accounts_that_come_and_go() {
+fn opened_and_closed_accounts_are_linearizable() {
     in_each_tier(12_000, || {
         // The first are everybody's: whose handle is the last is nobody's choice.
         let shared = open(2);
@@ -290,7 +290,7 @@ fn drop_handle(account: Account<2>) -> Call<Op> {
 
 /// What is open anew is 0 and another, whatever lanes hold of who had its place.
 #[test]
-fn accounts_in_the_place_of_others() {
+fn reused_records_start_at_zero() {
     in_each_tier(2_400, || {
         let [kept, last] = [LEDGER.open(), LEDGER.open()];
         let thread = |number| {

@@ -59,7 +59,7 @@ fn assert_token(seen: i64) {
 }
 
 #[test]
-fn a_sum_while_a_token_moves() {
+fn sum_sees_moving_token_once() {
     in_every_order(3, || {
         let [account] = open();
         cache(&[account], [1, 2]);
@@ -71,7 +71,7 @@ fn a_sum_while_a_token_moves() {
 }
 
 #[test]
-fn a_snapshot_while_a_token_moves() {
+fn snapshot_sees_moving_token_once() {
     in_every_order(3, || {
         let [account] = open();
         cache(&[account], [1, 2]);
@@ -83,7 +83,7 @@ fn a_snapshot_while_a_token_moves() {
 }
 
 #[test]
-fn a_report_while_a_token_moves() {
+fn for_each_sees_moving_token_once() {
     in_every_order(2, || {
         let [account] = open();
         cache(&[account], [1, 2]);
@@ -96,7 +96,7 @@ fn a_report_while_a_token_moves() {
 
 /// Whoever comes late completes the account's note, before the report's thread does.
 #[test]
-fn a_report_while_a_token_moves_and_another_charge_is_late() {
+fn for_each_sees_moving_token_once_with_late_charge() {
     in_every_order(1, || {
         let [account] = open();
         cache(&[account], [1, 2]);
@@ -113,7 +113,7 @@ fn a_report_while_a_token_moves_and_another_charge_is_late() {
 
 /// The account gets into the lane while it is summed up.
 #[test]
-fn a_sum_while_a_lane_takes_the_account() {
+fn sum_is_exact_when_account_enters_lane() {
     in_every_order(3, || {
         let [account] = open();
         cache(&[account], [1]);
@@ -125,7 +125,7 @@ fn a_sum_while_a_lane_takes_the_account() {
 }
 
 #[test]
-fn a_report_while_a_token_changes_its_owner() {
+fn for_each_sees_transferred_token_once() {
     in_every_order(3, || {
         let [from, to] = open();
         from.charge(0, 1);
@@ -139,7 +139,7 @@ fn a_report_while_a_token_changes_its_owner() {
 
 /// Snapshots one after the other, with the token's way: it may be seen twice, but not be missed.
 #[test]
-fn snapshots_while_a_token_changes_its_owner() {
+fn snapshots_never_miss_transferred_token() {
     in_every_order(3, || {
         let [from, to] = open();
         from.charge(0, 1);
@@ -153,7 +153,7 @@ fn snapshots_while_a_token_changes_its_owner() {
 
 /// The second charge is not in a report without the first, whichever account is noted first.
 #[test]
-fn a_report_while_two_accounts_are_charged() {
+fn for_each_respects_charge_order() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
@@ -172,7 +172,7 @@ fn a_report_while_two_accounts_are_charged() {
 /// Who writes down what an account has come to does not write down what was charged after the instant. In one tier: there are three
 /// threads, and no lanes.
 #[test]
-fn a_report_while_an_account_is_charged_twice() {
+fn for_each_respects_charge_order_of_two_threads() {
     let orders = exhaustive(Machine::new(3, Tier::Atomic), 2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
@@ -190,7 +190,7 @@ fn a_report_while_an_account_is_charged_twice() {
 
 /// The same in lanes.
 #[test]
-fn a_report_while_two_accounts_are_charged_in_a_lane() {
+fn for_each_respects_charge_order_in_lane() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
         cache(&accounts, [1]);
@@ -208,7 +208,7 @@ fn a_report_while_two_accounts_are_charged_in_a_lane() {
 
 /// An account that is noted after a charge has missed it gets no way, where the next charge would be out of sight.
 #[test]
-fn a_report_while_an_account_gets_into_a_lane() {
+fn for_each_respects_charge_order_when_account_enters_lane() {
     in_every_order(2, || {
         let [first, second, other] = open();
         let accounts = [first, second];
@@ -230,7 +230,7 @@ fn a_report_while_an_account_gets_into_a_lane() {
 
 /// Of two counters of one account, in both directions.
 #[test]
-fn a_snapshot_while_two_counters_are_charged() {
+fn snapshot_respects_charge_order() {
     in_every_order(3, || {
         let [account] = open();
         let charger = model::spawn(1, move || {
@@ -247,7 +247,7 @@ fn a_snapshot_while_two_counters_are_charged() {
 
 /// A charge that a snapshot has held up finds the report that comes after it, and is written down once.
 #[test]
-fn a_report_after_a_snapshot_that_held_up_a_charge() {
+fn for_each_counts_charge_delayed_by_snapshot_once() {
     in_every_order(3, || {
         let [account] = open();
         let charger = model::spawn(1, move || account.charge_uncached(0, 1));
@@ -261,7 +261,7 @@ fn a_report_after_a_snapshot_that_held_up_a_charge() {
 
 /// A charge that has begun before a snapshot, and cannot tell whether the report has it.
 #[test]
-fn a_report_after_a_snapshot_that_a_charge_has_not_met() {
+fn for_each_respects_charge_order_after_snapshot() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
@@ -289,7 +289,7 @@ fn open_with_one_in_a_lane() -> &'static Account<2> {
 
 /// What a lane holds is added to the account while it is charged there.
 #[test]
-fn a_sync_while_the_account_is_charged() {
+fn sync_is_exact_during_charges() {
     in_every_order(3, || {
         let account = open_with_one_in_a_lane();
         // The first may find the way free, and takes it for the second.
@@ -301,7 +301,7 @@ fn a_sync_while_the_account_is_charged() {
 }
 
 #[test]
-fn a_sum_while_the_ledger_is_synced() {
+fn sum_is_exact_during_sync() {
     in_every_order(3, || {
         let account = open_with_one_in_a_lane();
         let syncer = model::spawn(2, || LEDGER.sync());
@@ -322,7 +322,7 @@ fn fill(accounts: [&Account<2>; 5]) {
 }
 
 #[test]
-fn a_sum_while_the_account_is_evicted() {
+fn sum_is_exact_during_eviction() {
     in_every_order(3, || {
         let accounts @ [account, .., other]: [_; 5] = open();
         fill(accounts);
@@ -334,7 +334,7 @@ fn a_sum_while_the_account_is_evicted() {
 }
 
 #[test]
-fn a_charge_while_the_account_is_evicted() {
+fn charge_is_exact_during_eviction() {
     in_every_order(3, || {
         let accounts @ [account, .., other]: [_; 5] = open();
         fill(accounts);
@@ -348,7 +348,7 @@ fn a_charge_while_the_account_is_evicted() {
 
 /// The way that is free then is another's, with counters that are 0.
 #[test]
-fn a_sync_while_another_account_takes_the_way() {
+fn sync_is_exact_when_way_changes_owner() {
     in_every_order(2, || {
         let accounts @ [account, .., other]: [_; 5] = open();
         fill(accounts);

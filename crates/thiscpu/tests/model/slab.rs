@@ -142,7 +142,7 @@ fn anything(store: &Store) {
 }
 
 #[test]
-fn anything_with_slabs_that_come_and_go() {
+fn random_ops_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
         let store = Store::new(LARGE);
         run(THREADS, cpus, &store, |store, _| anything(store));
@@ -152,7 +152,7 @@ fn anything_with_slabs_that_come_and_go() {
 
 /// Whoever asks for an object gets one as long as there is memory.
 #[test]
-fn nobody_is_refused() {
+fn alloc_succeeds_while_memory_lasts() {
     on_each_machine(4_000, |cpus| {
         let store = Store::new(SMALL);
         run(THREADS, cpus, &store, |store, _| {
@@ -170,7 +170,7 @@ fn nobody_is_refused() {
 
 /// Some only allocate, and others only free, on other CPUs and nodes.
 #[test]
-fn objects_that_others_free() {
+fn remote_frees_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
         let store = Store::new(LARGE);
         run(THREADS, cpus, &store, |store, number| {
@@ -185,7 +185,7 @@ fn objects_that_others_free() {
 
 /// Two shrink, in any state of the lanes, while others do what fills and empties them.
 #[test]
-fn caches_that_shrink() {
+fn concurrent_shrinks_lose_nothing() {
     on_each_machine(4_000, |cpus| {
         let store = Store::new(LARGE);
         run(THREADS, cpus, &store, |store, number| match number {
@@ -198,7 +198,7 @@ fn caches_that_shrink() {
 
 /// There is no memory any more, and two take what another node has in stock.
 #[test]
-fn what_another_node_has_in_stock() {
+fn alloc_takes_from_barns_of_other_nodes() {
     let machine = Machine { nodes: 2, disturbed: 0, ..THREE };
     for order in [Order::Uniform, Order::FewChanges(3)] {
         random(machine, order, executions(4_000) / 2, || {
@@ -222,7 +222,7 @@ fn what_another_node_has_in_stock() {
 
 /// What is in stock, and nobody needs, goes back to its slabs when others trade.
 #[test]
-fn what_nobody_needs() {
+fn idle_objects_return_to_slabs() {
     on_each_machine(2_000, |cpus| {
         let store = Store::new(LARGE);
         while store.alloc() {}
@@ -246,7 +246,7 @@ fn what_nobody_needs() {
 
 /// Two caches take each other's units and sheaves, and leave nothing behind.
 #[test]
-fn caches_side_by_side() {
+fn caches_share_chunks_without_loss() {
     on_each_machine(2_000, |cpus| {
         let stores = [Store::new(LARGE), Store::new(QUARTER)];
         let threads = [0, 1, 0, 1].map(|number| {
@@ -266,7 +266,7 @@ fn caches_side_by_side() {
 /// Objects may be freed by whoever has them while their cache is closed. Once it was found that none is out, another cache
 /// has all that it had.
 #[test]
-fn a_cache_that_ends_while_its_last_objects_are_freed() {
+fn close_is_safe_while_last_objects_are_freed() {
     on_each_machine(1_000, |cpus| {
         let store = Store::new(LARGE);
         let threads = [0, 1, 2].map(|number| {

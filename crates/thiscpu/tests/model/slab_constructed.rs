@@ -77,7 +77,7 @@ fn anything(cache: Handle<'static>) {
 }
 
 #[test]
-fn constructed_and_destroyed_once() {
+fn objects_are_constructed_and_destroyed_once() {
     on_each_machine(4_000, |cpus| {
         BOOK.set(Book::default());
         // SAFETY: they access nothing.
@@ -109,7 +109,7 @@ const ALONE: usize = 64 * 1024 - 8;
 
 /// Two who shrink at once, each after the last object of a slab came back: one of them destroys both.
 #[test]
-fn two_slabs_that_retire_at_once() {
+fn two_slabs_may_retire_at_once() {
     static GROUP: Group = Group::new(1);
     // SAFETY: they access nothing.
     static CLASS: Class =

@@ -78,7 +78,7 @@ fn alloc(store: &Store) {
 
 /// One gets the last entry of the lane, the other a sheaf.
 #[test]
-fn two_who_want_one_entry() {
+fn two_allocs_never_share_an_object() {
     in_every_order(&BOTH, 2, ONE_ENTRY, |store| {
         let other = beside(store, alloc);
         alloc(store);
@@ -87,7 +87,7 @@ fn two_who_want_one_entry() {
 }
 
 #[test]
-fn one_who_takes_what_another_gives() {
+fn alloc_and_free_on_one_lane_are_exact() {
     in_every_order(&BOTH, 2, ONE_ENTRY, |store| {
         let other = free_beside(store);
         alloc(store);
@@ -97,7 +97,7 @@ fn one_who_takes_what_another_gives() {
 
 /// Both find that the sheaves should change places.
 #[test]
-fn two_who_turn_the_sheaves_round() {
+fn concurrent_sheaf_swaps_lose_nothing() {
     in_every_order(&[Tier::RseqCpu], 2, FULL_SPARE, |store| {
         let other = beside(store, alloc);
         alloc(store);
@@ -107,7 +107,7 @@ fn two_who_turn_the_sheaves_round() {
 
 /// Both have an empty sheaf for the lane, and take a full one out.
 #[test]
-fn two_who_make_room() {
+fn concurrent_trades_lose_nothing() {
     in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |store| {
         let other = free_beside(store);
         store.free_last();
@@ -117,7 +117,7 @@ fn two_who_make_room() {
 
 /// The lane is emptied by another CPU while it is used.
 #[test]
-fn a_lane_that_is_emptied() {
+fn flush_during_use_loses_nothing() {
     in_every_order(&BOTH, 2, ONE_ENTRY, emptied_while_used);
 }
 
@@ -137,7 +137,7 @@ fn emptied_while_used(store: &Store) {
 
 /// The same while its sheaves are traded.
 #[test]
-fn a_lane_that_is_emptied_amid_a_trade() {
+fn flush_during_trade_loses_nothing() {
     in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |store| {
         let other = free_beside(store);
         model::run_on(0);
@@ -148,14 +148,14 @@ fn a_lane_that_is_emptied_amid_a_trade() {
 
 /// A lane that is found at the front, emptied while it is used.
 #[test]
-fn a_lane_at_the_front_that_is_emptied() {
+fn flush_of_direct_lane_loses_nothing() {
     in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
     in_every_order_of(&NEAR, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
 }
 
 /// The same while it comes there.
 #[test]
-fn a_lane_that_comes_to_the_front_and_is_emptied() {
+fn flush_while_direct_path_is_enabled_loses_nothing() {
     for cache in [&FRONT, &NEAR] {
         in_every_order_of(cache, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
             store.cache.leave_front();

@@ -51,6 +51,18 @@ impl Scenario {
     }
 }
 
+/// Makes a scenario of a function: `scenario!(group::function, ENVIRONMENTS)`.
+macro_rules! scenario {
+    ($group:ident::$run:ident, $envs:ident) => {
+        $crate::common::Scenario::new(
+            concat!(stringify!($group), "::", stringify!($run)),
+            &$envs,
+            $run,
+        )
+    };
+}
+pub(crate) use scenario;
+
 /// What `main` of a test file returns.
 pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
     if let Some(code) = process::run_as_child(scenarios) {
