@@ -5,12 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     error::Error,
     histogram::{Bounds, DEFAULT_BOUNDS},
-    name,
-    registry::Registry,
-    row,
+    name, row,
 };
 
-/// What a [`Registry`] has to know before there are metrics: bounds of buckets, and groups. Names are as Prometheus has them, also
+/// What a [`Registry`](crate::Registry) has to know before there are metrics: bounds of buckets, and groups. Names are as Prometheus has them, also
 /// those of metrics that come by the facade (`_` for `.`, for example).
 ///
 /// ```
@@ -82,17 +80,7 @@ impl Builder {
         self
     }
 
-    /// The registry.
-    ///
-    /// # Errors
-    ///
-    /// If a name, or the beginning of one, is none that Prometheus accepts, bounds are not as they have to be or given twice, a group has no metric or
-    /// more than 64, or a metric is in two groups.
-    pub fn build(self) -> Result<Registry, Error> {
-        Ok(Registry::with(self.settings()?))
-    }
-
-    fn settings(self) -> Result<Settings, Error> {
+    pub(crate) fn settings(self) -> Result<Settings, Error> {
         let bounds = |of: String, bounds: &[f64]| Ok(Arc::new(Bounds::new(&of, bounds)?));
         let mut by_name = HashMap::new();
         for (name, values) in self.by_name {

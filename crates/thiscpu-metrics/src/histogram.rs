@@ -7,12 +7,9 @@ use std::sync::Arc;
 
 use crate::{
     error::Error,
-    number,
+    format::{self, BILLION},
     row::{self, Row},
 };
-
-/// Billionths in a unit.
-pub(crate) const BILLION: i64 = 1_000_000_000;
 
 /// From here on an observation is not in the sum: not every whole number is an `f64`.
 const SUMMED_MAX: f64 = 9_007_199_254_740_992.0;
@@ -107,7 +104,7 @@ impl Bounds {
         } else if values.windows(2).any(|pair| pair[0] >= pair[1]) {
             "each bound has to be larger than the one before it"
         } else {
-            let texts = values.iter().map(|&bound| number::text(bound)).collect();
+            let texts = values.iter().map(|&bound| format::text(bound)).collect();
             return Ok(Bounds { values: values.into(), texts });
         };
         Err(Error::BadBuckets { of: of.to_owned(), why })

@@ -23,12 +23,12 @@ pub mod essay {}
 mod builder;
 mod counter;
 mod error;
+mod format;
 mod gauge;
 mod histogram;
 #[cfg(feature = "http")]
 mod http;
 mod name;
-mod number;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
 mod recorder;

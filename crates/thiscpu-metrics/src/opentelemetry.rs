@@ -18,10 +18,10 @@ use ::opentelemetry::{
 
 use crate::{
     error::{Error, Kind},
-    histogram::BILLION,
+    format::BILLION,
     name,
-    registry::{Reading, Registry},
-    state::{Family, Instrument, Series, State},
+    registry::Registry,
+    state::{Family, Instrument, Reading, Series, State},
 };
 
 /// So many collections can be under way at once; of more, the one that has waited longest takes another scrape.

@@ -11,7 +11,7 @@ use crate::{
     gauge::{Gauge, UnderWay},
     histogram::Histogram,
     name::Labels,
-    state::{Asked, Instrument, Source, State},
+    state::{Asked, Instrument, Reading, Source, State},
     text,
 };
 
@@ -44,14 +44,6 @@ struct Shared {
     settings: Settings,
     state: Mutex<State>,
     under_way: Arc<UnderWay>,
-}
-
-/// All values, and, for as long as this is there, the lock without which there are no more series.
-pub(crate) struct Reading<'a> {
-    pub(crate) state: MutexGuard<'a, State>,
-    /// Of counters and histograms.
-    pub(crate) values: Vec<i64>,
-    pub(crate) gauges: Vec<f64>,
 }
 
 impl Registry {
@@ -176,6 +168,18 @@ impl Registry {
         drop(under_way);
         state.carry(&values);
         Reading { state, values, gauges }
+    }
+}
+
+impl Builder {
+    /// The registry.
+    ///
+    /// # Errors
+    ///
+    /// If a name, or the beginning of one, is none that Prometheus accepts, bounds are not as they have to be or given twice, a group has no metric or
+    /// more than 64, or a metric is in two groups.
+    pub fn build(self) -> Result<Registry, Error> {
+        Ok(Registry::with(self.settings()?))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     ops::Range,
-    sync::Arc,
+    sync::{Arc, MutexGuard},
 };
 
 use thiscpu::{Counters, Summable};
@@ -79,6 +79,14 @@ pub(crate) enum Source {
     Row(Arc<dyn Row>),
     Gauge(Arc<gauge::Core>),
     Histogram(Arc<histogram::Core>),
+}
+
+/// All values, and, for as long as this is there, the lock without which there are no more series.
+pub(crate) struct Reading<'a> {
+    pub(crate) state: MutexGuard<'a, State>,
+    /// Of counters and histograms.
+    pub(crate) values: Vec<i64>,
+    pub(crate) gauges: Vec<f64>,
 }
 
 /// A registration.

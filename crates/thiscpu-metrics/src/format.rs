@@ -1,6 +1,7 @@
 //! Numbers as the text format has them.
 
-use crate::histogram::BILLION;
+/// Billionths in a unit.
+pub(crate) const BILLION: i64 = 1_000_000_000;
 
 /// From here on a whole number is written with an exponent.
 const LONG: f64 = 1e16;
