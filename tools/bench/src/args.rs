@@ -12,12 +12,12 @@ use crate::{
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = include_str!("help.txt"))]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory, nospace, fault, tenants, metrics, object
+    /// What to run: add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc
     /// [default: all]
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
 
-    /// Which cases of these, such as pair-64,idle-64 [default: all]
+    /// Which cases of these, such as pair-64,resident-64 [default: all]
     #[arg(long = "case", value_name = "NAME,...", value_delimiter = ',')]
     cases: Vec<String>,
 
@@ -38,9 +38,9 @@ pub(crate) struct Args {
           allow_negative_numbers = true)]
     rounds: Option<u32>,
 
-    /// In nospace, audit at least so many calls of each contender in each case but far, in tenants so
+    /// In budget, audit at least so many calls of each contender in each case but far, in ledger so
     /// many charges in the case audit, with each number of threads [default: as many as fit into a
-    /// quarter of the slices, in tenants into a few tenths of a second]
+    /// quarter of the slices, in ledger into a few tenths of a second]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     audit: u64,
 

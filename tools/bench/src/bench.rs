@@ -43,7 +43,7 @@ fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<
     let has_page = page.is_some();
     let mut is_read = true;
     if json {
-        plan.absentees.iter().for_each(|why| warn(why));
+        plan.unavailable.iter().for_each(|why| warn(why));
     } else {
         is_read = goes_on(print_line(&figures::heading(plan, tier)), has_page)?;
     }

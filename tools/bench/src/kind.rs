@@ -10,14 +10,15 @@ use crate::{
     },
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
-        TIME_PER_OP, TIME_PER_REPORT, TIME_PER_SCRAPE, TIME_PER_SUM,
+        TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
     },
     workloads::{
-        Measured, Setting, Workload, add, commit, fault,
+        Measured, Setting, Workload, add,
+        alloc::{self, AllocCase},
+        budget, commit, fault,
+        ledger::{self, audit, snapshot_all},
         memory::{self, Many},
-        metrics, nospace,
-        object::{self, Scene},
-        reports, slowdown, tenancy, tenants, threshold, token,
+        metrics, slowdown, threshold, token,
     },
 };
 
@@ -31,23 +32,23 @@ pub(crate) enum Kind {
     Slowdown,
     Threshold,
     Memory,
-    MemoryOfAccounts,
+    MemoryAccounts,
     Far,
     Near,
-    Swing,
-    Full,
+    Oscillate,
+    Exhausted,
     FaultAccounting,
     FaultSyscalls,
-    One,
-    Live8,
-    Live64,
-    Live512,
+    Single,
+    WorkingSet8,
+    WorkingSet64,
+    WorkingSet512,
     Zipf,
-    Report,
-    AuditOfAccounts,
+    SnapshotAll,
+    Audit,
     Increment,
     Scrape,
-    Object(Scene),
+    Alloc(AllocCase),
 }
 
 impl Kind {
@@ -59,33 +60,33 @@ impl Kind {
         Self::Slowdown,
         Self::Threshold,
         Self::Memory,
-        Self::MemoryOfAccounts,
+        Self::MemoryAccounts,
         Self::Far,
         Self::Near,
-        Self::Swing,
-        Self::Full,
+        Self::Oscillate,
+        Self::Exhausted,
         Self::FaultAccounting,
         Self::FaultSyscalls,
-        Self::One,
-        Self::Live8,
-        Self::Live64,
-        Self::Live512,
+        Self::Single,
+        Self::WorkingSet8,
+        Self::WorkingSet64,
+        Self::WorkingSet512,
         Self::Zipf,
-        Self::Report,
-        Self::AuditOfAccounts,
+        Self::SnapshotAll,
+        Self::Audit,
         Self::Increment,
         Self::Scrape,
     ];
 
     /// Every kind, in the order they run within their workloads.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        Self::OF_COUNTING.into_iter().chain(Scene::ALL.map(Self::Object))
+        Self::OF_COUNTING.into_iter().chain(AllocCase::ALL.map(Self::Alloc))
     }
 
     /// Whether it runs when nobody says what to run, so that everything at once does not take too long.
-    pub(crate) const fn is_in_full_run(self) -> bool {
+    pub(crate) const fn runs_by_default(self) -> bool {
         match self {
-            Self::Object(scene) => scene.is_in_full_run(),
+            Self::Alloc(case) => case.runs_by_default(),
             _ => true,
         }
     }
@@ -96,18 +97,18 @@ impl Kind {
             Self::Accounting | Self::Syscalls => Workload::Commit,
             Self::Token | Self::Slowdown => Workload::Sum,
             Self::Threshold => Workload::Threshold,
-            Self::Memory | Self::MemoryOfAccounts => Workload::Memory,
-            Self::Far | Self::Near | Self::Swing | Self::Full => Workload::Nospace,
+            Self::Memory | Self::MemoryAccounts => Workload::Memory,
+            Self::Far | Self::Near | Self::Oscillate | Self::Exhausted => Workload::Budget,
             Self::FaultAccounting | Self::FaultSyscalls => Workload::Fault,
-            Self::One
-            | Self::Live8
-            | Self::Live64
-            | Self::Live512
+            Self::Single
+            | Self::WorkingSet8
+            | Self::WorkingSet64
+            | Self::WorkingSet512
             | Self::Zipf
-            | Self::Report
-            | Self::AuditOfAccounts => Workload::Tenants,
+            | Self::SnapshotAll
+            | Self::Audit => Workload::Ledger,
             Self::Increment | Self::Scrape => Workload::Metrics,
-            Self::Object(_) => Workload::Object,
+            Self::Alloc(_) => Workload::Alloc,
         }
     }
 
@@ -115,48 +116,48 @@ impl Kind {
     pub(crate) const fn case_name(self) -> &'static str {
         match self {
             Self::Add | Self::Threshold | Self::Memory => "",
-            Self::MemoryOfAccounts => "accounts",
+            Self::MemoryAccounts => "accounts",
             Self::Accounting | Self::FaultAccounting => "accounting",
             Self::Syscalls | Self::FaultSyscalls => "syscalls",
             Self::Token => "token",
             Self::Slowdown => "slowdown",
             Self::Far => "far",
             Self::Near => "near",
-            Self::Swing => "swing",
-            Self::Full => "full",
-            Self::One => "one",
-            Self::Live8 => "live-8",
-            Self::Live64 => "live-64",
-            Self::Live512 => "live-512",
+            Self::Oscillate => "oscillate",
+            Self::Exhausted => "exhausted",
+            Self::Single => "single",
+            Self::WorkingSet8 => "working-set-8",
+            Self::WorkingSet64 => "working-set-64",
+            Self::WorkingSet512 => "working-set-512",
             Self::Zipf => "zipf",
-            Self::Report => "report",
-            Self::AuditOfAccounts => "audit",
+            Self::SnapshotAll => "snapshot-all",
+            Self::Audit => "audit",
             Self::Increment => "increment",
             Self::Scrape => "scrape",
-            Self::Object(scene) => scene.name(),
+            Self::Alloc(case) => case.name(),
         }
     }
 
     /// The numbers of threads it runs with when `asked` names none, or in spite of it.
     pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
         let by_default: &[usize] = match self {
-            Self::Add | Self::Far | Self::One | Self::Increment => &[1, 2],
-            Self::Live8 | Self::Live64 | Self::Live512 | Self::Zipf => &[2],
+            Self::Add | Self::Far | Self::Single | Self::Increment => &[1, 2],
+            Self::WorkingSet8 | Self::WorkingSet64 | Self::WorkingSet512 | Self::Zipf => &[2],
             Self::Accounting
             | Self::Syscalls
             | Self::Threshold
             | Self::Near
-            | Self::Swing
-            | Self::Full
+            | Self::Oscillate
+            | Self::Exhausted
             | Self::FaultAccounting
             | Self::FaultSyscalls => &[2, 16],
-            Self::AuditOfAccounts => &[2, 4, 16],
+            Self::Audit => &[2, 4, 16],
             Self::Token => &[4],
             Self::Slowdown => return vec![slowdown::ADDERS],
-            Self::Memory | Self::MemoryOfAccounts => return vec![memory::THREADS],
-            Self::Report => return vec![reports::THREADS],
+            Self::Memory | Self::MemoryAccounts => return vec![memory::THREADS],
+            Self::SnapshotAll => return vec![snapshot_all::THREADS],
             Self::Scrape => return vec![metrics::SCRAPE_THREADS],
-            Self::Object(scene) => return scene.threads(asked),
+            Self::Alloc(case) => return case.threads(asked),
         };
         if asked.is_empty() { by_default } else { asked }.to_vec()
     }
@@ -164,13 +165,13 @@ impl Kind {
     /// Who of `asked` takes part, and whom they are measured against.
     pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
         let who = match (self, self.workload()) {
-            (Self::Object(scene), _) => scene.contenders(),
-            (Self::MemoryOfAccounts, _) => Many::Accounts.contenders(),
-            (Self::Report | Self::AuditOfAccounts, _) => &[Name::ThisCpu],
+            (Self::Alloc(case), _) => case.contenders(),
+            (Self::MemoryAccounts, _) => Many::Accounts.contenders(),
+            (Self::SnapshotAll | Self::Audit, _) => &[Name::ThisCpu],
             (_, Workload::Memory) => Many::Counters.contenders(),
-            (_, Workload::Nospace) => budgets::ALL,
+            (_, Workload::Budget) => budgets::ALL,
             (_, Workload::Metrics) => registries::ALL,
-            (_, Workload::Fault | Workload::Tenants) => ledgers::ALL,
+            (_, Workload::Fault | Workload::Ledger) => ledgers::ALL,
             _ => counters::ALL,
         };
         let mut names: Vec<Name> =
@@ -190,7 +191,7 @@ impl Kind {
     /// A million counters or accounts are measured once: their number is repetition enough.
     pub(crate) const fn rounds(self, asked: u32) -> u32 {
         match self {
-            Self::Memory | Self::MemoryOfAccounts => 1,
+            Self::Memory | Self::MemoryAccounts => 1,
             _ => asked,
         }
     }
@@ -198,7 +199,7 @@ impl Kind {
     /// The figure by which contenders are compared.
     pub(crate) const fn compared(self) -> &'static Metric {
         match self {
-            Self::Object(scene) if scene.is_idle() => &RESIDENT_BYTES,
+            Self::Alloc(case) if case.measures_memory() => &RESIDENT_BYTES,
             Self::Scrape => &TIME_PER_SCRAPE,
             _ => &TIME_PER_OP,
         }
@@ -210,9 +211,9 @@ impl Kind {
             Self::Token => Some(&TIME_PER_SUM),
             Self::Slowdown => Some(&ADDERS_SLOWDOWN),
             Self::Memory => Some(&RESIDENT_PER_COUNTER),
-            Self::MemoryOfAccounts => Some(&RESIDENT_PER_ACCOUNT),
-            Self::Report => Some(&TIME_PER_REPORT),
-            Self::AuditOfAccounts => None,
+            Self::MemoryAccounts => Some(&RESIDENT_PER_ACCOUNT),
+            Self::SnapshotAll => Some(&TIME_PER_SNAPSHOT),
+            Self::Audit => None,
             _ => Some(self.compared()),
         }
     }
@@ -227,23 +228,23 @@ impl Kind {
             Self::Slowdown => for_counter!(name, C => slowdown::measure::<C>(setting)),
             Self::Threshold => for_counter!(name, C => threshold::measure::<C>(setting)),
             Self::Memory => memory::measure(Many::Counters, name, setting),
-            Self::MemoryOfAccounts => memory::measure(Many::Accounts, name, setting),
-            Self::Far => for_budget!(name, C => nospace::far::<C>(setting)),
-            Self::Near => for_budget!(name, C => nospace::near::<C>(setting)),
-            Self::Swing => for_budget!(name, C => nospace::swing::<C>(setting)),
-            Self::Full => for_budget!(name, C => nospace::full::<C>(setting)),
+            Self::MemoryAccounts => memory::measure(Many::Accounts, name, setting),
+            Self::Far => for_budget!(name, C => budget::far::<C>(setting)),
+            Self::Near => for_budget!(name, C => budget::near::<C>(setting)),
+            Self::Oscillate => for_budget!(name, C => budget::oscillate::<C>(setting)),
+            Self::Exhausted => for_budget!(name, C => budget::exhausted::<C>(setting)),
             Self::FaultAccounting => for_ledger!(name, C => fault::accounting::<C>(setting)),
             Self::FaultSyscalls => for_ledger!(name, C => fault::syscalls::<C>(setting)),
-            Self::One => for_ledger!(name, C => tenants::live::<C, 1>(setting)),
-            Self::Live8 => for_ledger!(name, C => tenants::live::<C, 8>(setting)),
-            Self::Live64 => for_ledger!(name, C => tenants::live::<C, 64>(setting)),
-            Self::Live512 => for_ledger!(name, C => tenants::live::<C, 512>(setting)),
-            Self::Zipf => for_ledger!(name, C => tenants::zipf::<C>(setting)),
-            Self::Report => reports::measure(setting),
-            Self::AuditOfAccounts => tenancy::audit(setting),
+            Self::Single => for_ledger!(name, C => ledger::live::<C, 1>(setting)),
+            Self::WorkingSet8 => for_ledger!(name, C => ledger::live::<C, 8>(setting)),
+            Self::WorkingSet64 => for_ledger!(name, C => ledger::live::<C, 64>(setting)),
+            Self::WorkingSet512 => for_ledger!(name, C => ledger::live::<C, 512>(setting)),
+            Self::Zipf => for_ledger!(name, C => ledger::zipf::<C>(setting)),
+            Self::SnapshotAll => snapshot_all::measure(setting),
+            Self::Audit => audit::audit(setting),
             Self::Increment => for_registry!(name, C => metrics::increment::<C>(setting)),
             Self::Scrape => for_registry!(name, C => metrics::scrape::<C>(setting)),
-            Self::Object(scene) => object::measure(scene, name, setting),
+            Self::Alloc(case) => alloc::measure(case, name, setting),
         }
     }
 }

@@ -14,22 +14,22 @@ mod bench;
 mod case;
 mod children;
 mod contenders;
+mod cpu_wait;
 mod cpus;
+mod descriptions;
 mod deviations;
 mod figures;
-mod interrupt;
 mod kind;
 mod metric;
 mod output;
 mod plan;
+mod preempt;
 mod progress;
 mod report;
-mod resident;
 mod rseq;
+mod rss;
 mod slice;
 mod stats;
-mod turns;
-mod words;
 mod workloads;
 
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     args::Args,
     output::{end, print_line},
-    workloads::{memory, object},
+    workloads::{alloc, memory},
 };
 
 /// The benchmark of thiscpu.
@@ -57,11 +57,11 @@ enum Command {
 
     /// Measure memory and print it for the process that started this one
     #[command(name = memory::CHILD, hide = true)]
-    MemoryChild { order: memory::Order },
+    MemoryChild { order: memory::ChildSpec },
 
     /// Use one allocator and print the result for the process that started this one
-    #[command(name = object::CHILD, hide = true)]
-    ObjectChild { order: object::Order },
+    #[command(name = alloc::CHILD, hide = true)]
+    AllocChild { order: alloc::ChildSpec },
 }
 
 fn main() -> ExitCode {
@@ -70,8 +70,8 @@ fn main() -> ExitCode {
         Some(Command::MemoryChild { order }) => {
             end(memory::child(order).and_then(|answer| print_line(&answer)))
         }
-        Some(Command::ObjectChild { order }) => {
-            end(object::child(order).and_then(|answer| print_line(&answer)))
+        Some(Command::AllocChild { order }) => {
+            end(alloc::child(order).and_then(|answer| print_line(&answer)))
         }
         None => bench::main(&Args::default()),
     }

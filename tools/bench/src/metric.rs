@@ -91,15 +91,15 @@ pub(crate) static OPENED: Metric = Metric::total("opened");
 /// Accounts that were accounted for and closed.
 pub(crate) static CLOSED: Metric = Metric::total("closed");
 /// Moves of units from account to account.
-pub(crate) static MOVES: Metric = Metric::total("moves");
+pub(crate) static TRANSFERS: Metric = Metric::total("transfers");
 /// Reports of all accounts.
-pub(crate) static REPORTS: Metric = Metric::total("reports");
+pub(crate) static SNAPSHOTS: Metric = Metric::total("snapshots");
 /// Children that were forked, and found everything right.
 pub(crate) static FORKS: Metric = Metric::total("forks");
 /// Charges that touched nothing but a cache of this CPU's or thread's.
 pub(crate) static HIT_RATE: Metric = Metric::spread("hit_rate", "percent");
 /// The median time of a report over all accounts.
-pub(crate) static TIME_PER_REPORT: Metric = Metric::spread("time_per_report", "ns");
+pub(crate) static TIME_PER_SNAPSHOT: Metric = Metric::spread("time_per_snapshot", "ns");
 /// The 99.99th percentile of the times of charges while reports are made.
 pub(crate) static CHARGE_P9999: Metric = Metric::spread("charge_p9999", "ns");
 /// The same without reports.

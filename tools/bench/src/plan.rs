@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     /// The cases, in order.
     pub(crate) cases: Vec<Case>,
     /// Who cannot take part on this machine, and why.
-    pub(crate) absentees: Vec<String>,
+    pub(crate) unavailable: Vec<String>,
     /// How long a slice lasts.
     pub(crate) seconds: f64,
     /// How often everything is measured.
@@ -62,7 +62,7 @@ impl Plan {
     pub(crate) fn new(options: &Options) -> Result<Self, String> {
         let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
         let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
-        let (contenders, absentees) = who_can_run(&options.contenders, &kinds)?;
+        let (contenders, unavailable) = who_can_run(&options.contenders, &kinds)?;
         let seconds = options.seconds.unwrap_or(DEFAULT_SECONDS);
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
         // A run with slices shorter than the default only tries whether everything works.
@@ -87,11 +87,11 @@ impl Plan {
             cases.extend(threads.into_iter().map(case));
         }
         let runs = |workload| cases.iter().any(|case| case.kind.workload() == workload);
-        let is_idle = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
-        if let Some(&idle) = options.workloads.iter().find(is_idle) {
+        let measures_memory = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
+        if let Some(&idle) = options.workloads.iter().find(measures_memory) {
             return Err(nobody_runs(idle));
         }
-        Ok(Self { cases, absentees, seconds, rounds })
+        Ok(Self { cases, unavailable, seconds, rounds })
     }
 }
 
@@ -108,26 +108,26 @@ fn nobody_runs(workload: Workload) -> String {
 /// missing; of all, some may.
 fn who_can_run(asked: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>), String> {
     let everyone = if asked.is_empty() { &Name::ALL } else { asked };
-    let (mut names, mut absentees) = (Vec::new(), Vec::new());
+    let (mut names, mut unavailable) = (Vec::new(), Vec::new());
     for name in without_repeats(everyone) {
         match name.available() {
             Ok(()) => names.push(name),
             Err(why) if !asked.is_empty() => return Err(format!("{why:#}")),
             Err(why) if kinds.iter().any(|kind| kind.has(name)) => {
-                absentees.push(format!("{why:#}"));
-                absentees.dedup();
+                unavailable.push(format!("{why:#}"));
+                unavailable.dedup();
             }
             Err(_) => {}
         }
     }
-    Ok((names, absentees))
+    Ok((names, unavailable))
 }
 
 /// The kinds of the workloads `asked` for, in that order; of all workloads, those for which there is time.
 fn kinds_of(asked: &[Workload]) -> Vec<Kind> {
     let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
     if asked.is_empty() {
-        Workload::ALL.into_iter().flat_map(kinds_of).filter(|kind| kind.is_in_full_run()).collect()
+        Workload::ALL.into_iter().flat_map(kinds_of).filter(|kind| kind.runs_by_default()).collect()
     } else {
         without_repeats(asked).into_iter().flat_map(kinds_of).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
         let runs = |plan: &Plan, kind| plan.cases.iter().any(|case| case.kind == kind);
         for kind in Kind::all() {
             assert!(runs(&plan_of_all, kind), "{kind:?}");
-            assert_eq!(runs(&plan, kind), kind.is_in_full_run(), "{kind:?}");
+            assert_eq!(runs(&plan, kind), kind.runs_by_default(), "{kind:?}");
         }
         for workload in Workload::ALL {
             let is_of_it = |case: &Case| case.kind.workload() == workload;
@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn cases_are_those_that_were_named() {
         let mut options = Options {
-            workloads: vec![Workload::Object],
-            cases: vec!["idle-64".to_owned(), "pair-8".to_owned()],
+            workloads: vec![Workload::Alloc],
+            cases: vec!["resident-64".to_owned(), "pair-8".to_owned()],
             ..Options::default()
         };
         let plan = Plan::new(&options).unwrap();
         let names: Vec<_> = plan.cases.iter().map(|case| case.kind.case_name()).collect();
-        assert_eq!(names, ["pair-8", "pair-8", "idle-64"]);
+        assert_eq!(names, ["pair-8", "pair-8", "resident-64"]);
         options.cases.push("pair-9".to_owned());
         let message = Plan::new(&options).unwrap_err();
         assert!(message.contains("\"pair-9\"; there are pair-8, pair-16"), "{message}");

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 
-use crate::{cpus::Cpus, turns};
+use crate::{cpu_wait, cpus::Cpus};
 
 /// Room for what the workloads call; small, so that thousands of threads can be asked for.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
@@ -163,14 +163,14 @@ impl Signals {
         let _ = is_ready.send(());
         drop(is_ready);
         drop(self.gate.read());
-        let (started, waited_before) = (Instant::now(), turns::waited());
+        let (started, waited_before) = (Instant::now(), cpu_wait::waited());
         let mut ops = 0;
         // Relaxed: pairs with the store in `StopOnDrop`; to be told a little late does no harm.
         while ops < least || !self.stop.load(Relaxed) {
             repeat(step, &mut op)?;
             ops += u64::from(step);
         }
-        let waited = turns::waited().saturating_sub(waited_before);
+        let waited = cpu_wait::waited().saturating_sub(waited_before);
         Ok(Done { ops, worked: started.elapsed().saturating_sub(waited) })
     }
 }

@@ -44,7 +44,7 @@ fn digest(flags: &[&str]) -> u64 {
 fn source(sh: &Shell) -> Result<PathBuf> {
     // Looked for by another process: see `results` about why this one has to stay small.
     let find = format!(
-        r#"cargo metadata --quiet --format-version 1 --features thiscpu-bench/peers --filter-platform {}-unknown-linux-gnu \
+        r#"cargo metadata --quiet --format-version 1 --features thiscpu-bench/other-allocators --filter-platform {}-unknown-linux-gnu \
            | grep -o '"manifest_path":"[^"]*/libmimalloc-sys-[^"]*'"#,
         std::env::consts::ARCH
     );

@@ -148,10 +148,10 @@ impl Name {
             Self::Mimalloc | Self::Jemalloc | Self::Snmalloc | Self::Rpmalloc => {
                 // The same words for all of them, so that they are said once.
                 ensure!(
-                    cfg!(feature = "peers"),
+                    cfg!(feature = "other-allocators"),
                     "mimalloc, jemalloc, snmalloc and rpmalloc are not built in, since they need more \
                      than Rust (C and C++ compilers, cmake, make); with these there, \
-                     `cargo run --release -p thiscpu-bench --features peers -- bench object` has them"
+                     `cargo run --release -p thiscpu-bench --features other-allocators -- bench alloc` has them"
                 );
                 Ok(())
             }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     case::Outcome,
-    contenders::{Name, allocators::PEERS},
+    contenders::{Name, allocators::OTHER_ALLOCATORS},
     kind::Kind,
     stats::Spread,
 };
@@ -24,26 +24,29 @@ enum By {
 /// Two tables with a row for each outcome of the workload `object`, by medians and by what was disturbed least; none if
 /// there is no such outcome.
 pub(crate) fn summary(outcomes: &[Outcome]) -> Vec<Grid> {
-    let is_of_objects = |outcome: &&Outcome| matches!(outcome.kind, Kind::Object(_));
+    let is_of_objects = |outcome: &&Outcome| matches!(outcome.kind, Kind::Alloc(_));
     let outcomes: Vec<_> = outcomes.iter().filter(is_of_objects).collect();
     if outcomes.is_empty() {
         return Vec::new();
     }
-    let peers = PEERS.iter().filter(|peer| peer.available().is_ok()).map(|peer| peer.as_str());
-    let peers: Vec<_> = peers.collect();
+    let others = OTHER_ALLOCATORS
+        .iter()
+        .filter(|other| other.available().is_ok())
+        .map(|other| other.as_str());
+    let others: Vec<_> = others.collect();
     let by_median = format!(
-        "object, all cases: who of {} had the smallest median (in idle-64, jemalloc), and ratios of each round",
-        peers.join(", ")
+        "alloc, all cases: who of {} had the smallest median (in resident-64, jemalloc), and ratios of each round",
+        others.join(", ")
     );
     let by_least =
-        "object, all cases, by the least of all rounds, which is what was disturbed least";
+        "alloc, all cases, by the least of all rounds, which is what was disturbed least";
     vec![grid(by_median, &outcomes, By::Median), grid(by_least.to_owned(), &outcomes, By::Least)]
 }
 
 fn grid(title: String, outcomes: &[&Outcome], by: By) -> Grid {
     let header = [
         "case",
-        "fastest peer",
+        "fastest other",
         "its time",
         "thiscpu-cache / it",
         "thiscpu-malloc / it",
@@ -55,17 +58,17 @@ fn grid(title: String, outcomes: &[&Outcome], by: By) -> Grid {
 }
 
 fn row(outcome: &Outcome, by: By) -> [String; 7] {
-    let Kind::Object(scene) = outcome.kind else { unreachable!("only objects are summed up") };
+    let Kind::Alloc(case) = outcome.kind else { unreachable!("only objects are summed up") };
     let plural = if outcome.threads == 1 { "" } else { "s" };
-    let fastest = match scene.is_idle() {
+    let fastest = match case.measures_memory() {
         true => value(outcome, Name::Jemalloc, by).map(|value| (Name::Jemalloc, value)),
-        false => fastest_peer(outcome, by),
+        false => fastest_other(outcome, by),
     };
     let to_peer = |name| relation(outcome, name, fastest?.0, by);
     let unit = outcome.kind.compared().unit;
     [
-        format!("{}, {} thread{plural}", scene.name(), outcome.threads),
-        fastest.map_or_else(String::new, |(peer, _)| peer.to_string()),
+        format!("{}, {} thread{plural}", case.name(), outcome.threads),
+        fastest.map_or_else(String::new, |(other, _)| other.to_string()),
         fastest.map_or_else(String::new, |(_, value)| with_unit(value, unit)),
         to_peer(Name::ThisCpuCache).unwrap_or_default(),
         to_peer(Name::ThisCpuMalloc).unwrap_or_default(),
@@ -89,8 +92,9 @@ fn relation(outcome: &Outcome, one: Name, other: Name, by: By) -> Option<String>
 }
 
 /// Who of those that others wrote took the least, and how much.
-fn fastest_peer(outcome: &Outcome, by: By) -> Option<(Name, f64)> {
-    let timed = PEERS.into_iter().filter_map(|peer| Some((peer, value(outcome, peer, by)?)));
+fn fastest_other(outcome: &Outcome, by: By) -> Option<(Name, f64)> {
+    let timed =
+        OTHER_ALLOCATORS.into_iter().filter_map(|other| Some((other, value(outcome, other, by)?)));
     timed.min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
@@ -100,7 +104,7 @@ mod tests {
     use crate::{
         case::Series,
         metric::{Metric, RESIDENT_BYTES, TIME_PER_OP},
-        workloads::object::Scene,
+        workloads::alloc::AllocCase,
     };
 
     fn outcome(
@@ -108,14 +112,14 @@ mod tests {
         threads: usize,
         values: &[(Name, &'static Metric, [f64; 3])],
     ) -> Outcome {
-        let is_it = |scene: &Scene| scene.name() == case;
+        let is_it = |known: &AllocCase| known.name() == case;
         let series = |&(contender, metric, values): &(_, _, [f64; 3])| Series {
             contender,
             metric,
             values: values.to_vec(),
         };
         Outcome {
-            kind: Kind::Object(Scene::ALL.into_iter().find(is_it).unwrap()),
+            kind: Kind::Alloc(AllocCase::ALL.into_iter().find(is_it).unwrap()),
             threads,
             contenders: values.iter().map(|value| value.0).collect(),
             rounds: 3,
@@ -146,7 +150,7 @@ mod tests {
             ],
         );
         let idle = outcome(
-            "idle-64",
+            "resident-64",
             64,
             &[
                 (Name::Glibc, &RESIDENT_BYTES, [1e6, 1e6, 1e6]),
@@ -158,7 +162,7 @@ mod tests {
         for wanted in [
             "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 (0.200 to 0.600) | 1.000 (0.800 to 1.000) | \
              6.000 (5.000 to 6.000) | 1.000 (1.000 to 1.100) |",
-            "| idle-64, 64 threads | jemalloc | 4.00 MB | | 0.250 | | |",
+            "| resident-64, 64 threads | jemalloc | 4.00 MB | | 0.250 | | |",
             "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 | 0.800 | 5.000 | 1.000 |",
         ] {
             assert!(lines.iter().any(|line| line == wanted), "{wanted} in {lines:#?}");

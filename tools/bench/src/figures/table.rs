@@ -29,10 +29,10 @@ pub(crate) fn heading(plan: &Plan, tier: &str) -> String {
     if cfg!(debug_assertions) {
         lines.push("This is not an optimised build: its times mean nothing.".to_owned());
     }
-    if plan.cases.iter().any(|case| matches!(case.kind, Kind::Object(_))) {
+    if plan.cases.iter().any(|case| matches!(case.kind, Kind::Alloc(_))) {
         lines.push(format!("Versions: {}.", allocators::versions().join(", ")));
     }
-    lines.extend(plan.absentees.iter().cloned());
+    lines.extend(plan.unavailable.iter().cloned());
     lines.join("\n")
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn metric_title(metric: &str) -> &str {
         "recalls_per_second" => "recalls/s",
         "hit_rate" => "hits",
         "time_per_scrape" => "time per scrape",
-        "time_per_report" => "time per report",
+        "time_per_snapshot" => "time per snapshot",
         "charge_p9999" => "charge, p99.99",
         "charge_p9999_alone" => "the same alone",
         "longest_charge" => "longest charge",

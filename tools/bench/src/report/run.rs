@@ -26,7 +26,7 @@ pub(crate) struct Run {
     /// How many cases it has in all.
     pub(crate) cases: usize,
     /// Who could not take part, and why.
-    pub(crate) absentees: Vec<String>,
+    pub(crate) unavailable: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) build: Build,
 }
@@ -57,7 +57,7 @@ impl Run {
             rounds: plan.rounds,
             seconds_per_slice: plan.seconds,
             cases: plan.cases.len(),
-            absentees: plan.absentees.clone(),
+            unavailable: plan.unavailable.clone(),
             machine: Machine::ask()?,
             build,
         })
@@ -81,7 +81,7 @@ fn command(
     words.extend(["-p", env!("CARGO_PKG_NAME")].map(str::to_owned));
     // The C library's is always there.
     if build.allocators.len() > 1 {
-        words.extend(["--features", "peers"].map(str::to_owned));
+        words.extend(["--features", "other-allocators"].map(str::to_owned));
     }
     words.push("--".to_owned());
     words.extend(arguments.into_iter().map(|argument| quoted(&argument)));
@@ -108,7 +108,7 @@ mod tests {
         let with_peers = build(true, &["glibc 2", "mimalloc 3"]);
         assert_eq!(
             command(&with_peers, Some("atomic"), arguments),
-            "THISCPU_TIER=atomic cargo run --release -p thiscpu-bench --features peers -- \
+            "THISCPU_TIER=atomic cargo run --release -p thiscpu-bench --features other-allocators -- \
              bench add --report 'a dir;'"
         );
         let plain = build(false, &["glibc 2"]);

@@ -28,10 +28,10 @@ use crate::{
     metric::{
         ACCOUNTS, COUNTERS, RESIDENT, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER, TIME_PER_CREATE,
     },
-    resident,
+    rss,
 };
 
-/// The subcommand, hidden from users, that a child is started with. Its argument is an [`Order`].
+/// The subcommand, hidden from users, that a child is started with. Its argument is an [`ChildSpec`].
 pub(crate) const CHILD: &str = "memory-child";
 
 /// How long a child may take. The slowest, in a build that is not optimised, takes a minute.
@@ -75,13 +75,13 @@ impl Many {
 
 /// What a child is to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ChildSpec {
     many: Many,
     contender: Name,
     count: usize,
 }
 
-impl Order {
+impl ChildSpec {
     /// A trial makes a hundredth. A striped counter takes 16 KiB, of which a million would not fit
     /// into most machines; what one takes does not depend on how many there are.
     fn new(many: Many, contender: Name, is_trial: bool) -> Self {
@@ -91,13 +91,13 @@ impl Order {
     }
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for ChildSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.many.as_str(), self.contender, self.count)
     }
 }
 
-impl FromStr for Order {
+impl FromStr for ChildSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -126,7 +126,7 @@ struct Footprint {
 /// # Errors
 ///
 /// When the contender is unavailable, or a sum is not what was added.
-pub(crate) fn child(order: Order) -> Result<String> {
+pub(crate) fn child(order: ChildSpec) -> Result<String> {
     ensure!(order.count > 0, "nothing to measure");
     let footprint = match order.many {
         Many::Counters => for_counter!(order.contender, C => of_counters::<C>(order.count))?,
@@ -137,7 +137,7 @@ pub(crate) fn child(order: Order) -> Result<String> {
 
 /// Has a child measure one contender.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
-    let order = Order::new(many, contender, setting.is_trial);
+    let order = ChildSpec::new(many, contender, setting.is_trial);
     let footprint: Footprint = children::ask(CHILD, &order.to_string(), PATIENCE)?;
     let count = footprint.count as f64;
     let resident_bytes = footprint.resident_bytes as f64;
@@ -228,7 +228,7 @@ struct Meter {
 
 impl Meter {
     fn begin() -> Result<Self> {
-        Ok(Self { before_bytes: resident::bytes()?, started: Instant::now() })
+        Ok(Self { before_bytes: rss::bytes()?, started: Instant::now() })
     }
 
     fn elapsed(&self) -> Duration {
@@ -238,7 +238,7 @@ impl Meter {
     fn end(self, count: usize, created_in: Duration) -> Result<Footprint> {
         Ok(Footprint {
             count,
-            resident_bytes: resident::bytes()?.saturating_sub(self.before_bytes),
+            resident_bytes: rss::bytes()?.saturating_sub(self.before_bytes),
             create_ns: created_in.as_nanos() as u64,
         })
     }
@@ -259,7 +259,7 @@ mod tests {
     fn orders_read_back() {
         for is_trial in [false, true] {
             for (many, contender) in all() {
-                let order = Order::new(many, contender, is_trial);
+                let order = ChildSpec::new(many, contender, is_trial);
                 assert_eq!(order.to_string().parse(), Ok(order));
             }
         }
@@ -270,14 +270,14 @@ mod tests {
             "counters:kamezawa:5",
             "ledgers:thiscpu:5",
         ] {
-            text.parse::<Order>().unwrap_err();
+            text.parse::<ChildSpec>().unwrap_err();
         }
     }
 
     #[test]
     fn a_child_reports_every_contender() {
         for (many, contender) in all() {
-            let order = Order { many, contender, count: 20 };
+            let order = ChildSpec { many, contender, count: 20 };
             let report: Footprint = serde_json::from_str(&child(order).unwrap()).unwrap();
             assert_eq!(report.count, 20);
         }

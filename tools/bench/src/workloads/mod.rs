@@ -9,21 +9,16 @@ use crate::{
 };
 
 pub(crate) mod add;
-mod audit;
+pub(crate) mod alloc;
+pub(crate) mod budget;
 pub(crate) mod commit;
 pub(crate) mod fault;
+pub(crate) mod ledger;
 pub(crate) mod memory;
 pub(crate) mod metrics;
-pub(crate) mod nospace;
-pub(crate) mod object;
-pub(crate) mod reports;
 pub(crate) mod slowdown;
-pub(crate) mod tenancy;
-pub(crate) mod tenants;
 pub(crate) mod threshold;
 pub(crate) mod token;
-mod writer;
-mod zipf;
 
 /// The name of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +34,15 @@ pub(crate) enum Workload {
     /// Many counters, or accounts, are made and used.
     Memory,
     /// Blocks are allocated from a shared amount and freed, far from its limit, near it and at it.
-    Nospace,
+    Budget,
     /// Page faults are accounted for.
     Fault,
     /// Accounts of many owners are charged.
-    Tenants,
+    Ledger,
     /// Metrics are incremented and scraped.
     Metrics,
     /// Objects are allocated and freed.
-    Object,
+    Alloc,
 }
 
 impl Workload {
@@ -58,11 +53,11 @@ impl Workload {
         Self::Sum,
         Self::Threshold,
         Self::Memory,
-        Self::Nospace,
+        Self::Budget,
         Self::Fault,
-        Self::Tenants,
+        Self::Ledger,
         Self::Metrics,
-        Self::Object,
+        Self::Alloc,
     ];
 
     /// The name as it is typed and printed.
@@ -73,11 +68,11 @@ impl Workload {
             Self::Sum => "sum",
             Self::Threshold => "threshold",
             Self::Memory => "memory",
-            Self::Nospace => "nospace",
+            Self::Budget => "budget",
             Self::Fault => "fault",
-            Self::Tenants => "tenants",
+            Self::Ledger => "ledger",
             Self::Metrics => "metrics",
-            Self::Object => "object",
+            Self::Alloc => "alloc",
         }
     }
 }

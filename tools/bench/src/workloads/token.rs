@@ -22,8 +22,8 @@ use super::{Measured, Setting, shared_counter};
 use crate::{
     contenders::counters::Contender,
     deviations::Deviations,
-    interrupt::Interruptions,
     metric::{MAX_ERROR, Reading, SUMS, TIME_PER_SUM, TIME_PER_SUM_P999, TOKEN_MOVES, WRONG_SUMS},
+    preempt::Preemptions,
     slice,
 };
 
@@ -75,9 +75,9 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
 fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
     let mut sums = Sums::new()?;
     half.take::<1>(counter, &mut sums)?;
-    let interruptions = Interruptions::begin().context("cannot interrupt the summing thread")?;
+    let preemptions = Preemptions::begin().context("cannot interrupt the summing thread")?;
     half.take::<SUMS_A_LOOK>(counter, &mut sums)?;
-    drop(interruptions);
+    drop(preemptions);
     Ok(sums)
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-mod object;
+mod alloc;
 mod report;
 mod tier;
 
@@ -90,10 +90,7 @@ fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
 #[test]
 fn bad_input_runs_nothing_and_says_what_exists() {
     let cases: [(&[&str], &str); 20] = [
-        (
-            &["adds"],
-            "add, commit, sum, threshold, memory, nospace, fault, tenants, metrics, object",
-        ),
+        (&["adds"], "add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc"),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
@@ -114,24 +111,24 @@ fn bad_input_runs_nothing_and_says_what_exists() {
         (&["--seconds", "NaN"], "greater than 0"),
         (&["memory", "--contender", "dumazet"], "atomic, striped, thiscpu"),
         (
-            &["nospace", "--contender", "dumazet"],
+            &["budget", "--contender", "dumazet"],
             "atomic-cas, compare-twice, compare-once, limited-add, semaphore, thiscpu",
         ),
-        (&["nospace", "--audit", "some"], "invalid digit"),
+        (&["budget", "--audit", "some"], "invalid digit"),
         (
-            &["tenants", "--contender", "dumazet"],
+            &["ledger", "--contender", "dumazet"],
             "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
         ),
         (
-            &["object", "--contender", "thiscpu"],
+            &["alloc", "--contender", "thiscpu"],
             "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
-             thiscpu-malloc, thiscpu-hardened can run the workload object",
+             thiscpu-malloc, thiscpu-hardened can run the workload alloc",
         ),
         (
             &["metrics", "--contender", "atomic"],
             "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run the workload metrics",
         ),
-        (&["object", "--case", "pair-63"], "there are pair-8, pair-16"),
+        (&["alloc", "--case", "pair-63"], "there are pair-8, pair-16"),
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (args, hint) in cases {
@@ -197,20 +194,22 @@ fn threshold_times_everyone() {
 
 #[test]
 fn nospace_audits_everyone_and_those_who_are_right_pass() {
-    let lines = lines(&["nospace", "--threads", "2", "--audit", "5000"]);
+    let lines = lines(&["budget", "--threads", "2", "--audit", "5000"]);
     let competes = |case: &str, metric: &str| {
         let names = those(&lines, case, metric, "contender");
         ["atomic-cas", "compare-twice", "compare-once", "limited-add", "semaphore", "thiscpu"]
             .iter()
             .all(|name| names.iter().any(|known| *known == name))
     };
-    assert!(["far", "near", "swing", "full"].iter().all(|case| competes(case, "time_per_op")));
-    for case in ["near", "swing", "full"] {
+    assert!(
+        ["far", "near", "oscillate", "exhausted"].iter().all(|case| competes(case, "time_per_op"))
+    );
+    for case in ["near", "oscillate", "exhausted"] {
         assert!(competes(case, "over_grants") && competes(case, "wrong_refusals"), "{case}");
         let audited = those(&lines, case, "audited", "median");
         assert!(audited.iter().all(|calls| calls.as_f64() >= Some(5000.0)), "{case}: {audited:?}");
     }
-    let recalls = those(&lines, "swing", "recalls_per_second", "contender");
+    let recalls = those(&lines, "oscillate", "recalls_per_second", "contender");
     assert_eq!(recalls, ["thiscpu"]);
 }
 
@@ -227,8 +226,8 @@ fn fault_has_two_cases_and_a_baseline() {
 
 #[test]
 fn tenants_times_everyone_and_caches_say_what_they_served() {
-    let lines = lines(&["tenants"]);
-    for case in ["one", "live-8", "live-64", "live-512", "zipf"] {
+    let lines = lines(&["ledger"]);
+    for case in ["single", "working-set-8", "working-set-64", "working-set-512", "zipf"] {
         let timed = those(&lines, case, "time_per_op", "contender");
         let cached = those(&lines, case, "hit_rate", "contender");
         for name in ["kamezawa", "per-thread-64", "memcg-stock"] {
@@ -244,7 +243,7 @@ fn tenants_times_everyone_and_caches_say_what_they_served() {
 
 #[test]
 fn tenants_accounts_for_every_unit() {
-    let lines = lines(&["tenants", "--contender", "thiscpu", "--threads", "2", "--audit", "50000"]);
+    let lines = lines(&["ledger", "--contender", "thiscpu", "--threads", "2", "--audit", "50000"]);
     let figure = |metric| match those(&lines, "audit", metric, "median")[..] {
         [value] => value.as_f64().unwrap(),
         ref values => panic!("{metric}: {values:?}"),

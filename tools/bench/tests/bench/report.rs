@@ -59,7 +59,7 @@ fn what_cannot_be_written_is_refused_before_anything_is_measured() {
     assert_eq!(bench(&["--report"]).output().unwrap().status.code(), Some(2));
     // A bad request of another kind leaves no directory behind.
     let unmade = directory.join("unmade");
-    let mut command = bench(&["object", "--contender", "thiscpu", "--report"]);
+    let mut command = bench(&["alloc", "--contender", "thiscpu", "--report"]);
     assert_eq!(command.arg(&unmade).output().unwrap().status.code(), Some(2));
     assert!(!unmade.exists());
 }
@@ -157,7 +157,7 @@ fn what_was_measured_is_there_when_a_run_is_interrupted() {
     let report = directory("interrupted").join("report");
     let _turn = alone();
     // More than can be done before this process has read a line, and done what it does then.
-    let workloads = ["add", "commit", "threshold", "nospace", "fault", "tenants", "memory", "sum"];
+    let workloads = ["add", "commit", "threshold", "budget", "fault", "ledger", "memory", "sum"];
     let mut child = bench(&workloads)
         .args(["--json", "--report"])
         .arg(&report)

@@ -28,7 +28,7 @@ fn report() -> PathBuf {
         let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
         let _ = std::fs::remove_dir_all(&directory);
         let output = Command::new(env!("CARGO_BIN_EXE_thiscpu-bench"))
-            .args(["bench", "add", "commit", "sum", "memory", "nospace", "object"])
+            .args(["bench", "add", "commit", "sum", "memory", "budget", "alloc"])
             .args(["--seconds", "0.01", "--rounds", "2", "--report"])
             .arg(&directory)
             .stdin(Stdio::null())
@@ -155,7 +155,7 @@ fn everything_that_was_measured_is_on_the_page() {
     let seen = page.look();
     assert_eq!(list(&seen["brokenLinks"]), [Value::Null; 0]);
     let sections: Vec<&str> = list(&seen["sections"]).iter().map(text).collect();
-    let workloads = ["add", "commit", "sum", "memory", "nospace", "object"];
+    let workloads = ["add", "commit", "sum", "memory", "budget", "alloc"];
     let expected = [&["Machine", "How to repeat it"], &workloads[..], &["Contenders"]].concat();
     assert_eq!(sections, expected);
     let figures: BTreeSet<String> = list(&seen["plots"])
@@ -181,7 +181,7 @@ fn everything_that_was_measured_is_on_the_page() {
         let shown = list(&table["rows"])[1..].iter().map(|row| text(&row[0])).collect();
         assert_eq!(*names, shown, "{caption}");
     }
-    // And the two of the workload object.
+    // And the two of the workload alloc.
     assert_eq!(list(&seen["tables"]).len(), contenders.len() + 2);
 }
 
@@ -192,7 +192,7 @@ fn medians(results: &Value, workload: &str, case: &str) -> BTreeMap<u64, Vec<(St
         ("sum", _) => "adders_slowdown",
         ("memory", "accounts") => "resident_bytes_per_account",
         ("memory", _) => "resident_bytes_per_counter",
-        ("object", "idle-64") => "resident_bytes",
+        ("alloc", "resident-64") => "resident_bytes",
         _ => "time_per_op",
     };
     let mut medians: BTreeMap<u64, Vec<(String, f64)>> = BTreeMap::new();
@@ -337,7 +337,7 @@ fn pictures_stand_for_themselves() {
     if !has("chromium", "chromium") {
         return;
     }
-    for name in ["add.svg", "sum-token-deviations.svg", "object-remote-64.svg"] {
+    for name in ["add.svg", "sum-token-deviations.svg", "alloc-remote-64.svg"] {
         let file = report().join(name);
         let page = Page::open(&file, Medium::screen(460, false));
         for medium in [Medium::screen(460, false), Medium::screen(460, true)] {

@@ -33,7 +33,7 @@ of_functions! {
     Glibc: libc::malloc, libc::free;
 }
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 of_functions! {
     /// The libmimalloc-sys crate's.
     Mimalloc: libmimalloc_sys::mi_malloc, libmimalloc_sys::mi_free;
@@ -44,10 +44,10 @@ of_functions! {
 }
 
 /// The rpmalloc-sys crate's.
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 pub(crate) struct Rpmalloc;
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 impl Allocator for Rpmalloc {
     fn new(_size: usize) -> Self {
         static INITIALIZED: std::sync::Once = std::sync::Once::new();

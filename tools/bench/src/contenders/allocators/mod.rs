@@ -1,6 +1,6 @@
 //! Sources of objects: the allocators of programs, and the kernel's designs for objects of one size.
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 pub(crate) use self::versions::versions;
 pub(crate) use self::{
@@ -39,7 +39,7 @@ pub(crate) const ALL: &[Name] = &[
 ];
 
 /// Those that others wrote.
-pub(crate) const PEERS: [Name; 5] =
+pub(crate) const OTHER_ALLOCATORS: [Name; 5] =
     [Name::Glibc, Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
 
 /// Who competes where they have several.
@@ -81,15 +81,15 @@ macro_rules! for_allocator {
         for_allocator!(@match $name, $A, $body,
             Glibc SlubLock SlubTid ThisCpuCache ThisCpuMalloc, Mimalloc Jemalloc Snmalloc Rpmalloc)
     };
-    (@match $name:expr, $A:ident, $body:expr, $($own:ident)*, $($peer:ident)*) => {
+    (@match $name:expr, $A:ident, $body:expr, $($own:ident)*, $($other:ident)*) => {
         match $name {
             $($crate::contenders::Name::$own => {
                 type $A = $crate::contenders::allocators::$own;
                 $body
             })*
-            $(#[cfg(feature = "peers")]
-            $crate::contenders::Name::$peer => {
-                type $A = $crate::contenders::allocators::$peer;
+            $(#[cfg(feature = "other-allocators")]
+            $crate::contenders::Name::$other => {
+                type $A = $crate::contenders::allocators::$other;
                 $body
             })*
             other => unreachable!("{other} is no allocator"),

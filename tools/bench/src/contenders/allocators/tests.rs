@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::mpsc, thread};
 use super::{
     Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
 };
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::{contenders::lanes::Lanes, cpus::Cpus};
 
@@ -126,7 +126,7 @@ fn objects_may_be_freed_on_another_thread<A: Allocator>() {
     });
 }
 
-/// As many threads as there are in `crowd-64`, on each other's CPUs, with a lane that runs empty and full.
+/// As many threads as there are in `churn-64`, on each other's CPUs, with a lane that runs empty and exhausted.
 fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
     let cpus = &Cpus::allowed().unwrap();
     let allocator = &A::new(4096);
@@ -200,7 +200,7 @@ for_each_contender! {
     this_cpu_malloc: ThisCpuMalloc,
 }
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 for_each_contender! {
     mimalloc: Mimalloc,
     jemalloc: Jemalloc,

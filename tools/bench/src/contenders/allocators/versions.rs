@@ -6,13 +6,13 @@ use std::ffi::CStr;
 pub(crate) fn versions() -> Vec<String> {
     vec![
         glibc(),
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "other-allocators")]
         mimalloc(),
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "other-allocators")]
         jemalloc(),
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "other-allocators")]
         snmalloc(),
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "other-allocators")]
         rpmalloc(),
     ]
 }
@@ -23,7 +23,7 @@ fn glibc() -> String {
     format!("glibc {}", version.to_string_lossy())
 }
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 fn mimalloc() -> String {
     unsafe extern "C" {
         /// Two digits each for what comes after the first.
@@ -33,7 +33,7 @@ fn mimalloc() -> String {
     format!("mimalloc {}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 fn jemalloc() -> String {
     let mut version: *const libc::c_char = std::ptr::null();
     let mut length = size_of_val(&version);
@@ -58,13 +58,13 @@ fn jemalloc() -> String {
 }
 
 /// It does not say. The crate has the version of what is in it.
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 fn snmalloc() -> String {
     "snmalloc 0.7.6".to_owned()
 }
 
 /// It does not say either; the crate is made of a commit.
-#[cfg(feature = "peers")]
+#[cfg(feature = "other-allocators")]
 fn rpmalloc() -> String {
     "rpmalloc 1.4.3 and later commits to b097fd0".to_owned()
 }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn all_say_their_versions() {
         let versions = versions();
-        assert_eq!(versions.len(), if cfg!(feature = "peers") { 5 } else { 1 });
+        assert_eq!(versions.len(), if cfg!(feature = "other-allocators") { 5 } else { 1 });
         for version in versions {
             let (name, number) = version.split_once(' ').unwrap();
             assert!(

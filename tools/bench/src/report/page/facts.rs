@@ -15,8 +15,8 @@ pub(super) fn notices(run: &Run, done: usize) -> Markup {
         @if !run.build.is_optimised {
             p.notice role="note" { "This is not an optimised build: its times mean nothing." }
         }
-        @for absentee in &run.absentees {
-            p.notice role="note" { (with_code(absentee)) "." }
+        @for reason in &run.unavailable {
+            p.notice role="note" { (with_code(reason)) "." }
         }
     }
 }

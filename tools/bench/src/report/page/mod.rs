@@ -96,7 +96,7 @@ fn section(
     let own = outcomes.iter().filter(|outcome| outcome.workload() == workload);
     let grids: Vec<Grid> = own.map(figures::table).collect();
     let summary = match workload {
-        Workload::Object => figures::summary(outcomes),
+        Workload::Alloc => figures::summary(outcomes),
         _ => Vec::new(),
     };
     html! {

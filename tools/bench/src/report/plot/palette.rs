@@ -181,7 +181,8 @@ mod tests {
     use super::*;
 
     /// Who is in plots of objects, if not in a program that is built without them.
-    const PEERS: [Name; 4] = [Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
+    const OTHER_ALLOCATORS: [Name; 4] =
+        [Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
 
     #[test]
     fn nobody_in_a_plot_looks_like_somebody_else() {
@@ -189,8 +190,10 @@ mod tests {
             let options = Options { workloads: vec![workload], ..Options::default() };
             for case in Plan::new(&options).unwrap().cases {
                 let mut names = case.contenders.to_vec();
-                if workload == Workload::Object {
-                    names.extend(PEERS.iter().filter(|peer| !case.contenders.contains(peer)));
+                if workload == Workload::Alloc {
+                    names.extend(
+                        OTHER_ALLOCATORS.iter().filter(|other| !case.contenders.contains(other)),
+                    );
                 }
                 for (index, &one) in names.iter().enumerate() {
                     for &other in &names[..index] {

@@ -1,0 +1,94 @@
+//! A writer: it allocates blocks, remembers them, and frees the oldest.
+
+use std::collections::VecDeque;
+
+use crate::contenders::budgets::Contender;
+
+/// The most blocks of one allocation.
+const BLOCKS_MAX: u64 = 64;
+
+/// Sizes that a writer goes through again and again, a power of two of them.
+const SIZES: usize = 256;
+
+/// When a writer frees.
+#[derive(Clone, Copy)]
+pub(super) enum FreePolicy {
+    /// When it holds so much that the next allocation might be more than this: then all.
+    AtMost(u64),
+    /// When it was refused: one allocation. Also when it holds more than this, so that none holds all that
+    /// others wait for.
+    WhenRefused(u64),
+    /// When it was refused: all.
+    AllWhenRefused,
+}
+
+/// One thread's allocations. What it still holds it frees when it goes.
+pub(super) struct Writer<'a, C: Contender> {
+    budget: &'a C,
+    policy: FreePolicy,
+    sizes: Box<[u8; SIZES]>,
+    turns: usize,
+    held: VecDeque<u8>,
+    held_blocks: u64,
+    /// How many allocations it frees in the next turns.
+    to_free: usize,
+}
+
+impl<'a, C: Contender> Writer<'a, C> {
+    /// Each writer has sizes of its own, the same in each run.
+    pub(super) fn new(budget: &'a C, index: usize, policy: FreePolicy) -> Self {
+        let mut random = fastrand::Rng::with_seed(index as u64);
+        let sizes = Box::new([(); SIZES].map(|()| random.u8(1..=BLOCKS_MAX as u8)));
+        let held = VecDeque::with_capacity(SIZES);
+        Self { budget, policy, sizes, turns: 0, held, held_blocks: 0, to_free: 0 }
+    }
+
+    /// Makes one call, which allocates or frees.
+    #[inline(always)]
+    pub(super) fn turn(&mut self) {
+        if self.to_free > 0 {
+            return self.free_one();
+        }
+        match self.policy {
+            FreePolicy::AtMost(most) if self.held_blocks + BLOCKS_MAX > most => {
+                self.to_free = self.held.len();
+                self.free_one();
+            }
+            FreePolicy::WhenRefused(most) if self.held_blocks > most => self.free_one(),
+            _ => self.allocate_one(),
+        }
+    }
+
+    #[inline(always)]
+    fn allocate_one(&mut self) {
+        let size = self.sizes[self.turns % SIZES];
+        self.turns += 1;
+        if self.budget.try_acquire(u64::from(size)) {
+            self.held.push_back(size);
+            self.held_blocks += u64::from(size);
+        } else {
+            self.to_free = match self.policy {
+                FreePolicy::AtMost(_) => 0,
+                FreePolicy::WhenRefused(_) => self.held.len().min(1),
+                FreePolicy::AllWhenRefused => self.held.len(),
+            };
+        }
+    }
+
+    #[inline(always)]
+    fn free_one(&mut self) {
+        if let Some(size) = self.held.pop_front() {
+            self.budget.release(u64::from(size));
+            self.held_blocks -= u64::from(size);
+        }
+        self.to_free = self.to_free.saturating_sub(1);
+    }
+}
+
+impl<C: Contender> Drop for Writer<'_, C> {
+    fn drop(&mut self) {
+        while !self.held.is_empty() {
+            self.free_one();
+        }
+    }
+}

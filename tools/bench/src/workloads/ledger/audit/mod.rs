@@ -1,0 +1,89 @@
+//! The case `audit` of `tenants`: every unit of very many charges is accounted for, while accounts are opened and
+//! closed, units move, sums and reports are taken, and the process forks.
+//!
+//! What threads do is in `worker`, what children of a fork check in `fork`. Nothing is timed.
+
+mod fork;
+mod shared;
+mod tenant;
+mod worker;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+
+use self::{fork::Forks, shared::Shared, worker::Worker};
+use super::{Measured, Setting};
+use crate::{
+    metric::{
+        AUDITED, CLOSED, DOUBLED_UNITS, FORKS, HIT_RATE, LOST_UNITS, OPENED, SNAPSHOTS, SUMS,
+        TRANSFERS,
+    },
+    slice,
+};
+
+/// Children, however few charges are asked for.
+const FORKS_MIN: u64 = 5;
+/// Reports between two of them, and the rest after each.
+const LOOKS: u64 = 4;
+const REST: Duration = Duration::from_millis(5);
+
+/// Audits charges, at least as many as were asked for.
+pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
+    let mut shared = Shared::new(setting.threads);
+    let mut forks = Forks::new(setting.round);
+    let prepare = |index| {
+        let mut worker = Worker::new(&shared, setting, index);
+        move || worker.step()
+    };
+    let conduct = || {
+        let began = Instant::now();
+        loop {
+            forks.fork(&shared)?;
+            let is_enough = shared.counts.charges.get() >= setting.audited_min
+                && forks.children >= FORKS_MIN
+                && began.elapsed() >= setting.length;
+            // What comes after an error would tell nothing new.
+            if is_enough || forks.wrong > 0 || shared.errors.are_any() {
+                return Ok(());
+            }
+            for _ in 0..LOOKS {
+                shared.check_snapshot(&shared.errors);
+                thread::sleep(REST);
+            }
+            shared.counts.snapshots.add(LOOKS);
+        }
+    };
+    slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
+    shared.settle();
+    readings(&shared, &forks)
+}
+
+fn readings(shared: &Shared, forks: &Forks) -> Measured {
+    let (counts, lost, doubled) = (&shared.counts, shared.errors.lost(), shared.errors.doubled());
+    let charges = counts.charges.get();
+    ensure!(
+        lost == 0 && doubled == 0 && forks.wrong == 0,
+        "{lost} units lost and {doubled} counted twice in {charges} charges; {} of {} forked \
+         children found so too, or failed",
+        forks.wrong,
+        forks.children
+    );
+    let count = |count: u64| count as f64;
+    let mut readings = vec![
+        LOST_UNITS.reads(count(lost)),
+        DOUBLED_UNITS.reads(count(doubled)),
+        AUDITED.reads(count(charges)),
+        OPENED.reads(count(counts.opened.get())),
+        CLOSED.reads(count(counts.closed.get())),
+        TRANSFERS.reads(count(counts.transfers.get())),
+        SUMS.reads(count(counts.sums.get())),
+        SNAPSHOTS.reads(count(counts.snapshots.get())),
+        FORKS.reads(count(forks.children)),
+    ];
+    readings.extend(shared.hit_rate().map(|rate| HIT_RATE.reads(rate)));
+    Ok(readings)
+}

@@ -1,0 +1,161 @@
+//! What all threads share: accounts of tenants who come and go, and transfer_accounts between which a fixed amount goes round.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use thiscpu::{Account, AccountId, Ledger, Tier, probe};
+
+use super::tenant::{COUNTERS, Errors, Tenant};
+use crate::contenders::Padded;
+
+/// How many tenants there are: twice as many as fit into a lane.
+pub(super) const TENANT_SLOTS: usize = 2_048;
+const TRANSFER_ACCOUNTS: usize = 64;
+/// The counter of transfer_accounts that only moves change, and what is in each at first. In all it never differs.
+pub(super) const MOVED: usize = 0;
+const INITIAL_UNITS: u32 = 1_000;
+/// The counter of transfer_accounts that is charged in one first, and then uncharged in another: in all it is never less than 0,
+/// nor more than one for each thread.
+pub(super) const PASSED: usize = 1;
+
+/// How often something was done. Relaxed: nothing follows from it.
+#[derive(Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) charges: Count,
+    pub(super) opened: Count,
+    pub(super) closed: Count,
+    pub(super) transfers: Count,
+    pub(super) sums: Count,
+    pub(super) snapshots: Count,
+}
+
+pub(super) struct Shared {
+    pub(super) ledger: Ledger<COUNTERS>,
+    tenant_slots: Vec<Mutex<Arc<Tenant>>>,
+    pub(super) transfer_accounts: Vec<Tenant>,
+    /// Sorted.
+    transfer_ids: Vec<AccountId>,
+    /// Handles that one thread leaves and another drops.
+    left: Mutex<Option<Account<COUNTERS>>>,
+    threads: usize,
+    pub(super) errors: Errors,
+    pub(super) counts: Padded<Counts>,
+}
+
+impl Shared {
+    pub(super) fn new(threads: usize) -> Self {
+        let (ledger, errors) = (Ledger::new_signed(), Errors::default());
+        let slot = |_| Mutex::new(Arc::new(Tenant::open(&ledger, &errors)));
+        let tenant_slots = (0..TENANT_SLOTS).map(slot).collect();
+        let transfer_accounts: Vec<_> =
+            (0..TRANSFER_ACCOUNTS).map(|_| Tenant::open(&ledger, &errors)).collect();
+        transfer_accounts.iter().for_each(|account| account.charge(MOVED, 1, INITIAL_UNITS));
+        let mut transfer_ids: Vec<_> =
+            transfer_accounts.iter().map(|account| account.account.id()).collect();
+        transfer_ids.sort_unstable();
+        let (left, counts) = (Mutex::new(None), Padded::<Counts>::default());
+        counts.opened.add((TENANT_SLOTS + TRANSFER_ACCOUNTS) as u64);
+        counts.charges.add(u64::from(INITIAL_UNITS) * TRANSFER_ACCOUNTS as u64);
+        Self {
+            ledger,
+            tenant_slots,
+            transfer_accounts,
+            transfer_ids,
+            left,
+            threads,
+            errors,
+            counts,
+        }
+    }
+
+    /// The tenant of a slot.
+    pub(super) fn tenant(&self, slot: usize) -> Arc<Tenant> {
+        Arc::clone(&self.tenant_slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has somebody else live there.
+    pub(super) fn replace(&self, slot: usize) {
+        let new = Arc::new(Tenant::open(&self.ledger, &self.errors));
+        self.counts.opened.add(1);
+        let mut tenant = self.tenant_slots[slot].lock().unwrap_or_else(PoisonError::into_inner);
+        let old = mem::replace(&mut *tenant, new);
+        drop(tenant);
+        self.release(old);
+    }
+
+    /// Ends one use of a tenant's account. The last of them accounts.
+    pub(super) fn release(&self, tenant: Arc<Tenant>) {
+        if let Some(tenant) = Arc::into_inner(tenant) {
+            self.counts.closed.add(1);
+            self.leave(tenant.close(&self.errors));
+        }
+    }
+
+    /// Leaves a handle to whoever comes next, and drops what was left before.
+    pub(super) fn leave(&self, account: Account<COUNTERS>) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = left.replace(account);
+        drop(left);
+        drop(before);
+    }
+
+    /// That transfer_accounts have in all what they must have, at one instant.
+    pub(super) fn check_snapshot(&self, errors: &Errors) {
+        let (mut count, mut all) = (0, [0; COUNTERS]);
+        self.ledger.for_each(|id, counters| {
+            if self.transfer_ids.binary_search(&id).is_ok() {
+                count += 1;
+                (0..COUNTERS).for_each(|index| all[index] += counters[index]);
+            }
+        });
+        errors.judge_exactly(TRANSFER_ACCOUNTS as i64, count);
+        errors.judge_exactly(i64::from(INITIAL_UNITS) * TRANSFER_ACCOUNTS as i64, all[MOVED]);
+        errors.judge((0, self.threads as i64), all[PASSED]);
+    }
+
+    /// Of each hundred charges, how many a lane took, if there are lanes.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        let rate = |misses| 100.0 * (1.0 - misses as f64 / self.counts.charges.get() as f64);
+        let has_lanes = thiscpu::tier() != Ok(Tier::Atomic);
+        has_lanes.then(|| rate(probe::misses(&self.ledger)).max(0.0))
+    }
+
+    /// Accounts for everything, when all threads have ended.
+    pub(super) fn settle(&mut self) {
+        self.check_snapshot(&self.errors);
+        self.ledger.sync();
+        let tenant_slots = mem::take(&mut self.tenant_slots).into_iter();
+        let tenants = tenant_slots.map(|slot| {
+            let tenant = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Arc::into_inner(tenant).expect("all who charged it have ended")
+        });
+        for tenant in tenants.chain(mem::take(&mut self.transfer_accounts)) {
+            let read = [0, 1].map(|index| tenant.account.read(index));
+            let account = tenant.close(&self.errors);
+            (0..COUNTERS)
+                .for_each(|index| self.errors.judge_exactly(account.sum(index), read[index]));
+            self.counts.closed.add(1);
+        }
+        *self.left.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.errors.judge_exactly(0, self.ledger.len() as i64);
+        self.ledger.for_each(|_, _| self.errors.judge_exactly(0, 1));
+    }
+}

@@ -1,0 +1,87 @@
+//! `tenants`: threads that charge the accounts of many owners, one unit at a time.
+//!
+//! | case | whose account is next |
+//! |---|---|
+//! | `one` | always the same, for all threads |
+//! | `live-8`, `live-64`, `live-512` | the next of so many, round robin, all threads going round the same |
+//! | `zipf` | drawn from 1,000,000, few of whom ask for most (Zipf, 0.99); drawn before the slice |
+//!
+//! The case `audit` is in `tenancy`.
+
+use anyhow::ensure;
+
+pub(crate) mod audit;
+pub(crate) mod snapshot_all;
+mod zipf;
+
+use self::zipf::Stream;
+use super::{Measured, Setting};
+use crate::{
+    contenders::{Padded, ledgers::Contender},
+    metric::{HIT_RATE, TIME_PER_OP},
+    slice::{self, Slice},
+};
+
+/// Charges between two looks at the stop flag.
+const STEP: u32 = 256;
+
+/// The counter that is charged.
+const PAGES: usize = 0;
+
+/// Measures the time of a charge when `LIVE` owners take turns.
+pub(crate) fn live<C: Contender, const LIVE: usize>(setting: &Setting<'_>) -> Measured {
+    let ledger = Padded::new(C::new(2 * LIVE));
+    // Every other account goes unused, so that no two of those used share a cache line: an owner's counters
+    // are part of something larger.
+    let accounts: Vec<C::Account> = (0..2 * LIVE).map(|_| ledger.open()).collect();
+    let prepare = |index: usize| {
+        let mut next = LIVE * index / setting.threads;
+        let (ledger, accounts) = (&*ledger, &*accounts);
+        move || {
+            ledger.charge(&accounts[2 * next], PAGES, 1);
+            next = if next + 1 == LIVE { 0 } else { next + 1 };
+            Ok(())
+        }
+    };
+    let conduct = slice::lasting(setting.length);
+    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    readings(setting, &*ledger, &accounts, &slice)
+}
+
+/// Measures the time of a charge to one of a million owners. Each thread begins at its own part of the stream
+/// and goes round.
+pub(crate) fn zipf<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let stream = Stream::get(setting.is_trial);
+    let ledger = Padded::new(C::new(stream.owners));
+    let accounts: Vec<C::Account> = (0..stream.owners).map(|_| ledger.open()).collect();
+    let prepare = |index: usize| {
+        let requests = &*stream.requests;
+        let mut next = requests.len() * index / setting.threads;
+        let (ledger, accounts) = (&*ledger, &*accounts);
+        move || {
+            ledger.charge(&accounts[requests[next] as usize], PAGES, 1);
+            next = if next + 1 == requests.len() { 0 } else { next + 1 };
+            Ok(())
+        }
+    };
+    let conduct = slice::lasting(setting.length);
+    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    readings(setting, &*ledger, &accounts, &slice)
+}
+
+/// What the slice came to, once it is sure that all charges are in the accounts.
+fn readings<C: Contender>(
+    setting: &Setting<'_>,
+    ledger: &C,
+    accounts: &[C::Account],
+    slice: &Slice<()>,
+) -> Measured {
+    ledger.sync();
+    let charges = slice.ops + slice.warmup_ops;
+    let charged: i64 = accounts.iter().map(|account| ledger.read(account, PAGES)).sum();
+    ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
+    let mut readings = vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)];
+    let hits_percent = |misses: u64| 100.0 * (1.0 - misses as f64 / charges as f64);
+    readings.extend(ledger.misses().map(|misses| HIT_RATE.reads(hits_percent(misses))));
+    Ok(readings)
+}
