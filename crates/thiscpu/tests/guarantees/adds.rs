@@ -4,18 +4,18 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::random::Random;
-use crate::common::threads::{together, total};
-use crate::common::{ALL, EVERYWHERE, SECTIONS, Scenario, pin, scale, scenario};
+use crate::common::threads::{together, wrapping_sum};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, pin, scale, scenario};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(adds::are_all_counted, EVERYWHERE),
-    scenario!(adds::are_all_counted_while_others_read, ALL),
-    scenario!(adds::are_all_counted_in_new_counters, ALL),
-    scenario!(adds::are_all_counted_when_threads_move, ALL),
-    scenario!(adds::are_all_counted_without_lanes, SECTIONS),
-    scenario!(adds::are_all_counted_in_several_counters, ALL),
-    scenario!(adds::wrap_on_overflow, ALL),
+    scenario!(adds::are_all_counted, TIERS_AND_SANDBOXES),
+    scenario!(adds::are_all_counted_while_others_read, TIERS),
+    scenario!(adds::are_all_counted_in_new_counters, TIERS),
+    scenario!(adds::are_all_counted_when_threads_move, TIERS),
+    scenario!(adds::are_all_counted_without_lanes, WITH_SECTIONS),
+    scenario!(adds::are_all_counted_in_several_counters, TIERS),
+    scenario!(adds::wrap_on_overflow, TIERS),
 ];
 
 const THREADS: usize = 64;
@@ -30,7 +30,7 @@ static BATCHES: [Counter; 5] = [
 
 /// Adds of all kinds; returns what they come to.
 fn add_mixed(counter: &Counter, random: &mut Random, adds: usize) -> i64 {
-    total((0..adds).map(|_| match random.below(3) {
+    wrapping_sum((0..adds).map(|_| match random.below(3) {
         0 => {
             counter.inc();
             1
@@ -75,7 +75,7 @@ fn are_all_counted() {
         || {},
     );
     for (number, counter) in BATCHES.iter().enumerate() {
-        assert_settled(counter, total(sums.iter().map(|sums| sums[number])));
+        assert_settled(counter, wrapping_sum(sums.iter().map(|sums| sums[number])));
     }
 }
 
@@ -106,7 +106,7 @@ fn are_all_counted_while_others_read() {
         },
     );
     for (number, counter) in BATCHES.iter().enumerate() {
-        assert_settled(counter, total(sums.iter().map(|sums| sums[number])));
+        assert_settled(counter, wrapping_sum(sums.iter().map(|sums| sums[number])));
     }
 }
 
@@ -123,7 +123,7 @@ fn are_all_counted_in_new_counters() {
             },
             || {},
         );
-        assert_settled(&counter, total(sums));
+        assert_settled(&counter, wrapping_sum(sums));
     }
 }
 
@@ -151,7 +151,7 @@ fn are_all_counted_when_threads_move() {
                 let cpu = pin::cpus()[random.below(pin::cpus().len() as u64) as usize];
                 if tid != 0 {
                     let one = [cpu];
-                    pin::confine(tid as i32, if round % 5 == 0 { pin::cpus() } else { &one });
+                    pin::set_affinity(tid as i32, if round % 5 == 0 { pin::cpus() } else { &one });
                 }
                 if round % 16 == 0 {
                     COUNTER.sum();
@@ -160,7 +160,7 @@ fn are_all_counted_when_threads_move() {
             over.store(true, SeqCst);
         },
     );
-    assert_settled(&COUNTER, total(sums));
+    assert_settled(&COUNTER, wrapping_sum(sums));
 }
 
 /// An unregistered thread's `mm_cid` reads 0, which is a lane, though not this thread's.
@@ -210,7 +210,7 @@ fn are_all_counted_in_several_counters() {
             }
         },
     );
-    let expected = [0, 1, 2].map(|i| total(sums.iter().map(|sums| sums[i])));
+    let expected = [0, 1, 2].map(|i| wrapping_sum(sums.iter().map(|sums| sums[i])));
     assert_eq!(COUNTERS.snapshot(), expected);
     assert_eq!([0, 1, 2].map(|i| COUNTERS.sum(i)), expected);
 }

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Bounds, Counter};
 
 use crate::common::random::Random;
-use crate::common::threads::{Leaving, Tally, spread, together};
+use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(bounds::contain_moving_token, EVERYWHERE),
-    scenario!(bounds::contain_large_moving_token, ALL),
-    scenario!(bounds::contain_concurrent_adds, EVERYWHERE),
-    scenario!(bounds::hold_while_threads_are_stopped, ALL),
-    scenario!(bounds::width_is_independent_of_threads, ALL),
-    scenario!(bounds::follow_set, ALL),
+    scenario!(bounds::contain_moving_token, TIERS_AND_SANDBOXES),
+    scenario!(bounds::contain_large_moving_token, TIERS),
+    scenario!(bounds::contain_concurrent_adds, TIERS_AND_SANDBOXES),
+    scenario!(bounds::hold_while_threads_are_stopped, TIERS),
+    scenario!(bounds::width_is_independent_of_threads, TIERS),
+    scenario!(bounds::follow_set, TIERS),
 ];
 
 /// Bounds contain 0 or `amount`, and their own estimate.
@@ -28,7 +28,7 @@ fn assert_token(bounds: Bounds, amount: i64) {
 
 /// `amount` goes to and fro while others take bounds, sums and comparisons.
 fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
-    spread(counter);
+    to_percpu_mode(counter);
     pass(
         adders,
         |_, sign| counter.add(sign * amount),
@@ -36,7 +36,7 @@ fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amoun
             let ask = |asker: usize| {
                 let mut random = Random::new(asker as u64);
                 let mut asked = 0;
-                while token.ask_more(&mut asked, 4000, 1000) {
+                while token.keep_asking(&mut asked, 4000, 1000) {
                     assert_token(counter.bounds(), amount);
                     match random.below(60) {
                         0..3 if asker == 0 => drop(counter.sum()),
@@ -67,7 +67,7 @@ fn contain_large_moving_token() {
 fn contain_concurrent_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(1 << 20)] {
-        spread(&counter);
+        to_percpu_mode(&counter);
         let tally = Tally::new(ADDERS);
         let asking = AtomicUsize::new(2);
         let work = |thread: usize| {
@@ -80,7 +80,7 @@ fn contain_concurrent_adds() {
                 tally.add(thread, n, || counter.add(n as i64));
             }
             if thread >= ADDERS {
-                let _leaving = Leaving(&asking);
+                let _decrement = DecrementOnDrop(&asking);
                 for round in 0..scale::rounds(3000) {
                     let (done, bounds, begun) = tally.around(|| counter.bounds());
                     let Bounds { low, high, .. } = bounds;
@@ -150,7 +150,7 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: imp
 fn hold_while_threads_are_stopped() {
     const ADDERS: usize = 4;
     static COUNTER: Counter = Counter::with_batch(2);
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     let tally = Tally::new(ADDERS);
     let add = |thread: usize| {
         for n in [1, 100, 1, 32_768, 60, 1000] {
@@ -167,7 +167,7 @@ fn hold_while_threads_are_stopped() {
 /// The error grows with the CPUs in use: threads that are stopped half way do not add to it.
 fn width_is_independent_of_threads() {
     static COUNTER: Counter = Counter::with_batch(128);
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     stop_adders(
         32,
         40,
@@ -196,7 +196,7 @@ fn follow_set() {
                 begun.store(base, SeqCst);
                 COUNTER.set(base as i64 * STEP);
                 done.store(base, SeqCst);
-                spread(&COUNTER);
+                to_percpu_mode(&COUNTER);
             }
             setting.store(false, SeqCst);
         }

@@ -9,29 +9,29 @@ use std::task::{Context, Waker};
 use thiscpu::{Budget, Exhausted, Tier};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, resources, scale, scenario};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(budget::limit_is_never_exceeded, EVERYWHERE),
-    scenario!(budget::never_refuses_wrongly, EVERYWHERE),
-    scenario!(budget::reports_available_and_acquired, ALL),
-    scenario!(budget::acquire_up_to_takes_all_available, ALL),
-    scenario!(budget::limit_may_change_under_load, ALL),
-    scenario!(budget::limit_may_drop_below_held, ALL),
-    scenario!(budget::raised_limit_serves_waiters, ALL),
-    scenario!(budget::release_is_exact_when_limit_changes, ALL).needs(single_steps),
-    scenario!(budget::over_release_is_reported, ALL),
-    scenario!(budget::leases_split_merge_and_forget, ALL),
-    scenario!(budget::reserves_hold_their_units, ALL),
-    scenario!(budget::drop_frees_lanes, ALL),
+    scenario!(budget::limit_is_never_exceeded, TIERS_AND_SANDBOXES),
+    scenario!(budget::never_refuses_wrongly, TIERS_AND_SANDBOXES),
+    scenario!(budget::reports_available_and_acquired, TIERS),
+    scenario!(budget::acquire_up_to_takes_all_available, TIERS),
+    scenario!(budget::limit_may_change_under_load, TIERS),
+    scenario!(budget::limit_may_drop_below_held, TIERS),
+    scenario!(budget::raised_limit_serves_waiters, TIERS),
+    scenario!(budget::release_is_exact_when_limit_changes, TIERS).needs(can_single_step),
+    scenario!(budget::over_release_is_reported, TIERS),
+    scenario!(budget::leases_split_merge_and_forget, TIERS),
+    scenario!(budget::reserves_hold_their_units, TIERS),
+    scenario!(budget::drop_frees_lanes, TIERS),
 ];
 
 pub(super) const LARGE: u64 = 100_000;
 
 /// Lets lanes hold units of a budget.
-pub(super) fn spread(budget: &Budget) {
+pub(super) fn to_percpu_mode(budget: &Budget) {
     for cpu in 0..pin::cpus().len() {
         pin::pin(cpu);
         for _ in 0..700 {
@@ -39,7 +39,7 @@ pub(super) fn spread(budget: &Budget) {
             budget.release(1);
         }
     }
-    pin::confine(0, pin::cpus());
+    pin::set_affinity(0, pin::cpus());
 }
 
 /// Threads acquire and release at random; what they hold is written down after an acquire and taken off
@@ -94,10 +94,10 @@ fn reports_available_and_acquired() {
     const LIMIT: u64 = 10_000;
     let budget = Budget::new(LIMIT);
     for too_much in [u64::MAX, Budget::LIMIT_MAX + 1, Budget::LIMIT_MAX] {
-        spread(&budget);
+        to_percpu_mode(&budget);
         assert_eq!(budget.try_acquire(too_much), Err(Exhausted { available: LIMIT }));
     }
-    spread(&budget);
+    to_percpu_mode(&budget);
     assert_eq!((budget.available(), budget.acquired(), budget.limit()), (LIMIT, 0, LIMIT));
     budget.try_acquire(9_900).expect("so many are free");
     assert_eq!(budget.try_acquire(101), Err(Exhausted { available: 100 }));
@@ -113,7 +113,7 @@ fn reports_available_and_acquired() {
 
 fn acquire_up_to_takes_all_available() {
     let budget = Budget::new(5_000);
-    spread(&budget);
+    to_percpu_mode(&budget);
     assert_eq!(budget.try_acquire_up_to(4_000), 4_000);
     assert_eq!(budget.try_acquire_up_to(4_000), 1_000);
     assert_eq!(budget.try_acquire_up_to(4_000), 0);
@@ -122,7 +122,7 @@ fn acquire_up_to_takes_all_available() {
     budget.release(5_000);
     assert_eq!(budget.available(), 5_000);
     // More than can be counted, of what lanes hold.
-    spread(&budget);
+    to_percpu_mode(&budget);
     assert_eq!(budget.try_acquire_up_to(u64::MAX), 5_000);
     budget.release(5_000);
 }
@@ -156,7 +156,7 @@ fn limit_may_change_under_load() {
 /// Nothing is taken away, and nothing granted until enough has come back.
 fn limit_may_drop_below_held() {
     let budget = Budget::new(1_000);
-    spread(&budget);
+    to_percpu_mode(&budget);
     budget.try_acquire(800).expect("so many are free");
     budget.set_limit(500);
     assert_eq!((budget.available(), budget.acquired()), (0, 800));
@@ -196,7 +196,7 @@ fn release_is_exact_when_limit_changes() {
             assert_eq!(budget.available(), new, "after {steps}");
             budget.set_limit(1_000);
         };
-        at_each_step(prepare, || budget.set_limit(new), |_| budget.release(950), check);
+        at_sampled_steps(prepare, || budget.set_limit(new), |_| budget.release(950), check);
     }
 }
 
@@ -218,10 +218,10 @@ fn over_release_is_reported() {
         return;
     }
     let budget = Budget::new(10_000);
-    spread(&budget);
+    to_percpu_mode(&budget);
     let message = said("no lane holds so much", &|| budget.release(u64::MAX));
     assert!(message.contains("only 0"), "{message}");
-    spread(&budget);
+    to_percpu_mode(&budget);
     // Into a lane, where it is not seen.
     budget.release(25);
     let message = said("gathered", &|| _ = budget.available());
@@ -231,7 +231,7 @@ fn over_release_is_reported() {
 
 fn leases_split_merge_and_forget() {
     let (budget, other) = (Budget::new(2_000), Budget::new(1));
-    spread(&budget);
+    to_percpu_mode(&budget);
     let mut lease = budget.lease(1_000).expect("so many are free");
     assert!(lease.split(1_001).is_none());
     let part = lease.split(400).expect("it holds more");
@@ -280,7 +280,7 @@ fn drop_frees_lanes() {
             budget.try_acquire(1).expect("there is room");
         }
         assert_eq!(budget.acquired(), 40, "round {round}");
-        before.get_or_insert_with(|| resources::memory("VmSize"));
+        before.get_or_insert_with(|| resources::status_bytes("VmSize"));
     }
-    assert_eq!(Some(resources::memory("VmSize")), before);
+    assert_eq!(Some(resources::status_bytes("VmSize")), before);
 }

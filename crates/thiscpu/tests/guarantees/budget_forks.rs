@@ -7,20 +7,20 @@ use std::task::{Context, Waker};
 
 use thiscpu::{Budget, Exhausted, Tier, probe};
 
-use super::budget::{LARGE, spread};
+use super::budget::{LARGE, to_percpu_mode};
 use super::budget_waiters::until_queued;
-use crate::common::single_step::{at_each_step, at_every_step, single_steps};
+use crate::common::single_step::{at_every_step, at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, scale, scenario};
+use crate::common::{Scenario, TIERS, fork, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(budget::child_is_exact_when_forked_during_acquire, ALL).needs(single_steps),
-    scenario!(budget::child_is_exact_when_forked_during_recall, ALL).needs(single_steps),
-    scenario!(budget::child_repeats_interrupted_recall, ALL).needs(single_steps),
-    scenario!(budget::child_is_exact_when_forked_during_set_limit, ALL).needs(single_steps),
-    scenario!(budget::child_ignores_waiters_of_parent, ALL),
-    scenario!(budget::child_threads_form_a_new_queue, ALL),
-    scenario!(budget::child_may_poll_or_drop_inherited_future, ALL),
+    scenario!(budget::child_is_exact_when_forked_during_acquire, TIERS).needs(can_single_step),
+    scenario!(budget::child_is_exact_when_forked_during_recall, TIERS).needs(can_single_step),
+    scenario!(budget::child_repeats_interrupted_recall, TIERS).needs(can_single_step),
+    scenario!(budget::child_is_exact_when_forked_during_set_limit, TIERS).needs(can_single_step),
+    scenario!(budget::child_ignores_waiters_of_parent, TIERS),
+    scenario!(budget::child_threads_form_a_new_queue, TIERS),
+    scenario!(budget::child_may_poll_or_drop_inherited_future, TIERS),
 ];
 
 /// In a child: the calling thread holds what it knows of, and another may hold up to `unknown`.
@@ -32,19 +32,19 @@ fn assert_right_in_child(budget: &Budget, known: u64, unknown: u64) {
     assert_eq!(budget.try_acquire(free + 1), Err(Exhausted { available: free }));
     budget.try_acquire(free).expect("so many are free");
     budget.release(free);
-    spread(budget);
+    to_percpu_mode(budget);
     assert_eq!(budget.acquired(), held);
 }
 
 fn child_is_exact_when_forked_during_acquire() {
     let budget = &Budget::new(LARGE);
-    spread(budget);
+    to_percpu_mode(budget);
     // More than a lane has left, so that it borrows.
     let acquire = || budget.try_acquire(3_000).expect("there is room");
     let conflict = |_| {
         fork::run(|| assert_right_in_child(budget, 0, 3_000)).expect("a child that is right");
     };
-    at_each_step(|| (), acquire, conflict, |_, _, ()| budget.release(3_000));
+    at_sampled_steps(|| (), acquire, conflict, |_, _, ()| budget.release(3_000));
     assert_eq!(budget.available(), LARGE);
 }
 
@@ -57,7 +57,7 @@ fn child_is_exact_when_forked_during_recall() {
     let check = |steps, _, refused| {
         assert_eq!(refused, Err(Exhausted { available: LARGE }), "stopped after {steps}");
     };
-    at_each_step(|| spread(budget), refused, conflict, check);
+    at_sampled_steps(|| to_percpu_mode(budget), refused, conflict, check);
 }
 
 /// A recall that a fork cut in two is done again in the child: lanes would hold nothing for ever.
@@ -78,7 +78,7 @@ fn child_repeats_interrupted_recall() {
         });
         done_again.fetch_add(u64::from(child.is_err()), SeqCst);
     };
-    at_each_step(|| spread(budget), || budget.available(), conflict, |_, _, _| ());
+    at_sampled_steps(|| to_percpu_mode(budget), || budget.available(), conflict, |_, _, _| ());
     assert_eq!(done_again.into_inner() == 0, thiscpu::tier() == Ok(Tier::Atomic));
 }
 

@@ -12,17 +12,17 @@ use thiscpu::{Budget, Exhausted};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, scale, scenario};
+use crate::common::{Scenario, TIERS, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(budget::waiters_are_served_in_order, ALL),
-    scenario!(budget::large_waiters_are_not_starved, ALL),
-    scenario!(budget::waiters_time_out, ALL),
-    scenario!(budget::tasks_and_threads_share_one_queue, ALL),
-    scenario!(budget::tasks_are_served_in_order, ALL),
-    scenario!(budget::tasks_are_woken_by_last_waker, ALL),
-    scenario!(budget::dropped_futures_leave_nothing, ALL),
-    scenario!(budget::panicking_waker_does_not_stop_others, ALL),
+    scenario!(budget::waiters_are_served_in_order, TIERS),
+    scenario!(budget::large_waiters_are_not_starved, TIERS),
+    scenario!(budget::waiters_time_out, TIERS),
+    scenario!(budget::tasks_and_threads_share_one_queue, TIERS),
+    scenario!(budget::tasks_are_served_in_order, TIERS),
+    scenario!(budget::tasks_are_woken_by_last_waker, TIERS),
+    scenario!(budget::dropped_futures_leave_nothing, TIERS),
+    scenario!(budget::panicking_waker_does_not_stop_others, TIERS),
 ];
 
 /// Until somebody is queued, and what is free is promised to the first; or until that does not seem to

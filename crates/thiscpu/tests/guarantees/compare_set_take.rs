@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Comparison, Counter};
 
 use crate::common::random::Random;
-use crate::common::threads::{Leaving, Tally, spread, together, total};
+use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together, wrapping_sum};
 use crate::common::token::{MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(compare_set_take::compare_is_right_about_moving_token, ALL),
-    scenario!(compare_set_take::compare_is_right_during_adds, EVERYWHERE),
-    scenario!(compare_set_take::compare_is_right_near_limit, ALL),
-    scenario!(compare_set_take::take_loses_nothing, EVERYWHERE),
-    scenario!(compare_set_take::set_is_one_instant, ALL),
-    scenario!(compare_set_take::mixed_ops_lose_nothing, ALL),
+    scenario!(compare_set_take::compare_is_right_about_moving_token, TIERS),
+    scenario!(compare_set_take::compare_is_right_during_adds, TIERS_AND_SANDBOXES),
+    scenario!(compare_set_take::compare_is_right_near_limit, TIERS),
+    scenario!(compare_set_take::take_loses_nothing, TIERS_AND_SANDBOXES),
+    scenario!(compare_set_take::set_is_one_instant, TIERS),
+    scenario!(compare_set_take::mixed_ops_lose_nothing, TIERS),
 ];
 
 /// A comparison and the exact value it hands back say the same.
@@ -28,7 +28,7 @@ fn assert_consistent(compared: Comparison, rhs: i64) {
 
 /// The value is `amount` or 0; below, above, and at the edges the answer is known.
 fn token_compares(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
-    spread(counter);
+    to_percpu_mode(counter);
     pass(
         adders,
         |_, sign| counter.add(sign * amount),
@@ -36,7 +36,7 @@ fn token_compares(counter: &Counter, adders: &[crate::common::token::Adder], amo
             let ask = |asker: usize| {
                 let mut random = Random::new(asker as u64);
                 let mut asked = 0;
-                while token.ask_more(&mut asked, 2500, 1000) {
+                while token.keep_asking(&mut asked, 2500, 1000) {
                     let far = random.below(5000) as i64;
                     let wrong = match random.below(if asker == 0 { 6 } else { 2 }) {
                         0 => (-1 - far, [Ordering::Less, Ordering::Equal]),
@@ -72,7 +72,7 @@ fn compare_is_right_about_moving_token() {
 fn compare_is_right_during_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(64)] {
-        spread(&counter);
+        to_percpu_mode(&counter);
         let (tally, asking) = (Tally::new(ADDERS), AtomicUsize::new(2));
         let add = |thread: usize| {
             if thread == 3 {
@@ -101,7 +101,7 @@ fn compare_is_right_during_adds() {
             if thread < ADDERS {
                 return add(thread);
             }
-            let _leaving = Leaving(&asking);
+            let _decrement = DecrementOnDrop(&asking);
             ask(&mut Random::new(thread as u64));
         };
         together(ADDERS + 2, work, || {});
@@ -124,7 +124,7 @@ fn compare_is_right_near_limit() {
                 assert_eq!(COUNTER.compare(BASE + THREADS + 1).ordering, Ordering::Less);
                 COUNTER.dec();
                 if thread == 0 && round % 400 == 0 {
-                    spread(&COUNTER);
+                    to_percpu_mode(&COUNTER);
                 }
             }
         },
@@ -152,14 +152,14 @@ fn take_loses_nothing() {
             if thread == 3 {
                 thiscpu::probe::leave_lanes();
             }
-            let _leaving = Leaving(&adding);
-            total((0..scale::rounds(30_000)).map(|_| {
+            let _decrement = DecrementOnDrop(&adding);
+            wrapping_sum((0..scale::rounds(30_000)).map(|_| {
                 let n = if random.below(20) == 0 { 32_768 } else { 1 };
                 counter.add(n);
                 n
             }))
         };
-        let left = total(together(6, work, || {}));
+        let left = wrapping_sum(together(6, work, || {}));
         assert_eq!(counter.sum(), left);
         assert_eq!(counter.take(), left);
         assert_eq!(counter.take(), 0);
@@ -173,7 +173,7 @@ fn set_is_one_instant() {
     static COUNTER: Counter = Counter::new();
     let (begun, done, setting) = (AtomicI64::new(0), AtomicI64::new(0), AtomicUsize::new(1));
     let set = || {
-        let _leaving = Leaving(&setting);
+        let _decrement = DecrementOnDrop(&setting);
         for base in 1..=SETS {
             begun.store(base, SeqCst);
             COUNTER.set(base * STEP);
@@ -243,7 +243,7 @@ fn mixed_ops_lose_nothing() {
             }
             balance
         };
-        let left = total(together(6, work, || {}));
+        let left = wrapping_sum(together(6, work, || {}));
         assert_eq!(counter.sum(), left);
     }
 }

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
-use crate::common::fork::{self, Ended};
+use crate::common::fork::{self, SignalOutcome};
 use crate::common::random::Random;
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario, signal};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(first_use::works_in_signal_handler, EVERYWHERE),
-    scenario!(first_use::survives_signals_at_random_times, ALL),
-    scenario!(first_use::survives_signal_after_each_syscall, EVERYWHERE).needs(fork::can_trace),
-    scenario!(first_use::works_on_many_threads_at_once, ALL),
+    scenario!(first_use::works_in_signal_handler, TIERS_AND_SANDBOXES),
+    scenario!(first_use::survives_signals_at_random_times, TIERS),
+    scenario!(first_use::survives_signal_after_each_syscall, TIERS_AND_SANDBOXES)
+        .needs(fork::can_trace),
+    scenario!(first_use::works_on_many_threads_at_once, TIERS),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -64,7 +65,7 @@ fn survives_signals_at_random_times() {
     for _ in 0..scale::rounds(120) {
         let longest = 1 + random.below(200_000);
         let child = || {
-            signal::after(libc::SIGUSR1, longest);
+            signal::send_after(libc::SIGUSR1, longest);
             use_it();
             while HANDLED.load(SeqCst) == 0 {
                 COUNTERS.add(0, 0);
@@ -80,10 +81,12 @@ fn survives_signals_at_random_times() {
 fn survives_signal_after_each_syscall() {
     signal::handle(libc::SIGUSR1, burst);
     let mut call = 1;
-    while let Ended::AfterSignal = fork::signal_after_call(call, libc::SIGUSR1, use_it, || {
-        assert_eq!(HANDLED.load(SeqCst), 1);
-        assert_all_is_there();
-    }) {
+    while let SignalOutcome::Delivered =
+        fork::signal_after_call(call, libc::SIGUSR1, use_it, || {
+            assert_eq!(HANDLED.load(SeqCst), 1);
+            assert_all_is_there();
+        })
+    {
         call += 1;
     }
     assert!(call > 3, "the first use makes more system calls than {call}");

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
-use crate::common::threads::{spread, together};
-use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, scale, scenario};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
+use crate::common::threads::{to_percpu_mode, together};
+use crate::common::token::{MIXED, SetOnDrop, pass};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(forks::children_count_exactly, EVERYWHERE),
-    scenario!(forks::children_see_token_once, ALL),
-    scenario!(forks::child_moves_window_claimed_in_parent, ALL).needs(single_steps),
-    scenario!(forks::grandchildren_count_exactly, ALL),
-    scenario!(forks::child_may_be_first_user, ALL),
+    scenario!(forks::children_count_exactly, TIERS_AND_SANDBOXES),
+    scenario!(forks::children_see_token_once, TIERS),
+    scenario!(forks::child_moves_window_claimed_in_parent, TIERS).needs(can_single_step),
+    scenario!(forks::grandchildren_count_exactly, TIERS),
+    scenario!(forks::child_may_be_first_user, TIERS),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -104,7 +104,7 @@ fn amid_everything(parent: impl FnOnce()) {
             Box::new(|| {
                 COUNTER.compare(COUNTER.read());
                 NARROW.set(0);
-                spread(&COUNTER);
+                to_percpu_mode(&COUNTER);
             })
         },
         || {
@@ -112,7 +112,7 @@ fn amid_everything(parent: impl FnOnce()) {
             Box::new(|| {
                 drop(PerCpu::<u32>::new());
                 let counter = Counter::new();
-                spread(&counter);
+                to_percpu_mode(&counter);
                 COUNTER.inc();
                 COUNTERS.add(1, 1);
             })
@@ -130,8 +130,8 @@ fn amid_everything(parent: impl FnOnce()) {
 const FORKS: u64 = 60;
 
 fn children_count_exactly() {
-    spread(&COUNTER);
-    spread(&NARROW);
+    to_percpu_mode(&COUNTER);
+    to_percpu_mode(&NARROW);
     amid_everything(|| {
         let mut random = Random::new(9);
         for number in 0..scale::rounds(FORKS) {
@@ -146,10 +146,10 @@ fn children_count_exactly() {
 /// The true value is 0 or 1 at any instant, that of the fork included.
 fn children_see_token_once() {
     static TOKEN: Counter = Counter::with_batch(2);
-    spread(&TOKEN);
+    to_percpu_mode(&TOKEN);
     let over = AtomicBool::new(false);
     let fork_often = |token: &crate::common::token::Token| {
-        let _over = Over(&over);
+        let _over = SetOnDrop(&over);
         let mut forks = 0;
         while forks < scale::rounds(FORKS) || token.passes() < scale::rounds(200) {
             let child = || {
@@ -192,7 +192,7 @@ fn grandchildren_count_exactly() {
         });
         live();
     }
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     generation(2);
 }
 
@@ -211,7 +211,7 @@ fn child_moves_window_claimed_in_parent() {
     let now = || NOW.lock().expect("no panic").expect("made before each run");
     let prepare = || {
         let counter: &Counter = Box::leak(Box::new(Counter::with_batch(2)));
-        spread(counter);
+        to_percpu_mode(counter);
         pin::pin(0);
         *NOW.lock().expect("no panic") = Some(counter);
     };
@@ -232,5 +232,5 @@ fn child_moves_window_claimed_in_parent() {
         fork::run(moves_it).expect("a child that moves windows");
     };
     let add = || now().add(1000);
-    at_each_step(prepare, add, conflict, |_, _, ()| assert_eq!(now().sum(), 1000));
+    at_sampled_steps(prepare, add, conflict, |_, _, ()| assert_eq!(now().sum(), 1000));
 }

@@ -9,18 +9,18 @@ use thiscpu::{Account, Ledger, Tier, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(ledger::charges_are_never_lost, EVERYWHERE),
-    scenario!(ledger::sums_and_snapshots_are_one_instant, EVERYWHERE),
-    scenario!(ledger::for_each_is_one_instant, ALL),
-    scenario!(ledger::for_each_lists_open_accounts_and_misuse_panics, ALL),
-    scenario!(ledger::read_is_never_negative_when_unsigned, ALL),
-    scenario!(ledger::new_accounts_start_at_zero, ALL),
-    scenario!(ledger::busy_accounts_stay_cached, ALL),
-    scenario!(ledger::counters_wrap_at_62_bits, ALL),
-    scenario!(ledger::accounts_outlive_ledger, ALL),
+    scenario!(ledger::charges_are_never_lost, TIERS_AND_SANDBOXES),
+    scenario!(ledger::sums_and_snapshots_are_one_instant, TIERS_AND_SANDBOXES),
+    scenario!(ledger::for_each_is_one_instant, TIERS),
+    scenario!(ledger::for_each_lists_open_accounts_and_misuse_panics, TIERS),
+    scenario!(ledger::read_is_never_negative_when_unsigned, TIERS),
+    scenario!(ledger::new_accounts_start_at_zero, TIERS),
+    scenario!(ledger::busy_accounts_stay_cached, TIERS),
+    scenario!(ledger::counters_wrap_at_62_bits, TIERS),
+    scenario!(ledger::accounts_outlive_ledger, TIERS),
 ];
 
 /// So many accounts that they push each other out of a lane.
@@ -31,14 +31,14 @@ pub(super) fn open<const N: usize>(ledger: &Ledger<N>, accounts: usize) -> Vec<A
 }
 
 /// Gets an account into the lane of this CPU, if there are lanes.
-pub(super) fn cache(account: &Account<2>) {
+pub(super) fn cache_in_lane(account: &Account<2>) {
     (0..200).for_each(|_| account.charge(0, 0));
 }
 
 fn charges_are_never_lost() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, MANY);
-    let books: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
+    let oracle: Vec<[AtomicI64; 2]> = (0..MANY).map(|_| Default::default()).collect();
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         for _ in 0..scale::rounds(100_000) {
@@ -51,13 +51,13 @@ fn charges_are_never_lost() {
                 1 => {
                     let other = random.below(MANY as u64) as usize;
                     accounts[account].transfer_to(&accounts[other], index, n);
-                    books[account][index].fetch_sub(n, SeqCst);
-                    books[other][index].fetch_add(n, SeqCst);
+                    oracle[account][index].fetch_sub(n, SeqCst);
+                    oracle[other][index].fetch_add(n, SeqCst);
                     continue;
                 }
                 _ => accounts[account].charge(index, n),
             }
-            books[account][index].fetch_add(n, SeqCst);
+            oracle[account][index].fetch_add(n, SeqCst);
         }
     };
     together(4, work, || {
@@ -66,14 +66,14 @@ fn charges_are_never_lost() {
             ledger.sync();
         }
     });
-    for (account, books) in accounts.iter().zip(&books) {
-        let books = [0, 1].map(|index| books[index].load(SeqCst));
-        assert_eq!([0, 1].map(|index| account.sum(index)), books);
-        assert_eq!(account.snapshot(), books);
+    for (account, oracle) in accounts.iter().zip(&oracle) {
+        let oracle = [0, 1].map(|index| oracle[index].load(SeqCst));
+        assert_eq!([0, 1].map(|index| account.sum(index)), oracle);
+        assert_eq!(account.snapshot(), oracle);
     }
     ledger.sync();
-    for (account, books) in accounts.iter().zip(&books) {
-        assert_eq!([0, 1].map(|index| account.read(index)), [0, 1].map(|i| books[i].load(SeqCst)));
+    for (account, oracle) in accounts.iter().zip(&oracle) {
+        assert_eq!([0, 1].map(|index| account.read(index)), [0, 1].map(|i| oracle[i].load(SeqCst)));
     }
 }
 
@@ -165,7 +165,7 @@ fn read_is_never_negative_when_unsigned() {
         let account = ledger.open();
         for cpu in 0..pin::cpus().len() {
             pin::pin(cpu);
-            cache(&account);
+            cache_in_lane(&account);
         }
         pin::pin(0);
         account.charge(0, 600);
@@ -237,7 +237,7 @@ fn counters_wrap_at_62_bits() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, 8);
     let wrapped = |value: i64| (value << 2) >> 2;
-    let books: Vec<AtomicI64> = (0..8).map(|_| AtomicI64::new(0)).collect();
+    let oracle: Vec<AtomicI64> = (0..8).map(|_| AtomicI64::new(0)).collect();
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         for round in 0..scale::rounds(20_000) {
@@ -245,7 +245,7 @@ fn counters_wrap_at_62_bits() {
             let n = [1, -1, i64::MAX, i64::MIN, 1 << 61, -1 << 60][random.below(6) as usize];
             accounts[account].charge((round % 2) as usize, n);
             if round % 2 == 0 {
-                books[account].fetch_add(n, SeqCst);
+                oracle[account].fetch_add(n, SeqCst);
             }
         }
     };
@@ -255,7 +255,7 @@ fn counters_wrap_at_62_bits() {
             ledger.for_each(|_, counters| assert!(counters.iter().all(is_small), "{counters:?}"));
         }
     });
-    let expected: Vec<i64> = books.iter().map(|book| wrapped(book.load(SeqCst))).collect();
+    let expected: Vec<i64> = oracle.iter().map(|value| wrapped(value.load(SeqCst))).collect();
     let sums = || accounts.iter().map(|account| account.sum(0)).collect::<Vec<_>>();
     assert_eq!(sums(), expected);
     let mut reported = Vec::new();

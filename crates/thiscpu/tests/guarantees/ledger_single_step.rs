@@ -4,18 +4,21 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::SeqCst};
 
 use thiscpu::{Account, Ledger};
 
-use super::ledger::{cache, open};
-use crate::common::single_step::{at_each_step, single_steps};
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scenario, signal};
+use super::ledger::{cache_in_lane, open};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
+use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(ledger::child_is_exact_when_forked_during_sync, BOTH_WAYS).needs(single_steps),
-    scenario!(ledger::child_is_exact_when_forked_during_transfer, ALL).needs(single_steps),
-    scenario!(ledger::child_is_exact_when_forked_during_snapshot, BOTH_WAYS).needs(single_steps),
-    scenario!(ledger::child_is_exact_when_forked_during_for_each, BOTH_WAYS).needs(single_steps),
-    scenario!(ledger::snapshot_is_one_instant_at_each_step, BOTH_WAYS).needs(single_steps),
-    scenario!(ledger::charge_keeps_errno_when_it_sleeps, ALL).needs(single_steps),
-    scenario!(ledger::for_each_is_one_instant_at_each_step, BOTH_WAYS).needs(single_steps),
+    scenario!(ledger::child_is_exact_when_forked_during_sync, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(ledger::child_is_exact_when_forked_during_transfer, TIERS).needs(can_single_step),
+    scenario!(ledger::child_is_exact_when_forked_during_snapshot, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(ledger::child_is_exact_when_forked_during_for_each, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(ledger::snapshot_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
+    scenario!(ledger::charge_keeps_errno_when_it_sleeps, TIERS).needs(can_single_step),
+    scenario!(ledger::for_each_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
 ];
 
 /// In a child: both accounts come to this, and go on.
@@ -58,7 +61,7 @@ fn child_is_exact_when_forked_during_sync() {
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         assert_eq!(account.read(0), 1, "stopped after {steps}");
     };
-    at_each_step(fill, || ledger.sync(), conflict, check);
+    at_sampled_steps(fill, || ledger.sync(), conflict, check);
 }
 
 fn child_is_exact_when_forked_during_transfer() {
@@ -66,14 +69,14 @@ fn child_is_exact_when_forked_during_transfer() {
     let ledger = &Ledger::<2>::new();
     let [from, to] = &[0; 2].map(|_| ledger.open());
     from.charge(0, 1_000_000);
-    [from, to].into_iter().for_each(cache);
+    [from, to].into_iter().for_each(cache_in_lane);
     let wrong = AtomicI64::new(0);
     let conflict = |_| {
         let child = fork::run(|| assert_right_in_child(ledger, [from, to], [1_000_000, 0]));
         wrong.fetch_add(i64::from(child.is_err()), SeqCst);
     };
     let check = |steps, _, ()| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-    at_each_step(|| (), || from.transfer_to(to, 0, 5), conflict, check);
+    at_sampled_steps(|| (), || from.transfer_to(to, 0, 5), conflict, check);
     assert_eq!(from.sum(0) + to.sum(0), 1_000_000);
 }
 
@@ -82,7 +85,7 @@ fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
     pin::pin(0);
     let ledger = &Ledger::<2>::new();
     let [one, other] = &[0; 2].map(|_| ledger.open());
-    [one, other].into_iter().for_each(cache);
+    [one, other].into_iter().for_each(cache_in_lane);
     one.charge(0, 7);
     let wrong = AtomicI64::new(0);
     let conflict = |_| {
@@ -93,7 +96,7 @@ fn fork_amid(answer: impl Fn(&Ledger<2>, &Account<2>) -> i64) {
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         assert_eq!(units, 7, "stopped after {steps}");
     };
-    at_each_step(|| (), || answer(ledger, one), conflict, check);
+    at_sampled_steps(|| (), || answer(ledger, one), conflict, check);
 }
 
 fn child_is_exact_when_forked_during_snapshot() {
@@ -124,7 +127,7 @@ fn snapshot_is_one_instant_at_each_step() {
     let check = |steps, _, [first, second]: [i64; 2]| {
         assert!((0..=1).contains(&(first - second)), "stopped after {steps}: {first}, {second}");
     };
-    at_each_step(|| (), || account.snapshot(), conflict, check);
+    at_sampled_steps(|| (), || account.snapshot(), conflict, check);
 }
 
 /// A charge that sleeps on the lock of an account which somebody looks at, and whose sleep is interrupted.
@@ -152,7 +155,7 @@ fn charge_keeps_errno_when_it_sleeps() {
     let check = |steps, _, _| {
         assert_eq!(found.load(SeqCst), ERRNO, "stopped after {steps}");
     };
-    at_each_step(|| (), || account.snapshot(), conflict, check);
+    at_sampled_steps(|| (), || account.snapshot(), conflict, check);
 }
 
 /// Charges amid a report on two accounts, and a unit that moves between two more.
@@ -187,5 +190,5 @@ fn for_each_is_one_instant_at_each_step() {
         assert!((0..=1).contains(&(first - last)), "stopped after {steps}: {first}, {last}");
         assert_eq!(from + to, 1_000_000, "stopped after {steps}");
     };
-    at_each_step(|| (), report, conflict, check);
+    at_sampled_steps(|| (), report, conflict, check);
 }

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::{Budget, Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
-use crate::common::threads::{spread, together};
-use crate::common::{ALL, Scenario, resources, scale, scenario};
+use crate::common::threads::{to_percpu_mode, together};
+use crate::common::{Scenario, TIERS, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(memory::counters_stay_exact_without_address_space, ALL),
-    scenario!(memory::mlockall_does_not_fill_reserved_lanes, ALL).needs(resources::can_lock_all),
-    scenario!(memory::unused_lanes_are_inaccessible, ALL),
-    scenario!(memory::huge_pages_do_not_inflate_lanes, ALL).needs(resources::huge_pages),
-    scenario!(memory::lanes_decline_huge_pages, ALL),
-    scenario!(memory::items_are_reused_and_zeroed, ALL),
-    scenario!(memory::counters_have_own_memory_beyond_one_region, ALL),
+    scenario!(memory::counters_stay_exact_without_address_space, TIERS),
+    scenario!(memory::mlockall_does_not_fill_reserved_lanes, TIERS).needs(resources::can_lock_all),
+    scenario!(memory::unused_lanes_are_inaccessible, TIERS),
+    scenario!(memory::huge_pages_do_not_inflate_lanes, TIERS)
+        .needs(resources::huge_pages_are_always_on),
+    scenario!(memory::lanes_decline_huge_pages, TIERS),
+    scenario!(memory::items_are_reused_and_zeroed, TIERS),
+    scenario!(memory::counters_have_own_memory_beyond_one_region, TIERS),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -69,17 +70,17 @@ fn counters_stay_exact_without_address_space() {
     // With room again it goes on as if nothing had been.
     drop(limit);
     PerCpu::<u64>::try_new().expect("there is room");
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     together(2, |_| (0..3000).for_each(|_| COUNTER.inc()), || {});
     assert_eq!(COUNTER.sum(), 15_000);
 }
 
 /// Takes lanes on all CPUs, counts, and says by how many bytes the process has grown.
 fn growth_by_use() -> i64 {
-    let before = resources::memory("VmRSS");
+    let before = resources::status_bytes("VmRSS");
     let counters: Vec<Counter> = (0..50).map(|_| Counter::new()).collect();
     let words = PerCpu::<u64>::new();
-    counters.iter().for_each(spread);
+    counters.iter().for_each(to_percpu_mode);
     let add = |_| {
         for counter in &counters {
             (0..200).for_each(|_| counter.inc());
@@ -94,7 +95,7 @@ fn growth_by_use() -> i64 {
         assert_eq!(counter.sum(), 1600);
     }
     assert_eq!(words.lanes().sum::<u64>(), 400);
-    resources::memory("VmRSS") - before
+    resources::status_bytes("VmRSS") - before
 }
 
 const MIB: i64 = 1 << 20;
@@ -110,12 +111,12 @@ fn mlockall_does_not_fill_reserved_lanes() {
 
 /// What is reserved for lanes that no CPU has used cannot be touched, hence not be filled.
 fn unused_lanes_are_inaccessible() {
-    let before = resources::inaccessible();
+    let before = resources::inaccessible_bytes();
     let words = PerCpu::<u64>::new();
     words.add(1);
     let report = thiscpu::report().expect("a tier");
     let unused = (report.lanes_max - report.lanes_in_use) as i64 * 256 * 1024;
-    let growth = resources::inaccessible() - before;
+    let growth = resources::inaccessible_bytes() - before;
     assert!(growth >= unused, "{growth} of {unused} bytes are inaccessible");
 }
 
@@ -127,10 +128,10 @@ fn huge_pages_do_not_inflate_lanes() {
 
 /// The same where huge pages have to be asked for: somebody could, but lanes say no.
 fn lanes_decline_huge_pages() {
-    let before = resources::mappings_without_huge_pages();
+    let before = resources::no_huge_page_bytes();
     growth_by_use();
     let lanes = thiscpu::report().expect("a tier").lanes_in_use as i64;
-    let declined = resources::mappings_without_huge_pages() - before;
+    let declined = resources::no_huge_page_bytes() - before;
     assert!(declined >= (lanes + 1) * 256 * 1024, "only {declined} bytes decline huge pages");
 }
 
@@ -149,7 +150,7 @@ fn items_are_reused_and_zeroed() {
     };
     let counters = |n: u64| {
         let counter = Counter::with_batch(2);
-        spread(&counter);
+        to_percpu_mode(&counter);
         let counters = Counters::<3>::new();
         (0..5).for_each(|_| counters.add(2, n as i64));
         counter.add(40_000);
@@ -158,7 +159,7 @@ fn items_are_reused_and_zeroed() {
     };
     words(1);
     counters(1);
-    let before = resources::memory("VmSize");
+    let before = resources::status_bytes("VmSize");
     together(
         2,
         |_| {
@@ -167,7 +168,7 @@ fn items_are_reused_and_zeroed() {
         },
         || {},
     );
-    let growth = resources::memory("VmSize") - before;
+    let growth = resources::status_bytes("VmSize") - before;
     // Two threads' stacks and arenas are not the library's; a leak would be a hundred times that.
     assert!(growth < 200 * MIB, "grew by {growth} bytes of address space");
     let mappings = resources::anonymous_mappings();

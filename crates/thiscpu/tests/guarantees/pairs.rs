@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use thiscpu::{HalfWord, PerCpuPair};
 
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(pairs::words_change_together, EVERYWHERE),
-    scenario!(pairs::words_change_together_under_signals, ALL),
-    scenario!(pairs::cmpxchg_double_compares_both_halves, ALL),
+    scenario!(pairs::words_change_together, TIERS_AND_SANDBOXES),
+    scenario!(pairs::words_change_together_under_signals, TIERS),
+    scenario!(pairs::cmpxchg_double_compares_both_halves, TIERS),
 ];
 
 /// The value that belongs to a number of changes; 0 to 0, as in a fresh pair.

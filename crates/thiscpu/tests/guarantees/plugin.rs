@@ -10,12 +10,12 @@ use thiscpu::{Counter, Tier};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, pin, scenario, signal};
+use crate::common::{Scenario, TIERS, pin, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(plugin::may_be_closed_after_use, ALL).needs(cargo),
-    scenario!(plugin::two_copies_count_exactly_when_program_is_first, ALL).needs(cargo),
-    scenario!(plugin::two_copies_count_exactly_when_plugin_is_first, ALL).needs(cargo),
+    scenario!(plugin::may_be_closed_after_use, TIERS).needs(cargo),
+    scenario!(plugin::two_copies_count_exactly_when_program_is_first, TIERS).needs(cargo),
+    scenario!(plugin::two_copies_count_exactly_when_plugin_is_first, TIERS).needs(cargo),
 ];
 
 const CARGO: &str = env!("CARGO");
@@ -170,7 +170,7 @@ fn use_both(plugin: &Plugin) {
 
 fn two_copies_count_exactly_when_program_is_first() {
     let plugin = Plugin::load(&path());
-    crate::common::threads::spread(&COUNTER);
+    crate::common::threads::to_percpu_mode(&COUNTER);
     use_both(&plugin);
     use_both(&plugin);
 }

@@ -7,15 +7,15 @@ use std::alloc::Layout;
 
 use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache, probe};
 
-use crate::common::objects::{Object, close, free_all, some};
-use crate::common::{ALL, Scenario, pin, scale, scenario};
+use crate::common::objects::{Object, alloc_many, close, free_all};
+use crate::common::{Scenario, TIERS, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(properties::counter_matches_sequential_model, ALL),
-    scenario!(properties::counters_match_sequential_model, ALL),
-    scenario!(properties::word_matches_sequential_model, ALL),
-    scenario!(properties::pair_matches_sequential_model, ALL),
-    scenario!(properties::slab_matches_sequential_model, ALL),
+    scenario!(properties::counter_matches_sequential_model, TIERS),
+    scenario!(properties::counters_match_sequential_model, TIERS),
+    scenario!(properties::word_matches_sequential_model, TIERS),
+    scenario!(properties::pair_matches_sequential_model, TIERS),
+    scenario!(properties::slab_matches_sequential_model, TIERS),
 ];
 
 /// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
@@ -231,7 +231,7 @@ fn slab_matches_sequential_model() {
                     threads.spawn(aside).join().expect("the thread's own panic");
                 }),
             }
-            assert!(objects.iter_mut().all(Object::is_whole), "after {one:?}");
+            assert!(objects.iter_mut().all(Object::is_intact), "after {one:?}");
         }
         cache.shrink();
         assert_eq!(cache.stats().objects_out, objects.len());
@@ -243,7 +243,7 @@ fn slab_matches_sequential_model() {
 fn use_slab(cache: &RawCache, objects: &mut Vec<Object>, number: &mut u64, one: &Use) {
     match *one {
         Use::Alloc(count) => {
-            objects.extend(some(cache, *number, count));
+            objects.extend(alloc_many(cache, *number, count));
             *number += count;
         }
         Use::Free(count, at) => {

@@ -7,28 +7,30 @@ use std::time::Duration;
 use thiscpu::{Counter, Counters, Ledger, Tier, probe};
 
 use crate::common::seccomp::{self, Call};
-use crate::common::threads::{Tally, spread, together};
-use crate::common::token::{MIXED, Over, pass};
-use crate::common::{ALL, ATOMIC_ALONE, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale, scenario};
+use crate::common::threads::{Tally, to_percpu_mode, together};
+use crate::common::token::{MIXED, SetOnDrop, pass};
+use crate::common::{
+    ATOMIC_ONLY, SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, fork, pin, scale, scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(sandbox::sums_stay_exact_when_membarrier_is_denied_late, ALL)
-        .needs(seccomp::possible),
-    scenario!(sandbox::fence_works_when_caller_is_moved, SECTIONS).needs(seccomp::possible),
-    scenario!(sandbox::fence_reaches_every_cpu, SECTIONS)
-        .needs(|| seccomp::possible().and_then(|()| pin::two_cpus())),
-    scenario!(sandbox::sums_panic_when_fences_are_denied, SECTIONS).needs(seccomp::possible),
-    scenario!(sandbox::accounts_stay_intact_when_fences_are_denied, SECTIONS)
-        .needs(seccomp::possible),
-    scenario!(sandbox::atomic_tier_needs_no_fence, ATOMIC_ALONE).needs(seccomp::possible),
-    scenario!(sandbox::adds_stay_exact_when_rseq_is_denied_late, OWN_ALONE)
-        .needs(seccomp::possible),
+    scenario!(sandbox::sums_stay_exact_when_membarrier_is_denied_late, TIERS)
+        .needs(seccomp::can_filter),
+    scenario!(sandbox::fence_works_when_caller_is_moved, WITH_SECTIONS).needs(seccomp::can_filter),
+    scenario!(sandbox::fence_reaches_every_cpu, WITH_SECTIONS)
+        .needs(|| seccomp::can_filter().and_then(|()| pin::two_cpus())),
+    scenario!(sandbox::sums_panic_when_fences_are_denied, WITH_SECTIONS).needs(seccomp::can_filter),
+    scenario!(sandbox::accounts_stay_intact_when_fences_are_denied, WITH_SECTIONS)
+        .needs(seccomp::can_filter),
+    scenario!(sandbox::atomic_tier_needs_no_fence, ATOMIC_ONLY).needs(seccomp::can_filter),
+    scenario!(sandbox::adds_stay_exact_when_rseq_is_denied_late, SELF_REGISTERED_ONLY)
+        .needs(seccomp::can_filter),
 ];
 
 /// The fence runs on every CPU instead, and sums stay exact, also while threads move.
 fn sums_stay_exact_when_membarrier_is_denied_late() {
     static COUNTER: Counter = Counter::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     COUNTER.sum();
     seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
     pass(
@@ -36,7 +38,7 @@ fn sums_stay_exact_when_membarrier_is_denied_late() {
         |_, sign| COUNTER.add(sign),
         |token| {
             let mut asked = 0;
-            while token.ask_more(&mut asked, 800, 500) {
+            while token.keep_asking(&mut asked, 800, 500) {
                 let sum = COUNTER.sum();
                 assert!(sum == 0 || sum == 1, "{sum}");
             }
@@ -59,7 +61,7 @@ fn sums_stay_exact_when_membarrier_is_denied_late() {
     // The fence comes back to where this thread may run. Before Linux 6.2 whoever sets an affinity loses
     // the CPUs that are offline just then; so it is tried until none was.
     let comes_back = || {
-        pin::confine(0, pin::cpus());
+        pin::set_affinity(0, pin::cpus());
         let before = pin::allowed();
         counters.snapshot();
         pin::allowed() == before
@@ -71,7 +73,7 @@ fn sums_stay_exact_when_membarrier_is_denied_late() {
 /// and go while they are listed.
 fn fence_works_when_caller_is_moved() {
     static COUNTER: Counter = Counter::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     COUNTER.sum();
     seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
     let (over, tid) = (AtomicBool::new(false), AtomicI32::new(0));
@@ -83,7 +85,7 @@ fn fence_works_when_caller_is_moved() {
             if over.load(SeqCst) {
                 return;
             }
-            pin::confine(tid.load(SeqCst), &[pin::cpus()[round % pin::cpus().len()]]);
+            pin::set_affinity(tid.load(SeqCst), &[pin::cpus()[round % pin::cpus().len()]]);
             if round % 8 == 0 {
                 together(1, |_| COUNTER.add(0), || ());
             }
@@ -96,10 +98,10 @@ fn fence_works_when_caller_is_moved() {
             &MIXED,
             |_, sign| COUNTER.add(sign),
             |token| {
-                let _over = Over(&over);
+                let _over = SetOnDrop(&over);
                 tid.store(pin::tid(), SeqCst);
                 let mut asked = 0;
-                while token.ask_more(&mut asked, 400, 200) {
+                while token.keep_asking(&mut asked, 400, 200) {
                     let sum = COUNTER.sum();
                     assert!(sum == 0 || sum == 1, "{sum}");
                 }
@@ -172,7 +174,7 @@ fn fence_reaches_every_cpu() {
                 lingerer.linger(over);
             });
         }
-        let _over = Over(&over);
+        let _over = SetOnDrop(&over);
         let fences = || {
             for round in 0..scale::rounds(100) as usize {
                 let lingerer = &lingerers[round % cpus.len()];
@@ -188,7 +190,7 @@ fn fence_reaches_every_cpu() {
                 if over.load(SeqCst) {
                     return;
                 }
-                pin::confine(caller, &[cpus[round % cpus.len()]]);
+                pin::set_affinity(caller, &[cpus[round % cpus.len()]]);
                 std::thread::sleep(SENT_ON * (scale::factor() - 1));
             }
         });
@@ -220,8 +222,8 @@ pub(super) fn deny_fences() {
 fn sums_panic_when_fences_are_denied() {
     static A: Counter = Counter::new();
     static B: Counter = Counter::new();
-    spread(&A);
-    spread(&B);
+    to_percpu_mode(&A);
+    to_percpu_mode(&B);
     A.sum();
     B.sum();
     deny_fences();
@@ -273,7 +275,7 @@ fn accounts_stay_intact_when_fences_are_denied() {
 /// The atomic tier has no use for either.
 fn atomic_tier_needs_no_fence() {
     static COUNTER: Counter = Counter::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     for call in [Call::Membarrier, Call::SetAffinity] {
         seccomp::deny(call, libc::EPERM).expect("a filter");
     }
@@ -289,7 +291,7 @@ const ERRNO: i32 = 4095;
 /// New threads get no lane, and lose nothing; those that have one keep it, also in a child.
 fn adds_stay_exact_when_rseq_is_denied_late() {
     static COUNTER: Counter = Counter::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     let add = |_| (0..20_000).for_each(|_| COUNTER.inc());
     together(2, add, || {
         seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter");

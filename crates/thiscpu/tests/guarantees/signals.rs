@@ -7,20 +7,20 @@ use std::time::Duration;
 use thiscpu::{Budget, Counter, Counters};
 
 use crate::common::random::Random;
-use crate::common::threads::{Leaving, Tally, spread, together};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario, signal};
+use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(signals::handler_may_interrupt_add, EVERYWHERE),
-    scenario!(signals::handler_may_interrupt_publish, ALL),
-    scenario!(signals::handler_may_interrupt_sum, EVERYWHERE),
-    scenario!(signals::handler_may_interrupt_snapshot, ALL),
-    scenario!(signals::handler_may_interrupt_set, ALL),
-    scenario!(signals::handler_may_interrupt_compare, ALL),
-    scenario!(signals::bounds_never_wait_in_handler, ALL),
-    scenario!(signals::handler_may_release_in_percpu_mode, ALL),
-    scenario!(signals::handler_may_release_in_shared_mode, ALL),
-    scenario!(signals::answers_hold_when_threads_pause_anywhere, ALL),
+    scenario!(signals::handler_may_interrupt_add, TIERS_AND_SANDBOXES),
+    scenario!(signals::handler_may_interrupt_publish, TIERS),
+    scenario!(signals::handler_may_interrupt_sum, TIERS_AND_SANDBOXES),
+    scenario!(signals::handler_may_interrupt_snapshot, TIERS),
+    scenario!(signals::handler_may_interrupt_set, TIERS),
+    scenario!(signals::handler_may_interrupt_compare, TIERS),
+    scenario!(signals::bounds_never_wait_in_handler, TIERS),
+    scenario!(signals::handler_may_release_in_percpu_mode, TIERS),
+    scenario!(signals::handler_may_release_in_shared_mode, TIERS),
+    scenario!(signals::answers_hold_when_threads_pause_anywhere, TIERS),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -65,7 +65,7 @@ fn handler_may_interrupt_add() {
 
 /// The smallest batch, so that every few adds move a window and publish it.
 fn handler_may_interrupt_publish() {
-    spread(&NARROW);
+    to_percpu_mode(&NARROW);
     let (added, mut random) = (AtomicI64::new(0), Random::new(1));
     let work = || {
         for _ in 0..100 {
@@ -79,7 +79,7 @@ fn handler_may_interrupt_publish() {
 
 /// The handler's adds are in this sum or in the next, and none goes away again.
 fn handler_may_interrupt_sum() {
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     let mut last = 0;
     let work = || {
         let before = HANDLED.load(SeqCst) as i64;
@@ -109,7 +109,7 @@ fn handler_may_interrupt_set() {
     let mut round = 0;
     let work = || {
         taken.fetch_add(COUNTER.take(), SeqCst);
-        spread(&COUNTER);
+        to_percpu_mode(&COUNTER);
         round += 1;
         // A set forgets what was there, so only the other counter's total can be told after one.
         NARROW.set(NARROW.sum().min(0) + 1000 * round);
@@ -132,8 +132,8 @@ fn handler_may_interrupt_compare() {
         assert_ne!(COUNTER.compare(before).ordering, Ordering::Less);
         round += 1;
         if round % 4 == 0 {
-            spread(&COUNTER);
-            spread(&NARROW);
+            to_percpu_mode(&COUNTER);
+            to_percpu_mode(&NARROW);
             NARROW.add(1);
             added.fetch_add(1, SeqCst);
         }
@@ -146,7 +146,7 @@ fn handler_may_interrupt_compare() {
 /// Threads without a lane change the slow lane all the time: bounds taken in a handler still wait
 /// for nobody, though the thread that the handler interrupts is in the middle of a sum.
 fn bounds_never_wait_in_handler() {
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     let (over, added) = (AtomicBool::new(false), AtomicI64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -244,7 +244,7 @@ fn answers_hold_when_threads_pause_anywhere() {
     const ADDERS: usize = 3;
     const ASKERS: usize = 3;
     for counter in [Counter::new(), Counter::with_batch(2)] {
-        spread(&counter);
+        to_percpu_mode(&counter);
         let tally = Tally::new(ADDERS);
         let asking = AtomicUsize::new(ASKERS);
         let threads: [AtomicUsize; ADDERS + ASKERS] = Default::default();
@@ -268,7 +268,7 @@ fn answers_hold_when_threads_pause_anywhere() {
             threads[thread].store(signal::this_thread() as usize, SeqCst);
             let mut random = Random::new(thread as u64);
             if thread >= ADDERS {
-                let _leaving = Leaving(&asking);
+                let _decrement = DecrementOnDrop(&asking);
                 (0..scale::rounds(700)).for_each(|_| ask(&mut random));
             }
             while asking.load(SeqCst) > 0 {

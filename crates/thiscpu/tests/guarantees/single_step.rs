@@ -7,18 +7,18 @@ use std::sync::{Mutex, mpsc};
 
 use thiscpu::{Counter, PerCpu};
 
-use crate::common::single_step::{at_each_step, in_handler, single_steps};
-use crate::common::threads::spread;
-use crate::common::{ALL, Scenario, pin, scenario};
+use crate::common::single_step::{at_sampled_steps, can_single_step, conflict_in_handler};
+use crate::common::threads::to_percpu_mode;
+use crate::common::{Scenario, TIERS, pin, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(single_step::answers_hold_during_compare, ALL).needs(single_steps),
-    scenario!(single_step::sum_holds_while_units_move, ALL).needs(single_steps),
-    scenario!(single_step::answers_hold_during_set, ALL).needs(single_steps),
-    scenario!(single_step::add_holds_during_compare, ALL).needs(single_steps),
-    scenario!(single_step::take_holds_during_add, ALL).needs(single_steps),
-    scenario!(single_step::add_without_lane_stays_out_of_lanes, ALL).needs(single_steps),
-    scenario!(single_step::handler_add_takes_effect_at_once, ALL).needs(single_steps),
+    scenario!(single_step::answers_hold_during_compare, TIERS).needs(can_single_step),
+    scenario!(single_step::sum_holds_while_units_move, TIERS).needs(can_single_step),
+    scenario!(single_step::answers_hold_during_set, TIERS).needs(can_single_step),
+    scenario!(single_step::add_holds_during_compare, TIERS).needs(can_single_step),
+    scenario!(single_step::take_holds_during_add, TIERS).needs(can_single_step),
+    scenario!(single_step::add_without_lane_stays_out_of_lanes, TIERS).needs(can_single_step),
+    scenario!(single_step::handler_add_takes_effect_at_once, TIERS).needs(can_single_step),
 ];
 
 /// The value that nobody sees change.
@@ -67,7 +67,12 @@ fn answers_hold_during_compare() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
         let compare = |_| gather();
-        at_each_step(|| spread(&COUNTER), ask, compare, |s, _, asked| assert_value(s, asked, what));
+        at_sampled_steps(
+            || to_percpu_mode(&COUNTER),
+            ask,
+            compare,
+            |s, _, asked| assert_value(s, asked, what),
+        );
     }
 }
 
@@ -103,8 +108,8 @@ fn sum_holds_while_units_move() {
             }
         };
         let sum = || COUNTER.sum();
-        at_each_step(
-            || spread(&COUNTER),
+        at_sampled_steps(
+            || to_percpu_mode(&COUNTER),
             sum,
             moving,
             |steps, _, sum| {
@@ -124,9 +129,14 @@ fn answers_hold_during_set() {
     for (what, ask) in QUESTIONS {
         let set = |_| {
             COUNTER.set(VALUE);
-            spread(&COUNTER);
+            to_percpu_mode(&COUNTER);
         };
-        at_each_step(|| spread(&COUNTER), ask, set, |s, _, asked| assert_value(s, asked, what));
+        at_sampled_steps(
+            || to_percpu_mode(&COUNTER),
+            ask,
+            set,
+            |s, _, asked| assert_value(s, asked, what),
+        );
     }
 }
 
@@ -134,8 +144,8 @@ fn add_holds_during_compare() {
     COUNTER.set(VALUE);
     let add = || COUNTER.add(1);
     let compare = |_| gather();
-    at_each_step(
-        || spread(&COUNTER),
+    at_sampled_steps(
+        || to_percpu_mode(&COUNTER),
         add,
         compare,
         |steps, _, ()| {
@@ -149,11 +159,11 @@ fn take_holds_during_add() {
     const ADDED: i64 = 5;
     let prepare = || {
         COUNTER.set(VALUE);
-        spread(&COUNTER);
+        to_percpu_mode(&COUNTER);
     };
     let take = || COUNTER.take();
     let add = |_| COUNTER.add(ADDED);
-    at_each_step(prepare, take, add, |steps, stopped, taken| {
+    at_sampled_steps(prepare, take, add, |steps, stopped, taken| {
         let all = if stopped { VALUE + ADDED } else { VALUE };
         assert_eq!(taken + COUNTER.sum(), all, "stopped after {steps}");
     });
@@ -165,7 +175,7 @@ fn add_without_lane_stays_out_of_lanes() {
     // So that this CPU is the only one in use, and the other thread's index is 0.
     pin::pin(0);
     let words = &PerCpu::<u64>::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     pin::pin(0);
     words.add(1);
     // In either bank the lane has a window.
@@ -190,7 +200,7 @@ fn add_without_lane_stays_out_of_lanes() {
         };
         // No sums in between: after each, the lane's window in the other bank is a new one.
         let check = |_, stopped, ()| added.set(added.get() + if stopped { 8 } else { 1 });
-        at_each_step(|| (), || op(words, 1), conflict, check);
+        at_sampled_steps(|| (), || op(words, 1), conflict, check);
         assert_eq!(value(), before + added.get());
     }
 }
@@ -201,7 +211,7 @@ type Op = fn() -> i64;
 /// What the handler adds is there at once and stays.
 fn handler_add_takes_effect_at_once() {
     const ADDED: i64 = 3;
-    in_handler(|| COUNTER.add(ADDED));
+    conflict_in_handler(|| COUNTER.add(ADDED));
     let ops: [(&str, Op); 5] = [
         ("add", || {
             COUNTER.add(1);
@@ -225,9 +235,9 @@ fn handler_add_takes_effect_at_once() {
     for (what, op) in ops {
         let prepare = || {
             COUNTER.set(VALUE);
-            spread(&COUNTER);
+            to_percpu_mode(&COUNTER);
         };
-        at_each_step(
+        at_sampled_steps(
             prepare,
             op,
             |_| (),

@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{Cache, RawCache, probe};
 
-use crate::common::objects::{Object, close, free_all, some};
+use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, fork, pin, resources, scale, scenario};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, fork, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::objects_never_overlap, ALL),
-    scenario!(slab::objects_may_be_freed_by_any_thread, EVERYWHERE),
-    scenario!(slab::destructors_may_allocate_and_free, EVERYWHERE),
-    scenario!(slab::close_counts_objects_in_use, ALL),
-    scenario!(slab::dropped_cache_leaves_objects_valid, ALL),
-    scenario!(slab::values_are_dropped_once, ALL),
-    scenario!(slab::panics_leak_no_object, ALL),
-    scenario!(slab::prefilled_objects_are_exclusive, ALL),
-    scenario!(slab::alloc_and_free_keep_errno, ALL),
+    scenario!(slab::objects_never_overlap, TIERS),
+    scenario!(slab::objects_may_be_freed_by_any_thread, TIERS_AND_SANDBOXES),
+    scenario!(slab::destructors_may_allocate_and_free, TIERS_AND_SANDBOXES),
+    scenario!(slab::close_counts_objects_in_use, TIERS),
+    scenario!(slab::dropped_cache_leaves_objects_valid, TIERS),
+    scenario!(slab::values_are_dropped_once, TIERS),
+    scenario!(slab::panics_leak_no_object, TIERS),
+    scenario!(slab::prefilled_objects_are_exclusive, TIERS),
+    scenario!(slab::alloc_and_free_keep_errno, TIERS),
 ];
 
 const MIB: usize = 1 << 20;
@@ -48,7 +48,7 @@ fn objects_never_overlap() {
         assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
         // More than a slab's, and more than lanes hold.
         let count = scale::rounds((4 * MIB / cache.object_bytes()).clamp(9, 1_100) as u64);
-        let mut objects = some(&cache, 0, count);
+        let mut objects = alloc_many(&cache, 0, count);
         let is_aligned = |object: &Object| object.address().is_multiple_of(align);
         assert!(objects.iter().all(is_aligned), "{size} bytes, aligned to {align}");
         let mut random = Random::new(size as u64);
@@ -80,7 +80,7 @@ fn objects_may_be_freed_by_any_thread() {
                 let number = (thread as u64) << 32 | round;
                 // Mostly one for one; now and then many, so that whole sheaves come and go.
                 let (allocs, frees) = [(1, 1), (1, 1), (60, 0), (0, 80)][random.below(4) as usize];
-                let new = some(&cache, number << 8, allocs);
+                let new = alloc_many(&cache, number << 8, allocs);
                 pool.lock().expect("no panic").extend(new);
                 for _ in 0..frees {
                     let mut pool = pool.lock().expect("no panic");
@@ -179,7 +179,7 @@ fn destructors_may_allocate_and_free() {
 /// The number is exact, wherever free objects are, and the cache is as it was.
 fn close_counts_objects_in_use() {
     let mut cache = cache_of(48, 8);
-    let mut objects = some(&cache, 0, 2_000);
+    let mut objects = alloc_many(&cache, 0, 2_000);
     for left in [1_500, 200, 61, 1] {
         for (cpu, object) in objects.drain(left..).enumerate() {
             pin::pin(cpu / 100);
@@ -189,8 +189,8 @@ fn close_counts_objects_in_use() {
         assert_eq!(error.objects, left);
         assert!(error.to_string().contains(&format!(" {left} of its objects are still out")));
         cache = error.cache;
-        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
-        let more = some(&cache, 10_000, 500);
+        objects.iter_mut().for_each(|object| assert!(object.is_intact()));
+        let more = alloc_many(&cache, 10_000, 500);
         free_all(&cache, more);
     }
     free_all(&cache, objects);
@@ -210,7 +210,7 @@ fn close_counts_objects_in_use() {
 /// What is out stays valid, and is dropped by who has it; debug builds say so.
 fn dropped_cache_leaves_objects_valid() {
     let hear = |body: fn()| {
-        let (status, words) = fork::overhear(body);
+        let (status, words) = fork::capture_stderr(body);
         assert_eq!(status, 0, "{words}");
         words
     };
@@ -233,7 +233,7 @@ fn dropped_cache_leaves_objects_valid() {
         let cache = cache_of(100, 4);
         let mut object = Object::alloc(&cache, 5).expect("there is memory");
         drop(cache);
-        assert!(object.is_whole());
+        assert!(object.is_intact());
     });
     assert_eq!(said.contains("while 1 were out"), cfg!(debug_assertions), "{said}");
     let said = hear(|| {
@@ -313,7 +313,7 @@ fn panics_leak_no_object() {
 fn prefilled_objects_are_exclusive() {
     let cache = cache_of(72, 8);
     let mut reserve = cache.reserve(500).expect("there is memory");
-    let others = some(&cache, 0, 500);
+    let others = alloc_many(&cache, 0, 500);
     let mut objects = Vec::new();
     for number in 1_000..1_400 {
         let object = reserve.alloc().expect("it has more");

@@ -10,27 +10,27 @@ use thiscpu::{Constructed, ConstructedCache, probe};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, Scenario, fork, pin, scale, scenario};
+use crate::common::{Scenario, TIERS, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::constructor_runs_once_per_object, ALL),
-    scenario!(slab::constructed_values_keep_their_state, ALL),
-    scenario!(slab::constructed_slabs_come_and_go, ALL),
-    scenario!(slab::values_of_any_layout_can_be_constructed, ALL),
-    scenario!(slab::panicking_constructor_loses_nothing, ALL),
-    scenario!(slab::panicking_destructor_runs_once, ALL),
-    scenario!(slab::destructor_may_allocate_from_its_cache, ALL),
-    scenario!(slab::free_destroys_at_most_two_slabs, ALL),
-    scenario!(slab::free_destroys_at_most_two_slabs_after_shrink, ALL),
-    scenario!(slab::shrink_destroys_all_retired_slabs, ALL),
-    scenario!(slab::double_free_of_constructed_aborts, ALL),
-    scenario!(slab::dropped_constructed_cache_leaves_values_valid, ALL),
+    scenario!(slab::constructor_runs_once_per_object, TIERS),
+    scenario!(slab::constructed_values_keep_their_state, TIERS),
+    scenario!(slab::constructed_slabs_come_and_go, TIERS),
+    scenario!(slab::values_of_any_layout_can_be_constructed, TIERS),
+    scenario!(slab::panicking_constructor_loses_nothing, TIERS),
+    scenario!(slab::panicking_destructor_runs_once, TIERS),
+    scenario!(slab::destructor_may_allocate_from_its_cache, TIERS),
+    scenario!(slab::free_destroys_at_most_two_slabs, TIERS),
+    scenario!(slab::free_destroys_at_most_two_slabs_after_shrink, TIERS),
+    scenario!(slab::shrink_destroys_all_retired_slabs, TIERS),
+    scenario!(slab::double_free_of_constructed_aborts, TIERS),
+    scenario!(slab::dropped_constructed_cache_leaves_values_valid, TIERS),
 ];
 
 static MADE: AtomicUsize = AtomicUsize::new(0);
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-pub(crate) fn there_are() -> usize {
+pub(crate) fn alive() -> usize {
     let dropped = DROPPED.load(SeqCst);
     MADE.load(SeqCst) - dropped
 }
@@ -88,11 +88,11 @@ fn constructor_runs_once_per_object() {
     let (made, dropped) = (MADE.load(SeqCst), DROPPED.load(SeqCst));
     assert!((addresses.len()..=addresses.len() + dropped).contains(&made), "{made}, {dropped}");
     cache.shrink();
-    assert_eq!((there_are(), cache.stats().slabs), (0, 0));
+    assert_eq!((alive(), cache.stats().slabs), (0, 0));
     drop(cache.alloc());
-    assert_eq!(there_are(), 1);
+    assert_eq!(alive(), 1);
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// Whoever was it that left it.
@@ -122,7 +122,7 @@ fn constructed_values_keep_their_state() {
     };
     together(4, work, || ());
     assert_eq!(cache.close().map_err(|error| (error.objects, drop(handed_on))), Err((100, ())));
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// More than stocks keep, so that slabs go back by themselves, and others shrink.
@@ -141,9 +141,9 @@ fn constructed_slabs_come_and_go() {
     };
     together(2, work, || (0..scale::rounds(20)).for_each(|_| _ = cache.shrink()));
     assert!(DROPPED.load(SeqCst) > 1_000, "only {} were dropped", DROPPED.load(SeqCst));
-    assert!(there_are() > 100, "only {} stay constructed", there_are());
+    assert!(alive() > 100, "only {} stay constructed", alive());
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// With nothing in it, smaller than a word, aligned to more than it has bytes, and such that a slab has one.
@@ -180,7 +180,7 @@ fn values_of_any_layout_can_be_constructed() {
         |_| true,
     );
     assert!(MADE.load(SeqCst) >= 40);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
     check(|| Byte(7), |value| value.0 == 7);
     check(|| Aligned(8), |value| value.0 == 8);
     check(|| VeryAligned, |_| true);
@@ -215,7 +215,7 @@ fn panicking_constructor_loses_nothing() {
         }
     }
     assert!(panics > 300 && values.len() == 1_000 - panics);
-    assert_eq!(there_are(), values.len());
+    assert_eq!(alive(), values.len());
     PANICS.store(false, SeqCst);
     values.extend((0..1_000).map(|_| cache.alloc()));
     values.iter().for_each(|value| value.check());
@@ -223,7 +223,7 @@ fn panicking_constructor_loses_nothing() {
     assert_eq!(error.objects, values.len());
     drop(values);
     close(error.cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// Each is dropped once, and the panic comes out of the call that dropped it.
@@ -238,11 +238,11 @@ fn panicking_destructor_runs_once() {
     let cache = ConstructedCache::new(|| Panics(Value::new()));
     PANICS.store(true, SeqCst);
     drop((0..1_000).map(|_| cache.alloc()).collect::<Vec<_>>());
-    assert_eq!(there_are(), 1_000);
+    assert_eq!(alive(), 1_000);
     let panics = std::iter::from_fn(|| catch_unwind(AssertUnwindSafe(|| cache.shrink())).err());
     let panics = panics.take(2_000).count();
     assert!((300..400).contains(&panics), "{panics} panics");
-    assert_eq!((there_are(), cache.stats().slabs), (0, 0));
+    assert_eq!((alive(), cache.stats().slabs), (0, 0));
     // The end of the cache drops all, and then panics once.
     let ends: [fn(ConstructedCache<Panics>); 2] = [drop, close];
     for end in ends {
@@ -250,7 +250,7 @@ fn panicking_destructor_runs_once() {
         drop((0..1_000).map(|_| cache.alloc()).collect::<Vec<_>>());
         let panic = catch_unwind(AssertUnwindSafe(|| end(cache))).expect_err("many drops panic");
         assert_eq!(panic.downcast_ref(), Some(&"now and then"));
-        assert_eq!(there_are(), 0);
+        assert_eq!(alive(), 0);
     }
     PANICS.store(false, SeqCst);
     close(cache);
@@ -277,7 +277,7 @@ fn destructor_may_allocate_from_its_cache() {
         }
     };
     together(3, work, || ());
-    while there_are() > 0 {
+    while alive() > 0 {
         CACHE.shrink();
     }
     assert_eq!((CACHE.stats().slabs, CACHE.stats().objects_out), (0, 0));
@@ -358,7 +358,7 @@ fn free_destroys_at_most_two_slabs() {
     });
     assert!((16..=32).contains(&most), "{most} dropped by one call");
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// Who shrinks wants all of what there is, and nothing of what will be.
@@ -369,7 +369,7 @@ fn free_destroys_at_most_two_slabs_after_shrink() {
     let most = freed_meanwhile(&cache, drop);
     assert!((16..=32).contains(&most), "{most} dropped by one call");
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// By another, who is just dropping some.
@@ -381,7 +381,7 @@ fn shrink_destroys_all_retired_slabs() {
     });
     assert!(most > MANY / 2, "only {most} dropped for who shrinks");
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// Unnoticed at first, because what says that it is free has been written over, and then as the last of its slab.
@@ -394,7 +394,7 @@ fn double_free_of_constructed_aborts() {
         let value = cache.alloc();
         let address = std::ptr::from_ref(&*value).addr();
         let others: Vec<_> = (0..others).map(|_| cache.alloc()).collect();
-        let (status, words) = fork::overhear(|| {
+        let (status, words) = fork::capture_stderr(|| {
             drop(others);
             // SAFETY: what is tested is that the second of the two is noticed.
             let again = unsafe { std::ptr::read(&value) };
@@ -413,7 +413,7 @@ fn double_free_of_constructed_aborts() {
 
 /// What is out stays valid when the cache is dropped.
 fn dropped_constructed_cache_leaves_values_valid() {
-    let (status, words) = fork::overhear(|| {
+    let (status, words) = fork::capture_stderr(|| {
         let cache = ConstructedCache::new(Value::new);
         let mut values: Vec<_> = (0..500).map(|_| cache.alloc()).collect();
         values.truncate(300);

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use thiscpu::{Constructed, ConstructedCache};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scale, scenario};
-use crate::slab_constructed::{
-    GOES_ON, STAGE, TO_WAIT, Value, WAITS, await_stage, close, there_are,
-};
+use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scale, scenario};
+use crate::slab_constructed::{GOES_ON, STAGE, TO_WAIT, Value, WAITS, alive, await_stage, close};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::destructor_may_fork, BOTH_WAYS).needs(single_steps),
-    scenario!(slab::children_keep_constructed_values, ALL),
-    scenario!(slab::child_keeps_constructed_values_at_each_step, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::destructor_may_fork, CID_AND_ATOMIC).needs(can_single_step),
+    scenario!(slab::children_keep_constructed_values, TIERS),
+    scenario!(slab::child_keeps_constructed_values_at_each_step, CID_AND_ATOMIC)
+        .needs(can_single_step),
 ];
 
 /// Nobody is in a drop.
@@ -37,7 +36,7 @@ impl Drop for Forks {
                 std::thread::yield_now();
             }
             if STAGE.load(SeqCst) == GOES_ON {
-                CHILD.store(fork::here(), SeqCst);
+                CHILD.store(fork::fork(), SeqCst);
             }
         }
     }
@@ -50,7 +49,7 @@ fn drop_when_wanted(over: &AtomicBool, drop_some: impl Fn()) {
             CHILD.store(-1, SeqCst);
             drop_some();
             if CHILD.load(SeqCst) == 0 {
-                fork::end(|| (0..2).for_each(|_| drop_some()));
+                fork::exit_after(|| (0..2).for_each(|_| drop_some()));
             }
             STAGE.store(IDLE, SeqCst);
         }
@@ -98,9 +97,9 @@ fn destructor_may_fork() {
         assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
     };
     std::thread::scope(|threads| {
-        let _over = crate::common::token::Over(&over);
+        let _over = crate::common::token::SetOnDrop(&over);
         threads.spawn(|| drop_when_wanted(&over, drop_some));
-        at_each_step(prepare, op, conflict, check);
+        at_sampled_steps(prepare, op, conflict, check);
     });
 }
 
@@ -121,7 +120,7 @@ fn children_keep_constructed_values() {
     };
     let mine: Vec<_> = (0..100).map(|_| cache.alloc()).collect();
     together(3, work, || {
-        let _over = crate::common::token::Over(&over);
+        let _over = crate::common::token::SetOnDrop(&over);
         for _ in 0..scale::rounds(40) {
             let child = || {
                 let use_it = |_| {
@@ -137,7 +136,7 @@ fn children_keep_constructed_values() {
     });
     drop(mine);
     close(cache);
-    assert_eq!(there_are(), 0);
+    assert_eq!(alive(), 0);
 }
 
 /// Of which values are made, dropped, and handed out.
@@ -167,5 +166,5 @@ fn child_keeps_constructed_values_at_each_step() {
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
     };
-    at_each_step(|| (), op, conflict, check);
+    at_sampled_steps(|| (), op, conflict, check);
 }

@@ -4,11 +4,11 @@ use std::thread;
 
 use thiscpu::{Tier, inside, probe};
 
-use crate::common::objects::{Object, cache_of, free_all, some};
-use crate::common::{ALL, Scenario, scenario};
+use crate::common::objects::{Object, alloc_many, cache_of, free_all};
+use crate::common::{Scenario, TIERS, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] =
-    &[scenario!(slab::direct_path_requires_registration, ALL)];
+    &[scenario!(slab::direct_path_requires_registration, TIERS)];
 
 fn direct_path_requires_registration() {
     let may_come = inside::HAS_FRONT && thiscpu::tier().expect("a tier") != Tier::Atomic;
@@ -17,17 +17,17 @@ fn direct_path_requires_registration() {
     for turn in 0..3 {
         let of_thread = || {
             assert!(!probe::is_near(), "before its first call");
-            let mut objects = some(cache, turn << 32, 100);
+            let mut objects = alloc_many(cache, turn << 32, 100);
             assert_eq!(probe::is_near(), may_come, "after it");
             probe::leave_lanes();
             assert!(!probe::is_near(), "once it has no lane");
-            objects.extend(some(cache, turn << 32 | 1 << 16, 100));
+            objects.extend(alloc_many(cache, turn << 32 | 1 << 16, 100));
             objects.drain(..50).for_each(|object| object.free(cache));
             assert!(!probe::is_near(), "nor let in again");
             objects
         };
         let mut objects = thread::scope(|threads| threads.spawn(of_thread).join().unwrap());
-        assert!(objects.iter_mut().all(Object::is_whole));
+        assert!(objects.iter_mut().all(Object::is_intact));
         free_all(cache, objects);
     }
     assert_eq!(probe::is_near(), may_come, "who has only freed");

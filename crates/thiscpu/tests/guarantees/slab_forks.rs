@@ -7,32 +7,35 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{Cache, RawCache, probe};
 
-use crate::common::objects::{Object, cache_of, close, free_all, some};
+use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::token::Over;
-use crate::common::{ALL, BOTH_WAYS, BY_CPU, Scenario, fork, pin, scale, scenario};
+use crate::common::token::SetOnDrop;
+use crate::common::{CID_AND_ATOMIC, LANES_BY_CPU, Scenario, TIERS, fork, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::child_loses_little_when_threads_are_busy, ALL),
-    scenario!(slab::child_loses_little_when_threads_shrink, ALL),
-    scenario!(slab::child_uses_its_lane, BOTH_WAYS).needs(single_steps),
-    scenario!(slab::child_loses_little_when_forked_during_alloc, ALL).needs(single_steps),
-    scenario!(slab::child_loses_little_when_forked_during_free, BOTH_WAYS).needs(single_steps),
-    scenario!(slab::child_loses_little_when_forked_during_shrink, BOTH_WAYS).needs(single_steps),
-    scenario!(slab::child_loses_little_when_forked_during_takeover, BY_CPU)
-        .needs(single_steps_and_neighbours),
-    scenario!(slab::child_loses_little_when_forked_during_first_use, BOTH_WAYS).needs(single_steps),
+    scenario!(slab::child_loses_little_when_threads_are_busy, TIERS),
+    scenario!(slab::child_loses_little_when_threads_shrink, TIERS),
+    scenario!(slab::child_uses_its_lane, CID_AND_ATOMIC).needs(can_single_step),
+    scenario!(slab::child_loses_little_when_forked_during_alloc, TIERS).needs(can_single_step),
+    scenario!(slab::child_loses_little_when_forked_during_free, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(slab::child_loses_little_when_forked_during_shrink, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(slab::child_loses_little_when_forked_during_takeover, LANES_BY_CPU)
+        .needs(can_single_step_on_one_node),
+    scenario!(slab::child_loses_little_when_forked_during_first_use, CID_AND_ATOMIC)
+        .needs(can_single_step),
 ];
 
 /// In a child, which has `mine` of its parent's objects: it can use and free all that, and is not out of more than
 /// `lost` other objects then.
 fn assert_right_in_child(cache: &RawCache, mine: &mut Vec<Object>, lost: usize) {
-    let more = some(cache, 1 << 40, 30);
+    let more = alloc_many(cache, 1 << 40, 30);
     mine.extend(more);
     free_all(cache, std::mem::take(mine));
-    free_all(cache, some(cache, 1 << 41, 60));
+    free_all(cache, alloc_many(cache, 1 << 41, 60));
     assert_lost(cache, lost);
 }
 
@@ -52,7 +55,7 @@ const HELD: u64 = 300;
 fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     const THREADS: usize = 3;
     let over = AtomicBool::new(false);
-    let mut mine = some(cache, 0, 200);
+    let mut mine = alloc_many(cache, 0, 200);
     let work = |thread: usize| {
         if thread == 2 {
             probe::leave_lanes();
@@ -72,12 +75,12 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
         free_all(cache, held);
     };
     together(THREADS, work, || {
-        let _over = Over(&over);
+        let _over = SetOnDrop(&over);
         for round in 0..scale::rounds(40) {
             pin::pin(round as usize);
             let child = || {
                 assert_right_in_child(cache, &mut mine, THREADS * (HELD as usize + 1 + in_hand));
-                together(3, |_| free_all(cache, some(cache, 0, 100)), || _ = cache.shrink());
+                together(3, |_| free_all(cache, alloc_many(cache, 0, 100)), || _ = cache.shrink());
             };
             fork::run(child).expect("a child that is right");
         }
@@ -116,7 +119,7 @@ fn child_uses_its_lane() {
     pin::pin(0);
     let wrong = AtomicU64::new(0);
     let uses_its_lane = || {
-        free_all(cache, some(cache, 0, 1));
+        free_all(cache, alloc_many(cache, 0, 1));
         let object = Object::alloc(cache, 1).expect("there is memory");
         let address = object.address();
         let neither_in_slabs_nor_in_stocks = || {
@@ -138,7 +141,12 @@ fn child_uses_its_lane() {
         wrong.fetch_add(u64::from(fork::run(uses_its_lane).is_err()), SeqCst);
     };
     let check = |steps, _, _| assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-    at_each_step(|| free_all(cache, some(cache, 0, 1)), || cache.shrink(), conflict, check);
+    at_sampled_steps(
+        || free_all(cache, alloc_many(cache, 0, 1)),
+        || cache.shrink(),
+        conflict,
+        check,
+    );
 }
 
 /// So large that sheaves have 4 of them, also where trades take much of the time, and slabs of 12 units 8.
@@ -209,7 +217,7 @@ fn fork_amid<R>(
         cache.shrink();
         assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
     };
-    at_each_step(prepare, op, conflict, check);
+    at_sampled_steps(prepare, op, conflict, check);
     mine.lock().expect("no panic").free(cache);
 }
 
@@ -247,13 +255,13 @@ fn child_loses_little_when_forked_during_free() {
     fork_amid(cache, COUNT + SHEAF, prepare, free_all, |()| ());
 }
 
-fn single_steps_and_neighbours() -> Result<(), String> {
-    single_steps().and_then(|()| pin::two_neighbours())
+fn can_single_step_on_one_node() -> Result<(), String> {
+    can_single_step().and_then(|()| pin::two_same_node_cpus())
 }
 
 /// One that gets its sheaf from a slab which lanes of another CPU have filled sheaves from.
 fn child_loses_little_when_forked_during_takeover() {
-    let [one, other] = pin::neighbours().expect("there are two");
+    let [one, other] = pin::same_node_cpus().expect("there are two");
     let cache = &cache_of(LARGE);
     let kept = Mutex::new(Few(Vec::new()));
     let prepare = || {
@@ -307,5 +315,5 @@ fn child_loses_little_when_forked_during_first_use() {
         cache().shrink();
         assert_eq!(cache().stats().objects_out, 0, "stopped after {steps}");
     };
-    at_each_step(prepare, || cache().alloc().expect("there is memory"), conflict, check);
+    at_sampled_steps(prepare, || cache().alloc().expect("there is memory"), conflict, check);
 }

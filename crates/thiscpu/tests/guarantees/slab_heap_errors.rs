@@ -7,19 +7,19 @@ use thiscpu::RawCache;
 use thiscpu::inside::{Fault, large};
 
 use crate::common::objects::cache_of;
-use crate::common::single_step::{at_each_step, single_steps};
-use crate::common::{ALL, BOTH_WAYS, Scenario, fork, pin, scenario};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
+use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::double_free_aborts, ALL),
-    scenario!(slab::double_free_aborts_when_slab_is_gone, ALL),
-    scenario!(slab::double_free_aborts_when_mark_is_overwritten, ALL),
-    scenario!(slab::invalid_free_aborts, ALL),
-    scenario!(slab::interior_free_aborts, ALL),
-    scenario!(slab::write_after_free_aborts, ALL),
-    scenario!(slab::write_after_free_aborts_when_object_is_in_slab, ALL),
-    scenario!(slab::concurrent_double_free_of_large_block_is_reported, BOTH_WAYS)
-        .needs(single_steps),
+    scenario!(slab::double_free_aborts, TIERS),
+    scenario!(slab::double_free_aborts_when_slab_is_gone, TIERS),
+    scenario!(slab::double_free_aborts_when_mark_is_overwritten, TIERS),
+    scenario!(slab::invalid_free_aborts, TIERS),
+    scenario!(slab::interior_free_aborts, TIERS),
+    scenario!(slab::write_after_free_aborts, TIERS),
+    scenario!(slab::write_after_free_aborts_when_object_is_in_slab, TIERS),
+    scenario!(slab::concurrent_double_free_of_large_block_is_reported, CID_AND_ATOMIC)
+        .needs(can_single_step),
 ];
 
 const TWICE: &str = "freed twice";
@@ -34,7 +34,7 @@ const ALONE: usize = 1 << 20;
 
 /// `body` ends the process that it runs in, with a line that says `what` of an address.
 fn assert_ends(what: &str, address: NonNull<u8>, size: usize, body: impl FnOnce()) {
-    let (status, words) = fork::overhear(body);
+    let (status, words) = fork::capture_stderr(body);
     let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
     assert!(is_aborted, "{size} bytes, {what:?}: ended with {status:#x}: {words}");
     let address = address.addr();
@@ -223,5 +223,5 @@ fn concurrent_double_free_of_large_block_is_reported() {
         let expected = (1, 0);
         assert_eq!((freed.load(SeqCst), wrong.load(SeqCst)), expected, "{reached} after {steps}");
     };
-    at_each_step(prepare, free, |_| free(), check);
+    at_sampled_steps(prepare, free, |_| free(), check);
 }

@@ -5,29 +5,29 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::inside::{large, purge};
 use thiscpu::{Cache, Error, PerCpu, RawCache, probe};
 
-use crate::common::objects::{Object, cache_of, close, free_all, some};
+use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::token::Over;
-use crate::common::{ALL, Scenario, pin, resources, scale, scenario};
+use crate::common::token::SetOnDrop;
+use crate::common::{Scenario, TIERS, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::failed_first_alloc_does_no_harm, ALL),
-    scenario!(slab::address_space_grows_with_use, ALL),
-    scenario!(slab::first_use_fits_in_100_mib_of_address_space, ALL),
-    scenario!(slab::first_use_fits_in_100_mib_of_data, ALL),
-    scenario!(slab::first_use_fits_in_8_mib_of_address_space, ALL),
-    scenario!(slab::first_use_fits_in_8_mib_of_data, ALL),
-    scenario!(slab::small_address_space_is_fully_usable, ALL),
-    scenario!(slab::arena_skips_foreign_mappings, ALL),
-    scenario!(slab::large_blocks_skip_foreign_mappings, ALL),
-    scenario!(slab::failed_large_alloc_keeps_no_address_space, ALL),
-    scenario!(slab::free_chunks_stay_available_during_purge, ALL),
-    scenario!(slab::freed_objects_are_reused_when_memory_ends, ALL),
-    scenario!(slab::slab_objects_are_found_without_new_sheaves, ALL),
-    scenario!(slab::lanes_are_made_once_memory_returns, ALL),
-    scenario!(slab::lanes_are_returned_when_backend_fails, ALL),
-    scenario!(slab::prefilled_objects_survive_exhaustion, ALL),
+    scenario!(slab::failed_first_alloc_does_no_harm, TIERS),
+    scenario!(slab::address_space_grows_with_use, TIERS),
+    scenario!(slab::first_use_fits_in_100_mib_of_address_space, TIERS),
+    scenario!(slab::first_use_fits_in_100_mib_of_data, TIERS),
+    scenario!(slab::first_use_fits_in_8_mib_of_address_space, TIERS),
+    scenario!(slab::first_use_fits_in_8_mib_of_data, TIERS),
+    scenario!(slab::small_address_space_is_fully_usable, TIERS),
+    scenario!(slab::arena_skips_foreign_mappings, TIERS),
+    scenario!(slab::large_blocks_skip_foreign_mappings, TIERS),
+    scenario!(slab::failed_large_alloc_keeps_no_address_space, TIERS),
+    scenario!(slab::free_chunks_stay_available_during_purge, TIERS),
+    scenario!(slab::freed_objects_are_reused_when_memory_ends, TIERS),
+    scenario!(slab::slab_objects_are_found_without_new_sheaves, TIERS),
+    scenario!(slab::lanes_are_made_once_memory_returns, TIERS),
+    scenario!(slab::lanes_are_returned_when_backend_fails, TIERS),
+    scenario!(slab::prefilled_objects_survive_exhaustion, TIERS),
 ];
 
 const MIB: i64 = 1 << 20;
@@ -42,7 +42,7 @@ fn exhaust(cache: &RawCache, objects: &mut Vec<Object>) {
 
 /// Frees each of them, and gets others.
 fn use_it(cache: &RawCache) {
-    together(3, |thread| free_all(cache, some(cache, (thread as u64) << 32, 900)), || ());
+    together(3, |thread| free_all(cache, alloc_many(cache, (thread as u64) << 32, 900)), || ());
 }
 
 /// No call that finds none does harm; with room again all is as if nothing had been.
@@ -50,7 +50,7 @@ fn failed_first_alloc_does_no_harm() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
     for n in 1..4 {
         let _limit = resources::limit_address_space();
-        let before = resources::memory("VmSize");
+        let before = resources::status_bytes("VmSize");
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
         let error = cache.reserve(n).map(drop).expect_err("no room");
@@ -58,7 +58,7 @@ fn failed_first_alloc_does_no_harm() {
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
         assert_eq!(typed.reserve(n).map(drop), Err(expected));
         // The first round may find memory for what is not objects.
-        let growth = resources::memory("VmSize") - before;
+        let growth = resources::status_bytes("VmSize") - before;
         assert!(n == 1 || growth == 0, "{growth} bytes of no use stay");
     }
     use_it(&cache);
@@ -75,16 +75,16 @@ fn address_space_grows_with_use() {
     // Lanes are reserved.
     let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
     let cache = cache_of(10_000);
-    let mut before = resources::memory("VmSize");
+    let mut before = resources::status_bytes("VmSize");
     let mut objects = Vec::with_capacity(30_000);
     objects.extend(Object::alloc(&cache, 0));
-    let first = resources::memory("VmSize") - before;
+    let first = resources::status_bytes("VmSize") - before;
     assert!((TAGS - MIB..TAGS + 8 * MIB).contains(&first), "1 object: grew by {first} bytes");
     before += TAGS;
     for (count, most) in [(100, 8), (10_000, 120), (20_000, 230)] {
         let there = objects.len() as u64;
-        objects.extend(some(&cache, there, count - there));
-        let growth = resources::memory("VmSize") - before;
+        objects.extend(alloc_many(&cache, there, count - there));
+        let growth = resources::status_bytes("VmSize") - before;
         assert!(growth < most * MIB, "{count} objects: grew by {growth} bytes");
     }
     free_all(&cache, objects);
@@ -92,7 +92,7 @@ fn address_space_grows_with_use() {
 }
 
 /// The bytes of the objects that a process gets which has had none before, with so much room.
-fn first_bytes(limit: fn(u64) -> resources::Limited, room: i64) -> i64 {
+fn first_bytes(limit: fn(u64) -> resources::LimitGuard, room: i64) -> i64 {
     // Lanes are reserved, and the list is no object.
     let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
     let (cache, mut objects) = (cache_of(4_096), Vec::with_capacity(30_000));
@@ -142,7 +142,7 @@ fn small_address_space_is_fully_usable() {
         let bytes = objects.len() as i64 * 4_096;
         assert!((96 * MIB..ROOM + MIB).contains(&bytes), "{bytes} bytes");
         assert_eq!(cache.alloc(), None);
-        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+        objects.iter_mut().for_each(|object| assert!(object.is_intact()));
         objects.drain(..).for_each(|object| object.free(&cache));
     }
     drop(limit);
@@ -154,7 +154,7 @@ fn small_address_space_is_fully_usable() {
 fn arena_skips_foreign_mappings() {
     const PAGE: usize = 65_536;
     let cache = cache_of(10_000);
-    let mut objects = some(&cache, 0, 10);
+    let mut objects = alloc_many(&cache, 0, 10);
     let base = objects[0].address() & !(PAGE - 1);
     let others: Vec<usize> = [3, 5, 9, 40, 41, 90]
         .map(|mib| base + (mib << 20))
@@ -162,7 +162,7 @@ fn arena_skips_foreign_mappings() {
         .filter(|&address| map_at(address, PAGE))
         .collect();
     assert!(others.len() > 3, "{} mappings", others.len());
-    objects.extend(some(&cache, 10, 12_000));
+    objects.extend(alloc_many(&cache, 10, 12_000));
     let last = objects.iter().map(Object::address).max();
     assert!(last > others.last().copied(), "it did not get that far");
     for object in &objects {
@@ -184,7 +184,7 @@ fn arena_skips_foreign_mappings() {
 fn large_blocks_skip_foreign_mappings() {
     const BYTES: usize = (1 << 30) + 1;
     let cache = cache_of(10_000);
-    let objects = some(&cache, 0, 10);
+    let objects = alloc_many(&cache, 0, 10);
     let base = objects[0].address() & !((1 << 20) - 1);
     let other = base + (40 << 20);
     assert!(map_at(other, 65_536), "something else is there");
@@ -210,14 +210,14 @@ fn large_blocks_skip_foreign_mappings() {
 fn failed_large_alloc_keeps_no_address_space() {
     const GIB: usize = 1 << 30;
     let cache = cache_of(10_000);
-    let objects = some(&cache, 0, 10);
+    let objects = alloc_many(&cache, 0, 10);
     let base = objects[0].address() & !((1 << 20) - 1);
     let in_vain = |bytes: usize, room: i64| {
         let _limit = resources::limit_address_space_to(room as u64);
         for _ in 0..3 {
-            let before = resources::memory("VmSize");
+            let before = resources::status_bytes("VmSize");
             assert_eq!(large::allocate(bytes, 1), None);
-            let growth = resources::memory("VmSize") - before;
+            let growth = resources::status_bytes("VmSize") - before;
             assert!(growth <= 0, "{growth} bytes of no use stay, where there were {room}");
         }
     };
@@ -251,7 +251,7 @@ fn free_chunks_stay_available_during_purge() {
     assert!(large::free(allocate().expect("there is memory")));
     let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|threads| {
-        let _over = Over(&over);
+        let _over = SetOnDrop(&over);
         threads.spawn(|| {
             while !over.load(SeqCst) {
                 purge();
@@ -291,10 +291,10 @@ fn freed_objects_are_reused_when_memory_ends() {
         }
         exhaust(&cache, &mut objects);
         assert_eq!(objects.len(), most);
-        objects.iter_mut().for_each(|object| assert!(object.is_whole()));
+        objects.iter_mut().for_each(|object| assert!(object.is_intact()));
     }
     drop(limit);
-    objects.extend(some(&cache, 1 << 32, 3_000));
+    objects.extend(alloc_many(&cache, 1 << 32, 3_000));
     free_all(&cache, objects);
     use_it(&cache);
     close(cache);
@@ -307,8 +307,8 @@ fn slab_objects_are_found_without_new_sheaves() {
     const COUNT: u64 = 100 * 1020;
     let (cache, other) = (cache_of(8), cache_of(8));
     let mut objects = Vec::with_capacity(COUNT as usize);
-    objects.extend(some(&cache, 0, COUNT));
-    let mut others = some(&other, 0, COUNT);
+    objects.extend(alloc_many(&cache, 0, COUNT));
+    let mut others = alloc_many(&other, 0, COUNT);
     let limit = resources::limit_data(0);
     // They keep all sheaves that there are.
     others.drain(..).for_each(|object| object.free(&other));
@@ -330,12 +330,12 @@ fn slab_objects_are_found_without_new_sheaves() {
 fn lanes_are_made_once_memory_returns() {
     // They leave what a cache has behind the lanes.
     let many: Vec<RawCache> = [64; 100].map(cache_of).into();
-    many.iter().for_each(|cache| free_all(cache, some(cache, 0, 10)));
+    many.iter().for_each(|cache| free_all(cache, alloc_many(cache, 0, 10)));
     many.into_iter().for_each(close);
     let cache = cache_of(64);
     let trades = || {
         let before = cache.stats().trades;
-        (0..500).for_each(|number| free_all(&cache, some(&cache, number, 1)));
+        (0..500).for_each(|number| free_all(&cache, alloc_many(&cache, number, 1)));
         cache.stats().trades - before
     };
     let mut items = Vec::with_capacity(1 << 20);

@@ -6,24 +6,27 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use thiscpu::inside::{CELL_BYTES, Class, Fence, Group, Handle};
 use thiscpu::{Cache, ConstructedCache, RawCache, probe};
 
-use crate::common::objects::{Object, cache_of, close, free_all, some};
+use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::{ALL, BOTH_WAYS, SECTIONS, Scenario, pin, resources, scale, scenario};
+use crate::common::{
+    CID_AND_ATOMIC, Scenario, TIERS, WITH_SECTIONS, pin, resources, scale, scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::shrink_returns_pages, ALL),
-    scenario!(slab::bulk_free_returns_pages, ALL),
-    scenario!(slab::idle_barn_objects_return_to_slabs, ALL),
-    scenario!(slab::shuffled_objects_are_reallocated_in_order, BOTH_WAYS),
-    scenario!(slab::constructed_values_survive_shuffled_frees, BOTH_WAYS),
-    scenario!(slab::cache_works_when_memory_is_locked, ALL).needs(resources::can_lock_all),
-    scenario!(slab::protected_pages_stay_protected, ALL),
-    scenario!(slab::free_uses_lane_while_another_class_shrinks, BOTH_WAYS).needs(single_steps),
-    scenario!(slab::group_shrink_needs_one_fence, SECTIONS),
-    scenario!(slab::closed_caches_return_pages, ALL),
-    scenario!(slab::close_is_safe_during_last_free, ALL),
+    scenario!(slab::shrink_returns_pages, TIERS),
+    scenario!(slab::bulk_free_returns_pages, TIERS),
+    scenario!(slab::idle_barn_objects_return_to_slabs, TIERS),
+    scenario!(slab::shuffled_objects_are_reallocated_in_order, CID_AND_ATOMIC),
+    scenario!(slab::constructed_values_survive_shuffled_frees, CID_AND_ATOMIC),
+    scenario!(slab::cache_works_when_memory_is_locked, TIERS).needs(resources::can_lock_all),
+    scenario!(slab::protected_pages_stay_protected, TIERS),
+    scenario!(slab::free_uses_lane_while_another_class_shrinks, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(slab::group_shrink_needs_one_fence, WITH_SECTIONS),
+    scenario!(slab::closed_caches_return_pages, TIERS),
+    scenario!(slab::close_is_safe_during_last_free, TIERS),
 ];
 
 const MIB: i64 = 1 << 20;
@@ -44,10 +47,10 @@ fn shuffled_objects_are_reallocated_in_order() {
     const COUNT: u64 = 100_000;
     pin::pin(0);
     let (cache, mut random) = (cache_of(48), Random::new(5));
-    let mut objects = some(&cache, 0, COUNT);
+    let mut objects = alloc_many(&cache, 0, COUNT);
     shuffle(&mut objects, &mut random);
     free_all(&cache, objects);
-    let objects = some(&cache, COUNT, COUNT);
+    let objects = alloc_many(&cache, COUNT, COUNT);
     let is_near = |pair: &&[Object]| pair[0].address().abs_diff(pair[1].address()) <= 65_536;
     let near = objects.windows(2).filter(is_near).count() as u64;
     assert!(near > COUNT * 7 / 10, "{near} of {COUNT} lie near the one before");
@@ -113,7 +116,7 @@ fn group_shrink_needs_one_fence() {
 }
 
 fn resident() -> i64 {
-    resources::memory("VmRSS")
+    resources::status_bytes("VmRSS")
 }
 
 /// All but what is in use, and what is in use stays.
@@ -121,7 +124,7 @@ fn shrink_returns_pages() {
     const COUNT: u64 = 64 << 10;
     let cache = cache_of(1_000);
     let mut objects = Vec::with_capacity(COUNT as usize);
-    free_all(&cache, some(&cache, 0, 10));
+    free_all(&cache, alloc_many(&cache, 0, 10));
     cache.shrink();
     let before = resident();
     for kept in [0, 100, 3_000] {
@@ -168,14 +171,14 @@ fn idle_barn_objects_return_to_slabs() {
     let cache = cache_of(1_000);
     let count = 16 * MIB as u64 / 1_000;
     pin::pin(0);
-    let objects = some(&cache, 0, count);
+    let objects = alloc_many(&cache, 0, count);
     free_all(&cache, objects);
     let in_stocks = || cache.stats().objects_in_stocks as u64;
     assert!(in_stocks() > count / 2, "only {} of {count} are in stock", in_stocks());
     // On another CPU if there is one, and fewer than that, so that most of it stays idle.
     pin::pin(1);
     while in_stocks() > count / 8 {
-        free_all(&cache, some(&cache, 0, count / 16));
+        free_all(&cache, alloc_many(&cache, 0, count / 16));
     }
     close(cache);
 }
@@ -186,18 +189,18 @@ fn cache_works_when_memory_is_locked() {
     resources::lock_all().expect("what was tried before");
     let resident_before = resident();
     let cache = cache_of(10_000);
-    let objects = some(&cache, 0, 10);
+    let objects = alloc_many(&cache, 0, 10);
     // What can only be read counts as locked, and is not filled.
-    let before = [resident_before, resources::memory("VmLck")];
+    let before = [resident_before, resources::status_bytes("VmLck")];
     let growth = resident() - before[0];
     assert!(growth < 8 * MIB, "grew by {growth} bytes");
     for round in 0..5 {
-        free_all(&cache, some(&cache, 10 * round, 2_000));
+        free_all(&cache, alloc_many(&cache, 10 * round, 2_000));
         cache.shrink();
     }
     let growth = resident() - before[0];
     assert!(growth < 40 * MIB, "grew by {growth} bytes");
-    let locked = resources::memory("VmLck") - before[1];
+    let locked = resources::status_bytes("VmLck") - before[1];
     assert!(locked > 20 * MIB, "{locked} bytes are locked");
     free_all(&cache, objects);
     close(cache);
@@ -271,7 +274,7 @@ fn free_uses_lane_while_another_class_shrinks() {
     };
     // A class that has nothing in lanes closes none.
     let prepare = || free(shrinks, alloc(shrinks));
-    at_each_step(prepare, || shrinks.shrink(), conflict, check);
+    at_sampled_steps(prepare, || shrinks.shrink(), conflict, check);
     shrinks.shrink();
     assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_out), [0, 0]);
 }
@@ -280,7 +283,7 @@ fn free_uses_lane_while_another_class_shrinks() {
 fn closed_caches_return_pages() {
     let make = |n: u64| {
         let cache = cache_of(8 << (n % 12));
-        free_all(&cache, some(&cache, n, 70));
+        free_all(&cache, alloc_many(&cache, n, 70));
         close(cache);
         let cache: Cache<u64> = Cache::new();
         assert_eq!(*cache.alloc(n), n);
@@ -288,16 +291,19 @@ fn closed_caches_return_pages() {
     };
     let rounds = scale::rounds(1_000);
     together(2, |_| (0..rounds / 4).for_each(make), || ());
-    let before = [resources::memory("VmRSS"), resources::memory("VmSize")];
+    let before = [resources::status_bytes("VmRSS"), resources::status_bytes("VmSize")];
     (0..rounds).for_each(make);
     // More than a lane has room for.
     let make_small = |n| {
         let cache = cache_of(64);
-        free_all(&cache, some(&cache, n, 1));
+        free_all(&cache, alloc_many(&cache, n, 1));
         close(cache);
     };
     (0..scale::rounds(12_000)).for_each(make_small);
-    let growth = [resources::memory("VmRSS") - before[0], resources::memory("VmSize") - before[1]];
+    let growth = [
+        resources::status_bytes("VmRSS") - before[0],
+        resources::status_bytes("VmSize") - before[1],
+    ];
     assert!(growth.iter().all(|&bytes| bytes < MIB / 2), "grew by {growth:?} bytes");
     assert!(resources::anonymous_mappings() < 60, "{} mappings", resources::anonymous_mappings());
 }
@@ -319,7 +325,7 @@ fn close_is_safe_during_last_free() {
                 cache = error.cache;
             }
             let cache = cache_of(64);
-            free_all(&cache, some(&cache, round, 100));
+            free_all(&cache, alloc_many(&cache, round, 100));
             close(cache);
         });
     }

@@ -6,18 +6,21 @@ use std::collections::BTreeSet;
 use thiscpu::{RawCache, probe};
 
 use super::sandbox::deny_fences;
-use crate::common::objects::{Object, close, free_all, some};
+use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::random::Random;
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::together;
-use crate::common::{ALL, OWN_ALONE, SECTIONS, Scenario, fork, pin, scale, scenario};
+use crate::common::{
+    SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, fork, pin, scale, scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::shrink_empties_lanes_when_membarrier_is_denied_late, ALL)
-        .needs(seccomp::possible),
-    scenario!(slab::lanes_keep_objects_when_fences_are_denied, SECTIONS).needs(seccomp::possible),
-    scenario!(slab::objects_are_never_lost_when_rseq_is_denied_late, OWN_ALONE)
-        .needs(seccomp::possible),
+    scenario!(slab::shrink_empties_lanes_when_membarrier_is_denied_late, TIERS)
+        .needs(seccomp::can_filter),
+    scenario!(slab::lanes_keep_objects_when_fences_are_denied, WITH_SECTIONS)
+        .needs(seccomp::can_filter),
+    scenario!(slab::objects_are_never_lost_when_rseq_is_denied_late, SELF_REGISTERED_ONLY)
+        .needs(seccomp::can_filter),
 ];
 
 static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
@@ -66,15 +69,15 @@ fn lanes_keep_objects_when_fences_are_denied() {
     static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 1024]>());
     let most = 1 + 2 * 124;
     pin::pin(0);
-    let kept = some(&CACHE, 0, 500);
-    let last = some(&CACHE, 500, 10);
+    let kept = alloc_many(&CACHE, 0, 500);
+    let last = alloc_many(&CACHE, 500, 10);
     let addresses: BTreeSet<usize> = last.iter().map(Object::address).collect();
     free_all(&CACHE, last);
     deny_fences();
     CACHE.shrink();
     let lanes = CACHE.stats().objects_out - 500;
     assert!(lanes >= 10, "{lanes} objects in lanes");
-    let again = some(&CACHE, 0, 10);
+    let again = alloc_many(&CACHE, 0, 10);
     assert_eq!(again.iter().map(Object::address).collect::<BTreeSet<_>>(), addresses);
     free_all(&CACHE, again);
     assert_eq!(CACHE.stats().objects_out, 500 + lanes);
@@ -86,14 +89,14 @@ fn lanes_keep_objects_when_fences_are_denied() {
     let (before, cpus) = (CACHE.stats(), pin::cpus().len());
     assert!(before.objects_out <= most * cpus, "{before:?}");
     for _ in 0..200 {
-        free_all(&CACHE, some(&CACHE, 0, 100));
+        free_all(&CACHE, alloc_many(&CACHE, 0, 100));
         CACHE.shrink();
     }
     // Only this thread's lane can have more.
     let stats = CACHE.stats();
     assert!(stats.objects_out <= before.objects_out + most, "{before:?}, {stats:?}");
-    let mut all = some(&CACHE, 0, stats.objects_out as u64);
-    all.iter_mut().for_each(|object| assert!(object.is_whole()));
+    let mut all = alloc_many(&CACHE, 0, stats.objects_out as u64);
+    all.iter_mut().for_each(|object| assert!(object.is_intact()));
     free_all(&CACHE, all);
 }
 
@@ -101,7 +104,7 @@ fn lanes_keep_objects_when_fences_are_denied() {
 fn objects_are_never_lost_when_rseq_is_denied_late() {
     let left = churn(&CACHE, true, || seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter"));
     free_all(&CACHE, left);
-    let left = churn(&CACHE, true, || free_all(&CACHE, some(&CACHE, 1 << 40, 5_000)));
+    let left = churn(&CACHE, true, || free_all(&CACHE, alloc_many(&CACHE, 1 << 40, 5_000)));
     let out = left.len();
     CACHE.shrink();
     assert_eq!(CACHE.stats().objects_out, out);

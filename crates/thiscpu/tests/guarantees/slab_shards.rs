@@ -9,29 +9,30 @@ use std::time::Duration;
 use thiscpu::RawCache;
 use thiscpu::inside::coarse_time;
 
-use crate::common::objects::{Object, cache_of, close, free_all, some};
-use crate::common::{BY_CPU, Scenario, pin, resources, scale, scenario};
+use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
+use crate::common::{LANES_BY_CPU, Scenario, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::cpus_share_no_slab, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::cpus_use_separate_extents, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::lanes_reuse_own_objects, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::demand_expires, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::remote_frees_are_reused_by_allocating_cpu, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::takes_over_partial_slabs, BY_CPU).needs(pin::two_neighbours),
-    scenario!(slab::steals_when_out_of_memory, BY_CPU).needs(pin::two_neighbours),
+    scenario!(slab::cpus_share_no_slab, LANES_BY_CPU).needs(pin::two_same_node_cpus),
+    scenario!(slab::cpus_use_separate_extents, LANES_BY_CPU).needs(pin::two_same_node_cpus),
+    scenario!(slab::lanes_reuse_own_objects, LANES_BY_CPU).needs(pin::two_same_node_cpus),
+    scenario!(slab::demand_expires, LANES_BY_CPU).needs(pin::two_same_node_cpus),
+    scenario!(slab::remote_frees_are_reused_by_allocating_cpu, LANES_BY_CPU)
+        .needs(pin::two_same_node_cpus),
+    scenario!(slab::takes_over_partial_slabs, LANES_BY_CPU).needs(pin::two_same_node_cpus),
+    scenario!(slab::steals_when_out_of_memory, LANES_BY_CPU).needs(pin::two_same_node_cpus),
 ];
 
 /// Goes to one of the two.
 fn go_to(cpu: usize) {
     static CPUS: OnceLock<[usize; 2]> = OnceLock::new();
-    pin::pin(CPUS.get_or_init(|| pin::neighbours().expect("there are two"))[cpu]);
+    pin::pin(CPUS.get_or_init(|| pin::same_node_cpus().expect("there are two"))[cpu]);
 }
 
 /// With their pattern.
 fn some_on(cpu: usize, cache: &RawCache, count: u64) -> Vec<Object> {
     go_to(cpu);
-    some(cache, (cpu as u64) << 32, count)
+    alloc_many(cache, (cpu as u64) << 32, count)
 }
 
 fn free_on(cpu: usize, cache: &RawCache, objects: Vec<Object>) {

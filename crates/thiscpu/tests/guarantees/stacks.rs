@@ -7,15 +7,15 @@ use std::sync::{Mutex, OnceLock};
 use thiscpu::{Link, PerCpuStack};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_each_step, single_steps};
+use crate::common::single_step::{at_sampled_steps, can_single_step};
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(stacks::nodes_are_never_lost, EVERYWHERE),
-    scenario!(stacks::nodes_are_never_lost_under_signals, ALL),
-    scenario!(stacks::pop_has_no_aba_problem, ALL).needs(single_steps),
-    scenario!(stacks::pop_is_last_in_first_out, ALL),
+    scenario!(stacks::nodes_are_never_lost, TIERS_AND_SANDBOXES),
+    scenario!(stacks::nodes_are_never_lost_under_signals, TIERS),
+    scenario!(stacks::pop_has_no_aba_problem, TIERS).needs(can_single_step),
+    scenario!(stacks::pop_is_last_in_first_out, TIERS),
 ];
 
 /// A node, and whether somebody holds it who took it out of the stack.
@@ -169,7 +169,7 @@ fn pop_has_no_aba_problem() {
         // SAFETY: the nodes are new, and leaked.
         (0..3).for_each(|_| unsafe { stack.push(new_node().cast()) });
     };
-    at_each_step(
+    at_sampled_steps(
         prepare,
         || stack.pop(),
         conflict,

@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::pin::two_cpus;
-use crate::common::threads::{Leaving, Tally, spread, together};
+use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
 use crate::common::token::{Adder, MIXED, PINNED, pass};
-use crate::common::{ALL, EVERYWHERE, Scenario, scale, scenario};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 use thiscpu::{Counter, Counters, Summable, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(sums::see_token_between_lanes_once, ALL).needs(two_cpus),
-    scenario!(sums::see_token_with_and_without_lanes_once, EVERYWHERE),
-    scenario!(sums::see_large_token_once, ALL),
-    scenario!(sums::snapshot_is_one_instant, ALL),
-    scenario!(sums::snapshot_is_one_instant_without_lanes, ALL),
-    scenario!(sums::sum_all_sees_token_once, EVERYWHERE),
-    scenario!(sums::are_linearizable, EVERYWHERE),
+    scenario!(sums::see_token_between_lanes_once, TIERS).needs(two_cpus),
+    scenario!(sums::see_token_with_and_without_lanes_once, TIERS_AND_SANDBOXES),
+    scenario!(sums::see_large_token_once, TIERS),
+    scenario!(sums::snapshot_is_one_instant, TIERS),
+    scenario!(sums::snapshot_is_one_instant_without_lanes, TIERS),
+    scenario!(sums::sum_all_sees_token_once, TIERS_AND_SANDBOXES),
+    scenario!(sums::are_linearizable, TIERS_AND_SANDBOXES),
 ];
 
 const SUMS: u64 = 1500;
@@ -31,14 +31,14 @@ fn token_sums_by(
     amount: i64,
     sum_of: &(dyn Fn(&Counter) -> i64 + Sync),
 ) {
-    spread(counter);
+    to_percpu_mode(counter);
     pass(
         adders,
         |_, sign| counter.add(sign * amount),
         |token| {
             let ask = |asker: usize| {
                 let mut asked = 0;
-                while token.ask_more(&mut asked, SUMS, PASSES) {
+                while token.keep_asking(&mut asked, SUMS, PASSES) {
                     let sum = sum_of(counter);
                     assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
                 }
@@ -77,7 +77,7 @@ fn snapshots(adders: &[Adder]) {
         |_, sign| counters.add(usize::from(sign < 0), 1),
         |token| {
             let mut asked = 0;
-            while token.ask_more(&mut asked, SUMS, PASSES) {
+            while token.keep_asking(&mut asked, SUMS, PASSES) {
                 let [ahead, behind] = counters.snapshot();
                 assert!(matches!(ahead - behind, 0 | 1), "{ahead} {behind}");
             }
@@ -129,8 +129,8 @@ fn are_linearizable() {
     const ASKERS: usize = 4;
     static COUNTER: Counter = Counter::new();
     static OTHER: Counter = Counter::new();
-    spread(&COUNTER);
-    spread(&OTHER);
+    to_percpu_mode(&COUNTER);
+    to_percpu_mode(&OTHER);
     let tally = Tally::new(ADDERS);
     let known = AtomicI64::new(0);
     let askers = AtomicUsize::new(ASKERS);
@@ -161,7 +161,7 @@ fn are_linearizable() {
             return add(thread);
         }
         // Counts down on a panic too, so that the adders end and the panic is seen.
-        let _leaving = Leaving(&askers);
+        let _decrement = DecrementOnDrop(&askers);
         ask();
     };
     together(ADDERS + ASKERS, work, || {});

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
-use crate::common::threads::{Leaving, spread, together};
-use crate::common::{ALL, EVERYWHERE, OWN_ALONE, Scenario, scale, scenario};
+use crate::common::threads::{DecrementOnDrop, to_percpu_mode, together};
+use crate::common::{SELF_REGISTERED_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(thread_exit::destructors_may_add, EVERYWHERE),
-    scenario!(thread_exit::first_add_may_be_in_destructor, ALL),
-    scenario!(thread_exit::thread_stays_unregistered, OWN_ALONE),
-    scenario!(thread_exit::adds_are_exact_while_others_sum, ALL),
+    scenario!(thread_exit::destructors_may_add, TIERS_AND_SANDBOXES),
+    scenario!(thread_exit::first_add_may_be_in_destructor, TIERS),
+    scenario!(thread_exit::thread_stays_unregistered, SELF_REGISTERED_ONLY),
+    scenario!(thread_exit::adds_are_exact_while_others_sum, TIERS),
 ];
 
 static COUNTER: Counter = Counter::new();
@@ -150,7 +150,7 @@ fn thread_stays_unregistered() {
 
 /// One of a pair of adds is made by a thread that lives, the other by one that exits.
 fn adds_are_exact_while_others_sum() {
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     thread_local! {
         static TAKES_AWAY: RefCell<Option<TakesAway>> = const { RefCell::new(None) };
     }
@@ -163,7 +163,7 @@ fn adds_are_exact_while_others_sum() {
     let running = AtomicUsize::new(1);
     let work = |thread: usize| {
         if thread == 0 {
-            let _leaving = Leaving(&running);
+            let _decrement = DecrementOnDrop(&running);
             for _ in 0..scale::rounds(150) {
                 COUNTER.add(1);
                 std::thread::spawn(|| TAKES_AWAY.set(Some(TakesAway))).join().expect("no panic");

@@ -4,17 +4,18 @@ use std::panic::catch_unwind;
 
 use thiscpu::{Counter, Counters, Error, Ledger, PerCpu, PerCpuPair, PerCpuStack, Tier};
 
-use crate::common::threads::{spread, together};
+use crate::common::threads::{to_percpu_mode, together};
 use crate::common::{
-    ALL, EVERYWHERE, PLAIN, Scenario, fork, namespace, scenario, seccomp, seccomp::Call,
+    DEFAULT_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, fork, namespace, scenario, seccomp,
+    seccomp::Call,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(tiers::unknown_tier_is_rejected, PLAIN),
-    scenario!(tiers::unavailable_tier_is_rejected, PLAIN).needs(seccomp::possible),
-    scenario!(tiers::empty_setting_is_ignored, PLAIN),
-    scenario!(tiers::errno_is_preserved, EVERYWHERE),
-    scenario!(tiers::works_without_sysfs, ALL).needs(namespace::possible),
+    scenario!(tiers::unknown_tier_is_rejected, DEFAULT_ONLY),
+    scenario!(tiers::unavailable_tier_is_rejected, DEFAULT_ONLY).needs(seccomp::can_filter),
+    scenario!(tiers::empty_setting_is_ignored, DEFAULT_ONLY),
+    scenario!(tiers::errno_is_preserved, TIERS_AND_SANDBOXES),
+    scenario!(tiers::works_without_sysfs, TIERS).needs(namespace::can_hide_sys),
 ];
 
 fn ask_for(tier: &str) {
@@ -133,7 +134,7 @@ fn errno_is_preserved() {
 fn works_without_sysfs() {
     namespace::hide_sys().expect("what was tried before");
     static COUNTER: Counter = Counter::new();
-    spread(&COUNTER);
+    to_percpu_mode(&COUNTER);
     together(4, |_| (0..5000).for_each(|_| COUNTER.inc()), || ());
     assert_eq!(COUNTER.sum(), 20_000);
     let words = PerCpu::<u16>::new();

@@ -8,20 +8,20 @@ use thiscpu::{Integer, PerCpu};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{ALL, EVERYWHERE, Scenario, pin, scale, scenario, signal};
+use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(words::ops_of_each_width_are_exact, EVERYWHERE),
-    scenario!(words::xchg_transfers_ownership, ALL),
-    scenario!(words::ops_are_exact_under_signals, ALL),
-    scenario!(words::ops_match_plain_integer, ALL),
+    scenario!(words::ops_of_each_width_are_exact, TIERS_AND_SANDBOXES),
+    scenario!(words::xchg_transfers_ownership, TIERS),
+    scenario!(words::ops_are_exact_under_signals, TIERS),
+    scenario!(words::ops_match_plain_integer, TIERS),
 ];
 
 /// An integer as these tests need it.
 trait Int: Integer + Copy + Eq + std::fmt::Debug + Send + Sync {
     const BITS: u32;
     fn from(n: u64) -> Self;
-    fn widen(self) -> u64;
+    fn with_sandboxes(self) -> u64;
 }
 
 macro_rules! ints {
@@ -31,7 +31,7 @@ macro_rules! ints {
             fn from(n: u64) -> Self {
                 n as $int
             }
-            fn widen(self) -> u64 {
+            fn with_sandboxes(self) -> u64 {
                 self as u64
             }
         }
@@ -46,7 +46,7 @@ fn low<T: Int>(n: u64) -> u64 {
 }
 
 fn lanes_total<T: Int>(word: &PerCpu<T>) -> u64 {
-    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.widen())))
+    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.with_sandboxes())))
 }
 
 /// Adds of every kind, and retry loops, from threads of every kind.
@@ -74,7 +74,7 @@ fn add_on_all_threads<T: Int>() {
                     1 => drop(word.add_return(T::from(n))),
                     2 => {
                         let mut seen = T::from(0);
-                        let add = |seen: T| T::from(seen.widen().wrapping_add(n));
+                        let add = |seen: T| T::from(seen.with_sandboxes().wrapping_add(n));
                         while let Err(there) = word.cmpxchg(seen, add(seen)) {
                             seen = there;
                         }
@@ -82,7 +82,7 @@ fn add_on_all_threads<T: Int>() {
                     // Takes what is there out, and puts it and `n` back, maybe elsewhere.
                     _ => {
                         let taken = word.xchg(T::from(0));
-                        word.add(T::from(taken.widen().wrapping_add(n)));
+                        word.add(T::from(taken.with_sandboxes().wrapping_add(n)));
                     }
                 }
             }
@@ -93,7 +93,7 @@ fn add_on_all_threads<T: Int>() {
     let sum = sums.into_iter().fold(0, u64::wrapping_add);
     assert_eq!(lanes_total(&word), low::<T>(sum), "{}", std::any::type_name::<T>());
     for neighbour in [&before, &after] {
-        assert_eq!(lanes_total(neighbour), low::<T>(mark.widen()));
+        assert_eq!(lanes_total(neighbour), low::<T>(mark.with_sandboxes()));
     }
 }
 

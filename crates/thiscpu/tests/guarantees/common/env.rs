@@ -21,7 +21,7 @@ const fn env(name: &'static str, vars: &'static [(&'static str, &'static str)]) 
 const LIBC_OFF: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
 
 /// Whatever this machine runs on.
-pub(crate) static BARE: Env = env("bare", &[]);
+pub(crate) static DEFAULT: Env = env("default", &[]);
 pub(crate) static CID: Env =
     Env { tier: Some(Tier::RseqCid), ..env("rseq_cid", &[("THISCPU_TIER", "rseq-cid")]) };
 pub(crate) static CPU: Env =
@@ -29,7 +29,7 @@ pub(crate) static CPU: Env =
 pub(crate) static ATOMIC: Env =
     Env { tier: Some(Tier::Atomic), ..env("atomic", &[("THISCPU_TIER", "atomic")]) };
 /// The library registers each thread.
-pub(crate) static OWN: Env =
+pub(crate) static SELF_REGISTERED: Env =
     Env { registrar: Some(Registrar::Thiscpu), ..env("self_registered", &[LIBC_OFF]) };
 /// The library would register each thread, but may not.
 static NO_RSEQ: Env = Env {
@@ -57,15 +57,15 @@ static BOTH_DENIED: Env = Env {
 };
 
 /// Each tier, and each way to come to it.
-pub(crate) static ALL: [&Env; 4] = [&CID, &CPU, &ATOMIC, &OWN];
+pub(crate) static TIERS: [&Env; 4] = [&CID, &CPU, &ATOMIC, &SELF_REGISTERED];
 /// Where there are sections.
-pub(crate) static SECTIONS: [&Env; 3] = [&CID, &CPU, &OWN];
+pub(crate) static WITH_SECTIONS: [&Env; 3] = [&CID, &CPU, &SELF_REGISTERED];
 /// Those, and where a sandbox stands in the way from the start.
-pub(crate) static EVERYWHERE: [&Env; 9] = [
+pub(crate) static TIERS_AND_SANDBOXES: [&Env; 9] = [
     &CID,
     &CPU,
     &ATOMIC,
-    &OWN,
+    &SELF_REGISTERED,
     &NO_RSEQ,
     &RSEQ_DENIED,
     &NO_MEMBARRIER,
@@ -73,21 +73,21 @@ pub(crate) static EVERYWHERE: [&Env; 9] = [
     &BOTH_DENIED,
 ];
 /// With sections and without: for what takes long.
-pub(crate) static BOTH_WAYS: [&Env; 2] = [&CID, &ATOMIC];
+pub(crate) static CID_AND_ATOMIC: [&Env; 2] = [&CID, &ATOMIC];
 /// Where a thread that goes to another CPU has another lane.
-pub(crate) static BY_CPU: [&Env; 2] = [&CPU, &ATOMIC];
+pub(crate) static LANES_BY_CPU: [&Env; 2] = [&CPU, &ATOMIC];
 /// One environment, for what there is in no other.
-pub(crate) static ATOMIC_ALONE: [&Env; 1] = [&ATOMIC];
-pub(crate) static OWN_ALONE: [&Env; 1] = [&OWN];
+pub(crate) static ATOMIC_ONLY: [&Env; 1] = [&ATOMIC];
+pub(crate) static SELF_REGISTERED_ONLY: [&Env; 1] = [&SELF_REGISTERED];
 /// Whatever this machine runs on, alone.
-pub(crate) static PLAIN: [&Env; 1] = [&BARE];
+pub(crate) static DEFAULT_ONLY: [&Env; 1] = [&DEFAULT];
 
 /// The environments of a scenario that names `chosen`. With `THISCPU_TEST_SANDBOXES=all`, what holds in each
 /// tier is tried in each sandbox too.
-pub(crate) fn widen(chosen: &'static [&'static Env]) -> &'static [&'static Env] {
-    let in_each_tier = ALL.iter().all(|env| chosen.iter().any(|other| other.name == env.name));
+pub(crate) fn with_sandboxes(chosen: &'static [&'static Env]) -> &'static [&'static Env] {
+    let in_each_tier = TIERS.iter().all(|env| chosen.iter().any(|other| other.name == env.name));
     match std::env::var("THISCPU_TEST_SANDBOXES").as_deref() {
-        Ok("all") if in_each_tier => &EVERYWHERE,
+        Ok("all") if in_each_tier => &TIERS_AND_SANDBOXES,
         Ok("all") | Err(_) => chosen,
         Ok(other) => panic!("THISCPU_TEST_SANDBOXES is all, or not set; not {other:?}"),
     }
@@ -95,7 +95,7 @@ pub(crate) fn widen(chosen: &'static [&'static Env]) -> &'static [&'static Env] 
 
 /// The environment of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Env> {
-    EVERYWHERE.into_iter().chain([&BARE]).find(|env| env.name == name)
+    TIERS_AND_SANDBOXES.into_iter().chain([&DEFAULT]).find(|env| env.name == name)
 }
 
 impl Env {

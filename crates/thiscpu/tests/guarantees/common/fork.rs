@@ -13,14 +13,14 @@ fn alarm_s() -> u32 {
 
 /// Forks, and runs `body` in the child, which then ends. Returns the child.
 pub(crate) fn start(body: impl FnOnce()) -> i32 {
-    match here() {
-        0 => end(body),
+    match fork() {
+        0 => exit_after(body),
         child => child,
     }
 }
 
 /// Forks. Returns the child; 0 in the child, which goes on and comes to [`end`].
-pub(crate) fn here() -> i32 {
+pub(crate) fn fork() -> i32 {
     // SAFETY: the child of a process with threads runs on with one; these tests are about that, and
     // what it uses (the allocator of glibc, this library) is made for it.
     match unsafe { libc::fork() } {
@@ -35,7 +35,7 @@ pub(crate) fn here() -> i32 {
 }
 
 /// Runs `body` in a child, which then ends.
-pub(crate) fn end(body: impl FnOnce()) -> ! {
+pub(crate) fn exit_after(body: impl FnOnce()) -> ! {
     let result = catch_unwind(AssertUnwindSafe(body));
     // SAFETY: ends the child without running what the parent registered for its exit.
     unsafe { libc::_exit(i32::from(result.is_err())) }
@@ -56,7 +56,7 @@ fn wait(child: i32) -> i32 {
     }
 }
 
-fn judge(status: i32) -> Result<(), String> {
+fn check_status(status: i32) -> Result<(), String> {
     match status {
         0 => Ok(()),
         _ if libc::WIFSIGNALED(status) => match libc::WTERMSIG(status) {
@@ -69,7 +69,7 @@ fn judge(status: i32) -> Result<(), String> {
 
 /// Waits for a child of [`start`].
 pub(crate) fn finish(child: i32) -> Result<(), String> {
-    judge(wait(child))
+    check_status(wait(child))
 }
 
 /// Runs `body` in a forked child.
@@ -78,7 +78,7 @@ pub(crate) fn run(body: impl FnOnce()) -> Result<(), String> {
 }
 
 /// Runs `body` in a forked child: how that ended, as `waitpid` says it, and what it wrote to standard error.
-pub(crate) fn overhear(body: impl FnOnce()) -> (i32, String) {
+pub(crate) fn capture_stderr(body: impl FnOnce()) -> (i32, String) {
     let mut heard = memory_file();
     let child = start(|| {
         // SAFETY: both descriptors are open; the limit is valid for reads. An end that is looked for leaves no core file.
@@ -94,10 +94,10 @@ pub(crate) fn overhear(body: impl FnOnce()) -> (i32, String) {
 }
 
 /// How a traced child ended.
-pub(crate) enum Ended {
-    AfterSignal,
+pub(crate) enum SignalOutcome {
+    Delivered,
     /// It made fewer calls.
-    WithoutSignal,
+    TooFewCalls,
 }
 
 /// For scenarios that trace children.
@@ -117,7 +117,7 @@ pub(crate) fn signal_after_call(
     signal: i32,
     body: impl FnOnce(),
     after: impl FnOnce(),
-) -> Ended {
+) -> SignalOutcome {
     let child = start(|| {
         assert!(trace_me());
         stop();
@@ -134,8 +134,9 @@ pub(crate) fn signal_after_call(
         assert_eq!(unsafe { libc::ptrace(request, child, 0, pass_on) }, 0);
         let status = wait(child);
         if !libc::WIFSTOPPED(status) {
-            judge(status).unwrap_or_else(|error| panic!("signal after call {call}: {error}"));
-            return if sent { Ended::AfterSignal } else { Ended::WithoutSignal };
+            check_status(status)
+                .unwrap_or_else(|error| panic!("signal after call {call}: {error}"));
+            return if sent { SignalOutcome::Delivered } else { SignalOutcome::TooFewCalls };
         }
         pass_on = match libc::WSTOPSIG(status) {
             // The second stop: the body made fewer calls, and there is nothing to see.
@@ -143,7 +144,7 @@ pub(crate) fn signal_after_call(
                 // SAFETY: the child is this process's own.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 wait(child);
-                return Ended::WithoutSignal;
+                return SignalOutcome::TooFewCalls;
             }
             libc::SIGSTOP => 0,
             libc::SIGTRAP if sent => 0,

@@ -28,7 +28,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 pub(crate) use self::env::{
-    ALL, ATOMIC_ALONE, BARE, BOTH_WAYS, BY_CPU, EVERYWHERE, Env, OWN_ALONE, PLAIN, SECTIONS,
+    ATOMIC_ONLY, CID_AND_ATOMIC, DEFAULT, DEFAULT_ONLY, Env, LANES_BY_CPU, SELF_REGISTERED_ONLY,
+    TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS,
 };
 
 /// A function that panics if a promise is broken, and where it runs.
@@ -80,15 +81,15 @@ pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
     let mut trials = Vec::new();
     for scenario in scenarios {
         let mut needs = None;
-        for &env in env::widen(scenario.envs) {
+        for &env in env::with_sandboxes(scenario.envs) {
             let name = format!("{}::{}", scenario.name, env.name);
             if !chosen(&name) {
                 continue;
             }
-            let needs = needs.get_or_insert_with(|| process::needs(scenario).err());
+            let needs = needs.get_or_insert_with(|| process::check_needs(scenario).err());
             let tier = lacking
                 .entry(env.name)
-                .or_insert_with(|| process::look(scenario, env, process::TIER).err());
+                .or_insert_with(|| process::ask(scenario, env, process::TIER).err());
             trials.push(trial(name, scenario, env, needs.as_ref().or(tier.as_ref())));
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 
 /// For scenarios that hide `/sys`; tried in a process of its own.
-pub(crate) fn possible() -> Result<(), String> {
+pub(crate) fn can_hide_sys() -> Result<(), String> {
     hide_sys().map_err(|error| format!("needs a mount namespace: {error}"))
 }
 

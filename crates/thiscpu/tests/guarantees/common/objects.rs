@@ -47,14 +47,14 @@ impl Object {
     }
 
     /// Whether every byte is what it was.
-    pub(crate) fn is_whole(&mut self) -> bool {
+    pub(crate) fn is_intact(&mut self) -> bool {
         let number = self.number;
         self.words().zip(pattern(number)).all(|(word, wanted)| *word == wanted)
     }
 
     /// Looks at every byte, and frees it.
     pub(crate) fn free(mut self, cache: &RawCache) {
-        assert!(self.is_whole(), "{self:?} has changed");
+        assert!(self.is_intact(), "{self:?} has changed");
         // SAFETY: it is from this cache, and this value ends here.
         unsafe { cache.free(self.at) };
     }
@@ -66,14 +66,14 @@ fn pattern(number: u64) -> impl Iterator<Item = u64> {
 }
 
 /// So many objects, numbered from `first` on.
-pub(crate) fn some(cache: &RawCache, first: u64, count: u64) -> Vec<Object> {
+pub(crate) fn alloc_many(cache: &RawCache, first: u64, count: u64) -> Vec<Object> {
     let one = |number| Object::alloc(cache, number).expect("there is memory");
     (first..first + count).map(one).collect()
 }
 
 /// Looks at all of them, and only then frees them: two that share a byte are seen.
 pub(crate) fn free_all(cache: &RawCache, mut objects: Vec<Object>) {
-    objects.iter_mut().for_each(|object| assert!(object.is_whole(), "{object:?} has changed"));
+    objects.iter_mut().for_each(|object| assert!(object.is_intact(), "{object:?} has changed"));
     objects.into_iter().for_each(|object| object.free(cache));
 }
 

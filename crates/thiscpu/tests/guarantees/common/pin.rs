@@ -29,7 +29,7 @@ pub(crate) fn two_cpus() -> Result<(), String> {
 }
 
 /// Two CPUs of one NUMA node, as numbers for [`pin`].
-pub(crate) fn neighbours() -> Option<[usize; 2]> {
+pub(crate) fn same_node_cpus() -> Option<[usize; 2]> {
     let node_of = |nth| {
         pin(nth);
         let mut node = 0;
@@ -45,20 +45,20 @@ pub(crate) fn neighbours() -> Option<[usize; 2]> {
 }
 
 /// For scenarios about two CPUs that have more in common than others.
-pub(crate) fn two_neighbours() -> Result<(), String> {
-    neighbours().map(drop).ok_or("needs two CPUs of one NUMA node".into())
+pub(crate) fn two_same_node_cpus() -> Result<(), String> {
+    same_node_cpus().map(drop).ok_or("needs two CPUs of one NUMA node".into())
 }
 
 /// Pins the calling thread to the CPU number `nth`, modulo their number; to one behind it if that has
 /// gone offline.
 pub(crate) fn pin(nth: usize) {
     let cpus = cpus();
-    let there = (nth..nth + cpus.len()).any(|nth| confine(0, &[cpus[nth % cpus.len()]]));
+    let there = (nth..nth + cpus.len()).any(|nth| set_affinity(0, &[cpus[nth % cpus.len()]]));
     assert!(there, "none of {cpus:?} is there");
 }
 
 /// Confines thread `tid` (0: the calling one) to some CPUs; not if all of them are offline.
-pub(crate) fn confine(tid: i32, to: &[usize]) -> bool {
+pub(crate) fn set_affinity(tid: i32, to: &[usize]) -> bool {
     // SAFETY: as in `cpus`; the numbers are below the set's size.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

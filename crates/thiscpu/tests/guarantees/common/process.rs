@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use super::{BARE, Env, Scenario, env, random, scale};
+use super::{DEFAULT, Env, Scenario, env, random, scale};
 
 /// A child that has not ended by then is killed, and the scenario has failed; later on slow machines. The longest takes half a minute on two
 /// CPUs that nobody else wants.
@@ -48,12 +48,12 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
 }
 
 /// What the scenario lacks on this machine, asked in a process of its own if there is a question.
-pub(crate) fn needs(scenario: &Scenario) -> Result<(), String> {
-    scenario.needs.map_or(Ok(()), |_| look(scenario, &BARE, NEEDS))
+pub(crate) fn check_needs(scenario: &Scenario) -> Result<(), String> {
+    scenario.needs.map_or(Ok(()), |_| ask(scenario, &DEFAULT, NEEDS))
 }
 
 /// Asks a child a question; the error is its answer.
-pub(crate) fn look(
+pub(crate) fn ask(
     scenario: &Scenario,
     env: &'static Env,
     mode: &'static str,

@@ -3,7 +3,7 @@
 use std::io;
 
 /// A field of `/proc/self/status`, in bytes.
-pub(crate) fn memory(field: &str) -> i64 {
+pub(crate) fn status_bytes(field: &str) -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("such a field");
     let kib = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB");
@@ -25,36 +25,36 @@ fn limit(what: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit>
 }
 
 /// Lifts a limit when dropped.
-pub(crate) struct Limited {
+pub(crate) struct LimitGuard {
     what: libc::__rlimit_resource_t,
     before: u64,
 }
 
-impl Limited {
-    fn new(what: libc::__rlimit_resource_t, bytes: u64) -> Limited {
-        Limited { what, before: limit(what, bytes).expect("a limit").rlim_cur }
+impl LimitGuard {
+    fn new(what: libc::__rlimit_resource_t, bytes: u64) -> LimitGuard {
+        LimitGuard { what, before: limit(what, bytes).expect("a limit").rlim_cur }
     }
 }
 
-impl Drop for Limited {
+impl Drop for LimitGuard {
     fn drop(&mut self) {
         limit(self.what, self.before).expect("the limit from before");
     }
 }
 
 /// Leaves hardly any address space beyond what the process has now.
-pub(crate) fn limit_address_space() -> Limited {
+pub(crate) fn limit_address_space() -> LimitGuard {
     limit_address_space_to(300 * 1024)
 }
 
 /// Leaves so much address space beyond what the process has now.
-pub(crate) fn limit_address_space_to(room: u64) -> Limited {
-    Limited::new(libc::RLIMIT_AS, memory("VmSize") as u64 + room)
+pub(crate) fn limit_address_space_to(room: u64) -> LimitGuard {
+    LimitGuard::new(libc::RLIMIT_AS, status_bytes("VmSize") as u64 + room)
 }
 
 /// Leaves so much memory that can be written to beyond what the process has now, whatever is reserved.
-pub(crate) fn limit_data(room: u64) -> Limited {
-    Limited::new(libc::RLIMIT_DATA, memory("VmData") as u64 + room)
+pub(crate) fn limit_data(room: u64) -> LimitGuard {
+    LimitGuard::new(libc::RLIMIT_DATA, status_bytes("VmData") as u64 + room)
 }
 
 /// For scenarios that lock all memory; tried in a process of its own.
@@ -79,7 +79,7 @@ pub(crate) fn thread_stack_bytes() -> i64 {
 }
 
 /// For scenarios that mean nothing where the kernel makes no huge pages unasked.
-pub(crate) fn huge_pages() -> Result<(), String> {
+pub(crate) fn huge_pages_are_always_on() -> Result<(), String> {
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     match enabled {
         Ok(setting) if setting.contains("[always]") => Ok(()),
@@ -89,7 +89,7 @@ pub(crate) fn huge_pages() -> Result<(), String> {
 }
 
 /// How much is mapped that never becomes huge pages, in bytes.
-pub(crate) fn mappings_without_huge_pages() -> i64 {
+pub(crate) fn no_huge_page_bytes() -> i64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
     let (mut size, mut sum) = (0, 0);
     for line in maps.lines() {
@@ -103,7 +103,7 @@ pub(crate) fn mappings_without_huge_pages() -> i64 {
 }
 
 /// How much address space is mapped that cannot be accessed, in bytes.
-pub(crate) fn inaccessible() -> i64 {
+pub(crate) fn inaccessible_bytes() -> i64 {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
     let bytes = |line: &str| {
         let (range, rest) = line.split_once(' ').expect("a range, and what it is");

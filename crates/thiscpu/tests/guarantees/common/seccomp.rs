@@ -22,7 +22,7 @@ impl Call {
 }
 
 /// For scenarios that deny calls under way.
-pub(crate) fn possible() -> Result<(), String> {
+pub(crate) fn can_filter() -> Result<(), String> {
     deny(Call::SetAffinity, libc::EPERM).map_err(|error| format!("needs seccomp filters: {error}"))
 }
 

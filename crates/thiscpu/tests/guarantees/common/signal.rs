@@ -83,7 +83,7 @@ impl Drop for Timer {
 }
 
 /// Sends `signal` to this thread once, so many nanoseconds from now.
-pub(crate) fn after(signal: i32, nanoseconds: u64) {
+pub(crate) fn send_after(signal: i32, nanoseconds: u64) {
     let timer = Timer::new(signal);
     timer.fire_in(nanoseconds);
     // The timer lives until it has fired, wherever this thread is then.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use super::{futex, signal};
 
-pub(crate) fn single_steps() -> Result<(), String> {
+pub(crate) fn can_single_step() -> Result<(), String> {
     match cfg!(target_arch = "x86_64") {
         true => Ok(()),
         false => Err("only x86-64 steps single instructions without a debugger".into()),
@@ -89,7 +89,7 @@ fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
 /// Runs `op` again and again, stopped a little later each time: at each of its first instructions
 /// and then at fewer and fewer. `conflict` runs on another thread during the stop, `prepare`
 /// before each run.
-pub(crate) fn at_each_step<R>(
+pub(crate) fn at_sampled_steps<R>(
     prepare: impl Fn(),
     op: impl Fn() -> R,
     conflict: impl Fn(u32) + Sync,
@@ -156,7 +156,7 @@ fn at_steps<R>(
 }
 
 /// From now on the handler itself calls `call`, which must be safe to call there, in place of `conflict`.
-pub(crate) fn in_handler(call: fn()) {
+pub(crate) fn conflict_in_handler(call: fn()) {
     CALLS.store(call as usize, SeqCst);
 }
 

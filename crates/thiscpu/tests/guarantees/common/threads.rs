@@ -27,7 +27,7 @@ pub(crate) fn together<R: Send>(
 }
 
 /// The sum, wrapping, as counters add.
-pub(crate) fn total(parts: impl IntoIterator<Item = i64>) -> i64 {
+pub(crate) fn wrapping_sum(parts: impl IntoIterator<Item = i64>) -> i64 {
     parts.into_iter().fold(0, i64::wrapping_add)
 }
 
@@ -60,15 +60,15 @@ impl Tally {
 }
 
 /// Spreads a counter over lanes: enough adds without a comparison. Leaves its value as it is.
-pub(crate) fn spread(counter: &Counter) {
+pub(crate) fn to_percpu_mode(counter: &Counter) {
     (0..1200).for_each(|n| counter.add(if n % 2 == 0 { 1 } else { -1 }));
 }
 
 /// Counts down when a thread leaves, by a panic too, so that those who wait for it end and the
 /// panic is seen.
-pub(crate) struct Leaving<'a>(pub(crate) &'a AtomicUsize);
+pub(crate) struct DecrementOnDrop<'a>(pub(crate) &'a AtomicUsize);
 
-impl Drop for Leaving<'_> {
+impl Drop for DecrementOnDrop<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

@@ -37,7 +37,7 @@ impl Token {
     /// Whether to ask once more, of `asks` and at least until the token was passed `passes` times;
     /// fewer of both where all is slow.
     /// Lets others run now and then: on few CPUs the next thread may be waiting for this one's.
-    pub(crate) fn ask_more(&self, asked: &mut u64, asks: u64, passes: u64) -> bool {
+    pub(crate) fn keep_asking(&self, asked: &mut u64, asks: u64, passes: u64) -> bool {
         *asked += 1;
         if asked.is_multiple_of(4) {
             std::thread::yield_now();
@@ -57,8 +57,8 @@ pub(crate) fn pass(
     let token = &Token { turn: AtomicU64::new(0), over: AtomicBool::new(false) };
     let add = &add;
     std::thread::scope(|scope| {
-        // Over even if `meanwhile` panics, or its panic would never be seen.
-        let _over = Over(&token.over);
+        // SetOnDrop even if `meanwhile` panics, or its panic would never be seen.
+        let _over = SetOnDrop(&token.over);
         for (number, &adder) in adders.iter().enumerate() {
             scope.spawn(move || {
                 match adder {
@@ -94,9 +94,9 @@ fn wait(token: &Token, turn: u64) {
 }
 
 /// Sets a flag when dropped, by a panic too.
-pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
     }
