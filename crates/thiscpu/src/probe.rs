@@ -2,7 +2,7 @@
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{
-    fence as fences, near, rseq, say as lines, setting as settings, startup, topology,
+    fence as fences, rseq, rseq::index_ptr, say as lines, setting as settings, startup, topology,
 };
 use crate::{Account, Budget, Error, Ledger, Tier};
 use core::ffi::CStr;
@@ -31,12 +31,12 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
 
 /// Keeps the calling thread's near sections out until a call lets them in again, as they are at a thread's first.
 pub fn keep_near_out() {
-    near::keep_out();
+    index_ptr::clear();
 }
 
 /// Whether they are let in.
 pub fn is_near() -> bool {
-    near::is_let_in()
+    index_ptr::is_set()
 }
 
 /// The tier, for an allocator, whose first use this has to come before: a wrong `THISCPU_TIER` is a warning on
@@ -89,7 +89,7 @@ pub fn run_on(cpu: usize) -> bool {
 /// Makes the calling thread one without a lane, for the rest of its life.
 pub fn leave_lanes() {
     let _ = tier();
-    rseq::give_up();
+    rseq::unregister_forever();
 }
 
 fn tier() -> Result<Tier, Error> {

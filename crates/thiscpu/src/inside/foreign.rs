@@ -128,7 +128,7 @@ impl InlineAbi {
             return;
         }
         // Relaxed: known before `offsets` are.
-        self.bypass.store(rseq::habit_offset() as i64, Relaxed);
+        self.bypass.store(rseq::bypass_offset() as i64, Relaxed);
         let unregistered = self.unregistered_cpu_id.load(Relaxed) as isize;
         self.change(|now| (now == UNKNOWN || now == pending(unregistered)).then_some(offsets));
     }

@@ -4,5 +4,5 @@ pub use crate::lanes::front::{FRONT, ITEMS};
 pub use crate::slab::class::KEY;
 pub use crate::slab::fault::{freed_twice, written_to};
 pub use crate::slab::space::front::{NUMBERS, ORIGIN_AT_HAND, SPACE, UNIT_SHIFT};
-pub use crate::sys::near::NOT_FIELD;
 pub use crate::sys::rseq::RSEQ_CS;
+pub use crate::sys::rseq::index_ptr::AREA_MASK;

@@ -7,7 +7,7 @@ use super::front::Front;
 use super::table;
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
-use crate::sys::near;
+use crate::sys::rseq::index_ptr;
 use crate::sys::startup;
 use crate::tier::Tier;
 
@@ -28,7 +28,7 @@ pub(crate) fn join() -> bool {
 #[inline]
 pub(crate) fn come_near() {
     if HAS_FRONT {
-        near::let_in();
+        index_ptr::set();
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn show(front: &Front, item: usize) {
 /// The index that near sections of this thread go by, if they are let in. It may be another when this returns.
 fn near_index() -> Option<usize> {
     if HAS_FRONT {
-        return near::index();
+        return index_ptr::index();
     }
     startup::chosen().filter(|&tier| tier != Tier::Atomic).and_then(Host::index)
 }

@@ -64,7 +64,7 @@ impl BypassState {
         self.left.set(left);
         self.hits.set(0);
         // Inlined charges of C come here, as others do, when this is not 0.
-        rseq::set_habit(left == 0);
+        rseq::set_bypass(left != 0);
     }
 }
 

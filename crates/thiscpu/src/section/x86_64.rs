@@ -76,7 +76,7 @@ macro_rules! near_section {
             area = out(reg) _,
             a = out(reg) _,
             RSEQ_CS = const rseq::RSEQ_CS,
-            NOT_FIELD = const near::NOT_FIELD,
+            AREA_MASK = const index_ptr::AREA_MASK,
             $($operands)*
         )
     };

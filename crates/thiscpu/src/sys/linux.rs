@@ -18,7 +18,7 @@ impl Machine for Linux {
 
     fn index(tier: Tier) -> Option<usize> {
         match tier {
-            Tier::Atomic if rseq::is_done() => None,
+            Tier::Atomic if rseq::is_unregistered_forever() => None,
             // SAFETY: sched_getcpu has no preconditions; it fails with -1.
             Tier::Atomic => usize::try_from(unsafe { libc::sched_getcpu() }).ok().or(Some(0)),
             _ if rseq::is_registered() => Some(rseq::index()),

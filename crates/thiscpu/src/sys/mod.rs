@@ -18,7 +18,6 @@ pub(crate) mod machine;
 #[cfg(not(thiscpu_model))]
 mod mapping;
 pub(crate) mod membarrier;
-pub(crate) mod near;
 pub(crate) mod pin;
 pub(crate) mod report;
 pub(crate) mod rseq;

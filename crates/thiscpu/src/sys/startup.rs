@@ -83,7 +83,7 @@ fn initialize(choice: &Choice) -> Tier {
     // Acquire in `chosen`.
     if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && choice.tier != Tier::Atomic {
         // Until this is done sections are refused, and adds take the slow lane.
-        choice.found.publish(choice.tier == Tier::RseqCid);
+        choice.registration.publish(choice.tier == Tier::RseqCid);
     }
     chosen().unwrap_or(choice.tier)
 }
@@ -92,7 +92,7 @@ fn initialize(choice: &Choice) -> Tier {
 pub(crate) struct Choice {
     pub(crate) tier: Tier,
     pub(crate) forced: bool,
-    pub(crate) found: rseq::Found,
+    pub(crate) registration: rseq::Registration,
     /// Whether the fence can be had.
     pub(crate) fence: Result<(), i32>,
     /// Why not `rseq-cid`, and why not any section; empty if nothing stands in the way.
@@ -142,14 +142,16 @@ impl Choice {
         let pinned = pin::init();
         let obstacle = obstacle(fence, pinned);
         let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
-        let found = rseq::find(obstacle.is_empty() && !without);
+        let registration = rseq::probe(obstacle.is_empty() && !without);
         let why_not_rseq = match obstacle {
-            "" => found.why_not,
+            "" => registration.why_not,
             _ => obstacle,
         };
         let why_not_cid = match () {
             () if !why_not_rseq.is_empty() => why_not_rseq,
-            () if !found.has_mm_cid() => "this kernel gives no mm_cid (it came with Linux 6.3)",
+            () if !registration.has_mm_cid() => {
+                "this kernel gives no mm_cid (it came with Linux 6.3)"
+            }
             () => "",
         };
         let tier = match (why_not_cid, why_not_rseq) {
@@ -157,7 +159,7 @@ impl Choice {
             (_, "") => Tier::RseqCpu,
             _ => Tier::Atomic,
         };
-        Choice { tier, forced: false, found, fence, why_not_cid, why_not_rseq }
+        Choice { tier, forced: false, registration, fence, why_not_cid, why_not_rseq }
     }
 
     /// Takes another tier than the best, if it can be had.

@@ -33,7 +33,7 @@ macro_rules! define_front_function {
                 front = sym $crate::inside::front::FRONT,
                 ITEMS = const $crate::inside::front::ITEMS,
                 RSEQ_CS = const $crate::inside::front::RSEQ_CS,
-                NOT_FIELD = const $crate::inside::front::NOT_FIELD,
+                AREA_MASK = const $crate::inside::front::AREA_MASK,
                 group = sym $group,
                 KEY = const $crate::inside::front::KEY,
                 $($operands)*

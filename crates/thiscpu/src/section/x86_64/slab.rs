@@ -7,7 +7,7 @@ use crate::lanes::front::{FRONT, OWN};
 use crate::lanes::table::TABLE;
 use crate::section::{FRONT_AT, Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
-use crate::sys::near;
+use crate::sys::rseq::index_ptr;
 use crate::sys::rseq::{self, OFFSETS};
 
 /// `take` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`, from where the top is at `$top`.

@@ -48,7 +48,7 @@ macro_rules! section_lines {
     };
 }
 
-/// What enters a near section: a word of the thread's own says where its lane index is, or that there is none for it; see [`crate::sys::near`]. So
+/// What enters a near section: a word of the thread's own says where its lane index is, or that there is none for it; see [`crate::sys::rseq::index_ptr`]. So
 /// there is nothing to look at, and no offsets to wait for: a pair of malloc took 17 cycles with them and 13 without (Zen 4).
 ///
 /// `near` is that word then, and `area` the thread's rseq area.
@@ -58,10 +58,10 @@ macro_rules! near_text {
     (near: $near:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
         $crate::section_lines! {
             // A linker that knows the distance puts it in place of the load.
-            ["mov " $near ", qword ptr [rip + __thiscpu_0_1_near@gottpoff]"]
+            ["mov " $near ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
             ["mov " $near ", qword ptr fs:[" $near "]"]
             ["mov " $area ", " $near]
-            ["and " $area ", {NOT_FIELD}"]
+            ["and " $area ", {AREA_MASK}"]
             [$out]
             ["lea " $a ", [rip + 30b]"]
             ["mov qword ptr [" $area " + {RSEQ_CS}], " $a]

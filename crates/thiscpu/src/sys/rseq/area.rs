@@ -1,0 +1,211 @@
+//! The rseq area of a thread: offsets of its fields, and what they hold.
+//!
+//! The kernel's layout: `cpu_id_start` 0, `cpu_id` 4, `rseq_cs` 8, `flags` 16, `node_id` 20,
+//! `mm_cid` 24.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{
+    AtomicBool, AtomicIsize, AtomicU32,
+    Ordering::{Acquire, Relaxed},
+    compiler_fence,
+};
+
+/// The offset of `cpu_id` in an area.
+pub(crate) const CPU_ID: usize = 4;
+/// The offset of `rseq_cs` in an area: the descriptor of the section that the thread is in.
+#[cfg(not(thiscpu_model))]
+pub const RSEQ_CS: usize = 8;
+/// The offset of `node_id` in an area.
+const NODE_ID: usize = 20;
+/// The offset of `mm_cid` in an area.
+pub(crate) const MM_CID: usize = 24;
+
+/// The feature size of the first kernels that fill in `node_id`.
+pub(super) const NODE_ID_END: u32 = 24;
+/// The feature size of the first kernels that fill in `mm_cid`.
+pub(super) const MM_CID_END: u32 = 28;
+
+// 96 bytes of static TLS: this library's own area, the state of the thread, and an area that is
+// never registered, each 32 bytes. `cpu_id` starts as -1, "not registered", which is also what the
+// kernel stores there when it unregisters an area. The symbol carries the version, so that one
+// program can link two versions of this library.
+global_asm!(
+    ".pushsection .tdata, \"awT\", %progbits",
+    ".balign 32",
+    ".hidden __thiscpu_0_1_area",
+    ".globl __thiscpu_0_1_area",
+    ".type __thiscpu_0_1_area, %object",
+    ".size __thiscpu_0_1_area, 96",
+    "__thiscpu_0_1_area:",
+    ".long 0, -1",
+    ".quad 0, 0, 0",
+    ".quad 0, 0, 0, 0",
+    ".long 0, -1",
+    ".quad 0, 0, 0",
+    ".popsection",
+);
+
+/// Offsets in the 96 bytes of static TLS.
+const STATE: isize = 32;
+const BYPASS: isize = 36;
+const UNREGISTERED: isize = 64;
+
+/// The offsets of two fields of the area in use from the thread pointer, equal in every thread.
+///
+/// Both are 0 until start-up publishes them, and sections check that. A linker could fill in the
+/// offsets of this library's own, unregistered area instead, but not every linker can do so in a
+/// shared object.
+#[derive(Debug)]
+pub(crate) struct Offsets {
+    pub(super) cpu_id: AtomicIsize,
+    pub(super) index: AtomicIsize,
+}
+
+/// Whether the kernel fills in `node_id`.
+pub(super) static HAS_NODE: AtomicBool = AtomicBool::new(false);
+
+pub(crate) static OFFSETS: Offsets =
+    Offsets { cpu_id: AtomicIsize::new(0), index: AtomicIsize::new(0) };
+
+impl Offsets {
+    /// Returns the offset of `cpu_id`, or 0 before start-up.
+    ///
+    /// A published offset is not 0: areas are multiples of 32 bytes away from the thread pointer,
+    /// and `cpu_id` is not the first field.
+    #[inline(always)]
+    pub(crate) fn cpu_id(&self) -> isize {
+        let cpu_id = self.cpu_id.load(Relaxed);
+        // The compiler must load the index after this. The processor cannot load an old index
+        // with a new `cpu_id` either: `Registration::publish` has every CPU pass a barrier in between.
+        compiler_fence(Acquire);
+        cpu_id
+    }
+
+    /// Returns the offset of the field with the lane index: `mm_cid` or `cpu_id`.
+    ///
+    /// Meaningful if an earlier call of `cpu_id` did not return 0.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> isize {
+        self.index.load(Relaxed)
+    }
+}
+
+/// Returns the address of this thread's lane index. Its area is registered.
+pub(super) fn index_address() -> usize {
+    thread_pointer().wrapping_add_signed(OFFSETS.index())
+}
+
+/// Returns the thread pointer.
+pub(super) fn thread_pointer() -> usize {
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the ABI keeps the thread pointer's own value at fs:0.
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads the thread pointer's register.
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    pointer
+}
+
+/// Returns the offset of this library's own area from the thread pointer.
+pub(super) fn own_offset() -> isize {
+    let offset: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
+    unsafe {
+        asm!(
+            "mov {}, [rip + __thiscpu_0_1_area@gottpoff]",
+            out(reg) offset,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
+    unsafe {
+        asm!(
+            "adrp {0}, :gottprel:__thiscpu_0_1_area",
+            "ldr {0}, [{0}, :gottprel_lo12:__thiscpu_0_1_area]",
+            out(reg) offset,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    offset
+}
+
+/// Returns a word of this thread's block of static TLS, `at` bytes after the own area begins.
+fn own_word(at: isize) -> &'static AtomicU32 {
+    let address = thread_pointer().wrapping_add_signed(own_offset() + at);
+    // SAFETY: callers pass `STATE` or `BYPASS`, aligned words of this thread's TLS block. The block
+    // starts as zeros there and lives as long as the thread; no caller hands the reference to
+    // another thread.
+    unsafe { &*(address as *const AtomicU32) }
+}
+
+/// The thread has not tried to register yet; a TLS block starts with this.
+pub(super) const FRESH: u32 = 0;
+/// This library has registered the thread.
+pub(super) const REGISTERED: u32 = 1;
+/// The thread has given up sections, and its lane with them, forever.
+pub(super) const GIVEN_UP: u32 = 2;
+
+/// Returns what this thread knows of its own registration: one of the three states above.
+pub(super) fn state() -> &'static AtomicU32 {
+    own_word(STATE)
+}
+
+/// Returns whether this thread has given up sections forever.
+pub(crate) fn is_unregistered_forever() -> bool {
+    state().load(Relaxed) == GIVEN_UP
+}
+
+/// Returns the offset from the thread pointer of an area that is never registered.
+pub(crate) fn unregistered_offset() -> isize {
+    own_offset() + UNREGISTERED
+}
+
+/// Returns the offset from the thread pointer of this thread's bypass word, for inlined C code.
+///
+/// The word is 0 as long as charges of this thread are to look into its lane first.
+pub(crate) fn bypass_offset() -> isize {
+    own_offset() + BYPASS
+}
+
+/// Tells this thread's inlined C charges whether to bypass the lane.
+pub(crate) fn set_bypass(bypass: bool) {
+    own_word(BYPASS).store(u32::from(bypass), Relaxed);
+}
+
+/// Returns whether `OFFSETS` are published and this thread's area is registered.
+pub(crate) fn is_registered() -> bool {
+    let offset = OFFSETS.cpu_id();
+    if offset == 0 {
+        return false;
+    }
+    let cpu_id = thread_pointer().wrapping_add_signed(offset);
+    // SAFETY: a published offset leads to the field of an rseq area in this thread's static TLS.
+    // The kernel writes the field only while this thread is not running, so an atomic load by this
+    // thread never sees half of a write.
+    unsafe { (*(cpu_id as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
+}
+
+/// Returns this thread's lane index. Its area is registered.
+pub(crate) fn index() -> usize {
+    // SAFETY: the area is registered, so the offset leads to a field of this thread's area, which
+    // the kernel writes only while this thread is not running.
+    unsafe { (*(index_address() as *const AtomicU32)).load(Relaxed) as usize }
+}
+
+/// Returns the NUMA node of the calling thread, if its area shows it (Linux 6.3).
+pub(crate) fn node() -> Option<usize> {
+    if !HAS_NODE.load(Relaxed) || !is_registered() {
+        return None;
+    }
+    let cpu_id = thread_pointer().wrapping_add_signed(OFFSETS.cpu_id());
+    // SAFETY: the area is registered, and the kernel says that it fills in this field of it. It
+    // writes the field only while this thread is not running.
+    Some(unsafe { (*((cpu_id - CPU_ID + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
+}
