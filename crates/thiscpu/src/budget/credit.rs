@@ -1,38 +1,41 @@
-//! A lane's credit: units that the pool has lent to it, from which its CPU takes and to which it gives
-//! back in sections.
+//! A lane's credit: units that the pool has lent to it. Sections on its CPU take them and give them
+//! back.
 //!
 //! ```text
 //! lane 0 (shared): | - |
 //! lane i:          | taken : 8 | window : 8 | - : 16 |
 //! ```
 //!
-//! `taken` is what was acquired on this lane less what was released there since the lane was last
-//! empty, times [`SCALE`]. The window says what it may be: from some units below what was lent, so
-//! that a lane does not hoard, up to what was lent. It has the form that `add_windowed` checks: the
-//! low 6 bits are a shift, the word itself is where the window begins, and it holds `1 << shift`
-//! values. In units, because of the scale, it begins anywhere and holds `1 << (shift - 6)`.
+//! `taken` counts the units acquired on this lane, less those released there, since the lane was
+//! last cleared. It is multiplied by [`SCALE`].
 //!
-//! There are lanes in the rseq tiers only.
+//! The window limits `taken`. Its upper end is the number of units lent. Its lower end is some
+//! units below that, so that a lane does not hoard. It has the form that `add_windowed` checks: the
+//! low 6 bits are a shift, the word itself is where the window begins, and it holds `1 << shift`
+//! values. Measured in units, because of the scale, it begins at any value and holds `1 << (shift -
+//! 6)`.
+//!
+//! Budgets use lanes in the rseq tiers only.
 
 use crate::lanes::table::{STRIDE, distance_of};
 use crate::sys::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// A unit in a lane.
+/// One unit, as a lane counts it.
 pub const SCALE: i64 = 64;
 const SHIFT_BITS: u32 = 6;
 
-/// The bytes of a budget in each lane: its gate wants items aligned to this.
+/// The bytes of a budget in each lane. A gate needs items aligned to this.
 pub(super) const BYTES: usize = 32;
 
-/// The most that a lane holds.
+/// The most units that a lane holds.
 pub(super) const CREDIT_MAX: i64 = 1 << 40;
 
-/// What a lane's `taken` may be.
+/// The range of a lane's `taken`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window(pub(super) u64);
 
 impl Window {
-    /// What was lent to a lane with this window; a fresh lane's word is 0.
+    /// Returns the units lent to a lane with this window. The word of a new lane is 0.
     pub(super) fn lent(self) -> i64 {
         match self.0 & 63 {
             0 => 0,
@@ -40,8 +43,9 @@ impl Window {
         }
     }
 
-    /// For a lane to which `lent` was lent, and which is to keep less than `capacity`, rounded up to a
-    /// power of two.
+    /// Creates the window of a lane that was lent `lent` units and keeps fewer than `capacity`.
+    ///
+    /// Rounds `capacity` up to a power of two.
     pub(super) fn new(lent: i64, capacity: i64) -> Window {
         let capacity = (capacity.clamp(2, CREDIT_MAX) as u64).next_power_of_two();
         let shift = capacity.trailing_zeros() + SHIFT_BITS;
@@ -49,51 +53,51 @@ impl Window {
     }
 }
 
-/// Where a budget's credit is in one lane.
+/// A budget's credit in one lane.
 #[derive(Clone, Copy)]
 pub(super) struct Credit {
     address: usize,
 }
 
 impl Credit {
-    /// The credit in lane `lane` of the item at `item`.
+    /// Returns the credit of the item at `item` in lane `lane`.
     pub(super) fn of(item: usize, lane: usize) -> Credit {
         debug_assert!(lane > 0);
         Credit { address: item + lane * STRIDE }
     }
 
-    /// The credit in the lane of table entry `entry`.
+    /// Returns the credit of the item at `item` in the lane of table entry `entry`.
     pub(super) fn at_entry(item: usize, entry: usize) -> Credit {
         Credit { address: item + distance_of(entry) }
     }
 
     fn taken_word(&self) -> &'static AtomicI64 {
-        // SAFETY: a budget's item has 32 bytes in each lane in use, accessible for ever and accessed in
-        // words of 8 bytes only. The budget that owns the item outlives this reference: no caller
-        // keeps it.
+        // SAFETY: a budget's item has 32 bytes in each lane in use. They stay accessible forever,
+        // and are accessed in words of 8 bytes only. The budget that owns the item outlives this
+        // reference, because no caller keeps it.
         unsafe { &*(self.address as *const AtomicI64) }
     }
 
     fn window_word(&self) -> &'static AtomicU64 {
-        // SAFETY: as for `taken_word`.
+        // SAFETY: the second of the four words of this credit, which `taken_word` argues about.
         unsafe { &*((self.address + 8) as *const AtomicU64) }
     }
 
-    /// What was taken, in units; right if the gate is closed and a fence has passed since.
+    /// Returns the units taken; exact if the gate is closed and a fence has passed since.
     pub(super) fn taken(&self) -> i64 {
-        // Relaxed: the fence makes visible what sections committed.
+        // Relaxed: the fence makes visible what sections have committed.
         self.taken_word().load(Relaxed) / SCALE
     }
 
-    /// The window, or one that is changing.
+    /// Returns the window, which may change at any time.
     pub(super) fn window(&self) -> Window {
-        // Relaxed: the section that replaces it compares.
+        // Relaxed: the section that replaces the window compares it with this value.
         Window(self.window_word().load(Relaxed))
     }
 
-    /// Makes the lane as new. Only while the gate is closed and a fence has passed since.
+    /// Clears the lane. The gate is closed, and a fence has passed since.
     pub(super) fn clear(&self) {
-        // Relaxed: the gate's store, which opens it, comes after; sections load through the gate.
+        // Relaxed: the SeqCst store that opens the gate comes after; sections load the gate first.
         self.taken_word().store(0, Relaxed);
         self.window_word().store(0, Relaxed);
     }
@@ -103,13 +107,13 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// As the section checks it.
+    /// Checks the window as the section does.
     fn holds(window: Window, taken: i64) -> bool {
         ((taken * SCALE) as u64).wrapping_sub(window.0) >> (window.0 & 63) == 0
     }
 
     #[test]
-    fn windows_hold_what_was_lent_and_no_more() {
+    fn window_holds_lent_credit_and_no_more() {
         for lent in [0, 1, 17, 64, 1000, -5, -1000] {
             for capacity in [2, 16, 1024, 1 << 20] {
                 let window = Window::new(lent, capacity);

@@ -1,12 +1,14 @@
 //! Units with an owner: leases, and reserves that only their owner draws on.
 
-use core::fmt;
-use core::mem;
+use std::fmt;
+use std::mem;
 
-use super::{Budget, Exhausted};
+use super::core::{Budget, Exhausted};
 
-/// Units of a budget, released when this is dropped. A lease cannot release more than it holds. Dropping it costs
-/// and panics as [`Budget::release`].
+/// Units of a budget that are released when this value is dropped.
+///
+/// A lease never releases more than it holds. Dropping it costs what [`Budget::release`] costs, and
+/// panics under the same conditions.
 ///
 /// ```
 /// use thiscpu::Budget;
@@ -27,42 +29,43 @@ pub struct Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// Units that the caller has acquired.
+    /// Wraps units that the caller has acquired.
     pub(super) fn new(budget: &'a Budget, units: u64) -> Lease<'a> {
         Lease { budget, units }
     }
 
-    /// How many units it holds.
+    /// Returns how many units the lease holds.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// The budget that they are of.
+    /// Returns the budget of these units.
     pub fn budget(&self) -> &'a Budget {
         self.budget
     }
 
-    /// A lease of `n` of its units, which this one then lacks. `None` if it holds fewer.
+    /// Splits off a lease of `n` units, or returns `None` if this lease holds fewer.
     pub fn split(&mut self, n: u64) -> Option<Lease<'a>> {
         self.units = self.units.checked_sub(n)?;
         Some(Lease { budget: self.budget, units: n })
     }
 
-    /// Takes the units of another lease over.
+    /// Adds the units of another lease to this one.
     ///
     /// # Panics
     ///
-    /// If that is of another budget.
+    /// If `other` is a lease of another budget.
     pub fn merge(&mut self, other: Lease<'a>) {
         assert!(
-            core::ptr::eq(self.budget, other.budget),
-            "thiscpu: a lease of one budget cannot hold units of another"
+            std::ptr::eq(self.budget, other.budget),
+            "thiscpu: leases not merged: they belong to different budgets"
         );
         self.units += other.forget();
     }
 
-    /// Keeps the units acquired and returns how many they are: somebody will [`release`](Budget::release)
-    /// them.
+    /// Keeps the units acquired, and returns how many they are.
+    ///
+    /// The caller must [`release`](Budget::release) them later, or they are lost to the budget.
     pub fn forget(self) -> u64 {
         mem::ManuallyDrop::new(self).units
     }
@@ -80,8 +83,10 @@ impl fmt::Debug for Lease<'_> {
     }
 }
 
-/// Units of a budget set aside: whoever has this handle may use them when the budget is exhausted. What is
-/// left of them is released when it is dropped.
+/// Units of a budget that are set aside for the owner of this value.
+///
+/// The owner can use them when the budget is exhausted.
+/// Dropping the reserve releases the units that no lease of it holds.
 ///
 /// ```
 /// use thiscpu::Budget;
@@ -98,13 +103,13 @@ impl fmt::Debug for Lease<'_> {
 /// # Ok::<(), thiscpu::Exhausted>(())
 /// ```
 ///
-/// The kernel's XFS keeps such a pool of blocks, for what must not fail.
+/// XFS keeps such a pool of blocks in the kernel, for operations that must not fail.
 #[must_use = "the units are released when the reserve is dropped"]
 #[derive(Debug)]
 pub struct Reserve<'a> {
     budget: &'a Budget,
     units: u64,
-    /// The units that are set aside, a budget of their own.
+    /// A budget of its own for the units set aside.
     own: Budget,
 }
 
@@ -114,21 +119,21 @@ impl<'a> Reserve<'a> {
         Reserve { budget, units, own: Budget::new(units) }
     }
 
-    /// Takes `n` of the units, to be given back to this reserve when the lease is dropped.
+    /// Takes `n` units of the reserve; dropping the lease returns them to the reserve.
     ///
     /// # Errors
     ///
-    /// Fewer are left.
+    /// [`Exhausted`] if fewer than `n` units are left.
     pub fn lease(&self, n: u64) -> Result<Lease<'_>, Exhausted> {
         self.own.lease(n)
     }
 
-    /// How many are left.
+    /// Returns how many units are left.
     pub fn available(&self) -> u64 {
         self.own.available()
     }
 
-    /// How many were set aside.
+    /// Returns how many units were set aside.
     pub fn units(&self) -> u64 {
         self.units
     }
@@ -136,8 +141,8 @@ impl<'a> Reserve<'a> {
 
 impl Drop for Reserve<'_> {
     fn drop(&mut self) {
-        // What a lease has been forgotten with stays acquired. Its budget could be reached through a lease, and
-        // its limit be changed; that makes no units.
+        // Units of a forgotten lease stay acquired. A caller can reach the inner budget through a
+        // lease and change its limit; that creates no units here.
         self.budget.release(self.units.saturating_sub(self.own.acquired()));
     }
 }

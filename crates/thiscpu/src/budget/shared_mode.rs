@@ -1,20 +1,18 @@
-//! Calls of a tight budget: one look at the pool and one exchange of its first word, or one addition to it.
-//! What they cost at the limit is what one shared atomic costs, so they are kept as short as that.
+//! Calls in shared mode: one load of the pool and one exchange of its first word, or one addition.
 //!
-//! Whatever is not simple (a loose budget, somebody who waits, a release of too much) is left to
-//! [`super::percpu_mode`] and [`super::recall`].
+//! A call at the limit costs what one shared atomic costs, so these functions do nothing else. All
+//! other cases are in [`super::percpu_mode`] and [`super::pool_ops`]: per-CPU mode, waiters, and
+//! releases of too much.
 
-use super::pool::PoolState;
-use super::recall::CALLS_TO_PERCPU;
-use super::{Budget, Exhausted};
+use super::core::{Budget, Exhausted};
 use crate::sys::Host;
-use crate::sys::atomic::Ordering::{Acquire, Relaxed};
-use crate::sys::errno;
+use crate::sys::atomic::Ordering::Acquire;
 use crate::sys::machine::{Machine as _, looks};
 use crate::sys::startup;
 
-/// How many turns a caller leaves a contended pool alone, so that another gets several calls out of
-/// having its cache line; one or two microseconds.
+/// How many spins a caller leaves a contended pool alone; one or two microseconds.
+///
+/// Meanwhile another CPU completes several calls with the cache line it has.
 const CONTENDED_SPINS: u32 = looks(64);
 
 impl Budget {
@@ -36,54 +34,39 @@ impl Budget {
         self.try_acquire_percpu(n)
     }
 
-    /// Takes from a tight pool, which is seen to hold so much. False if it has changed meanwhile.
-    #[inline(always)]
-    pub(super) fn take(&self, now: PoolState, units: i64) -> bool {
-        let after = now.with_units(-units);
-        let is_done = self.pool.exchange(now, after);
-        if is_done {
-            self.note(after);
+    /// Acquires as many units as are available, at most `n`, in one exchange.
+    #[cold]
+    pub(super) fn acquire_up_to(&self, n: u64) -> u64 {
+        // A request for more than the pool can count would be refused without a recall.
+        let n = n.min(Self::LIMIT_MAX);
+        loop {
+            let now = self.pool.load();
+            match now.is_shared() && (!now.is_queued() || self.is_recovered()) {
+                false if self.try_acquire_shared(n).is_ok() => return n,
+                false => {}
+                true => {
+                    let units = now.available().min(n);
+                    if units == 0 || self.take(now, units as i64) {
+                        return units;
+                    }
+                }
+            }
         }
-        is_done
     }
 
     #[inline(never)]
     pub(super) fn release_shared(&self, n: u64) {
-        // Acquire: pairs with the Release in `change_limit`; units of a raised limit are not too many.
+        // Acquire: pairs with the Release in `change_limit`. Units that a raised limit granted are
+        // not too many.
         let limit = self.limit.load(Acquire);
         if startup::chosen().is_none() || !self.gate.look().is_closed() || n > limit as u64 {
             return self.release_percpu(n);
         }
         let now = self.pool.add(n as i64);
         if now.is_shared() && !now.is_queued() && now.units() <= limit {
-            self.note(now);
+            self.note_call(now);
         } else {
-            self.released(now, n);
-        }
-    }
-
-    /// Takes notice of how many units there are in a tight pool, and lets lanes hold some if there are plenty.
-    #[inline(always)]
-    pub(super) fn note(&self, now: PoolState) {
-        // Relaxed: a hint; who loosens looks again.
-        let is_plenty = now.units() >= self.percpu_threshold.load(Relaxed);
-        if self.pool.count_call(is_plenty) >= CALLS_TO_PERCPU && is_plenty {
-            self.try_percpu_mode();
-        }
-    }
-
-    /// What is to be done about a pool that a release has led to.
-    #[cold]
-    pub(super) fn released(&self, now: PoolState, n: u64) {
-        let _errno = errno::save();
-        // In this order: units of a limit that has been lowered since are gone from the pool by now.
-        let limit = self.limit.load(Acquire);
-        if now.units() > limit && self.pool.load().units() > limit {
-            self.discard_excess(n);
-        } else if now.is_queued() {
-            self.serve();
-        } else if now.is_shared() {
-            self.note(now);
+            self.finish_release(now, n);
         }
     }
 }

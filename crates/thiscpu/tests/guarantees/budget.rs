@@ -102,7 +102,7 @@ fn reports_available_and_acquired() {
     budget.try_acquire(9_900).expect("so many are free");
     assert_eq!(budget.try_acquire(101), Err(Exhausted { available: 100 }));
     let message = budget.try_acquire(101).unwrap_err().to_string();
-    assert!(message.contains("100 units are free"), "{message}");
+    assert!(message.contains("only 100 units are available"), "{message}");
     assert_eq!(budget.try_acquire(u64::MAX), Err(Exhausted { available: 100 }));
     assert_eq!((budget.available(), budget.acquired()), (100, 9_900));
     budget.release(9_900);

@@ -1,0 +1,177 @@
+//! The budget's words, and the numbers that decide when it changes its mode.
+
+use std::fmt;
+use std::panic::RefUnwindSafe;
+
+use super::pool::Pool;
+use super::queue::Queue;
+use crate::quiesce::Gate;
+use crate::sys::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use crate::sys::lock::Lock;
+
+/// A limit on a shared amount: free blocks, memory, connections, licenses.
+///
+/// `limit` units exist. A caller that acquires units holds them until somebody releases them; any
+/// thread may do that. The units held never exceed the limit. A call is refused only if at one
+/// instant of the call fewer units were available than it requested; the error says how many were.
+///
+/// | | while there is room | near the limit | may wait for |
+/// |---|---|---|---|
+/// | [`try_acquire`] | one section, about 1 ns | one exchange | a recall, if about to be refused |
+/// | [`release`] | one section, about 1 ns | one atomic addition | nothing |
+/// | [`acquire`] | one section, about 1 ns | sleeps | units; first come, first served |
+/// | [`available`], [`acquired`] | a recall | a lock and a load | other holders of the lock |
+/// | [`set_limit`] | a recall | a lock, two exchanges | other holders of the lock |
+///
+/// A recall costs one fence and a read of each lane in use.
+///
+/// [`try_acquire`]: Budget::try_acquire
+/// [`release`]: Budget::release
+/// [`acquire`]: Budget::acquire
+/// [`available`]: Budget::available
+/// [`acquired`]: Budget::acquired
+/// [`set_limit`]: Budget::set_limit
+///
+/// # How it works
+///
+/// Units are in a pool, or lent to lanes as credit. An acquire takes units from the credit of its
+/// own CPU. A CPU without enough credit borrows a batch from the pool. If the pool is short too, a
+/// *recall* closes the gate, fences, and returns all credit to the pool.
+///
+/// After a recall the budget is in *shared mode*: every call is one atomic operation on the pool,
+/// and costs as much as one shared atomic. When about 512 calls in a row have found plenty of
+/// units, it returns to *per-CPU mode*. A new budget starts in shared mode and leaves it after 32
+/// such calls; until then it takes no memory except its own 128 bytes. In the atomic tier a budget
+/// is always in shared mode. [The design page](crate::essays::budget) describes the protocol.
+///
+/// # Where it may be used
+///
+/// - On any thread, and in children of [`fork`](https://man7.org/linux/man-pages/man2/fork.2.html).
+///   A child starts with everything that the parent's threads held.
+/// - In signal handlers only `release`, and only if no task waits in
+///   [`acquire_async`](Budget::acquire_async): the handler would run the task's waker. All other
+///   methods may wait for a lock that the interrupted thread holds.
+/// - Not in children of `vfork` or `clone(CLONE_VM)`.
+///
+/// A budget does not know who holds units: a caller that never releases its units leaks them.
+///
+/// # Panics
+///
+/// A release of more units than are held is a bug of the caller. The call that discovers it panics
+/// and names the numbers, after it has discarded the excess; the budget stays usable. Every method
+/// except a `try_acquire` or `release` that completes in its section may be that call.
+///
+/// All methods panic if `THISCPU_TIER` is wrong. Methods that recall also panic if fences have
+/// become impossible; see [`Counter::sum`](crate::Counter::sum).
+///
+/// # Examples
+///
+/// ```
+/// use thiscpu::Budget;
+///
+/// static BLOCKS: Budget = Budget::new(1000);
+///
+/// BLOCKS.try_acquire(600)?;
+/// let refused = BLOCKS.try_acquire(600).unwrap_err();
+/// assert_eq!(refused.available, 400);
+/// BLOCKS.release(600);
+/// # Ok::<(), thiscpu::Exhausted>(())
+/// ```
+#[repr(C)]
+pub struct Budget {
+    pub(super) gate: Gate,
+    /// Held by the thread that changes the gate, the limit or the queue.
+    pub(super) lock: Lock,
+    /// The generation of the process that has discarded its parent's waiters.
+    pub(super) recovered: AtomicU32,
+    /// The number of recalls that have begun.
+    pub(super) recalls: AtomicU64,
+    pub(super) limit: AtomicI64,
+    /// The number of units in the pool from which per-CPU mode may pay off.
+    pub(super) percpu_threshold: AtomicI64,
+    pub(super) queue: Queue,
+    /// In the second cache line, because it changes often. The first hardly ever does.
+    pub(super) pool: Pool,
+}
+
+const _: () = assert!(size_of::<Budget>() == 128, "the documentation promises this size");
+
+/// The offset of a budget's gate, for code in other languages.
+pub const GATE_AT: usize = std::mem::offset_of!(Budget, gate);
+
+// A panic leaves a budget consistent: each step of a protocol is one exchange.
+impl RefUnwindSafe for Budget {}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("limit", &self.limit()).finish_non_exhaustive()
+    }
+}
+
+/// The error of a refused call: the budget had fewer units than requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The number of units that were available, at one instant of the refused call.
+    pub available: u64,
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "budget exhausted: only {} units are available", self.available)
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+/// The largest batch that a lane borrows, unless a single call needs more.
+pub(super) const BATCH_MAX: i64 = 1024;
+
+/// The number of consecutive plentiful calls after which a budget returns to per-CPU mode.
+///
+/// These calls cost about as much as the fence of the next recall.
+pub(super) const CALLS_TO_PERCPU: u32 = 512;
+
+/// The number of such calls that a new budget starts with, so that it changes after 32.
+const CALLS_OF_NEW: u32 = CALLS_TO_PERCPU - 32;
+
+impl Budget {
+    /// The largest possible limit, 2^56.
+    pub const LIMIT_MAX: u64 = 1 << 56;
+
+    /// Creates a budget of `limit` units, all of them available.
+    ///
+    /// Allocates nothing. A budget is 128 bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is above [`LIMIT_MAX`](Budget::LIMIT_MAX). In a constant this is a compile error.
+    pub const fn new(limit: u64) -> Self {
+        assert!(limit <= Self::LIMIT_MAX, "a budget's limit is at most 2^56");
+        Budget {
+            gate: Gate::new(),
+            lock: Lock::new(),
+            recovered: AtomicU32::new(0),
+            recalls: AtomicU64::new(0),
+            limit: AtomicI64::new(limit as i64),
+            percpu_threshold: AtomicI64::new(percpu_threshold(limit as i64, 1)),
+            queue: Queue::new(),
+            pool: Pool::new(limit as i64, CALLS_OF_NEW),
+        }
+    }
+}
+
+/// Returns `n` as the pool counts units, or `None` if there cannot be that many.
+pub(super) fn countable(n: u64) -> Option<i64> {
+    i64::try_from(n).ok().filter(|_| n <= Budget::LIMIT_MAX)
+}
+
+/// Returns the number of units in the pool from which per-CPU mode may pay off.
+///
+/// That is eight times what the lanes then borrow, or three quarters of a small limit, but never
+/// less than 64 units a lane.
+pub(super) const fn percpu_threshold(limit: i64, lanes: usize) -> i64 {
+    let lanes = if lanes == 0 { 1 } else { lanes as i64 };
+    let (many, most, few) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
+    let threshold = if many < most { many } else { most };
+    if threshold > few { threshold } else { few }
+}

@@ -1,0 +1,49 @@
+//! The operations on the pool that both modes share.
+
+use super::core::{Budget, CALLS_TO_PERCPU};
+use super::pool::PoolState;
+use crate::sys::atomic::Ordering::{Acquire, Relaxed};
+use crate::sys::errno;
+
+impl Budget {
+    /// Takes units from a pool in shared mode that was seen to hold them.
+    ///
+    /// Returns `false` if the pool has changed since `now` was loaded.
+    #[inline(always)]
+    pub(super) fn take(&self, now: PoolState, units: i64) -> bool {
+        let after = now.with_units(-units);
+        let is_done = self.pool.exchange(now, after);
+        if is_done {
+            self.note_call(after);
+        }
+        is_done
+    }
+
+    /// Counts a call in shared mode; returns to per-CPU mode if units have long been plentiful.
+    #[inline(always)]
+    pub(super) fn note_call(&self, now: PoolState) {
+        // Relaxed: a hint. The change of mode reads the pool again.
+        let is_plentiful = now.units() >= self.percpu_threshold.load(Relaxed);
+        if self.pool.count_call(is_plentiful) >= CALLS_TO_PERCPU && is_plentiful {
+            self.try_percpu_mode();
+        }
+    }
+
+    /// Finishes a release to the pool.
+    ///
+    /// Discards an excess, serves waiters, or counts the call.
+    #[cold]
+    pub(super) fn finish_release(&self, now: PoolState, n: u64) {
+        let _errno = errno::save();
+        // Acquire: pairs with the Release in `change_limit`. The limit is loaded before the second
+        // load of the pool: units of a limit that was lowered since have left the pool by then.
+        let limit = self.limit.load(Acquire);
+        if now.units() > limit && self.pool.load().units() > limit {
+            self.discard_excess(n);
+        } else if now.is_queued() {
+            self.serve();
+        } else if now.is_shared() {
+            self.note_call(now);
+        }
+    }
+}
