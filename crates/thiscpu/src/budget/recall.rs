@@ -191,7 +191,7 @@ impl Budget {
         self.report_excess(excess);
         assert!(
             units.is_some(),
-            {OVER_RELEASED}: {n} units were released, but only {held} were held (limit {limit}); \
+            "{OVER_RELEASED}: {n} units were released, but only {held} were held (limit {limit}); \
              the release is ignored"
         );
     }
@@ -207,7 +207,7 @@ impl Budget {
         self.unlock(guard);
         assert!(
             excess == 0,
-            {OVER_RELEASED}: {n} units were released, but only {} were held (limit {}); \
+            "{OVER_RELEASED}: {n} units were released, but only {} were held (limit {}); \
              the excess is discarded",
             (n as i64 - excess).max(0),
             self.limit()
