@@ -74,6 +74,7 @@ mod quiesce;
 mod section;
 mod slab;
 mod sys;
+mod system_info;
 mod tier;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
@@ -85,8 +86,8 @@ pub use slab::{
     Cache, Constructed, ConstructedCache, Owned, RawCache, RawReserved, Reserved, SlabStats,
     StillOut,
 };
-pub use sys::report::{Report, report};
 pub use sys::rseq::Registrar;
 pub use sys::startup::tier;
 pub use sys::topology::CpuSet;
+pub use system_info::{Report, report};
 pub use tier::Tier;

@@ -1,9 +1,7 @@
 //! For this project's own crates and tests; not part of the API, and free to change.
 
 use crate::section::{Processor, Sections as _};
-use crate::sys::{
-    fence as fences, rseq, rseq::index_ptr, say as lines, setting as settings, startup, topology,
-};
+use crate::sys::{env, fence as fences, rseq, rseq::index_ptr, startup, stderr, topology};
 use crate::{Account, Budget, Error, Ledger, Tier};
 use core::ffi::CStr;
 use core::fmt;
@@ -48,12 +46,12 @@ pub fn tier_or_best() -> Tier {
 /// Calls `look` with the value of an environment variable, `None` if it is not set or this program is privileged.
 /// Allocates nothing, keeps `errno`, and finds what is set before the C library does.
 pub fn setting<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
-    settings::read(name, look)
+    env::var(name, look)
 }
 
 /// Writes a line of up to 511 bytes to the file `to`, without allocation; keeps `errno`.
 pub fn say(to: i32, what: fmt::Arguments<'_>) {
-    lines::say(to, what);
+    stderr::write_line(to, what);
 }
 
 /// Fences all sections of this process.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::objects::Slab;
 use crate::sys::atomic::Ordering::Relaxed;
-use crate::sys::say::say;
+use crate::sys::stderr::write_line;
 
 /// What was noticed.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,8 @@ impl Fault {
             panic!("{address:#x} ({size} bytes): {what}");
         }
         match size {
-            0 => say(libc::STDERR_FILENO, format_args!("thiscpu: {address:#x}: {what}")),
-            _ => say(
+            0 => write_line(libc::STDERR_FILENO, format_args!("thiscpu: {address:#x}: {what}")),
+            _ => write_line(
                 libc::STDERR_FILENO,
                 format_args!("thiscpu: {address:#x} ({size} bytes): {what}"),
             ),

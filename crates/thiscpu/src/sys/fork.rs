@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-use super::page_bytes;
+use super::mapping::page_bytes;
 
 /// The generation of a process that was never forked since its first use of this library.
 const FIRST: u32 = 1;

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::atomic::AtomicU32;
 use super::machine::Machine;
 use super::membarrier::{self, FenceError};
-use super::{fork, futex, mapping, page_bytes, rseq, topology};
+use super::{fork, futex, mapping, rseq, topology};
 use crate::tier::Tier;
 
 pub(crate) struct Linux;
@@ -55,7 +55,7 @@ impl Machine for Linux {
     }
 
     fn page_bytes() -> usize {
-        page_bytes()
+        mapping::page_bytes()
     }
 
     fn coarse_time() -> u64 {

@@ -4,6 +4,12 @@ use core::ptr;
 
 use super::errno;
 
+/// Returns the size of a page that is not huge, in bytes.
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: sysconf reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Reserves `before + bytes` of address space such that `before` bytes into it is a multiple of
 /// `align`; returns that place. Nothing of it is accessible, none of it ever becomes a huge page (a
 /// lane's first page would cost 2 MiB), and `mlockall` does not fill it.

@@ -1,9 +1,9 @@
 //! The kernel's fence.
 //!
-//! Where it stops working under way (a seccomp filter installed after start), [`walk`] replaces it. If
+//! Where it stops working under way (a seccomp filter installed after start), [`cpu_walk`] replaces it. If
 //! that cannot be done either, there is no fence: nothing may go on that needs one.
 
-use super::{errno, walk};
+use super::{cpu_walk, errno};
 
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
 const CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
@@ -43,6 +43,7 @@ pub(crate) struct FenceError {
 
 /// Fences every section of this process.
 pub(crate) fn fence() -> Result<(), FenceError> {
-    fence_alone()
-        .or_else(|error| walk::run_on_every_cpu().map_err(|reason| FenceError { error, reason }))
+    fence_alone().or_else(|error| {
+        cpu_walk::run_on_every_cpu().map_err(|reason| FenceError { error, reason })
+    })
 }

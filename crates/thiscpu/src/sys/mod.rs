@@ -5,36 +5,28 @@
 //! it just does it again.
 
 pub(crate) mod atomic;
+mod cpu_walk;
 pub(crate) mod double;
+pub(crate) mod env;
 pub(crate) mod errno;
 pub(crate) mod fence;
 pub(crate) mod fork;
 #[cfg(not(thiscpu_model))]
 mod futex;
+mod keep_mapped;
 #[cfg(not(thiscpu_model))]
 mod linux;
 pub(crate) mod lock;
 pub(crate) mod machine;
-#[cfg(not(thiscpu_model))]
 mod mapping;
 pub(crate) mod membarrier;
-pub(crate) mod pin;
-pub(crate) mod report;
 pub(crate) mod rseq;
-pub(crate) mod say;
-pub(crate) mod setting;
 pub(crate) mod startup;
+pub(crate) mod stderr;
 pub(crate) mod topology;
-mod walk;
 
-/// What the process runs on.
+/// What the process runs on: Linux, or the modelled machine.
 #[cfg(thiscpu_model)]
 pub(crate) use crate::model::Model as Host;
 #[cfg(not(thiscpu_model))]
 pub(crate) use linux::Linux as Host;
-
-/// How large a page is that is not huge.
-fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}

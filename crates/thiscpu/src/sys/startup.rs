@@ -7,7 +7,7 @@ use core::sync::atomic::{
 };
 use std::ffi::CStr;
 
-use super::{double, errno, fork, membarrier, pin, rseq, say::say, setting};
+use super::{double, env, errno, fork, keep_mapped, membarrier, rseq, stderr::write_line};
 use crate::error::{Error, UnknownTier};
 use crate::tier::Tier;
 
@@ -101,7 +101,7 @@ pub(crate) struct Choice {
 }
 
 pub(crate) fn choose() -> Result<Choice, Error> {
-    let asked = setting::read(VARIABLE, |value| {
+    let asked = env::var(VARIABLE, |value| {
         named(value).map_err(|unknown| Error::UnknownTier {
             asked: String::from_utf8_lossy(unknown).into_owned(),
         })
@@ -112,7 +112,7 @@ pub(crate) fn choose() -> Result<Choice, Error> {
 }
 
 fn choose_leniently() -> Choice {
-    let asked = setting::read(VARIABLE, |value| {
+    let asked = env::var(VARIABLE, |value| {
         named(value).unwrap_or_else(|unknown| {
             warn(&UnknownTier(unknown.escape_ascii()));
             None
@@ -130,7 +130,10 @@ fn warn(wrong: &dyn fmt::Display) {
     static SAID: AtomicBool = AtomicBool::new(false);
     // Relaxed: nothing else depends on who is first.
     if !SAID.swap(true, Relaxed) {
-        say(libc::STDERR_FILENO, format_args!("thiscpu: warning, going on without it: {wrong}"));
+        write_line(
+            libc::STDERR_FILENO,
+            format_args!("thiscpu: warning, going on without it: {wrong}"),
+        );
     }
 }
 
@@ -139,7 +142,7 @@ impl Choice {
     /// asked for, one must not.
     fn of_best(asked: Option<Tier>) -> Choice {
         let fence = membarrier::register();
-        let pinned = pin::init();
+        let pinned = keep_mapped::init();
         let obstacle = obstacle(fence, pinned);
         let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
         let registration = rseq::probe(obstacle.is_empty() && !without);

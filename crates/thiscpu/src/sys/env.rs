@@ -20,7 +20,7 @@ unsafe extern "C" {
 /// As with every reader of the environment, the program must not change it at the same time
 /// (`std::env::set_var` is unsafe for this reason). std's reader takes a lock, which a signal handler
 /// must not, and allocates.
-pub(crate) fn read<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
+pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
     let _errno = errno::save();
     if is_privileged() {
         return look(None);

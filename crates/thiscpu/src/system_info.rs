@@ -1,10 +1,10 @@
 //! What this process runs on, for people and programs that want to know.
 
-use super::rseq::Registrar;
-use super::startup;
-use super::topology::{self, CpuSet};
 use crate::error::Error;
 use crate::lanes::{region, table};
+use crate::sys::rseq::Registrar;
+use crate::sys::startup;
+use crate::sys::topology::{self, CpuSet};
 use crate::tier::Tier;
 
 /// Which mode this process is in, and why. Made by [`report`].
