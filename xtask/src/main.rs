@@ -5,6 +5,7 @@ mod c_bench;
 mod degraded;
 mod header;
 mod install;
+mod lint;
 mod model;
 mod mutants;
 mod programs;
@@ -37,6 +38,8 @@ enum Task {
     Vm(vm::Arguments),
     /// Makes the C header from the sources of its functions, or looks whether it is theirs
     Header(header::Arguments),
+    /// Check imports between layers, and the prose of code and documents
+    Lint,
     /// Builds the library for C and C++ and installs it
     Install(install::Arguments),
     /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         Task::Install(arguments) => install::run(&sh, &arguments),
         Task::Header(arguments) => header::run(&sh.current_dir(), &arguments),
         Task::Aborts(arguments) => aborts::run(&sh, &arguments),
+        Task::Lint => lint::run(&sh),
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),

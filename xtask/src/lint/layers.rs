@@ -1,0 +1,172 @@
+//! No file imports from a layer above its own, and no files or folders import each other in a circle.
+//!
+//! A method of another file's type is an import only if the type is named. Tests and `model/`, which
+//! replaces parts of every layer, are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use super::modules::Crate;
+
+/// The layers of a directory, from the lowest to the highest: files without `.rs`, or folders. What a
+/// directory does not list is above all of them.
+const LAYERS: [(&str, &[&str]); 2] = [
+    (
+        "crates/thiscpu/src",
+        &[
+            "tier",
+            "error",
+            "sys",
+            "section",
+            "lanes",
+            "gate",
+            "percpu",
+            "counter",
+            "budget",
+            "ledger",
+            "slab",
+            "__internal",
+            "__test_support",
+        ],
+    ),
+    ("crates/thiscpu/src/slab", &["lane", "arena", "backend", "class"]),
+];
+
+/// Files of these directories may import each other: they are one data structure.
+const CIRCLES_ALLOWED: [&str; 1] = ["crates/thiscpu/src/slab/arena"];
+
+/// Returns one line for each import that breaks a rule.
+pub(super) fn check(sh: &Shell) -> Result<Vec<String>> {
+    let root = sh.current_dir();
+    let mut findings = Vec::new();
+    for file in cmd!(sh, "git ls-files *src/lib.rs *src/main.rs").quiet().read()?.lines() {
+        let imports = Crate::parse(&root.join(file))?.imports();
+        let relative =
+            |path: PathBuf| path.strip_prefix(&root).map_or(path.clone(), Path::to_owned);
+        let imports =
+            imports.into_iter().map(|(from, to)| (relative(from), relative(to))).collect();
+        findings.extend(upward(&imports));
+        findings.extend(circles(&imports));
+    }
+    Ok(findings)
+}
+
+type Imports = BTreeSet<(PathBuf, PathBuf)>;
+
+fn upward(imports: &Imports) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (directory, layers) in LAYERS {
+        let layer = |file: &Path| {
+            let below = file.strip_prefix(directory).ok()?.components().next()?;
+            let name = Path::new(below.as_os_str()).with_extension("");
+            Some(layers.iter().position(|layer| Path::new(layer) == name).unwrap_or(layers.len()))
+        };
+        let is_upward = |(from, to): &&(PathBuf, PathBuf)| {
+            layer(from).zip(layer(to)).is_some_and(|(from, to)| from < to)
+        };
+        findings.extend(imports.iter().filter(is_upward).map(|(from, to)| {
+            format!("{}: imports from {}, which is in a higher layer", from.display(), to.display())
+        }));
+    }
+    findings
+}
+
+/// Finds circles among the entries of each directory: files, and folders with all that is in them. A
+/// directory's own `mod.rs`, `lib.rs` or `main.rs` may use its entries, and they may use it.
+fn circles(imports: &Imports) -> Vec<String> {
+    let files = imports.iter().flat_map(|(from, to)| [from, to]);
+    let directories: BTreeSet<_> = files.flat_map(|file| file.ancestors().skip(1)).collect();
+    let mut findings = Vec::new();
+    for directory in directories.iter().filter(|it| !CIRCLES_ALLOWED.map(Path::new).contains(*it)) {
+        let mut targets = BTreeMap::<PathBuf, BTreeSet<PathBuf>>::new();
+        for (from, to) in imports {
+            if let Some((from, to)) = entry(directory, from).zip(entry(directory, to)) {
+                if from != to {
+                    targets.entry(from).or_default().insert(to);
+                }
+            }
+        }
+        findings.extend(circles_of(&targets).into_iter().map(|circle| {
+            format!("{}: imports in a circle: {}", directory.display(), circle.join(", "))
+        }));
+    }
+    findings
+}
+
+/// Returns the entry of `directory` that `file` is or lies in.
+fn entry(directory: &Path, file: &Path) -> Option<PathBuf> {
+    let first = file.strip_prefix(directory).ok()?.components().next()?;
+    // `a.rs` and `a/` are one module.
+    let name = Path::new(first.as_os_str()).with_extension("");
+    (!["mod", "lib", "main"].map(Path::new).contains(&&*name)).then_some(name)
+}
+
+fn circles_of(targets: &BTreeMap<PathBuf, BTreeSet<PathBuf>>) -> BTreeSet<Vec<String>> {
+    let reached: BTreeMap<_, _> =
+        targets.keys().map(|from| (from, reachable(targets, from))).collect();
+    let mut circles = BTreeSet::new();
+    for (&from, all) in &reached {
+        let is_back = |to: &&&PathBuf| reached.get(*to).is_some_and(|back| back.contains(from));
+        let circle: Vec<_> = all.iter().filter(is_back).collect();
+        circles.insert(circle.into_iter().map(|it| it.display().to_string()).collect());
+    }
+    circles.remove(&Vec::new());
+    circles
+}
+
+fn reachable<'p>(
+    targets: &'p BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    from: &PathBuf,
+) -> BTreeSet<&'p PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(file) = next.pop() {
+        let new: Vec<_> =
+            targets.get(file).into_iter().flatten().filter(|it| reached.insert(*it)).collect();
+        next.extend(new);
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imports(pairs: &[(&str, &str)]) -> Imports {
+        pairs.iter().map(|(from, to)| (from.into(), to.into())).collect()
+    }
+
+    #[test]
+    fn upward_import_is_found() {
+        let [low, high] = ["crates/thiscpu/src/sys/fork.rs", "crates/thiscpu/src/counter/mod.rs"];
+        assert_eq!(upward(&imports(&[(low, high)])).len(), 1);
+        assert!(upward(&imports(&[(high, low)])).is_empty());
+        let [lane, cache] =
+            ["crates/thiscpu/src/slab/lane/mod.rs", "crates/thiscpu/src/slab/cache.rs"];
+        assert_eq!(upward(&imports(&[(lane, cache)])).len(), 1);
+        assert!(upward(&imports(&[(cache, lane)])).is_empty());
+    }
+
+    #[test]
+    fn circle_of_files_is_found() {
+        let found = circles(&imports(&[("a/x.rs", "a/y.rs"), ("a/y.rs", "a/z.rs")]));
+        assert!(found.is_empty(), "{found:?}");
+        let found = circles(&imports(&[("a/x.rs", "a/y.rs"), ("a/y.rs", "a/x.rs")]));
+        assert_eq!(found, ["a: imports in a circle: x, y"]);
+    }
+
+    #[test]
+    fn circle_of_folders_is_found() {
+        let found = circles(&imports(&[("a/x/1.rs", "a/y.rs"), ("a/y/2.rs", "a/x/3.rs")]));
+        assert_eq!(found, ["a: imports in a circle: x, y"]);
+    }
+
+    #[test]
+    fn module_and_its_own_entries_may_use_each_other() {
+        let found = circles(&imports(&[("a/mod.rs", "a/x.rs"), ("a/x.rs", "a/mod.rs")]));
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
