@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // In each scrape the difference of these two is how many requests were under way at one instant.
     let registry = Registry::builder()
         .group("requests", &["requests_begun_total", "requests_ended_total"])
-        .buckets("request_seconds", &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+        .buckets_for("request_seconds", &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
         .build()?;
     let metrics = Metrics::new(&registry)?;
     let endpoint = registry.serve("127.0.0.1:9100")?;

@@ -13,8 +13,8 @@ use crate::{
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::builder()
-///     .buckets("batch_rows", &[1.0, 10.0, 100.0])
-///     .buckets_of_all_with_prefix("disk_", &[0.001, 0.1, 10.0])
+///     .buckets_for("batch_rows", &[1.0, 10.0, 100.0])
+///     .buckets_for_prefix("disk_", &[0.001, 0.1, 10.0])
 ///     .group("traffic", &["received_total", "sent_total"])
 ///     .build()?;
 /// # Ok::<(), thiscpu_metrics::Error>(())
@@ -52,14 +52,14 @@ pub(crate) struct Membership {
 impl Builder {
     /// The upper bounds of the buckets of histogram `name`: 1 to 61 finite numbers, each larger than the one before it. `+Inf` is added.
     #[must_use]
-    pub fn buckets(mut self, name: &str, bounds: &[f64]) -> Self {
+    pub fn buckets_for(mut self, name: &str, bounds: &[f64]) -> Self {
         self.by_name.push((name.to_owned(), bounds.to_vec()));
         self
     }
 
     /// The same for all histograms whose names begin with `prefix`, and have no bounds of their own. Of several such prefixes the longest counts.
     #[must_use]
-    pub fn buckets_of_all_with_prefix(mut self, prefix: &str, bounds: &[f64]) -> Self {
+    pub fn buckets_for_prefix(mut self, prefix: &str, bounds: &[f64]) -> Self {
         self.by_prefix.push((prefix.to_owned(), bounds.to_vec()));
         self
     }
@@ -81,12 +81,12 @@ impl Builder {
     }
 
     pub(crate) fn settings(self) -> Result<Settings, Error> {
-        let bounds = |of: String, bounds: &[f64]| Ok(Arc::new(Bounds::new(&of, bounds)?));
+        let bounds = |metric: String, bounds: &[f64]| Ok(Arc::new(Bounds::new(&metric, bounds)?));
         let mut by_name = HashMap::new();
         for (name, values) in self.by_name {
             name::check(&name)?;
             if by_name.insert(name.clone(), bounds(name.clone(), &values)?).is_some() {
-                return Err(Error::BadBuckets { of: name, why: TWICE });
+                return Err(Error::InvalidBuckets { metric: name, reason: TWICE });
             }
         }
         let mut by_prefix: Vec<(String, _)> = Vec::new();
@@ -95,11 +95,11 @@ impl Builder {
             if !prefix.is_empty() {
                 name::check(&prefix)?;
             }
-            let of = format!("all whose names begin with {prefix:?}");
+            let metric = format!("all whose names begin with {prefix:?}");
             if by_prefix.iter().any(|(known, _)| *known == prefix) {
-                return Err(Error::BadBuckets { of, why: TWICE });
+                return Err(Error::InvalidBuckets { metric, reason: TWICE });
             }
-            by_prefix.push((prefix, bounds(of, &values)?));
+            by_prefix.push((prefix, bounds(metric, &values)?));
         }
         by_prefix.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let by_default = self.by_default.unwrap_or(DEFAULT_BOUNDS.to_vec());
@@ -117,7 +117,7 @@ fn grouped(
 ) -> Result<(HashMap<String, Membership>, Vec<Group>), Error> {
     let (mut members, mut groups) = (HashMap::<String, Membership>::new(), Vec::<Group>::new());
     for (group, metrics) in asked {
-        let refuse = |why: String| Err(Error::BadGroup { group: group.clone(), why });
+        let refuse = |reason: String| Err(Error::InvalidGroup { group: group.clone(), reason });
         if metrics.is_empty() || metrics.len() > row::LONGEST {
             let (are, most) = (metrics.len(), row::LONGEST);
             return refuse(format!("it has {are} metrics, and must have 1 to {most}"));
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn bounds_are_of_the_name_then_of_the_longest_prefix_then_the_default() {
         let settings = Builder::default()
-            .buckets("disk_read", &[1.0])
-            .buckets_of_all_with_prefix("disk_", &[2.0])
-            .buckets_of_all_with_prefix("disk_write_", &[3.0])
+            .buckets_for("disk_read", &[1.0])
+            .buckets_for_prefix("disk_", &[2.0])
+            .buckets_for_prefix("disk_write_", &[3.0])
             .default_buckets(&[4.0])
             .settings()
             .unwrap();
@@ -187,14 +187,14 @@ mod tests {
     #[test]
     fn buckets_are_for_names_that_can_be_and_given_once() {
         let why = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
-        let message = why(Builder::default().buckets_of_all_with_prefix("http.", &[1.0]));
+        let message = why(Builder::default().buckets_for_prefix("http.", &[1.0]));
         assert!(message.contains("\"http.\" cannot have '.' at position 4"), "{message}");
-        let twice = Builder::default().buckets("x", &[1.0]).buckets("x", &[2.0]);
+        let twice = Builder::default().buckets_for("x", &[1.0]).buckets_for("x", &[2.0]);
         assert!(why(twice).contains("the buckets of x cannot be: they are given twice"));
-        let prefix = |builder: Builder| builder.buckets_of_all_with_prefix("p", &[1.0]);
+        let prefix = |builder: Builder| builder.buckets_for_prefix("p", &[1.0]);
         let message = why(prefix(prefix(Builder::default())));
         assert!(message.contains("begin with \"p\" cannot be: they are given twice"), "{message}");
-        let all = Builder::default().buckets_of_all_with_prefix("", &[1.0]).settings();
+        let all = Builder::default().buckets_for_prefix("", &[1.0]).settings();
         assert_eq!(all.unwrap_or_else(|error| panic!("{error}")).bounds("any").buckets(), 2);
     }
 
@@ -209,7 +209,7 @@ mod tests {
         assert!(message.contains("a is in the group \"z\" already"), "{message}");
         let message = why(Builder::default().group("z", &["a.b"]));
         assert!(message.contains("\"a.b\" cannot have '.' at position 1"), "{message}");
-        let message = why(Builder::default().buckets_of_all_with_prefix("p", &[]));
+        let message = why(Builder::default().buckets_for_prefix("p", &[]));
         assert!(message.contains("begin with \"p\" cannot be: there is no bound"), "{message}");
     }
 }

@@ -11,7 +11,7 @@ pub enum Error {
     /// A metric's name without a character.
     EmptyName,
     /// A metric's name with a character that Prometheus does not have in them.
-    BadCharacter {
+    InvalidName {
         /// The name.
         name: String,
         /// The first character that cannot be there.
@@ -25,7 +25,7 @@ pub enum Error {
         metric: String,
     },
     /// A label with a character that Prometheus does not have in them.
-    BadLabel {
+    InvalidLabel {
         /// The metric it was given for.
         metric: String,
         /// The label.
@@ -43,44 +43,44 @@ pub enum Error {
         label: String,
     },
     /// Two labels of one name.
-    LabelTwice {
+    DuplicateLabel {
         /// The metric they were given for.
         metric: String,
         /// The label.
         label: String,
     },
     /// A series that is registered already.
-    Duplicate {
+    DuplicateSeries {
         /// Its name and labels.
         series: String,
     },
     /// A name that is another kind of metric already.
-    OtherKind {
+    KindMismatch {
         /// The name.
         name: String,
         /// What it is.
-        is: Kind,
+        existing: Kind,
         /// What it was to be.
-        asked: Kind,
+        requested: Kind,
     },
     /// A metric that has another help text already.
-    OtherHelp {
+    HelpMismatch {
         /// Its name.
         name: String,
         /// The text it has.
-        is: String,
+        existing: String,
         /// The text it was to have.
-        asked: String,
+        requested: String,
     },
     /// A name that is also a line of a histogram.
-    LineOfHistogram {
+    HistogramNameConflict {
         /// The name.
         name: String,
         /// The histogram.
         histogram: String,
     },
     /// Two names of the facade that come to the same for Prometheus.
-    SameForPrometheus {
+    NameCollision {
         /// What they come to.
         name: String,
         /// The one that was there first.
@@ -89,18 +89,18 @@ pub enum Error {
         second: String,
     },
     /// Bounds of buckets that cannot be.
-    BadBuckets {
+    InvalidBuckets {
         /// Which metrics they were given for.
-        of: String,
+        metric: String,
         /// What is wrong with them.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A group that cannot be.
-    BadGroup {
+    InvalidGroup {
         /// Its name.
         group: String,
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
     /// An address that somebody listens at already.
     AddressInUse {
@@ -108,26 +108,26 @@ pub enum Error {
         address: String,
     },
     /// An address that cannot be listened at.
-    BadAddress {
+    InvalidAddress {
         /// The address.
         address: String,
         /// What the system says.
-        why: String,
+        reason: String,
     },
     /// An address that the program may not listen at.
-    NoPrivilege {
+    PermissionDenied {
         /// The address.
         address: String,
         /// What the system says.
-        why: String,
+        reason: String,
     },
     /// The endpoint's thread cannot be started.
-    NoThread {
+    ThreadSpawn {
         /// What the system says.
-        why: String,
+        reason: String,
     },
     /// A metric whose name OpenTelemetry does not have.
-    NotForOpenTelemetry {
+    InvalidOpenTelemetryName {
         /// The name.
         name: String,
     },
@@ -169,7 +169,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::EmptyName => f.write_str("a metric's name is empty; give it one"),
-            Error::BadCharacter { name, character, position } => write!(
+            Error::InvalidName { name, character, position } => write!(
                 f,
                 "the metric name {name:?} cannot have {character:?} at position {position}: Prometheus has \
                  letters of ASCII, `_`, `:` and, but not first, digits"
@@ -177,7 +177,7 @@ impl fmt::Display for Error {
             Error::EmptyLabel { metric } => {
                 write!(f, "a label of {metric} has an empty name; give it one, or leave it out")
             }
-            Error::BadLabel { metric, label, character, position } => write!(
+            Error::InvalidLabel { metric, label, character, position } => write!(
                 f,
                 "the label {label:?} of {metric} cannot have {character:?} at position {position}: Prometheus has \
                  letters of ASCII, `_` and, but not first, digits"
@@ -187,49 +187,49 @@ impl fmt::Display for Error {
                 "{metric} cannot have the label {label:?}: `le` is what tells buckets apart, and names that begin \
                  with `__` are Prometheus' own; give it another name"
             ),
-            Error::LabelTwice { metric, label } => {
+            Error::DuplicateLabel { metric, label } => {
                 write!(f, "{metric} was given the label {label:?} twice; a label has one value")
             }
-            Error::Duplicate { series } => write!(
+            Error::DuplicateSeries { series } => write!(
                 f,
                 "{series} is registered already; keep the handle of the first registration, or give another label"
             ),
-            Error::OtherKind { name, is, asked } => {
-                write!(f, "{name} is a {is} already and cannot be a {asked} too; give one of them another name")
+            Error::KindMismatch { name, existing, requested } => {
+                write!(f, "{name} is a {existing} already and cannot be a {requested} too; give one of them another name")
             }
-            Error::OtherHelp { name, is, asked } => write!(
+            Error::HelpMismatch { name, existing, requested } => write!(
                 f,
-                "{name} has the help text {is:?} already and cannot have {asked:?} too; give all its series the same, \
+                "{name} has the help text {existing:?} already and cannot have {requested:?} too; give all its series the same, \
                  or later ones none"
             ),
-            Error::LineOfHistogram { name, histogram } => write!(
+            Error::HistogramNameConflict { name, histogram } => write!(
                 f,
                 "{name} and the histogram {histogram} would have lines of the same name; give one of them another name"
             ),
-            Error::SameForPrometheus { name, first, second } => write!(
+            Error::NameCollision { name, first, second } => write!(
                 f,
                 "{second:?} is {name} for Prometheus, and so is {first:?}, which came first; give one of them \
                  another name"
             ),
-            Error::BadBuckets { of, why } => write!(f, "the buckets of {of} cannot be: {why}"),
-            Error::BadGroup { group, why } => write!(f, "the group {group:?} cannot be: {why}"),
+            Error::InvalidBuckets { metric, reason } => write!(f, "the buckets of {metric} cannot be: {reason}"),
+            Error::InvalidGroup { group, reason } => write!(f, "the group {group:?} cannot be: {reason}"),
             Error::AddressInUse { address } => write!(
                 f,
                 "somebody listens at {address} already; give another port (0 takes a free one), or end that program \
                  (`ss -ltnp` names it)"
             ),
-            Error::BadAddress { address, why } => write!(
+            Error::InvalidAddress { address, reason } => write!(
                 f,
-                "cannot listen at {address:?}: {why}; an address is one of this machine's with a port, such as \
+                "cannot listen at {address:?}: {reason}; an address is one of this machine's with a port, such as \
                  127.0.0.1:9090"
             ),
-            Error::NoPrivilege { address, why } => write!(
+            Error::PermissionDenied { address, reason } => write!(
                 f,
-                "this program may not listen at {address}: {why}; ports below 1024 take a privilege as a rule \
+                "this program may not listen at {address}: {reason}; ports below 1024 take a privilege as a rule \
                  (CAP_NET_BIND_SERVICE); give a higher one"
             ),
-            Error::NoThread { why } => write!(f, "cannot start the endpoint's thread: {why}"),
-            Error::NotForOpenTelemetry { name } => write!(
+            Error::ThreadSpawn { reason } => write!(f, "cannot start the endpoint's thread: {reason}"),
+            Error::InvalidOpenTelemetryName { name } => write!(
                 f,
                 "{name} cannot be observed by OpenTelemetry, whose names begin with a letter, have no `:`, and are \
                  not longer than 248 characters; give the metric such a name"

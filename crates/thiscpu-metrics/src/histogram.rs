@@ -91,11 +91,11 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Bounds {
-    /// Those of `of`, if they are in order.
-    pub(crate) fn new(of: &str, values: &[f64]) -> Result<Bounds, Error> {
+    /// Those of `metric`, if they are in order.
+    pub(crate) fn new(metric: &str, values: &[f64]) -> Result<Bounds, Error> {
         // A last bound that is infinite is there in any case.
         let values = values.strip_suffix(&[f64::INFINITY]).unwrap_or(values);
-        let why = if values.is_empty() {
+        let reason = if values.is_empty() {
             "there is no bound; give at least one that is finite"
         } else if values.len() > BOUNDS_MAX {
             "there are more than 61 bounds; leave some out"
@@ -107,7 +107,7 @@ impl Bounds {
             let texts = values.iter().map(|&bound| format::text(bound)).collect();
             return Ok(Bounds { values: values.into(), texts });
         };
-        Err(Error::BadBuckets { of: of.to_owned(), why })
+        Err(Error::InvalidBuckets { metric: metric.to_owned(), reason })
     }
 
     /// How the bounds of the buckets are written, `+Inf` included.
@@ -235,7 +235,9 @@ mod tests {
         let many: Vec<f64> = (0..=BOUNDS_MAX).map(|bound| bound as f64).collect();
         Bounds::new("a", &many[1..]).map(drop).unwrap();
         for bad in [&[][..], &[1.0, 1.0], &[2.0, 1.0], &[f64::NAN], &[f64::INFINITY, 1.0], &many] {
-            let Err(Error::BadBuckets { .. }) = Bounds::new("a", bad) else { panic!("{bad:?}") };
+            let Err(Error::InvalidBuckets { .. }) = Bounds::new("a", bad) else {
+                panic!("{bad:?}")
+            };
         }
     }
 }

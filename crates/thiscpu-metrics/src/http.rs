@@ -95,7 +95,7 @@ impl Registry {
 
     fn serve_within(&self, address: &str, limits: Limits) -> Result<Endpoint, Error> {
         let (listener, bound) = listen(address)?;
-        let no_thread = |why: std::io::Error| Error::NoThread { why: why.to_string() };
+        let no_thread = |error: std::io::Error| Error::ThreadSpawn { reason: error.to_string() };
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let (stop, stopped) = oneshot::channel();
@@ -142,11 +142,11 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Error> {
 }
 
 fn refused(address: &str, error: &std::io::Error) -> Error {
-    let (address, why) = (address.to_owned(), error.to_string());
+    let (address, reason) = (address.to_owned(), error.to_string());
     match error.kind() {
         ErrorKind::AddrInUse => Error::AddressInUse { address },
-        ErrorKind::PermissionDenied => Error::NoPrivilege { address, why },
-        _ => Error::BadAddress { address, why },
+        ErrorKind::PermissionDenied => Error::PermissionDenied { address, reason },
+        _ => Error::InvalidAddress { address, reason },
     }
 }
 

@@ -18,7 +18,7 @@
 /// What a scrape promises, what things cost, and how to use all of it.
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/metrics.md")]
-pub mod essay {}
+pub mod guide {}
 
 mod builder;
 mod counter;

@@ -20,7 +20,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
         return Err(Error::EmptyName);
     }
     bad_character(Named::Metric, name).map_or(Ok(()), |(position, character)| {
-        Err(Error::BadCharacter { name: name.to_owned(), character, position })
+        Err(Error::InvalidName { name: name.to_owned(), character, position })
     })
 }
 
@@ -31,7 +31,7 @@ fn check_label(metric: &str, label: &str) -> Result<(), Error> {
         return Err(Error::EmptyLabel { metric: metric() });
     }
     bad_character(Named::Label, label).map_or(Ok(()), |(position, character)| {
-        Err(Error::BadLabel { metric: metric(), label: label.to_owned(), character, position })
+        Err(Error::InvalidLabel { metric: metric(), label: label.to_owned(), character, position })
     })
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
             return Err(Error::ReservedLabel { metric: name.to_owned(), label: label.to_owned() });
         }
         if labels[..index].iter().any(|&(other, _)| other == label) {
-            return Err(Error::LabelTwice { metric: name.to_owned(), label: label.to_owned() });
+            return Err(Error::DuplicateLabel { metric: name.to_owned(), label: label.to_owned() });
         }
         if value.is_empty() {
             continue;
@@ -137,7 +137,7 @@ mod tests {
         for (name, character, position) in
             [("9a", '9', 0), ("a-b", '-', 1), ("a.b", '.', 1), ("ä", 'ä', 0)]
         {
-            let error = Error::BadCharacter { name: name.to_owned(), character, position };
+            let error = Error::InvalidName { name: name.to_owned(), character, position };
             assert_eq!(check(name), Err(error));
         }
         assert_eq!(check(""), Err(Error::EmptyName));
@@ -184,6 +184,6 @@ mod tests {
             assert!(matches!(error, Error::ReservedLabel { .. }), "{error}");
         }
         let error = series("a", &[("x", "1"), ("y", ""), ("x", "2")]).unwrap_err();
-        assert_eq!(error, Error::LabelTwice { metric: "a".to_owned(), label: "x".to_owned() });
+        assert_eq!(error, Error::DuplicateLabel { metric: "a".to_owned(), label: "x".to_owned() });
     }
 }

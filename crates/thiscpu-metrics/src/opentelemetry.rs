@@ -121,7 +121,7 @@ impl Observer {
             if is_instrument_name(&name) {
                 self.make(&name, &help, kind);
             } else {
-                self.skipped.push(Error::NotForOpenTelemetry { name });
+                self.skipped.push(Error::InvalidOpenTelemetryName { name });
             }
             self.families += 1;
         }

@@ -139,7 +139,7 @@ impl Registry {
         let asked = Asked { kind, name, origin: name, help, labels };
         match self.find_or_add(&asked)? {
             (instrument, false) => Ok(instrument),
-            (_, true) => Err(Error::Duplicate { series: crate::name::series(name, labels)? }),
+            (_, true) => Err(Error::DuplicateSeries { series: crate::name::series(name, labels)? }),
         }
     }
 

@@ -150,9 +150,9 @@ impl State {
         }
         let membership = settings.membership(asked.name);
         if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, asked.kind) {
-            let why = format!("{} is a {}, and groups have counters", asked.name, asked.kind);
+            let reason = format!("{} is a {}, and groups have counters", asked.name, asked.kind);
             let group = settings.group_name(membership.group).to_owned();
-            return Err(Error::BadGroup { group, why });
+            return Err(Error::InvalidGroup { group, reason });
         }
         // Nothing is refused from here on.
         let family = family.unwrap_or_else(|| self.add_family(asked));
@@ -200,19 +200,19 @@ impl State {
         };
         let family = &self.families[at];
         if family.name != asked.name {
-            return Err(Error::LineOfHistogram { name, histogram: family.name.clone() });
+            return Err(Error::HistogramNameConflict { name, histogram: family.name.clone() });
         }
         if family.kind != asked.kind {
-            return Err(Error::OtherKind { name, is: family.kind, asked: asked.kind });
+            return Err(Error::KindMismatch { name, existing: family.kind, requested: asked.kind });
         }
         if family.origin != asked.origin {
             let (first, second) = (family.origin.clone(), asked.origin.to_owned());
-            return Err(Error::SameForPrometheus { name, first, second });
+            return Err(Error::NameCollision { name, first, second });
         }
         let are_both = !asked.help.is_empty() && !family.help.is_empty();
         if are_both && family.help != asked.help {
-            let (is, asked) = (family.help.clone(), asked.help.to_owned());
-            return Err(Error::OtherHelp { name, is, asked });
+            let (existing, requested) = (family.help.clone(), asked.help.to_owned());
+            return Err(Error::HelpMismatch { name, existing, requested });
         }
         Ok(Some(at))
     }
@@ -221,7 +221,7 @@ impl State {
     fn check_lines(&self, asked: &Asked<'_>) -> Result<(), Error> {
         let taken = lines(asked.kind, asked.name).find(|line| self.owners.contains_key(line));
         taken.map_or(Ok(()), |name| {
-            Err(Error::LineOfHistogram { name, histogram: asked.name.to_owned() })
+            Err(Error::HistogramNameConflict { name, histogram: asked.name.to_owned() })
         })
     }
 

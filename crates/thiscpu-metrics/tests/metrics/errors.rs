@@ -16,7 +16,7 @@ fn bad_names() {
     let registry = Registry::new();
     let error = registry.counter("http.requests", "", &[]).unwrap_err();
     let name = "http.requests".to_owned();
-    assert_eq!(error, Error::BadCharacter { name, character: '.', position: 4 });
+    assert_eq!(error, Error::InvalidName { name, character: '.', position: 4 });
     says(&error, &["http.requests", "'.' at position 4", "letters of ASCII"]);
     let error = registry.gauge("ok", "", &[("9th", "")]).unwrap_err();
     says(&error, &["label \"9th\" of ok", "'9' at position 0"]);
@@ -33,11 +33,11 @@ fn what_is_there_already() {
     let registry = Registry::new();
     let counter = registry.counter("hits", "Hits.", &[("a", "1"), ("b", "2")]).unwrap();
     let error = registry.counter("hits", "Hits.", &[("b", "2"), ("a", "1")]).unwrap_err();
-    assert_eq!(error, Error::Duplicate { series: r#"hits{a="1",b="2"}"#.to_owned() });
+    assert_eq!(error, Error::DuplicateSeries { series: r#"hits{a="1",b="2"}"#.to_owned() });
     says(&error, &["registered already", "handle"]);
     let error = registry.gauge("hits", "Hits.", &[("a", "1"), ("b", "2")]).unwrap_err();
-    let (is, asked) = (Kind::Counter, Kind::Gauge);
-    assert_eq!(error, Error::OtherKind { name: "hits".to_owned(), is, asked });
+    let (existing, requested) = (Kind::Counter, Kind::Gauge);
+    assert_eq!(error, Error::KindMismatch { name: "hits".to_owned(), existing, requested });
     let error = registry.counter("hits", "Misses.", &[]).unwrap_err();
     says(&error, &["\"Hits.\"", "\"Misses.\""]);
     registry.counter("hits", "", &[]).unwrap().increment(1);
@@ -66,7 +66,7 @@ fn empty_labels_make_no_series() {
     let registry = Registry::new();
     registry.counter("hits", "", &[]).unwrap().increment(1);
     let error = registry.counter("hits", "", &[("x", "")]).unwrap_err();
-    assert_eq!(error, Error::Duplicate { series: "hits".to_owned() });
+    assert_eq!(error, Error::DuplicateSeries { series: "hits".to_owned() });
     registry.counter("hits", "", &[("a", ""), ("b", "1"), ("c", "")]).unwrap();
     metrics::with_local_recorder(&registry.recorder(), || {
         metrics::counter!("hits", "x" => "").increment(1);
@@ -83,7 +83,7 @@ fn lines_of_histograms_are_taken() {
     for line in ["time_bucket", "time_sum", "time_count"] {
         let error = registry.counter(line, "", &[]).unwrap_err();
         let (name, histogram) = (line.to_owned(), "time".to_owned());
-        assert_eq!(error, Error::LineOfHistogram { name, histogram });
+        assert_eq!(error, Error::HistogramNameConflict { name, histogram });
     }
     assert_eq!(registry.render(), before);
     registry.gauge("size_sum", "", &[]).unwrap();
@@ -98,6 +98,6 @@ fn groups_have_counters() {
     let error = registry.gauge("in", "", &[]).unwrap_err();
     says(&error, &["\"traffic\"", "in is a gauge"]);
     registry.counter("in", "", &[]).unwrap();
-    let error = Registry::builder().buckets("x", &[2.0, 1.0]).build().unwrap_err();
+    let error = Registry::builder().buckets_for("x", &[2.0, 1.0]).build().unwrap_err();
     says(&error, &["buckets of x", "larger than the one before"]);
 }

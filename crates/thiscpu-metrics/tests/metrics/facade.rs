@@ -71,8 +71,8 @@ fn what_cannot_be_is_told_later() {
     let rejected = registry.rejected();
     let [same, kind, label] = &rejected[..] else { panic!("{rejected:?}") };
     let (name, first, second) = ("a_b".to_owned(), "a.b".to_owned(), "a_b".to_owned());
-    assert_eq!(*same, Error::SameForPrometheus { name, first, second });
-    assert!(matches!(kind, Error::OtherKind { .. }), "{kind}");
+    assert_eq!(*same, Error::NameCollision { name, first, second });
+    assert!(matches!(kind, Error::KindMismatch { .. }), "{kind}");
     assert!(matches!(label, Error::ReservedLabel { .. }), "{label}");
     let text = registry.render();
     assert_eq!(value(&text, "a_b"), 1.0);

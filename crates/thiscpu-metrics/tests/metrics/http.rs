@@ -89,13 +89,13 @@ fn a_child_drops_its_parents_endpoint() {
 fn addresses_that_cannot_be() {
     for address in ["", "localhost", "127.0.0.1:99999"] {
         let error = Registry::new().serve(address).unwrap_err();
-        assert!(matches!(error, Error::BadAddress { .. }), "{error}");
+        assert!(matches!(error, Error::InvalidAddress { .. }), "{error}");
         let message = error.to_string();
         assert!(message.contains(&format!("{address:?}")), "{message}");
         assert!(message.contains("such as 127.0.0.1:9090"), "{message}");
     }
     // Nobody's, but a system may be told to let programs listen there all the same.
     if let Err(error) = Registry::new().serve("192.0.2.1:0") {
-        assert!(matches!(error, Error::BadAddress { .. }), "{error}");
+        assert!(matches!(error, Error::InvalidAddress { .. }), "{error}");
     }
 }

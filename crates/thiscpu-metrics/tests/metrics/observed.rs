@@ -49,7 +49,7 @@ fn text<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
 
 #[test]
 fn each_collection_has_what_there_is() {
-    let registry = Registry::builder().buckets("size", &[1.0]).build().unwrap();
+    let registry = Registry::builder().buckets_for("size", &[1.0]).build().unwrap();
     let hits = registry.counter("hits", "Hits.", &[("path", "a \"b\"")]).unwrap();
     let size = registry.histogram("size", "", &[]).unwrap();
     let exporter = InMemoryMetricExporter::default();
@@ -96,7 +96,7 @@ fn names_that_only_prometheus_has_are_skipped() {
         assert_eq!(collected(&provider, &exporter, name), [(String::new(), 7.0)], "{name}");
     }
     let skipped =
-        [colon, "_x", &long].map(|name| Error::NotForOpenTelemetry { name: name.to_owned() });
+        [colon, "_x", &long].map(|name| Error::InvalidOpenTelemetryName { name: name.to_owned() });
     assert_eq!(observer.skipped(), skipped);
     assert!(skipped[0].to_string().contains(colon));
     // For Prometheus nothing is wrong with them.

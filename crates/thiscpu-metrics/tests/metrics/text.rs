@@ -5,7 +5,7 @@ use thiscpu_metrics::Registry;
 
 #[test]
 fn every_kind_is_written_as_the_format_has_it() {
-    let registry = Registry::builder().buckets("size", &[1.0, 2.5]).build().unwrap();
+    let registry = Registry::builder().buckets_for("size", &[1.0, 2.5]).build().unwrap();
     let odd = [("path", "C:\\DIR\n\"x\""), ("a", "ü")];
     registry.counter("hits_total", "Hits,\nall \\ of them.", &odd).unwrap().increment(u64::MAX);
     registry.gauge("temperature", "", &[]).unwrap().set(-2.75);
