@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     /// The longest first.
     by_prefix: Vec<(String, Arc<Bounds>)>,
     by_default: Arc<Bounds>,
-    members: HashMap<String, Membership>,
+    members: HashMap<String, GroupIndex>,
     groups: Vec<Group>,
 }
 
@@ -44,7 +44,7 @@ struct Group {
 
 /// A metric's place in its group.
 #[derive(Clone, Copy)]
-pub(crate) struct Membership {
+pub(crate) struct GroupIndex {
     pub(crate) group: usize,
     pub(crate) index: usize,
 }
@@ -104,7 +104,7 @@ impl Builder {
         by_prefix.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let by_default = self.by_default.unwrap_or(DEFAULT_BOUNDS.to_vec());
         let by_default = bounds("all other histograms".to_owned(), &by_default)?;
-        let (members, groups) = grouped(self.groups)?;
+        let (members, groups) = index_groups(self.groups)?;
         Ok(Settings { by_name, by_prefix, by_default, members, groups })
     }
 }
@@ -112,19 +112,19 @@ impl Builder {
 const TWICE: &str = "they are given twice; leave out one of them";
 
 /// Which metric is where in which group.
-fn grouped(
+fn index_groups(
     asked: Vec<(String, Vec<String>)>,
-) -> Result<(HashMap<String, Membership>, Vec<Group>), Error> {
-    let (mut members, mut groups) = (HashMap::<String, Membership>::new(), Vec::<Group>::new());
+) -> Result<(HashMap<String, GroupIndex>, Vec<Group>), Error> {
+    let (mut members, mut groups) = (HashMap::<String, GroupIndex>::new(), Vec::<Group>::new());
     for (group, metrics) in asked {
         let refuse = |reason: String| Err(Error::InvalidGroup { group: group.clone(), reason });
-        if metrics.is_empty() || metrics.len() > row::LONGEST {
-            let (are, most) = (metrics.len(), row::LONGEST);
+        if metrics.is_empty() || metrics.len() > row::LEN_MAX {
+            let (are, most) = (metrics.len(), row::LEN_MAX);
             return refuse(format!("it has {are} metrics, and must have 1 to {most}"));
         }
         for (index, metric) in metrics.iter().enumerate() {
             name::check(metric)?;
-            let membership = Membership { group: groups.len(), index };
+            let membership = GroupIndex { group: groups.len(), index };
             if let Some(known) = members.insert(metric.clone(), membership) {
                 let of = groups.get(known.group).map_or(&group, |group| &group.name);
                 return refuse(format!("{metric} is in the group {of:?} already"));
@@ -149,7 +149,7 @@ impl Settings {
     }
 
     /// Which group a metric is in, if it is in one.
-    pub(crate) fn membership(&self, metric: &str) -> Option<Membership> {
+    pub(crate) fn membership(&self, metric: &str) -> Option<GroupIndex> {
         self.members.get(metric).copied()
     }
 

@@ -24,33 +24,33 @@ use crate::row::Row;
 /// # Ok::<(), thiscpu_metrics::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Counter(pub(crate) Cell);
+pub struct Counter(pub(crate) Repr);
 
 /// Where a counter's value is.
 #[derive(Clone)]
-pub(crate) enum Cell {
-    Own(Own),
-    Member(Arc<Member>),
+pub(crate) enum Repr {
+    Row(RowCounter),
+    Group(Arc<GroupCounter>),
 }
 
 /// How many counters that have nothing to do with each other share a row. To sum a row costs less than to sum each: its gate is turned, and its lock
 /// is taken, once.
-pub(crate) const NEIGHBOURS: usize = 16;
+pub(crate) const ROW_LEN: usize = 16;
 
 /// A counter that is read together with whichever were registered before and after it.
 #[derive(Clone)]
-pub(crate) struct Own {
-    pub(crate) row: Arc<Counters<NEIGHBOURS>>,
+pub(crate) struct RowCounter {
+    pub(crate) row: Arc<Counters<ROW_LEN>>,
     pub(crate) index: usize,
 }
 
 /// Counter `I` of a row, as the facade has it: what its handles point to is the row itself, and the number is in the code that they call, so an increment
 /// neither loads nor checks it.
 #[repr(transparent)]
-pub(crate) struct Slot<const I: usize>(Counters<NEIGHBOURS>);
+pub(crate) struct FacadeCounter<const I: usize>(Counters<ROW_LEN>);
 
 /// A counter that is read together with others.
-pub(crate) struct Member {
+pub(crate) struct GroupCounter {
     pub(crate) row: Arc<dyn Row>,
     pub(crate) index: usize,
 }
@@ -64,8 +64,8 @@ impl Counter {
     #[inline]
     pub fn increment(&self, n: u64) {
         match &self.0 {
-            Cell::Own(own) => own.increment(n),
-            Cell::Member(member) => member.increment(n),
+            Repr::Row(own) => own.increment(n),
+            Repr::Group(member) => member.increment(n),
         }
     }
 
@@ -77,8 +77,8 @@ impl Counter {
     /// As [`thiscpu::Counter::sum`].
     pub fn absolute(&self, value: u64) {
         match &self.0 {
-            Cell::Own(own) => own.absolute(value),
-            Cell::Member(member) => member.absolute(value),
+            Repr::Row(own) => own.absolute(value),
+            Repr::Group(member) => member.absolute(value),
         }
     }
 }
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Counter {
 }
 
 /// One counter, wherever it is.
-pub(crate) trait Place {
+pub(crate) trait CounterRef {
     fn increment(&self, n: u64);
 
     /// The exact value.
@@ -110,7 +110,7 @@ pub(crate) trait Place {
 
 // Added and summed as `i64`: the same bits.
 
-impl Place for Own {
+impl CounterRef for RowCounter {
     #[inline]
     fn increment(&self, n: u64) {
         self.row.add(self.index, n as i64);
@@ -121,7 +121,7 @@ impl Place for Own {
     }
 }
 
-impl<const I: usize> Place for Slot<I> {
+impl<const I: usize> CounterRef for FacadeCounter<I> {
     #[inline]
     fn increment(&self, n: u64) {
         self.0.add(I, n as i64);
@@ -132,7 +132,7 @@ impl<const I: usize> Place for Slot<I> {
     }
 }
 
-impl Place for Member {
+impl CounterRef for GroupCounter {
     #[inline]
     fn increment(&self, n: u64) {
         self.row.add(&[(self.index, n as i64)]);
@@ -143,22 +143,22 @@ impl Place for Member {
     }
 }
 
-impl<const I: usize> Slot<I> {
-    fn of(row: Arc<Counters<NEIGHBOURS>>) -> Arc<Slot<I>> {
-        let row = Arc::into_raw(row).cast::<Slot<I>>();
+impl<const I: usize> FacadeCounter<I> {
+    fn of(row: Arc<Counters<ROW_LEN>>) -> Arc<FacadeCounter<I>> {
+        let row = Arc::into_raw(row).cast::<FacadeCounter<I>>();
         // SAFETY: the pointer is what `into_raw` gave, and what it gave up is taken here. A slot is transparent, so it has the size and the
         // alignment of a row, and a row is a valid one.
         unsafe { Arc::from_raw(row) }
     }
 }
 
-impl Own {
+impl RowCounter {
     /// As the facade has it.
     pub(crate) fn to_facade(&self) -> metrics::Counter {
         macro_rules! slot {
             ($($index:literal)*) => {
                 match self.index {
-                    $($index => metrics::Counter::from_arc(Slot::<$index>::of(Arc::clone(&self.row))),)*
+                    $($index => metrics::Counter::from_arc(FacadeCounter::<$index>::of(Arc::clone(&self.row))),)*
                     other => unreachable!("a row has no counter {other}"),
                 }
             };

@@ -7,32 +7,32 @@ pub(crate) const BILLION: i64 = 1_000_000_000;
 const LONG: f64 = 1e16;
 
 /// Appends a number.
-pub(crate) fn push(value: f64, out: &mut String) {
+pub(crate) fn push_number(value: f64, out: &mut String) {
     if value.is_nan() {
         out.push_str("NaN");
     } else if value.is_infinite() {
         out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else if value.abs() < LONG && value as i64 as f64 == value {
-        push_whole(value as i64, out);
+        push_integer(value as i64, out);
     } else {
         out.push_str(ryu::Buffer::new().format_finite(value));
     }
 }
 
 /// Appends a whole number.
-pub(crate) fn push_whole(value: impl itoa::Integer, out: &mut String) {
+pub(crate) fn push_integer(value: impl itoa::Integer, out: &mut String) {
     out.push_str(itoa::Buffer::new().format(value));
 }
 
 /// Appends whole units and billionths, both of either sign, as one exact number.
-pub(crate) fn push_parts(whole: i64, billionths: i64, out: &mut String) {
+pub(crate) fn push_fixed(whole: i64, billionths: i64, out: &mut String) {
     const EACH: i128 = BILLION as i128;
     let all = i128::from(whole) * EACH + i128::from(billionths);
     if all < 0 {
         out.push('-');
     }
     let all = all.unsigned_abs();
-    push_whole(all / EACH as u128, out);
+    push_integer(all / EACH as u128, out);
     let billionths = (all % EACH as u128) as u32;
     if billionths > 0 {
         let digits = format!("{billionths:09}");
@@ -42,9 +42,9 @@ pub(crate) fn push_parts(whole: i64, billionths: i64, out: &mut String) {
 }
 
 /// A number by itself.
-pub(crate) fn text(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let mut text = String::new();
-    push(value, &mut text);
+    push_number(value, &mut text);
     text
 }
 
@@ -63,10 +63,10 @@ mod tests {
             (f64::NEG_INFINITY, "-Inf"),
             (f64::NAN, "NaN"),
         ] {
-            assert_eq!(text(value), wanted);
+            assert_eq!(number(value), wanted);
         }
         for value in [1e300, 0.1 + 0.2, -1e-7, f64::MIN_POSITIVE, 9_007_199_254_740_993.0] {
-            assert_eq!(text(value).parse(), Ok(value));
+            assert_eq!(number(value).parse(), Ok(value));
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
             ((i64::MAX, 1), "9223372036854775807.000000001"),
         ] {
             let mut text = String::new();
-            push_parts(parts.0, parts.1, &mut text);
+            push_fixed(parts.0, parts.1, &mut text);
             assert_eq!(text, wanted);
         }
     }

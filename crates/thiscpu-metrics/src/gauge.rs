@@ -13,7 +13,7 @@
 //!
 //! Who changes a base sees, under the lock, that a scrape is under way, and first notes the gauge's exact value as it is before the
 //! change (`set` knows it anyway from what it takes), with the scrape's number, unless there is a note with that number.
-//! In step 3 a note with the scrape's number is the value: it was true when it was noted, which is after the scrape began and before it ends.
+//! In step 3 a note with the scrape's number is the value: it was true when it was captured, which is after the scrape began and before it ends.
 //! Without one the base did not change between 1 and 3: who locked the gauge in between saw the number, because the scrape stored it
 //! before it unlocked that lock in 1. So the base of step 3 was the base at the instant of the sum.
 //!
@@ -56,21 +56,21 @@ pub struct Gauge(pub(crate) Arc<Core>);
 
 /// Which scrape is under way, for all gauges of a registry; 0 for none.
 #[derive(Default)]
-pub(crate) struct UnderWay(AtomicU64);
+pub(crate) struct CurrentScrape(AtomicU64);
 
 /// What a gauge is made of.
 pub(crate) struct Core {
     whole: thiscpu::Counter,
     base: Mutex<Base>,
-    under_way: Arc<UnderWay>,
+    current_scrape: Arc<CurrentScrape>,
 }
 
 #[derive(Default)]
 struct Base {
     value: f64,
-    /// The scrape for which `noted` was noted.
-    noted_for: u64,
-    noted: f64,
+    /// The scrape for which `captured` was captured.
+    captured_for: u64,
+    captured: f64,
 }
 
 impl Gauge {
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Gauge {
     }
 }
 
-impl UnderWay {
+impl CurrentScrape {
     /// From now on scrape `number` is under way, until this is dropped.
     pub(crate) fn begin(&self, number: u64) -> impl Drop + '_ {
         struct Over<'a>(&'a AtomicU64);
@@ -127,8 +127,8 @@ impl UnderWay {
 }
 
 impl Core {
-    pub(crate) fn new(under_way: Arc<UnderWay>) -> Core {
-        Core { whole: thiscpu::Counter::new(), base: Mutex::default(), under_way }
+    pub(crate) fn new(current_scrape: Arc<CurrentScrape>) -> Core {
+        Core { whole: thiscpu::Counter::new(), base: Mutex::default(), current_scrape }
     }
 
     pub(crate) fn whole(&self) -> &thiscpu::Counter {
@@ -148,7 +148,7 @@ impl Core {
     #[cold]
     fn add_fraction(&self, amount: f64) {
         let mut base = self.lock();
-        base.before_change(&self.under_way, || self.whole.sum());
+        base.capture(&self.current_scrape, || self.whole.sum());
         base.value += amount;
     }
 
@@ -156,19 +156,19 @@ impl Core {
         let mut base = self.lock();
         // Costs a fence only if the counter is spread over lanes.
         let taken = self.whole.take();
-        base.before_change(&self.under_way, || taken);
+        base.capture(&self.current_scrape, || taken);
         base.value = value;
     }
 
     /// Step 1 of a scrape: whoever locks the gauge from now on sees the scrape's number.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin_scrape(&self) {
         drop(self.lock());
     }
 
     /// Step 3: the value, with the sum that was taken since step 1.
-    pub(crate) fn end(&self, scrape: u64, whole: i64) -> f64 {
+    pub(crate) fn read_after_scrape(&self, scrape: u64, whole: i64) -> f64 {
         let base = self.lock();
-        if base.noted_for == scrape { base.noted } else { base.value + whole as f64 }
+        if base.captured_for == scrape { base.captured } else { base.value + whole as f64 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Base> {
@@ -179,12 +179,12 @@ impl Core {
 
 impl Base {
     /// Notes the value for a scrape that is under way and has none. `whole` is the counter's part of it.
-    fn before_change(&mut self, under_way: &UnderWay, whole: impl FnOnce() -> i64) {
+    fn capture(&mut self, current_scrape: &CurrentScrape, whole: impl FnOnce() -> i64) {
         // Relaxed: pairs with the store in `begin`, by way of this gauge's lock.
-        let scrape = under_way.0.load(Relaxed);
-        if scrape != 0 && self.noted_for != scrape {
-            self.noted = self.value + whole() as f64;
-            self.noted_for = scrape;
+        let scrape = current_scrape.0.load(Relaxed);
+        if scrape != 0 && self.captured_for != scrape {
+            self.captured = self.value + whole() as f64;
+            self.captured_for = scrape;
         }
     }
 }
@@ -202,12 +202,12 @@ mod tests {
         let gauge = registry.gauge("bytes", "", &[]).unwrap();
         (0..3_000).for_each(|_| gauge.increment(4.5e15));
         gauge.increment(-5.0);
-        assert_eq!(gauge.0.end(1, gauge.0.whole.sum()), 3_000.0 * 4.5e15 - 5.0);
+        assert_eq!(gauge.0.read_after_scrape(1, gauge.0.whole.sum()), 3_000.0 * 4.5e15 - 5.0);
         (0..3_000).for_each(|_| gauge.decrement(4.5e15));
-        assert_eq!(gauge.0.end(1, gauge.0.whole.sum()), -5.0);
+        assert_eq!(gauge.0.read_after_scrape(1, gauge.0.whole.sum()), -5.0);
     }
 
-    /// Who changes the base when a scrape begins has not seen its number, and so has noted nothing: the scrape sums after that.
+    /// Who changes the base when a scrape begins has not seen its number, and so has captured nothing: the scrape sums after that.
     #[test]
     fn a_scrape_waits_for_who_did_not_see_it_begin() {
         let registry = Registry::new();

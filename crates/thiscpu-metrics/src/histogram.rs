@@ -15,7 +15,7 @@ use crate::{
 const SUMMED_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The most bounds there can be: a row's counters, less one for what is above all bounds and two for the sum.
-pub(crate) const BOUNDS_MAX: usize = row::LONGEST - 3;
+pub(crate) const BOUNDS_MAX: usize = row::LEN_MAX - 3;
 
 /// The bounds of histograms for which nobody gave any: those that Prometheus' own libraries have, for seconds.
 pub(crate) const DEFAULT_BOUNDS: [f64; 11] =
@@ -104,7 +104,7 @@ impl Bounds {
         } else if values.windows(2).any(|pair| pair[0] >= pair[1]) {
             "each bound has to be larger than the one before it"
         } else {
-            let texts = values.iter().map(|&bound| format::text(bound)).collect();
+            let texts = values.iter().map(|&bound| format::number(bound)).collect();
             return Ok(Bounds { values: values.into(), texts });
         };
         Err(Error::InvalidBuckets { metric: metric.to_owned(), reason })
@@ -130,7 +130,7 @@ impl Bounds {
 impl Core {
     /// A histogram, and how many counters its row has.
     pub(crate) fn new(bounds: Arc<Bounds>) -> (Core, usize) {
-        let (row, length) = row::of(bounds.buckets() + 2);
+        let (row, length) = row::with_len(bounds.buckets() + 2);
         (Core { row, bounds }, length)
     }
 
@@ -163,7 +163,7 @@ impl Core {
 
     /// Carries whole units out of the billionths, of which there were so many. Only by whoever holds the registry's lock, without which
     /// nobody reads them: in between, the sum is another.
-    pub(crate) fn carry(&self, billionths: i64) {
+    pub(crate) fn carry_billionths(&self, billionths: i64) {
         let whole = billionths / BILLION;
         // Seldom, and long before an `i64` is full.
         if whole.unsigned_abs() >= 1 << 20 {

@@ -9,7 +9,7 @@ pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// Who has a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum NameKind {
     Metric,
     Label,
 }
@@ -19,7 +19,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
     if name.is_empty() {
         return Err(Error::EmptyName);
     }
-    bad_character(Named::Metric, name).map_or(Ok(()), |(position, character)| {
+    bad_character(NameKind::Metric, name).map_or(Ok(()), |(position, character)| {
         Err(Error::InvalidName { name: name.to_owned(), character, position })
     })
 }
@@ -30,27 +30,27 @@ fn check_label(metric: &str, label: &str) -> Result<(), Error> {
     if label.is_empty() {
         return Err(Error::EmptyLabel { metric: metric() });
     }
-    bad_character(Named::Label, label).map_or(Ok(()), |(position, character)| {
+    bad_character(NameKind::Label, label).map_or(Ok(()), |(position, character)| {
         Err(Error::InvalidLabel { metric: metric(), label: label.to_owned(), character, position })
     })
 }
 
 /// The first that cannot be there, and where it is.
-fn bad_character(of: Named, name: &str) -> Option<(usize, char)> {
+fn bad_character(of: NameKind, name: &str) -> Option<(usize, char)> {
     name.chars().enumerate().find(|&(position, c)| !may_be(of, position, c))
 }
 
-fn may_be(of: Named, position: usize, character: char) -> bool {
+fn may_be(of: NameKind, position: usize, character: char) -> bool {
     match character {
         'a'..='z' | 'A'..='Z' | '_' => true,
         '0'..='9' => position > 0,
-        ':' => of == Named::Metric,
+        ':' => of == NameKind::Metric,
         _ => false,
     }
 }
 
 /// The name with `_` for each character that cannot be there, as other exporters for the facade have it.
-pub(crate) fn sanitised(of: Named, name: &str) -> Cow<'_, str> {
+pub(crate) fn sanitised(of: NameKind, name: &str) -> Cow<'_, str> {
     if bad_character(of, name).is_none() {
         return Cow::Borrowed(name);
     }
@@ -149,9 +149,9 @@ mod tests {
         for (name, wanted) in
             [("a.b-c d", "a_b_c_d"), ("9lives", "_lives"), ("ok", "ok"), ("ä", "_")]
         {
-            assert_eq!(sanitised(Named::Metric, name), wanted);
+            assert_eq!(sanitised(NameKind::Metric, name), wanted);
         }
-        assert_eq!(sanitised(Named::Label, "a:b"), "a_b");
+        assert_eq!(sanitised(NameKind::Label, "a:b"), "a_b");
     }
 
     #[test]

@@ -33,7 +33,7 @@ const COLLECTIONS_MAX: usize = 8;
 pub struct Observer {
     registry: Registry,
     meter: Meter,
-    under_way: Arc<Mutex<UnderWay>>,
+    collections: Arc<Mutex<Collections>>,
     /// How many of the registry's families have been seen: the first so many.
     families: usize,
     skipped: Vec<Error>,
@@ -41,9 +41,9 @@ pub struct Observer {
 
 /// How many instruments there are, and collections that have not come to the last: first the one that has asked for nothing the longest.
 #[derive(Debug, Default)]
-struct UnderWay {
+struct Collections {
     instruments: usize,
-    collections: Vec<Collection>,
+    ongoing: Vec<Collection>,
 }
 
 #[derive(Debug)]
@@ -60,11 +60,11 @@ struct Scrape {
     gauges: Vec<f64>,
 }
 
-/// What an instrument is told of a series: values, with the attributes of each.
-type Told<T> = Vec<(T, Vec<KeyValue>)>;
+/// What an instrument is points of a series: values, with the attributes of each.
+type Points<T> = Vec<(T, Vec<KeyValue>)>;
 
 /// What becomes of a series.
-type Tell<T> = fn(&Scrape, &Family, &Series, &mut Told<T>);
+type PushPoints<T> = fn(&Scrape, &Family, &Series, &mut Points<T>);
 
 impl Registry {
     /// Makes an observable instrument of `meter` for each metric that is registered: counters and gauges as they are; of a histogram `X` the counters
@@ -100,9 +100,9 @@ impl Registry {
     ///
     /// To call it twice for one meter makes a second set of callbacks, with a second scrape for each collection: keep the observer, and update it.
     pub fn observe(&self, meter: &Meter) -> Observer {
-        let (registry, meter, under_way) = (self.clone(), meter.clone(), Arc::default());
+        let (registry, meter, collections) = (self.clone(), meter.clone(), Arc::default());
         let mut observer =
-            Observer { registry, meter, under_way, families: 0, skipped: Vec::new() };
+            Observer { registry, meter, collections, families: 0, skipped: Vec::new() };
         observer.update();
         observer
     }
@@ -136,23 +136,23 @@ impl Observer {
     /// Makes the next family's instruments.
     fn make(&self, name: &str, help: &str, kind: Kind) {
         let (meter, help) = (&self.meter, help.to_owned());
-        let whole = |name: String, tell| {
+        let whole = |name: String, push| {
             let builder = meter.u64_observable_counter(name).with_description(help.clone());
-            let _ = builder.with_callback(self.callback(tell)).build();
+            let _ = builder.with_callback(self.callback(push)).build();
         };
         match kind {
-            Kind::Counter => whole(name.to_owned(), tell_counter),
+            Kind::Counter => whole(name.to_owned(), push_counter),
             Kind::Gauge => {
                 let builder = meter.f64_observable_gauge(name.to_owned()).with_description(help);
-                let _ = builder.with_callback(self.callback(tell_gauge)).build();
+                let _ = builder.with_callback(self.callback(push_gauge)).build();
             }
             Kind::Histogram => {
-                whole(format!("{name}_bucket"), tell_buckets);
-                whole(format!("{name}_count"), tell_count);
+                whole(format!("{name}_bucket"), push_buckets);
+                whole(format!("{name}_count"), push_count);
                 // Not one that only grows: observations may be negative.
                 let builder = meter.f64_observable_up_down_counter(format!("{name}_sum"));
                 let builder = builder.with_description(help);
-                let _ = builder.with_callback(self.callback(tell_sum)).build();
+                let _ = builder.with_callback(self.callback(push_sum)).build();
             }
         }
     }
@@ -160,39 +160,39 @@ impl Observer {
     /// A callback of the next family's next instrument.
     fn callback<T: Copy + 'static>(
         &self,
-        tell: Tell<T>,
+        push: PushPoints<T>,
     ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static + use<T> {
-        let (registry, under_way, family) =
-            (self.registry.clone(), Arc::clone(&self.under_way), self.families);
-        let instrument = lock(&under_way).join();
+        let (registry, collections, family) =
+            (self.registry.clone(), Arc::clone(&self.collections), self.families);
+        let instrument = lock(&collections).add_instrument();
         move |observer| {
             // A panic (of a fence that cannot be had) must not reach the meter, which would be unusable from then on. It has been reported.
-            let scrape = || scrape_for(instrument, &under_way, || scrape(&registry));
+            let scrape = || scrape_for(instrument, &collections, || scrape(&registry));
             let Ok(scrape) = catch_unwind(AssertUnwindSafe(scrape)) else { return };
-            let mut told = Vec::new();
-            scrape.tell(&registry.state(), family, tell, &mut told);
+            let mut points = Vec::new();
+            scrape.push(&registry.state(), family, push, &mut points);
             // No lock of ours is held: the observer has its own.
-            told.iter().for_each(|(value, attributes)| observer.observe(*value, attributes));
+            points.iter().for_each(|(value, attributes)| observer.observe(*value, attributes));
         }
     }
 }
 
-fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(collections: &Mutex<Collections>) -> MutexGuard<'_, Collections> {
+    collections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `instrument` is to tell this thread's collection.
+/// What `instrument` is to push this thread's collection.
 fn scrape_for(
     instrument: usize,
-    under_way: &Mutex<UnderWay>,
+    collections: &Mutex<Collections>,
     scrape: impl FnOnce() -> Arc<Scrape>,
 ) -> Arc<Scrape> {
     let thread = thread::current().id();
     // Nothing is left of the collection before, even if the scrape panics.
-    let known = lock(under_way).take(thread).filter(|collection| collection.last < instrument);
+    let known = lock(collections).take(thread).filter(|collection| collection.last < instrument);
     // Not under the lock: others' collections need not wait.
     let scrape = known.map_or_else(scrape, |collection| collection.scrape);
-    lock(under_way).keep(Collection { thread, last: instrument, scrape: Arc::clone(&scrape) });
+    lock(collections).keep(Collection { thread, last: instrument, scrape: Arc::clone(&scrape) });
     scrape
 }
 
@@ -201,17 +201,17 @@ fn scrape(registry: &Registry) -> Arc<Scrape> {
     Arc::new(Scrape { values, gauges })
 }
 
-impl UnderWay {
+impl Collections {
     /// The number of a new instrument.
-    fn join(&mut self) -> usize {
+    fn add_instrument(&mut self) -> usize {
         self.instruments += 1;
         self.instruments - 1
     }
 
     /// The thread's collection, which is here no more.
     fn take(&mut self, thread: ThreadId) -> Option<Collection> {
-        let at = self.collections.iter().position(|collection| collection.thread == thread)?;
-        Some(self.collections.remove(at))
+        let at = self.ongoing.iter().position(|collection| collection.thread == thread)?;
+        Some(self.ongoing.remove(at))
     }
 
     /// For the next instrument, if there is one.
@@ -219,23 +219,23 @@ impl UnderWay {
         if collection.last + 1 == self.instruments {
             return;
         }
-        if self.collections.len() == COLLECTIONS_MAX {
+        if self.ongoing.len() == COLLECTIONS_MAX {
             // As a rule its thread is gone: a view may have dropped the last instrument.
-            self.collections.remove(0);
+            self.ongoing.remove(0);
         }
-        self.collections.push(collection);
+        self.ongoing.push(collection);
     }
 }
 
 impl Scrape {
-    fn tell<T>(&self, state: &State, family: usize, tell: Tell<T>, told: &mut Told<T>) {
+    fn push<T>(&self, state: &State, family: usize, push: PushPoints<T>, points: &mut Points<T>) {
         let family = &state.families[family];
         // A series that was registered after the scrape is not in it.
         let is_in = |series: &&Series| match series.instrument {
             Instrument::Gauge(_) => series.at < self.gauges.len(),
             _ => series.at < self.values.len(),
         };
-        family.series.iter().filter(is_in).for_each(|series| tell(self, family, series, told));
+        family.series.iter().filter(is_in).for_each(|series| push(self, family, series, points));
     }
 }
 
@@ -244,38 +244,38 @@ fn attributes(family: &Family, series: &Series) -> Vec<KeyValue> {
     pairs.map(|(label, value)| KeyValue::new(label, value)).collect()
 }
 
-fn tell_counter(scrape: &Scrape, family: &Family, series: &Series, told: &mut Told<u64>) {
-    told.push((scrape.values[series.at] as u64, attributes(family, series)));
+fn push_counter(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
+    points.push((scrape.values[series.at] as u64, attributes(family, series)));
 }
 
-fn tell_gauge(scrape: &Scrape, family: &Family, series: &Series, told: &mut Told<f64>) {
-    told.push((scrape.gauges[series.at], attributes(family, series)));
+fn push_gauge(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<f64>) {
+    points.push((scrape.gauges[series.at], attributes(family, series)));
 }
 
-fn tell_buckets(scrape: &Scrape, family: &Family, series: &Series, told: &mut Told<u64>) {
+fn push_buckets(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
     let Instrument::Histogram(histogram) = &series.instrument else { return };
     let mut count = 0_u64;
     for (bound, &inside) in histogram.0.bounds().texts().zip(&scrape.values[series.at..]) {
         count = count.wrapping_add(inside as u64);
         let mut attributes = attributes(family, series);
         attributes.push(KeyValue::new("le", bound.to_owned()));
-        told.push((count, attributes));
+        points.push((count, attributes));
     }
 }
 
-fn tell_count(scrape: &Scrape, family: &Family, series: &Series, told: &mut Told<u64>) {
+fn push_count(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
     let Instrument::Histogram(histogram) = &series.instrument else { return };
     let inside = scrape.values[series.at..].iter().take(histogram.0.bounds().buckets());
     let count = inside.fold(0_u64, |count, &inside| count.wrapping_add(inside as u64));
-    told.push((count, attributes(family, series)));
+    points.push((count, attributes(family, series)));
 }
 
-fn tell_sum(scrape: &Scrape, family: &Family, series: &Series, told: &mut Told<f64>) {
+fn push_sum(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<f64>) {
     let Instrument::Histogram(histogram) = &series.instrument else { return };
     let at = series.at + histogram.0.bounds().buckets();
     let [whole, billionths] = [scrape.values[at], scrape.values[at + 1]];
     let sum = whole as f64 + billionths as f64 / BILLION as f64;
-    told.push((sum, attributes(family, series)));
+    points.push((sum, attributes(family, series)));
 }
 
 /// As OpenTelemetry has it, of the names that Prometheus accepts. A histogram's suffix is left room for.
@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// An instrument that keeps what it was told last.
+    /// An instrument that keeps what it was points last.
     #[derive(Default)]
     struct Last(Mutex<Option<u64>>);
 
@@ -305,8 +305,14 @@ mod tests {
     }
 
     fn observer(registry: &Registry) -> Observer {
-        let (meter, under_way) = (NoopMeterProvider::new().meter("test"), Arc::default());
-        Observer { registry: registry.clone(), meter, under_way, families: 0, skipped: Vec::new() }
+        let (meter, collections) = (NoopMeterProvider::new().meter("test"), Arc::default());
+        Observer {
+            registry: registry.clone(),
+            meter,
+            collections,
+            families: 0,
+            skipped: Vec::new(),
+        }
     }
 
     /// Two readers ask one instrument each in turn, and the counters grow between any two.
@@ -318,7 +324,7 @@ mod tests {
         let counters = names.map(|name| registry.counter(name, "", &[]).unwrap());
         let mut observer = observer(&registry);
         let callbacks = names.map(|_| {
-            let callback = observer.callback(tell_counter);
+            let callback = observer.callback(push_counter);
             observer.families += 1;
             callback
         });
@@ -345,7 +351,7 @@ mod tests {
             collect(true);
         });
         assert_eq!(registry.state().scrapes, 2 * ROUNDS);
-        assert!(lock(&observer.under_way).collections.is_empty());
+        assert!(lock(&observer.collections).ongoing.is_empty());
     }
 
     /// However long it takes, and whatever came before it.
@@ -354,7 +360,7 @@ mod tests {
         let registry = Registry::new();
         let counter = registry.counter("hits", "", &[]).unwrap();
         let observer = observer(&registry);
-        let callbacks = [(); 3].map(|()| observer.callback(tell_counter));
+        let callbacks = [(); 3].map(|()| observer.callback(push_counter));
         let ask = |instrument: usize| {
             let last = Last::default();
             callbacks[instrument](&last);
@@ -371,13 +377,13 @@ mod tests {
     fn nothing_is_told_twice_after_a_panic() {
         let registry = Registry::new();
         let observer = observer(&registry);
-        let _callbacks = [(); 3].map(|()| observer.callback(tell_counter));
+        let _callbacks = [(); 3].map(|()| observer.callback(push_counter));
         let ask = |instrument: usize| {
-            let _ = scrape_for(instrument, &observer.under_way, || scrape(&registry));
+            let _ = scrape_for(instrument, &observer.collections, || scrape(&registry));
             registry.state().scrapes
         };
         assert_eq!([0, 1].map(ask), [1, 1]);
-        let failing = || scrape_for(0, &observer.under_way, || panic!("as planned"));
+        let failing = || scrape_for(0, &observer.collections, || panic!("as planned"));
         catch_unwind(AssertUnwindSafe(failing)).unwrap_err();
         assert_eq!([1, 2].map(ask), [2, 2]);
     }
@@ -387,12 +393,12 @@ mod tests {
         let registry = Registry::new();
         let observer = observer(&registry);
         registry.counter("hits", "", &[]).unwrap();
-        let callbacks = [(); 2].map(|()| observer.callback(tell_counter));
+        let callbacks = [(); 2].map(|()| observer.callback(push_counter));
         for _ in 0..2 * COLLECTIONS_MAX {
             thread::scope(|scope| {
                 scope.spawn(|| callbacks[0](&Last::default()));
             });
         }
-        assert_eq!(lock(&observer.under_way).collections.len(), COLLECTIONS_MAX);
+        assert_eq!(lock(&observer.collections).ongoing.len(), COLLECTIONS_MAX);
     }
 }

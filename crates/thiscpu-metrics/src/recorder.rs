@@ -8,12 +8,12 @@ use std::{
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
 use crate::{
-    counter::{Cell, Member, Place, Slot},
+    counter::{CounterRef, FacadeCounter, GroupCounter, Repr},
     error::{Error, Kind},
     gauge, histogram,
-    name::{Named, sanitised},
+    name::{NameKind, sanitised},
     registry::Registry,
-    state::{Asked, Instrument},
+    state::{Instrument, Request},
 };
 
 /// What programs and libraries record by the macros of the [`metrics`] facade, in a [`Registry`].
@@ -27,7 +27,7 @@ use crate::{
 /// share, and may allocate; so keep the handle where speed matters. It never waits for a scrape; asking for a new one may, and so do the facade's `describe_*`.
 ///
 /// For the same reason none of the macros may be used in signal handlers, nor in a child of `fork` if another thread of its parent was amid one when it was
-/// forked: it may wait for ever. Handles that were asked for before may be used as those of a [`Registry`].
+/// forked: it may wait for ever. Handles that were request for before may be used as those of a [`Registry`].
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -41,22 +41,22 @@ use crate::{
 #[derive(Debug)]
 pub struct Recorder {
     registry: Registry,
-    counters: Known<metrics::Counter>,
-    gauges: Known<metrics::Gauge>,
-    histograms: Known<metrics::Histogram>,
+    counters: HandleCache<metrics::Counter>,
+    gauges: HandleCache<metrics::Gauge>,
+    histograms: HandleCache<metrics::Histogram>,
 }
 
-/// Handles of what was asked for before, so that no look-up waits for a scrape.
+/// Handles of what was request for before, so that no look-up waits for a scrape.
 #[derive(Debug)]
-struct Known<H>(RwLock<HashMap<Key, H>>);
+struct HandleCache<H>(RwLock<HashMap<Key, H>>);
 
-impl<H> Default for Known<H> {
+impl<H> Default for HandleCache<H> {
     fn default() -> Self {
-        Known(RwLock::default())
+        HandleCache(RwLock::default())
     }
 }
 
-impl<H: Clone> Known<H> {
+impl<H: Clone> HandleCache<H> {
     /// The handle that is known, or else what `make` makes.
     fn get_or(&self, key: &Key, make: impl FnOnce() -> H) -> H {
         if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key) {
@@ -90,14 +90,14 @@ impl Registry {
 impl Recorder {
     /// The series, or nothing if it cannot be.
     fn instrument(&self, kind: Kind, key: &Key) -> Option<Instrument> {
-        let name = sanitised(Named::Metric, key.name());
+        let name = sanitised(NameKind::Metric, key.name());
         let labels: Vec<_> = key
             .labels()
-            .map(|label| (sanitised(Named::Label, label.key()), label.value()))
+            .map(|label| (sanitised(NameKind::Label, label.key()), label.value()))
             .collect();
         let labels: Vec<_> = labels.iter().map(|(label, value)| (&**label, *value)).collect();
-        let asked = Asked { kind, name: &name, origin: key.name(), help: "", labels: &labels };
-        match self.registry.find_or_add(&asked) {
+        let request = Request { kind, name: &name, origin: key.name(), help: "", labels: &labels };
+        match self.registry.find_or_add(&request) {
             Ok((instrument, _)) => Some(instrument),
             Err(error) => {
                 self.registry.state().rejected.add(error);
@@ -107,7 +107,7 @@ impl Recorder {
     }
 
     fn describe(&self, key: &KeyName, description: &str) {
-        let name = sanitised(Named::Metric, key.as_str());
+        let name = sanitised(NameKind::Metric, key.as_str());
         self.registry.state().describe(&name, description);
     }
 }
@@ -128,8 +128,8 @@ impl metrics::Recorder for Recorder {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
         self.counters.get_or(key, || match self.instrument(Kind::Counter, key) {
             Some(Instrument::Counter(counter)) => match counter.0 {
-                Cell::Own(own) => own.to_facade(),
-                Cell::Member(member) => metrics::Counter::from_arc(member),
+                Repr::Row(own) => own.to_facade(),
+                Repr::Group(member) => metrics::Counter::from_arc(member),
             },
             _ => metrics::Counter::noop(),
         })
@@ -150,23 +150,23 @@ impl metrics::Recorder for Recorder {
     }
 }
 
-impl<const I: usize> CounterFn for Slot<I> {
+impl<const I: usize> CounterFn for FacadeCounter<I> {
     fn increment(&self, value: u64) {
-        Place::increment(self, value);
+        CounterRef::increment(self, value);
     }
 
     fn absolute(&self, value: u64) {
-        Place::absolute(self, value);
+        CounterRef::absolute(self, value);
     }
 }
 
-impl CounterFn for Member {
+impl CounterFn for GroupCounter {
     fn increment(&self, value: u64) {
-        Place::increment(self, value);
+        CounterRef::increment(self, value);
     }
 
     fn absolute(&self, value: u64) {
-        Place::absolute(self, value);
+        CounterRef::absolute(self, value);
     }
 }
 

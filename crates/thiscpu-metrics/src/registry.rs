@@ -8,10 +8,10 @@ use crate::{
     builder::{Builder, Settings},
     counter::Counter,
     error::{Error, Kind},
-    gauge::{Gauge, UnderWay},
+    gauge::{CurrentScrape, Gauge},
     histogram::Histogram,
     name::Labels,
-    state::{Asked, Instrument, Reading, Source, State},
+    state::{Instrument, Reading, Request, Source, State},
     text,
 };
 
@@ -43,7 +43,7 @@ pub struct Registry {
 struct Shared {
     settings: Settings,
     state: Mutex<State>,
-    under_way: Arc<UnderWay>,
+    current_scrape: Arc<CurrentScrape>,
 }
 
 impl Registry {
@@ -60,8 +60,8 @@ impl Registry {
     }
 
     pub(crate) fn with(settings: Settings) -> Registry {
-        let (state, under_way) = (Mutex::default(), Arc::default());
-        Registry { shared: Arc::new(Shared { settings, state, under_way }) }
+        let (state, current_scrape) = (Mutex::default(), Arc::default());
+        Registry { shared: Arc::new(Shared { settings, state, current_scrape }) }
     }
 
     /// Registers a counter. By convention its name ends in `_total`; it is written as it is given.
@@ -136,17 +136,17 @@ impl Registry {
         help: &str,
         labels: Labels<'_>,
     ) -> Result<Instrument, Error> {
-        let asked = Asked { kind, name, origin: name, help, labels };
-        match self.find_or_add(&asked)? {
+        let request = Request { kind, name, origin: name, help, labels };
+        match self.find_or_add(&request)? {
             (instrument, false) => Ok(instrument),
             (_, true) => Err(Error::DuplicateSeries { series: crate::name::series(name, labels)? }),
         }
     }
 
     /// The series, and whether it was there before.
-    pub(crate) fn find_or_add(&self, asked: &Asked<'_>) -> Result<(Instrument, bool), Error> {
-        let Shared { settings, under_way, .. } = &*self.shared;
-        self.state().find_or_add(asked, settings, under_way)
+    pub(crate) fn find_or_add(&self, request: &Request<'_>) -> Result<(Instrument, bool), Error> {
+        let Shared { settings, current_scrape, .. } = &*self.shared;
+        self.state().find_or_add(request, settings, current_scrape)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -159,14 +159,15 @@ impl Registry {
         let mut state = self.state();
         state.scrapes += 1;
         let number = state.scrapes;
-        let under_way = self.shared.under_way.begin(number);
-        state.gauges.iter().for_each(|(gauge, _)| gauge.begin());
-        let summed: Vec<&dyn Summable> = state.sources.iter().map(Source::summed).collect();
+        let current_scrape = self.shared.current_scrape.begin(number);
+        state.gauges.iter().for_each(|(gauge, _)| gauge.begin_scrape());
+        let summed: Vec<&dyn Summable> = state.sources.iter().map(Source::summable).collect();
         let values = sum_all(&summed);
-        let ended = state.gauges.iter().map(|(gauge, at)| gauge.end(number, values[*at]));
+        let ended =
+            state.gauges.iter().map(|(gauge, at)| gauge.read_after_scrape(number, values[*at]));
         let gauges = ended.collect();
-        drop(under_way);
-        state.carry(&values);
+        drop(current_scrape);
+        state.carry_billionths(&values);
         Reading { state, values, gauges }
     }
 }

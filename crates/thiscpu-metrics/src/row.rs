@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiscpu::{Counters, Summable};
 
 /// The most counters of one row.
-pub(crate) const LONGEST: usize = 64;
+pub(crate) const LEN_MAX: usize = 64;
 
 /// A [`Counters`] of some size.
 pub(crate) trait Row: Send + Sync {
@@ -15,7 +15,7 @@ pub(crate) trait Row: Send + Sync {
     /// The exact value of one.
     fn sum(&self, index: usize) -> i64;
 
-    fn summed(&self) -> &dyn Summable;
+    fn summable(&self) -> &dyn Summable;
 }
 
 impl<const N: usize> Row for Counters<N> {
@@ -28,20 +28,20 @@ impl<const N: usize> Row for Counters<N> {
         Counters::sum(self, index)
     }
 
-    fn summed(&self) -> &dyn Summable {
+    fn summable(&self) -> &dyn Summable {
         self
     }
 }
 
-/// A row of at least so many counters, up to [`LONGEST`], and how many it has: each size is code of its own, so there are few.
-pub(crate) fn of(counters: usize) -> (Arc<dyn Row>, usize) {
+/// A row of at least so many counters, up to [`LEN_MAX`], and how many it has: each size is code of its own, so there are few.
+pub(crate) fn with_len(counters: usize) -> (Arc<dyn Row>, usize) {
     match counters {
         ..=2 => (Arc::new(Counters::<2>::new()), 2),
         3..=4 => (Arc::new(Counters::<4>::new()), 4),
         5..=8 => (Arc::new(Counters::<8>::new()), 8),
         9..=16 => (Arc::new(Counters::<16>::new()), 16),
         17..=32 => (Arc::new(Counters::<32>::new()), 32),
-        33..=LONGEST => (Arc::new(Counters::<LONGEST>::new()), LONGEST),
-        _ => unreachable!("the builder refuses more than {LONGEST} counters in a row"),
+        33..=LEN_MAX => (Arc::new(Counters::<LEN_MAX>::new()), LEN_MAX),
+        _ => unreachable!("the builder refuses more than {LEN_MAX} counters in a row"),
     }
 }

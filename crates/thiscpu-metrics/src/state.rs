@@ -9,10 +9,10 @@ use std::{
 use thiscpu::{Counters, Summable};
 
 use crate::{
-    builder::{Membership, Settings},
-    counter::{Cell, Counter, Member, NEIGHBOURS, Own},
+    builder::{GroupIndex, Settings},
+    counter::{Counter, GroupCounter, ROW_LEN, Repr, RowCounter},
     error::{Error, Kind},
-    gauge::{self, Gauge, UnderWay},
+    gauge::{self, CurrentScrape, Gauge},
     histogram::{self, Histogram},
     name::{self, Labels},
     rejected::Rejected,
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// Rows of groups by group and labels, and where in a scrape their values begin.
     rows: HashMap<(usize, String), (Arc<dyn Row>, usize)>,
     /// The row that counters without a group go to, how many it has, and where in a scrape its values begin.
-    neighbours: Option<(Arc<Counters<NEIGHBOURS>>, usize, usize)>,
+    open_row: Option<(Arc<Counters<ROW_LEN>>, usize, usize)>,
     /// Help texts of what is not registered yet.
     helps: HashMap<String, String>,
     pub(crate) rejected: Rejected,
@@ -75,8 +75,8 @@ pub(crate) enum Instrument {
 
 /// What has to be summed for a scrape.
 pub(crate) enum Source {
-    Neighbours(Arc<Counters<NEIGHBOURS>>),
-    Row(Arc<dyn Row>),
+    CounterRow(Arc<Counters<ROW_LEN>>),
+    GroupRow(Arc<dyn Row>),
     Gauge(Arc<gauge::Core>),
     Histogram(Arc<histogram::Core>),
 }
@@ -90,7 +90,7 @@ pub(crate) struct Reading<'a> {
 }
 
 /// A registration.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: &'a str,
     /// What the facade calls it; the name, if it did not come from there.
@@ -100,15 +100,15 @@ pub(crate) struct Asked<'a> {
 }
 
 /// The lines that a histogram has, beside its name.
-const LINES_OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
+const HISTOGRAM_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 impl Source {
-    pub(crate) fn summed(&self) -> &dyn Summable {
+    pub(crate) fn summable(&self) -> &dyn Summable {
         match self {
-            Source::Neighbours(row) => &**row,
-            Source::Row(row) => row.summed(),
+            Source::CounterRow(row) => &**row,
+            Source::GroupRow(row) => row.summable(),
             Source::Gauge(gauge) => gauge.whole(),
-            Source::Histogram(histogram) => histogram.row().summed(),
+            Source::Histogram(histogram) => histogram.row().summable(),
         }
     }
 }
@@ -136,37 +136,38 @@ fn labels_in<'a>(name: &str, series: &'a str) -> &'a str {
 }
 
 impl State {
-    /// The series that was asked for, if it is there, and whether that was there first.
+    /// The series that was request for, if it is there, and whether that was there first.
     pub(crate) fn find_or_add(
         &mut self,
-        asked: &Asked<'_>,
+        request: &Request<'_>,
         settings: &Settings,
-        under_way: &Arc<UnderWay>,
+        current_scrape: &Arc<CurrentScrape>,
     ) -> Result<(Instrument, bool), Error> {
-        let series = name::series(asked.name, asked.labels)?;
-        let family = self.family(asked)?;
+        let series = name::series(request.name, request.labels)?;
+        let family = self.family(request)?;
         if let Some(&(family, place)) = self.series.get(&series) {
             return Ok((self.families[family].series[place].instrument.clone(), true));
         }
-        let membership = settings.membership(asked.name);
-        if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, asked.kind) {
-            let reason = format!("{} is a {}, and groups have counters", asked.name, asked.kind);
+        let membership = settings.membership(request.name);
+        if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, request.kind) {
+            let reason =
+                format!("{} is a {}, and groups have counters", request.name, request.kind);
             let group = settings.group_name(membership.group).to_owned();
             return Err(Error::InvalidGroup { group, reason });
         }
         // Nothing is refused from here on.
-        let family = family.unwrap_or_else(|| self.add_family(asked));
+        let family = family.unwrap_or_else(|| self.add_family(request));
         if self.families[family].help.is_empty() {
-            self.families[family].help = asked.help.to_owned();
+            self.families[family].help = request.help.to_owned();
         }
-        let (at, instrument) = match (asked.kind, membership) {
+        let (at, instrument) = match (request.kind, membership) {
             (Kind::Counter, None) => self.add_counter(),
             (Kind::Counter, Some(membership)) => {
-                let labels = labels_in(asked.name, &series);
-                self.add_member(membership, labels, settings.members(membership.group))
+                let labels = labels_in(request.name, &series);
+                self.add_group_counter(membership, labels, settings.members(membership.group))
             }
-            (Kind::Gauge, _) => self.add_gauge(under_way),
-            (Kind::Histogram, _) => self.add_histogram(asked.name, settings),
+            (Kind::Gauge, _) => self.add_gauge(current_scrape),
+            (Kind::Histogram, _) => self.add_histogram(request.name, settings),
         };
         self.add_series(family, series, at, instrument.clone());
         Ok((instrument, false))
@@ -184,58 +185,62 @@ impl State {
     }
 
     /// Carries whole units out of the billionths of all histograms.
-    pub(crate) fn carry(&self, values: &[i64]) {
+    pub(crate) fn carry_billionths(&self, values: &[i64]) {
         for series in self.families.iter().flat_map(|family| &family.series) {
             if let Instrument::Histogram(Histogram(core)) = &series.instrument {
-                core.carry(values[series.at + core.bounds().buckets() + 1]);
+                core.carry_billionths(values[series.at + core.bounds().buckets() + 1]);
             }
         }
     }
 
     /// The family that the series belongs to, if there is one that it can belong to.
-    fn family(&self, asked: &Asked<'_>) -> Result<Option<usize>, Error> {
-        let name = asked.name.to_owned();
-        let Some(&at) = self.owners.get(asked.name) else {
-            return self.check_lines(asked).map(|()| None);
+    fn family(&self, request: &Request<'_>) -> Result<Option<usize>, Error> {
+        let name = request.name.to_owned();
+        let Some(&at) = self.owners.get(request.name) else {
+            return self.check_lines(request).map(|()| None);
         };
         let family = &self.families[at];
-        if family.name != asked.name {
+        if family.name != request.name {
             return Err(Error::HistogramNameConflict { name, histogram: family.name.clone() });
         }
-        if family.kind != asked.kind {
-            return Err(Error::KindMismatch { name, existing: family.kind, requested: asked.kind });
+        if family.kind != request.kind {
+            return Err(Error::KindMismatch {
+                name,
+                existing: family.kind,
+                requested: request.kind,
+            });
         }
-        if family.origin != asked.origin {
-            let (first, second) = (family.origin.clone(), asked.origin.to_owned());
+        if family.origin != request.origin {
+            let (first, second) = (family.origin.clone(), request.origin.to_owned());
             return Err(Error::NameCollision { name, first, second });
         }
-        let are_both = !asked.help.is_empty() && !family.help.is_empty();
-        if are_both && family.help != asked.help {
-            let (existing, requested) = (family.help.clone(), asked.help.to_owned());
+        let are_both = !request.help.is_empty() && !family.help.is_empty();
+        if are_both && family.help != request.help {
+            let (existing, requested) = (family.help.clone(), request.help.to_owned());
             return Err(Error::HelpMismatch { name, existing, requested });
         }
         Ok(Some(at))
     }
 
     /// Whether no line of a new histogram has a name that somebody has.
-    fn check_lines(&self, asked: &Asked<'_>) -> Result<(), Error> {
-        let taken = lines(asked.kind, asked.name).find(|line| self.owners.contains_key(line));
+    fn check_lines(&self, request: &Request<'_>) -> Result<(), Error> {
+        let taken = lines(request.kind, request.name).find(|line| self.owners.contains_key(line));
         taken.map_or(Ok(()), |name| {
-            Err(Error::HistogramNameConflict { name, histogram: asked.name.to_owned() })
+            Err(Error::HistogramNameConflict { name, histogram: request.name.to_owned() })
         })
     }
 
-    fn add_family(&mut self, asked: &Asked<'_>) -> usize {
+    fn add_family(&mut self, request: &Request<'_>) -> usize {
         let at = self.families.len();
-        let told = self.helps.remove(asked.name).unwrap_or_default();
-        let help = if asked.help.is_empty() { told } else { asked.help.to_owned() };
-        self.owners.insert(asked.name.to_owned(), at);
-        self.owners.extend(lines(asked.kind, asked.name).map(|line| (line, at)));
+        let told = self.helps.remove(request.name).unwrap_or_default();
+        let help = if request.help.is_empty() { told } else { request.help.to_owned() };
+        self.owners.insert(request.name.to_owned(), at);
+        self.owners.extend(lines(request.kind, request.name).map(|line| (line, at)));
         self.families.push(Family {
-            name: asked.name.to_owned(),
-            kind: asked.kind,
+            name: request.name.to_owned(),
+            kind: request.kind,
             help,
-            origin: asked.origin.to_owned(),
+            origin: request.origin.to_owned(),
             text: String::new(),
             series: Vec::new(),
         });
@@ -251,40 +256,40 @@ impl State {
     }
 
     fn add_counter(&mut self) -> (usize, Instrument) {
-        let (row, index, at) = match self.neighbours.take() {
-            Some(known) if known.1 < NEIGHBOURS => known,
+        let (row, index, at) = match self.open_row.take() {
+            Some(known) if known.1 < ROW_LEN => known,
             _ => {
                 let row = Arc::new(Counters::new());
-                let at = self.add_source(Source::Neighbours(Arc::clone(&row)), NEIGHBOURS);
+                let at = self.add_source(Source::CounterRow(Arc::clone(&row)), ROW_LEN);
                 (row, 0, at)
             }
         };
-        self.neighbours = Some((Arc::clone(&row), index + 1, at));
-        (at + index, Instrument::Counter(Counter(Cell::Own(Own { row, index }))))
+        self.open_row = Some((Arc::clone(&row), index + 1, at));
+        (at + index, Instrument::Counter(Counter(Repr::Row(RowCounter { row, index }))))
     }
 
     /// A counter of a group: in the row that those with the same labels are in.
-    fn add_member(
+    fn add_group_counter(
         &mut self,
-        member: Membership,
+        member: GroupIndex,
         labels: &str,
         members: usize,
     ) -> (usize, Instrument) {
         let (row, at) = match self.rows.entry((member.group, labels.to_owned())) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
-                let (row, length) = row::of(members);
-                self.sources.push(Source::Row(Arc::clone(&row)));
+                let (row, length) = row::with_len(members);
+                self.sources.push(Source::GroupRow(Arc::clone(&row)));
                 self.values += length;
                 new.insert((row, self.values - length)).clone()
             }
         };
-        let cell = Cell::Member(Arc::new(Member { row, index: member.index }));
+        let cell = Repr::Group(Arc::new(GroupCounter { row, index: member.index }));
         (at + member.index, Instrument::Counter(Counter(cell)))
     }
 
-    fn add_gauge(&mut self, under_way: &Arc<UnderWay>) -> (usize, Instrument) {
-        let core = Arc::new(gauge::Core::new(Arc::clone(under_way)));
+    fn add_gauge(&mut self, current_scrape: &Arc<CurrentScrape>) -> (usize, Instrument) {
+        let core = Arc::new(gauge::Core::new(Arc::clone(current_scrape)));
         let at = self.add_source(Source::Gauge(Arc::clone(&core)), 1);
         self.gauges.push((Arc::clone(&core), at));
         (self.gauges.len() - 1, Instrument::Gauge(Gauge(core)))
@@ -307,6 +312,6 @@ impl State {
 
 /// Names of lines that a family has, beside its own.
 fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
-    let suffixes: &[&str] = if kind == Kind::Histogram { &LINES_OF_HISTOGRAMS } else { &[] };
+    let suffixes: &[&str] = if kind == Kind::Histogram { &HISTOGRAM_SUFFIXES } else { &[] };
     suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
 }

@@ -46,8 +46,8 @@ fn push_series(reading: &Reading<'_>, family: &Family, series: &Series, out: &mu
     out.push(' ');
     match family.kind {
         // The same bits that were added.
-        Kind::Counter => format::push_whole(reading.values[series.at] as u64, out),
-        _ => format::push(reading.gauges[series.at], out),
+        Kind::Counter => format::push_integer(reading.values[series.at] as u64, out),
+        _ => format::push_number(reading.gauges[series.at], out),
     }
     out.push('\n');
 }
@@ -65,15 +65,15 @@ fn push_histogram(
     for (bound, &inside) in core.bounds().texts().zip(values) {
         count = count.wrapping_add(inside as u64);
         push_all(out, &[name, "_bucket{", labels, comma, "le=\"", bound, "\"} "]);
-        format::push_whole(count, out);
+        format::push_integer(count, out);
         out.push('\n');
     }
     let [open, close] = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
     let buckets = core.bounds().buckets();
     push_all(out, &[name, "_sum", open, labels, close, " "]);
-    format::push_parts(values[buckets], values[buckets + 1], out);
+    format::push_fixed(values[buckets], values[buckets + 1], out);
     push_all(out, &["\n", name, "_count", open, labels, close, " "]);
-    format::push_whole(count, out);
+    format::push_integer(count, out);
     out.push('\n');
 }
 
@@ -82,7 +82,7 @@ fn push_rejected(reading: &Reading<'_>, out: &mut String) {
     let rejected = &reading.state.rejected;
     if let Some(first) = rejected.errors().first() {
         out.push_str("# Rejected registrations: ");
-        format::push_whole(rejected.count(), out);
+        format::push_integer(rejected.count(), out);
         out.push_str("; the first: ");
         escape_help(&first.to_string(), out);
         out.push('\n');
