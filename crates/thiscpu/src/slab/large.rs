@@ -1,12 +1,28 @@
 //! Blocks that are too large for slabs: runs of units, each with one block.
+//!
+//! Large ones ask for huge pages, for the part of them in which whole ones fit, while they live. A block that asks may make two
+//! mappings of one, of which a process has 65,530 as a rule, so only so many do. A slab that lay where a block has asked would have
+//! 2 MiB for its first object, most of which would count as dropped.
 
 use super::fault::Fault;
-use super::huge;
 use super::objects::{Shape, Slab};
+use super::packed::HUGE_PAGE;
 use super::purge;
 use super::space::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
-use crate::sys::atomic::Ordering::Relaxed;
+use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
+use crate::sys::Host;
+use crate::sys::machine::Machine as _;
+
+/// Blocks of so many units ask.
+const HUGE_BLOCK_LEAST: usize = 2 * HUGE_PAGE / UNIT;
+/// Blocks of so many begin with a huge page. Less before them is left over than an eighth of them.
+const ALIGNED_LEAST: usize = 8 * HUGE_PAGE / UNIT;
+/// While there are more such blocks than these no further one asks.
+const HUGE_BLOCKS_MAX: usize = 8192;
+
+/// How many blocks there are that are large enough to ask.
+static HUGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
 /// The address of a block of so many bytes, aligned to 64 KiB at least. `None` if there is no memory.
 pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
@@ -29,9 +45,9 @@ fn take(bytes: usize, align: usize) -> Option<(usize, usize)> {
     let units = units_of(bytes)?;
     let align = align.div_ceil(UNIT).max(1);
     // There may be room only where it does not begin with a huge page.
-    let first = huge::align(units).and_then(|huge| SPACE.take(units, align.max(huge)));
+    let first = huge_page_align(units).and_then(|huge| SPACE.take(units, align.max(huge)));
     let first = first.or_else(|| SPACE.take(units, align))?;
-    huge::begun(first, 0, units);
+    advise(first, 0, units);
     Some((first, units))
 }
 
@@ -100,9 +116,9 @@ pub fn fault_at(address: usize) -> (Fault, usize) {
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
     let slab = find(address);
-    slab.inspect(|slab| huge::ending(slab.unit(), slab.units.load(Relaxed) as usize, 0));
+    slab.inspect(|slab| unadvise(slab.unit(), slab.units.load(Relaxed) as usize, 0));
     let ended = slab.and_then(Slab::end_large);
-    ended.inspect(|&units| huge::ended(units, 0));
+    ended.inspect(|&units| count_ended(units, 0));
     purge::if_many();
     ended.is_some()
 }
@@ -119,13 +135,68 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     // Its own first, so that units are given back that nothing leads to.
     begin(slab.unit(), wanted);
     if wanted > units {
-        huge::begun(slab.unit(), units, wanted);
+        advise(slab.unit(), units, wanted);
     }
     if wanted < units {
-        huge::ending(slab.unit(), units, wanted);
-        huge::ended(units, wanted);
+        unadvise(slab.unit(), units, wanted);
+        count_ended(units, wanted);
         SPACE.give(slab.unit() + wanted, units - wanted);
         purge::if_many();
     }
     true
+}
+
+/// What a block of so many units is aligned to, if there is room.
+fn huge_page_align(units: usize) -> Option<usize> {
+    (units >= ALIGNED_LEAST).then_some(HUGE_PAGE / UNIT)
+}
+
+/// A block that had `before` units, or 0, has more now. Asks for huge pages, but not once more where it has asked before.
+fn advise(first: usize, before: usize, units: usize) {
+    if units < HUGE_BLOCK_LEAST {
+        return;
+    }
+    let is_new = before < HUGE_BLOCK_LEAST;
+    // Relaxed, here and below: it counts, and orders nothing.
+    let others = if is_new {
+        HUGE_BLOCKS.fetch_add(1, Relaxed)
+    } else {
+        HUGE_BLOCKS.load(Relaxed).saturating_sub(1)
+    };
+    if others >= HUGE_BLOCKS_MAX {
+        return;
+    }
+    let start = match is_new {
+        true => SPACE.address(first).next_multiple_of(HUGE_PAGE),
+        // The one in which it ended is whole now, if any is.
+        false => SPACE.address(first + before) / HUGE_PAGE * HUGE_PAGE,
+    };
+    let end = SPACE.address(first + units) / HUGE_PAGE * HUGE_PAGE;
+    if start < end {
+        Host::prefer_huge_pages(start, end - start, true);
+    }
+}
+
+/// A block of `before` units, or what is behind its first few, is about to be given back: that asks no longer, nor does the rest if it is small.
+/// Who gives back what is somebody else's by now takes no more than advice from them.
+fn unadvise(first: usize, before: usize, units: usize) {
+    if before >= HUGE_BLOCK_LEAST {
+        // What is before is not the block's, nor may be what is behind: a huge page that slabs fill goes on asking.
+        let start = match units < HUGE_BLOCK_LEAST {
+            true => SPACE.address(first).next_multiple_of(HUGE_PAGE),
+            false => SPACE.address(first + units),
+        };
+        let end = SPACE.address(first + before);
+        let end = if SPACE.is_packed(first + before) { end / HUGE_PAGE * HUGE_PAGE } else { end };
+        if start < end {
+            Host::prefer_huge_pages(start, end - start, false);
+        }
+    }
+}
+
+/// It was given back.
+fn count_ended(before: usize, units: usize) {
+    if before >= HUGE_BLOCK_LEAST && units < HUGE_BLOCK_LEAST {
+        HUGE_BLOCKS.fetch_add(1_usize.wrapping_neg(), Relaxed);
+    }
 }

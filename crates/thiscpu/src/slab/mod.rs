@@ -14,7 +14,6 @@ mod depot;
 mod entry;
 pub(crate) mod fault;
 mod ground;
-mod huge;
 mod lane;
 pub mod large;
 mod objects;

@@ -11,7 +11,6 @@ use core::ops::Range;
 use core::sync::atomic::AtomicIsize;
 
 use super::bits::Bits;
-use super::huge::PAGE;
 use super::objects::Shape;
 use super::space::{Space, UNIT};
 use crate::sys::Host;
@@ -21,8 +20,10 @@ use crate::sys::atomic::{
 };
 use crate::sys::machine::Machine as _;
 
+/// The bytes of a huge page, where others have 4 KiB.
+pub(super) const HUGE_PAGE: usize = 2 * 1024 * 1024;
 /// The units of a huge page.
-const UNITS: usize = PAGE / UNIT;
+const UNITS: usize = HUGE_PAGE / UNIT;
 /// So many of the space's first ones may ask, 16 GiB.
 const PAGES: usize = if cfg!(thiscpu_model) { 64 } else { 8192 };
 /// Objects of so many bytes at most are small; of larger ones there may be pages that nobody touches.
@@ -87,7 +88,7 @@ impl Space {
             if !asks.has(page) && self.may_pack(begin, first..first + shape.units) {
                 // First: a child that is forked in between counts pages that there are not, and misses none.
                 asks.put(page, 1, true);
-                if !Host::prefer_huge_pages(self.address(begin), PAGE, true) {
+                if !Host::prefer_huge_pages(self.address(begin), HUGE_PAGE, true) {
                     asks.put(page, 1, false);
                 }
             }
@@ -154,7 +155,7 @@ impl Space {
         for (page, begin) in self.packed(first, count) {
             // First: a child that is forked in between does it once more. Nobody asks meanwhile, since those units are this thread's; and what is free
             // besides them was counted when the first were given back.
-            Host::prefer_huge_pages(self.address(begin), PAGE, false);
+            Host::prefer_huge_pages(self.address(begin), HUGE_PAGE, false);
             self.packed.asks().put(page, 1, false);
         }
     }
