@@ -1,13 +1,9 @@
-//! Shrinking a cache, and ending it.
-
-use core::fmt;
-use core::mem::ManuallyDrop;
+//! Shrinking: taking what lanes and stocks hold.
 
 use super::class::{Group, Handle};
 use super::depot::Depot;
 use super::lane::Lane;
 use super::sheaf::List;
-use super::{RawCache, purge};
 use crate::section::Way;
 use crate::sys::fence;
 use crate::sys::startup;
@@ -166,99 +162,5 @@ fn add(depot: &'static Depot, lane: Lane, entry: usize, sheaves: &List) {
             sheaves.push(sheaf);
         }
         None => depot.put_entry(entry),
-    }
-}
-
-impl RawCache {
-    /// Gives what is free back: lanes and shared stores are emptied into their slabs, and the pages of all slabs
-    /// without an object go back to the system, those of other caches too. How many bytes that were.
-    ///
-    /// For the time of one fence calls of `alloc` and `free` do without their lanes. Where a sandbox has taken away both membarrier
-    /// and `sched_setaffinity` after the start, lanes keep what they have.
-    pub fn shrink(&self) -> usize {
-        self.handle().shrink();
-        purge::purge()
-    }
-
-    /// Ends the cache: all of its memory is free for others.
-    ///
-    /// # Errors
-    ///
-    /// If objects are still out; the error says how many, and has the cache, unharmed.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a cache that is not closed is given back, and a box might allocate from it"
-    )]
-    pub fn close(self) -> Result<(), StillOut> {
-        match self.release() {
-            Ok(()) => {
-                let _ = ManuallyDrop::new(self);
-                Ok(())
-            }
-            Err(objects) => Err(StillOut { cache: self, objects }),
-        }
-    }
-
-    /// Gives all memory back if no object is out; else says how many are.
-    pub(super) fn release(&self) -> Result<(), usize> {
-        let Some(depot) = self.class.depot_if_used() else {
-            // It may have lanes, and found no memory for what is behind them.
-            self.group.give_up();
-            return Ok(());
-        };
-        self.handle().shrink();
-        // Here this thread holds no lock.
-        purge::if_many();
-        match depot.objects_out_for_good() {
-            0 => {
-                depot.settle();
-                self.group.give_up();
-                self.class.give_up(depot);
-                Ok(())
-            }
-            objects => Err(objects),
-        }
-    }
-}
-
-/// A cache cannot be closed: objects are still out.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct StillOut<C = RawCache> {
-    /// The cache, as it was.
-    pub cache: C,
-    /// How many objects are out.
-    pub objects: usize,
-}
-
-impl<C> fmt::Display for StillOut<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the cache cannot be closed: {} of its objects are still out; free them first, or drop the cache to leave \
-             them where they are",
-            self.objects
-        )
-    }
-}
-
-impl<C: fmt::Debug> std::error::Error for StillOut<C> {}
-
-impl Drop for RawCache {
-    /// Ends the cache. If objects are out they stay valid for ever, with their slabs; in debug builds a line on standard
-    /// error says so.
-    fn drop(&mut self) {
-        if let Err(objects) = self.release() {
-            say_leaked(objects, self.object_bytes());
-        }
-    }
-}
-
-/// In debug builds.
-pub(super) fn say_leaked(objects: usize, size: usize) {
-    if cfg!(debug_assertions) && !cfg!(thiscpu_model) {
-        eprintln!(
-            "thiscpu: a cache of {size}-byte objects was dropped while {objects} were out; they stay"
-        );
     }
 }

@@ -10,9 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::cache::{Later, drop_nothing};
 use super::class::{Class, Group};
-use super::close::{StillOut, say_leaked};
 use super::construct::Life;
-use super::{RawCache, SlabStats, space};
+use super::raw::{RawCache, StillOut, say_leaked};
+use super::space;
+use super::stats::SlabStats;
 
 /// Objects of one type that stay constructed while they are free: Bonwick's object caching.
 ///

@@ -4,8 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::cache::Slot;
-use super::{Cache, Owned, RawCache};
+use super::cache::{Cache, Owned, Slot};
+use super::raw::RawCache;
 use crate::error::Error;
 
 /// Objects of a [`RawCache`] that belong to whoever has this. Those that are left are freed when it is dropped.

@@ -1,7 +1,7 @@
 //! What a cache has, and has done.
 
-use super::RawCache;
 use super::class::Class;
+use super::raw::RawCache;
 
 /// What a cache has right now, about, and what it has done: see [`RawCache::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
