@@ -8,14 +8,14 @@ pub mod front;
 pub mod word;
 
 pub use crate::section::{Front, Ready, Way};
-pub use crate::slab::barn::out_by_tag;
+pub use crate::slab::arena::heap_error::Fault;
+pub use crate::slab::arena::large;
+pub use crate::slab::arena::purge::{purge, some_if_many as purge_some_if_many};
+pub use crate::slab::arena::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
+pub use crate::slab::backend::node_slabs::out_by_tag;
+pub use crate::slab::class::Life;
+pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
-pub use crate::slab::close::Fence;
-pub use crate::slab::construct::Life;
-pub use crate::slab::fault::Fault;
-pub use crate::slab::large;
-pub use crate::slab::purge::{purge, some_if_many as purge_some_if_many};
-pub use crate::slab::space::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
 
 /// Whether there is a way by the front.
 pub const HAS_FRONT: bool = crate::lanes::here::HAS_FRONT;

@@ -7,8 +7,8 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
+use super::prefill::Reserved;
 use super::raw::{RawCache, StillOut, say_leaked};
-use super::reserve::Reserved;
 use super::stats::SlabStats;
 use crate::error::Error;
 use crate::sys::atomic::{

@@ -8,11 +8,10 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use super::arena;
 use super::cache::{Later, drop_nothing};
-use super::class::{Class, Group};
-use super::construct::Life;
+use super::class::{Class, Group, Life};
 use super::raw::{RawCache, StillOut, say_leaked};
-use super::space;
 use super::stats::SlabStats;
 
 /// Objects of one type that stay constructed while they are free: Bonwick's object caching.
@@ -125,7 +124,7 @@ impl<T> ConstructedCache<T> {
         let life = unsafe {
             Life::new((make as *const ()).expose_provenance(), construct::<T>, destroy::<T>)
         };
-        let class = Class::constructed(layout.size(), layout.align(), space::ANY_CACHE, life);
+        let class = Class::constructed(layout.size(), layout.align(), arena::ANY_CACHE, life);
         RawCache { group: Group::new(1), class }
     }
 

@@ -1,36 +1,21 @@
 //! Slab caches: objects of one size, from arrays that each CPU has of its own.
 //!
 //! [`RawCache`] is the whole of it; [`Cache`] puts a type on top. How it works: docs/design/slab.md.
+//!
+//! Public types use `class`, which uses `backend`, which uses `arena`, which uses `lane`; none imports from one above it.
 
-pub(crate) mod barn;
-mod bits;
+pub(crate) mod arena;
+pub(crate) mod backend;
 mod cache;
-mod capacity;
 pub(crate) mod class;
-pub(crate) mod close;
-pub(crate) mod construct;
 mod constructed;
-mod depot;
-mod entry;
-pub(crate) mod fault;
-mod ground;
 mod lane;
-pub mod large;
-mod objects;
-mod packed;
-pub(crate) mod purge;
+mod prefill;
 mod raw;
-mod reserve;
-mod runs;
-mod sheaf;
-mod shown;
-mod slow;
-pub(crate) mod space;
 mod stats;
-mod stock;
 
 pub use cache::{Cache, Owned};
 pub use constructed::{Constructed, ConstructedCache};
+pub use prefill::{RawReserved, Reserved};
 pub use raw::{GATE_AND_KEY_AT, RawCache, StillOut};
-pub use reserve::{RawReserved, Reserved};
 pub use stats::SlabStats;

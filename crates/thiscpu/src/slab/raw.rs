@@ -5,10 +5,11 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::class::{self, Class, Group, Handle};
+use super::arena;
+use super::arena::purge;
 #[cfg(thiscpu_model)]
-use super::shown::Shown;
-use super::{purge, space};
+use super::class::Shown;
+use super::class::{self, Class, Group, Handle};
 use crate::section::First;
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
@@ -67,7 +68,7 @@ impl RawCache {
     /// [`ALIGN_MAX`](RawCache::ALIGN_MAX); in a constant, when that is compiled.
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
-        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
         RawCache { group: Group::by_itself(), class }
     }
 
@@ -75,7 +76,7 @@ impl RawCache {
     #[cfg(thiscpu_model)]
     #[must_use]
     pub const fn near(layout: Layout) -> RawCache {
-        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
         RawCache { group: Group::near_in_model(), class }
     }
 
@@ -87,7 +88,7 @@ impl RawCache {
     #[cfg(thiscpu_model)]
     #[must_use]
     pub const unsafe fn at_front(layout: Layout) -> RawCache {
-        let class = Class::new(layout.size(), layout.align(), space::ANY_CACHE);
+        let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
         // SAFETY: the caller's promise.
         RawCache { group: unsafe { Group::at_front(1) }, class }
     }

@@ -34,7 +34,7 @@ impl Class {
         SlabStats {
             object_bytes,
             slabs,
-            slab_bytes: slabs * self.shape.units * super::space::UNIT,
+            slab_bytes: slabs * self.shape.units * super::arena::UNIT,
             objects_out: depot.objects_out(),
             objects_in_stocks: depot.objects_in_stocks(),
             sheaf_capacity: depot.capacity(),

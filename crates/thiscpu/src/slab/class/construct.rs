@@ -14,43 +14,18 @@
 
 use core::ptr::{self, NonNull};
 
-use super::barn::Barn;
-use super::class::Handle;
-use super::depot::Depot;
-use super::entry;
-use super::fault::{self, Fault};
-use super::objects::Slab;
+use super::{Handle, Life};
 use crate::section::{Outcome, Processor, SlabSections as _, Way};
+use crate::slab::arena::heap_error::{self, Fault};
+use crate::slab::arena::slab::Slab;
+use crate::slab::backend::Depot;
+use crate::slab::backend::node_slabs::Barn;
+use crate::slab::lane::encoding;
 use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 use crate::sys::errno;
-
-/// What begins and ends the objects of a class.
-#[derive(Clone, Copy, Debug)]
-pub struct Life {
-    context: usize,
-    construct: unsafe fn(usize, NonNull<u8>),
-    destroy: unsafe fn(NonNull<u8>),
-}
-
-impl Life {
-    /// Objects that `construct` makes, which gets `context` too, and `destroy` ends. Both are called without a lock of the
-    /// cache, on any thread that uses it, and may panic.
-    ///
-    /// # Safety
-    ///
-    /// `construct` may be called for memory of the class's size and alignment, whatever is in it, and `destroy` once for what
-    /// that has made and users have left.
-    pub const unsafe fn new(
-        context: usize,
-        construct: unsafe fn(usize, NonNull<u8>),
-        destroy: unsafe fn(NonNull<u8>),
-    ) -> Life {
-        Life { context, construct, destroy }
-    }
-}
 
 fn pointer(object: usize) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(object))
@@ -92,7 +67,7 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     fn hand_out_constructed(self, entry: usize) -> Option<NonNull<u8>> {
         let object = self.group.key().object(entry);
-        if !entry::unmark(object + self.class.shape.mark, entry) {
+        if !encoding::unmark(object + self.class.shape.mark, entry) {
             return self.construct(object, entry);
         }
         pointer(object)
@@ -101,8 +76,8 @@ impl<W: Way> Handle<'_, W> {
     #[cold]
     #[inline(never)]
     fn construct(self, object: usize, entry: usize) -> Option<NonNull<u8>> {
-        if !entry::unmark(object + self.class.shape.mark, entry::unmade(entry)) {
-            return fault::written_to(object);
+        if !encoding::unmark(object + self.class.shape.mark, encoding::unmade(entry)) {
+            return heap_error::written_to(object);
         }
         let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
         let unmade = Unmade { depot, entry };
@@ -123,10 +98,10 @@ impl<W: Way> Handle<'_, W> {
         let object = object.as_ptr().expose_provenance();
         let entry = self.group.key().entry(object);
         let mark = object + self.class.shape.mark;
-        if entry::look(mark) | 1 == entry {
-            return fault::freed_twice(object);
+        if encoding::look(mark) | 1 == entry {
+            return heap_error::freed_twice(object);
         }
-        entry::mark(mark, entry);
+        encoding::mark(mark, entry);
         let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
         if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
@@ -221,7 +196,7 @@ struct Unmade {
 
 impl Drop for Unmade {
     fn drop(&mut self) {
-        self.depot.put_marked(self.entry, entry::unmade(self.entry));
+        self.depot.put_marked(self.entry, encoding::unmade(self.entry));
     }
 }
 
@@ -240,15 +215,15 @@ impl Retiring {
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
             let entry = kind.key.entry(object);
             let mark = kind.mark_of(entry);
-            if entry::look(mark) == entry {
+            if encoding::look(mark) == entry {
                 // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
                 // is forked by another thread finds it free.
-                entry::mark(mark, entry::unmade(entry));
+                encoding::mark(mark, encoding::unmade(entry));
                 if let Some(at) = pointer(object) {
                     // SAFETY: it is constructed, free, and nobody else's.
                     unsafe { (life.destroy)(at) };
                 }
-            } else if entry::look(mark) != entry::unmade(entry) {
+            } else if encoding::look(mark) != encoding::unmade(entry) {
                 Fault::WrittenTo.report(object, kind.shape.size);
             }
         }

@@ -3,8 +3,8 @@
 //! A lane keeps two sheaves, and who fills one touches each of its objects; so they are worth no more than is good, unless trades
 //! take a fair share of the time.
 
-use super::objects::Shape;
-use super::sheaf::CAPACITIES;
+use crate::slab::arena::slab::Shape;
+use crate::slab::lane::sheaf::CAPACITIES;
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The next capacity comes after so many trades of one stock.

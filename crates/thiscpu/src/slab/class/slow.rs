@@ -6,15 +6,15 @@
 
 use core::ptr::NonNull;
 
-use super::class::Handle;
-use super::depot::Depot;
-use super::entry;
-use super::fault::Fault;
-use super::lane::{Lane, Seen};
-use super::purge;
-use super::sheaf::Sheaf;
+use super::Handle;
 use crate::lanes::here;
 use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
+use crate::slab::arena::heap_error::Fault;
+use crate::slab::arena::purge;
+use crate::slab::backend::Depot;
+use crate::slab::lane::encoding;
+use crate::slab::lane::sheaf::Sheaf;
+use crate::slab::lane::{Lane, Seen};
 use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -69,7 +69,7 @@ impl<W: Way> Handle<'_, W> {
             Fault::Foreign.report(object, self.class.shape.size)
         };
         let entry = depot.kind.key.entry(object);
-        entry::mark(depot.kind.mark_of(entry), entry);
+        encoding::mark(depot.kind.mark_of(entry), entry);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
             let outcome =

@@ -18,11 +18,14 @@
 //! whoever holds the cache's lock. Their own lock stays 0. Elsewhere, and in lane 0, by whoever holds the lane's lock, which is
 //! only ever tried for; nothing is hot there.
 
-use super::sheaf::{self, Sheaf};
+pub(super) mod encoding;
+pub(super) mod sheaf;
+
 use crate::lanes::table::{self, STRIDE};
 use crate::section::{Outcome, Processor, SlabSections as _, TOP};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
+use sheaf::Sheaf;
 
 /// From the cell to the lock, which is the 0 in front of the first `top` where sections look.
 const LOCK: usize = TOP - 8;

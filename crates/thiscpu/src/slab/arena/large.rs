@@ -4,11 +4,11 @@
 //! mappings of one, of which a process has 65,530 as a rule, so only so many do. A slab that lay where a block has asked would have
 //! 2 MiB for its first object, most of which would count as dropped.
 
-use super::fault::Fault;
-use super::objects::{Shape, Slab};
-use super::packed::HUGE_PAGE;
+use super::heap_error::Fault;
+use super::huge_pages::HUGE_PAGE;
 use super::purge;
-use super::space::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
+use super::slab::{Shape, Slab};
+use super::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
 use crate::sys::Host;

@@ -4,7 +4,7 @@
 //! | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
 //! ```
 //!
-//! An entry stands for an object and is never 0; see [`super::entry`]. The zeros tell sections where a sheaf begins and
+//! An entry stands for an object and is never 0; see [`super::encoding`]. The zeros tell sections where a sheaf begins and
 //! ends, so that those need not know how large it is; a slot in between is 1 while it was never used. A sheaf in a lane is known by
 //! the address of the slot above its uppermost entry, its *top*; elsewhere by its own, with the count in it.
 //!
@@ -21,7 +21,7 @@ use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 
 /// How many entries the kinds of sheaves have: what fits into 64, 128, ... bytes.
-pub(super) const CAPACITIES: &[usize] =
+pub(crate) const CAPACITIES: &[usize] =
     if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508, 1020] };
 const HEADER_BYTES: usize = size_of::<Header>();
 /// The memory that sheaves of one kind are carved out of at once.
@@ -39,7 +39,7 @@ struct Header {
 
 /// A sheaf in no lane, and in no list: whoever has this owns it.
 #[derive(Debug)]
-pub(super) struct Sheaf(usize);
+pub(crate) struct Sheaf(usize);
 
 const fn bytes(kind: usize) -> usize {
     (HEADER_BYTES + 8 * (CAPACITIES[kind] + 1)).next_power_of_two()
@@ -82,11 +82,11 @@ impl Sheaf {
         self.0 + HEADER_BYTES
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.header().capacity.load(Relaxed) as usize
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.header().count.load(Relaxed) as usize
     }
 
@@ -99,24 +99,24 @@ impl Sheaf {
         self.slots() + 8 * self.count()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.count() == self.capacity()
     }
 
-    pub(super) fn push(&mut self, entry: usize) {
+    pub(crate) fn push(&mut self, entry: usize) {
         debug_assert!(!self.is_full() && entry != 0);
         word(self.top()).store(entry, Relaxed);
         self.set_count(self.count() + 1);
     }
 
-    pub(super) fn pop(&mut self) -> Option<usize> {
+    pub(crate) fn pop(&mut self) -> Option<usize> {
         let count = self.count().checked_sub(1)?;
         self.set_count(count);
         Some(word(self.top()).load(Relaxed))
     }
 
     /// The same sheaf with those of its entries that are wanted.
-    pub(super) fn keep(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
+    pub(crate) fn keep(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
         let entries = self.entries();
         self.set_count(0);
         entries.filter(|&entry| is_wanted(entry)).for_each(|entry| self.push(entry));
@@ -124,7 +124,7 @@ impl Sheaf {
     }
 
     /// Changes its entries from number `from` on.
-    pub(super) fn change(&mut self, from: usize, to: impl Fn(usize) -> usize) {
+    pub(crate) fn change(&mut self, from: usize, to: impl Fn(usize) -> usize) {
         for index in from..self.count() {
             let slot = word(self.slots() + 8 * index);
             slot.store(to(slot.load(Relaxed)), Relaxed);
@@ -133,7 +133,7 @@ impl Sheaf {
 
     /// Whether most of its objects are further than that from the one before; of a large sheaf some are looked at, and no pattern of
     /// powers of two decides which.
-    pub(super) fn is_scattered(&self, bytes: usize) -> bool {
+    pub(crate) fn is_scattered(&self, bytes: usize) -> bool {
         let slot = |index: usize| word(self.slots() + 8 * index).load(Relaxed);
         let step = if self.count() > 64 { 7 } else { 1 };
         let seen = (1..self.count()).step_by(step);
@@ -142,7 +142,7 @@ impl Sheaf {
     }
 
     /// Its entries, from the first.
-    pub(super) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots();
         (0..self.count()).map(move |index| word(slots + 8 * index).load(Relaxed))
     }
@@ -150,26 +150,26 @@ impl Sheaf {
 
 /// A list of sheaves. Changed under a lock, one store at a time.
 #[derive(Debug)]
-pub(super) struct List(AtomicUsize);
+pub(crate) struct List(AtomicUsize);
 
 impl List {
-    pub(super) const fn new() -> List {
+    pub(crate) const fn new() -> List {
         List(AtomicUsize::new(0))
     }
 
     /// Relaxed: an estimate where the lock is not held.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.load(Relaxed) == 0
     }
 
-    pub(super) fn push(&self, sheaf: Sheaf) {
+    pub(crate) fn push(&self, sheaf: Sheaf) {
         sheaf.header().next.store(self.0.load(Relaxed), Relaxed);
         // A child that is forked in between has the list without the sheaf, and not one that ends in nowhere.
         compiler_fence(Release);
         self.0.store(sheaf.0, Relaxed);
     }
 
-    pub(super) fn pop(&self) -> Option<Sheaf> {
+    pub(crate) fn pop(&self) -> Option<Sheaf> {
         let first = self.0.load(Relaxed);
         let sheaf = (first != 0).then_some(Sheaf(first))?;
         self.0.store(sheaf.header().next.load(Relaxed), Relaxed);
@@ -177,7 +177,7 @@ impl List {
     }
 
     /// How many sheaves are in it, and how many entries those have.
-    pub(super) fn totals(&self) -> (usize, usize) {
+    pub(crate) fn totals(&self) -> (usize, usize) {
         let (mut sheaves, mut entries) = (0, 0);
         let mut next = self.0.load(Relaxed);
         while next != 0 {
@@ -203,7 +203,7 @@ static SPARES: [Spare; CAPACITIES.len()] =
         CAPACITIES.len()];
 
 /// An empty sheaf of that kind; `None` if there is no memory.
-pub(super) fn make(kind: usize) -> Option<Sheaf> {
+pub(crate) fn make(kind: usize) -> Option<Sheaf> {
     let spare = &SPARES[kind];
     let _guard = spare.lock.lock();
     if let Some(mut sheaf) = spare.list.pop() {
@@ -226,7 +226,7 @@ pub(super) fn make(kind: usize) -> Option<Sheaf> {
 }
 
 /// An empty sheaf of that kind that no cache has, if there is one already.
-pub(super) fn given_up(kind: usize) -> Option<Sheaf> {
+pub(crate) fn given_up(kind: usize) -> Option<Sheaf> {
     let spare = &SPARES[kind];
     let _guard = spare.lock.lock();
     let mut sheaf = spare.list.pop()?;
@@ -235,7 +235,7 @@ pub(super) fn given_up(kind: usize) -> Option<Sheaf> {
 }
 
 /// Gives an empty sheaf up.
-pub(super) fn give_up(sheaf: Sheaf) {
+pub(crate) fn give_up(sheaf: Sheaf) {
     debug_assert_eq!(sheaf.count(), 0);
     let kind = CAPACITIES.iter().position(|&capacity| capacity == sheaf.capacity());
     let spare = &SPARES[kind.expect("a sheaf is of a kind")];

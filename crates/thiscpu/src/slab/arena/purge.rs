@@ -8,8 +8,7 @@
 //! Pages are dropped a piece at a time and without the lock: the units of the piece are used meanwhile. Who finds no other memory then
 //! waits for them. A child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
 
-use super::space::{SPACE, Space, UNIT};
-use crate::sys::Host;
+use super::{SPACE, Space, UNIT};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::errno;
 use crate::sys::lock::{Guard, Lock};
@@ -142,7 +141,7 @@ impl Space {
 /// Drops the pages of free units if they have had too many for some time, unless somebody else is just doing that.
 /// For who holds no lock.
 #[inline]
-pub(super) fn if_many() {
+pub(crate) fn if_many() {
     if_so_many(usize::MAX);
 }
 

@@ -4,7 +4,7 @@
 //! first. What a stock keeps is bounded by objects and by bytes; what is more goes to the slabs. So does, a few sheaves at a time, what was in it for a while
 //! and nobody asked for: the fewest objects that there were meanwhile, the working set of Bonwick and Adams' depot.
 
-use super::sheaf::{List, Sheaf};
+use crate::slab::lane::sheaf::{List, Sheaf};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
@@ -311,7 +311,7 @@ mod tests {
 
     /// A sheaf of so many entries.
     fn of(count: usize) -> Sheaf {
-        let mut sheaf = crate::slab::sheaf::make(0).expect("there is memory");
+        let mut sheaf = crate::slab::lane::sheaf::make(0).expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));
         sheaf
     }

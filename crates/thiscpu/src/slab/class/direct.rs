@@ -2,22 +2,11 @@
 //!
 //! See [`crate::lanes::front`]. Each CPU shows the item to its own index, on a way that one of its calls took because it had not found it.
 
-use super::class::Group;
+use super::group::{Group, Shown};
 use crate::lanes::front::{FRONT, Front};
 use crate::lanes::here;
 use crate::section::TOP;
 use crate::sys::atomic::Ordering::Relaxed;
-
-/// Where near sections find a group's item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    /// Nowhere: all look in the gate.
-    Nowhere,
-    /// In its own front.
-    Near,
-    /// In [`FRONT`], and there its first top.
-    AtFront,
-}
 
 impl Group {
     /// Lets the calling thread take the shortest ways from now on, if it may: for who has just taken another. Never waits.

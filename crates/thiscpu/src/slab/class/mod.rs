@@ -4,60 +4,32 @@
 //! not depend on the class, which may have to be found out first: a call that frees a block, and begins with the
 //! address, waits for one load less. A group of one class has a front too, where its near sections find the item without the gate.
 
+mod construct;
+mod direct;
+mod group;
+pub(crate) mod shrink;
+mod slow;
+
+pub use group::Group;
+#[cfg(not(thiscpu_model))]
+pub use group::KEY;
+#[cfg(thiscpu_model)]
+pub(super) use group::Shown;
+
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-use super::barn::{self, Kind};
-use super::construct::Life;
-use super::depot::Depot;
-use super::entry::Key;
-use super::objects::{self, Shape};
-use super::shown::Shown;
-use super::space::Tag;
-use super::{entry, fault, lane, purge};
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-use crate::lanes::front::ITEMS;
-use crate::lanes::front::OwnFront;
-use crate::lanes::{here, region};
-use crate::quiesce::{Gate, ITEM_ALIGN};
+use super::arena::slab::{self, Shape, Slab};
+use super::arena::{Tag, heap_error, purge};
+use super::backend::Depot;
+use super::backend::node_slabs::{self, Kind};
+use super::lane::{self, encoding};
 use crate::section::{Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, Way};
 use crate::sys::atomic::{
-    AtomicBool, AtomicU32, AtomicUsize,
+    AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sys::lock::Lock;
-use crate::sys::startup;
-use crate::tier::Tier;
-
-/// What classes share.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Group {
-    /// First, so that sections need no register of their own for it.
-    pub(super) gate: Gate,
-    /// The key that entries are made with; odd once it is used.
-    pub(super) key: AtomicUsize,
-    /// Held by whoever opens or closes the gate.
-    pub(super) lock: Lock,
-    /// How many cells its item has.
-    cells: u32,
-    pub(super) shown: Shown,
-    /// Whether its item is not to be found in a front all the same. Changed under the lock.
-    pub(super) is_kept_from_front: AtomicBool,
-    /// How many calls there were that found no lanes.
-    refused: AtomicU32,
-    /// What near sections load in place of the gate, by their way.
-    pub(super) front: OwnFront,
-}
-
-// Where sections look for it, and near ones for the front.
-const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
-#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
-
-/// Where its key is.
-#[cfg(not(thiscpu_model))]
-pub const KEY: usize = core::mem::offset_of!(Group, key);
+use crate::sys::tier;
 
 /// What a class has of its own.
 #[derive(Debug)]
@@ -67,24 +39,46 @@ pub struct Class {
     pub(super) shape: Shape,
     tag: Tag,
     /// What begins and ends its objects, if they stay constructed.
-    pub(super) life: Option<Life>,
+    life: Option<Life>,
+}
+
+/// What begins and ends the objects of a class.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    context: usize,
+    construct: unsafe fn(usize, NonNull<u8>),
+    destroy: unsafe fn(NonNull<u8>),
+}
+
+impl Life {
+    /// Objects that `construct` makes, which gets `context` too, and `destroy` ends. Both are called without a lock of the
+    /// cache, on any thread that uses it, and may panic.
+    ///
+    /// # Safety
+    ///
+    /// `construct` may be called for memory of the class's size and alignment, whatever is in it, and `destroy` once for what
+    /// that has made and users have left.
+    pub const unsafe fn new(
+        context: usize,
+        construct: unsafe fn(usize, NonNull<u8>),
+        destroy: unsafe fn(NonNull<u8>),
+    ) -> Life {
+        Life { context, construct, destroy }
+    }
 }
 
 /// A class of a group, and what is known when its sections are entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle<'a, W: Way = Any> {
-    pub(super) group: &'a Group,
-    pub(super) class: &'a Class,
+    group: &'a Group,
+    class: &'a Class,
     /// Where its part of the item begins.
-    pub(super) cell: usize,
+    cell: usize,
     way: PhantomData<W>,
 }
 
 /// The bytes of a class's part of the item.
 pub const CELL_BYTES: usize = lane::BYTES;
-
-/// After so many calls without lanes memory for them is asked for again.
-const CALLS_TO_RETRY: u32 = 64;
 
 /// The largest object of a class, in bytes.
 pub(super) const SIZE_MAX: usize = 1024 * 1024;
@@ -96,8 +90,8 @@ impl Class {
         assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
         assert!(align <= ALIGN_MAX, "objects of a cache are aligned to at most 65,536 bytes");
         // One without bytes has an address of its own too, at a multiple of its alignment.
-        let size = if size > objects::OBJECT_LEAST { size } else { objects::OBJECT_LEAST };
-        let align = if align > objects::OBJECT_LEAST { align } else { objects::OBJECT_LEAST };
+        let size = if size > slab::OBJECT_LEAST { size } else { slab::OBJECT_LEAST };
+        let align = if align > slab::OBJECT_LEAST { align } else { slab::OBJECT_LEAST };
         let shape = Shape::of(size.next_multiple_of(align));
         Class { depot: AtomicUsize::new(0), shape, tag, life: None }
     }
@@ -126,44 +120,6 @@ impl Class {
 }
 
 impl Group {
-    /// A group whose item has so many cells: one, of its one class, or one more than it has classes; see [`handle`](Group::handle).
-    pub const fn new(cells: usize) -> Group {
-        Group {
-            gate: Gate::new(),
-            key: AtomicUsize::new(0),
-            lock: Lock::new(),
-            cells: cells as u32,
-            shown: Shown::Nowhere,
-            is_kept_from_front: AtomicBool::new(false),
-            refused: AtomicU32::new(0),
-            front: OwnFront::new(),
-        }
-    }
-
-    /// The same for a class by itself, which near sections find in a front of its own.
-    pub(super) const fn by_itself() -> Group {
-        Group { shown: if here::HAS_FRONT { Shown::Near } else { Shown::Nowhere }, ..Group::new(1) }
-    }
-
-    /// The same where nothing looks there but the model.
-    #[cfg(thiscpu_model)]
-    pub(super) const fn near_in_model() -> Group {
-        Group { shown: Shown::Near, ..Group::new(1) }
-    }
-
-    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::front`].
-    ///
-    /// # Safety
-    ///
-    /// There is one such group, for as long as the process lives.
-    pub const unsafe fn at_front(cells: usize) -> Group {
-        let is_looked_at = here::HAS_FRONT || cfg!(thiscpu_model);
-        Group {
-            shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
-            ..Group::new(cells)
-        }
-    }
-
     /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`]. In a group of several number 0 is no class's:
     /// what is there stays 0, which is where classes without a sheaf lead to.
     #[inline(always)]
@@ -203,78 +159,6 @@ impl Group {
     pub const unsafe fn ready<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Ready> {
         Handle { group: self, class, cell, way: PhantomData }
     }
-
-    /// Relaxed: who has an object, or an entry, got it after the key was stored.
-    #[inline(always)]
-    pub(super) fn key(&self) -> Key {
-        Key(self.key.load(Relaxed))
-    }
-
-    /// Where its gate is, and behind that its front.
-    #[inline(always)]
-    pub(super) const fn gate_and_front(&self) -> *const AtomicUsize {
-        ptr::from_ref(self).cast()
-    }
-
-    /// The front that is behind such a gate.
-    ///
-    /// # Safety
-    ///
-    /// It is a group's, from [`gate_and_front`](Self::gate_and_front), and that lives.
-    #[cfg(thiscpu_model)]
-    pub(crate) unsafe fn front_behind<'a>(
-        gate: *const AtomicUsize,
-    ) -> &'a crate::lanes::front::Front {
-        // SAFETY: a group begins with its gate.
-        unsafe { &(*gate.cast::<Group>()).front }
-    }
-
-    fn item_bytes(&self) -> usize {
-        self.cells as usize * lane::BYTES
-    }
-
-    /// Its first use. Under the lock.
-    fn begin(&self) -> Key {
-        if self.key.load(Relaxed) != 0 {
-            return self.key();
-        }
-        let key = Key::random();
-        // Before anything can be in a lane.
-        self.key.store(key.0, Relaxed);
-        self.begin_lanes();
-        key
-    }
-
-    /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
-    fn begin_lanes(&self) -> Option<usize> {
-        let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
-        let open = self.gate.look().opened(item);
-        // Where there are no sections it stays closed, and says where the lanes are all the same.
-        let is_closed = startup::tier_or_panic() == Tier::Atomic;
-        self.gate.turn(if is_closed { open.closed() } else { open });
-        Some(item)
-    }
-
-    /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
-    pub(super) fn item(&self) -> Option<usize> {
-        self.gate.look().item().or_else(|| {
-            if !self.refused.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
-                return None;
-            }
-            let _guard = self.lock.try_lock()?;
-            self.gate.look().item().or_else(|| self.begin_lanes())
-        })
-    }
-
-    /// Of a cache that is closed.
-    pub(super) fn give_up(&self) {
-        if let Some(item) = self.gate.look().item() {
-            self.gate.close_for_good();
-            self.hide();
-            region::lock().free(item, self.item_bytes());
-        }
-        self.key.store(0, Relaxed);
-    }
 }
 
 impl<W: Way> Handle<'_, W> {
@@ -293,7 +177,7 @@ impl<W: Way> Handle<'_, W> {
     pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
         let key = self.group.key();
         let object = key.object(entry);
-        if !entry::subtract_from_mark(object, entry) {
+        if !encoding::subtract_from_mark(object, entry) {
             return written_to(object, entry);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
@@ -309,10 +193,10 @@ impl<W: Way> Handle<'_, W> {
         let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
-        if entry::look(object) == entry {
-            return fault::freed_twice(object);
+        if encoding::look(object) == entry {
+            return heap_error::freed_twice(object);
         }
-        entry::mark(object, entry);
+        encoding::mark(object, entry);
         // SAFETY: the caller's promise.
         if !unsafe { self.give(entry) } {
             slowly();
@@ -342,7 +226,7 @@ impl<W: Way> Handle<'_, W> {
         unsafe { Processor::give::<W>(gate, self.cell, entry) == Outcome::Done }
     }
 
-    pub(super) fn depot(self) -> Option<&'static Depot> {
+    fn depot(self) -> Option<&'static Depot> {
         self.class.depot_if_used().or_else(|| self.begin())
     }
 
@@ -414,14 +298,14 @@ impl<W: Way> Handle<'_, W> {
     /// Ends the process, with what is wrong, if no object of this class begins at an address.
     pub fn check(self, object: NonNull<u8>) {
         if let Some(depot) = self.class.depot_if_used() {
-            barn::find(object.as_ptr().addr(), depot.kind);
+            node_slabs::find(object.as_ptr().addr(), depot.kind);
         }
     }
 
     /// Whether an object of this class begins at an address.
     pub fn is_object(self, address: usize) -> bool {
         let Some(depot) = self.class.depot_if_used() else { return false };
-        let slab = objects::Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
+        let slab = Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
         slab.is_some_and(|slab| slab.place(address).is_some())
     }
 }
@@ -430,6 +314,6 @@ impl<W: Way> Handle<'_, W> {
 #[cold]
 #[inline(never)]
 fn written_to(object: usize, entry: usize) -> Option<NonNull<u8>> {
-    entry::add_to_mark(object, entry);
-    fault::written_to(object)
+    encoding::add_to_mark(object, entry);
+    heap_error::written_to(object)
 }

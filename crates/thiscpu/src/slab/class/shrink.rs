@@ -1,10 +1,11 @@
 //! Shrinking: taking what lanes and stocks hold.
 
-use super::class::{Group, Handle};
-use super::depot::Depot;
-use super::lane::Lane;
-use super::sheaf::List;
+use super::Handle;
+use super::group::Group;
 use crate::section::Way;
+use crate::slab::backend::Depot;
+use crate::slab::lane::Lane;
+use crate::slab::lane::sheaf::List;
 use crate::sys::fence;
 use crate::sys::startup;
 use crate::tier::Tier;

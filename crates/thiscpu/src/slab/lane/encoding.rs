@@ -4,7 +4,7 @@
 //! addresses, so an entry is never 0; and what a program writes over one, or over the mark in a free object, is no entry but
 //! by chance, one in 2^60. While an object is free its first word, its *mark*, holds its entry: to free it once more is
 //! noticed, and so is a write to it. Objects that stay constructed have their mark behind them, and another while they are not: see
-//! [`super::construct`]. The kernel encodes its freelists for the same reason
+//! [`crate::slab::class::construct`]. The kernel encodes its freelists for the same reason
 //! (`CONFIG_SLAB_FREELIST_HARDENED`).
 
 use core::ptr;
@@ -13,11 +13,11 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A cache's key.
 #[derive(Clone, Copy)]
-pub(super) struct Key(pub(super) usize);
+pub(crate) struct Key(pub(crate) usize);
 
 impl Key {
     /// A key that no other cache has, and that says nothing of others: who reads what is free comes to know one.
-    pub(super) fn random() -> Key {
+    pub(crate) fn random() -> Key {
         fresh_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
     }
 
@@ -34,12 +34,12 @@ impl Key {
     }
 
     #[inline(always)]
-    pub(super) fn entry(self, object: usize) -> usize {
+    pub(crate) fn entry(self, object: usize) -> usize {
         self.0.wrapping_sub(object)
     }
 
     #[inline(always)]
-    pub(super) fn object(self, entry: usize) -> usize {
+    pub(crate) fn object(self, entry: usize) -> usize {
         self.0.wrapping_sub(entry)
     }
 }
@@ -54,7 +54,7 @@ fn modelled(mark: usize) -> &'static AtomicUsize {
 
 /// What is at the place of a mark.
 #[inline(always)]
-pub(super) fn look(mark: usize) -> usize {
+pub(crate) fn look(mark: usize) -> usize {
     if cfg!(thiscpu_model) {
         return modelled(mark).load(Relaxed);
     }
@@ -65,7 +65,7 @@ pub(super) fn look(mark: usize) -> usize {
 
 /// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
 #[inline(always)]
-pub(super) fn mark(mark: usize, entry: usize) {
+pub(crate) fn mark(mark: usize, entry: usize) {
     if cfg!(thiscpu_model) {
         return modelled(mark).store(entry, Relaxed);
     }
@@ -75,7 +75,7 @@ pub(super) fn mark(mark: usize, entry: usize) {
 
 /// Takes the mark of an object away that is to be handed out; false if it has another, or none.
 #[inline(always)]
-pub(super) fn unmark(mark: usize, entry: usize) -> bool {
+pub(crate) fn unmark(mark: usize, entry: usize) -> bool {
     let is_marked = look(mark) == entry;
     if is_marked {
         self::mark(mark, 0);
@@ -86,20 +86,20 @@ pub(super) fn unmark(mark: usize, entry: usize) -> bool {
 /// The same by one subtraction in memory. If it is false [`add_to_mark`] is next, which puts back what is there instead of the mark: not here, because what
 /// is left would be kept in a register. A pair of a cache takes 2.15 ns with it, and 2.24 with a comparison and a store (Zen 4).
 #[inline(always)]
-pub(super) fn subtract_from_mark(mark: usize, entry: usize) -> bool {
+pub(crate) fn subtract_from_mark(mark: usize, entry: usize) -> bool {
     let left = look(mark).wrapping_sub(entry);
     self::mark(mark, left);
     left == 0
 }
 
 /// Undoes that.
-pub(super) fn add_to_mark(mark: usize, entry: usize) {
+pub(crate) fn add_to_mark(mark: usize, entry: usize) {
     self::mark(mark, look(mark).wrapping_add(entry));
 }
 
 /// The mark of a free object that has to be constructed first.
 #[inline(always)]
-pub(super) fn unmade(entry: usize) -> usize {
+pub(crate) fn unmade(entry: usize) -> usize {
     entry & !1
 }
 
@@ -117,7 +117,7 @@ fn fresh_bits() -> Option<u64> {
 }
 
 /// The same in each call, and not to be shown to anybody.
-pub(super) fn random_bits() -> u64 {
+pub(crate) fn random_bits() -> u64 {
     if cfg!(thiscpu_model) {
         return 0;
     }

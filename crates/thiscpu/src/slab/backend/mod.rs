@@ -3,19 +3,22 @@
 //! Whoever comes here has a sheaf in hand, or wants one, and is in no section. A sheaf that a thread has in hand when
 //! the process is forked is lost to the child, with its objects: they stay in use there for ever.
 
+mod barn;
+mod capacity;
+pub(crate) mod node_slabs;
+
 use core::ptr;
 
-use super::barn::{self, Barn, Kind};
-use super::capacity::Capacity;
-use super::entry;
-use super::objects::{Shape, Slab};
-use super::sheaf::{self, CAPACITIES, Sheaf};
-use super::space::UNIT;
-use super::stock::{STOCKS, Stock};
-use crate::sys::Host;
+use super::arena::UNIT;
+use super::arena::slab::{Shape, Slab};
+use super::lane::encoding;
+use super::lane::sheaf::{self, CAPACITIES, Sheaf};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
-use crate::sys::machine::Machine as _;
+use crate::sys::machine::{Here, Machine as _};
+use barn::{STOCKS, Stock};
+use capacity::Capacity;
+use node_slabs::{Barn, Kind};
 
 #[repr(C, align(64))]
 struct Node {
@@ -106,8 +109,8 @@ impl Depot {
     }
 
     /// The node of the calling thread, right now.
-    pub(super) fn here(&self) -> usize {
-        if self.nodes == 1 { 0 } else { Host::node().min(self.nodes - 1) }
+    fn here(&self) -> usize {
+        if self.nodes == 1 { 0 } else { Here::node().min(self.nodes - 1) }
     }
 
     /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a
@@ -183,8 +186,8 @@ impl Depot {
 
     /// The same with that mark.
     pub(super) fn put_marked(&'static self, entry: usize, mark: usize) {
-        entry::mark(self.kind.mark_of(entry), mark);
-        let slab = barn::find(self.kind.key.object(entry), self.kind).slab;
+        encoding::mark(self.kind.mark_of(entry), mark);
+        let slab = node_slabs::find(self.kind.key.object(entry), self.kind).slab;
         let node = slab.node();
         self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
     }
@@ -204,7 +207,7 @@ impl Depot {
         (0..=kind).rev().find_map(sheaf::make).or_else(larger)
     }
 
-    pub(super) fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
+    fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
         let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
         if let Err(sheaf) = stock.push_empty(sheaf) {
             sheaf::give_up(sheaf);
@@ -275,7 +278,7 @@ impl Depot {
 
     /// Gives the objects of such nodes back to those. Only nodes that there is an object of are gone to.
     fn send(&'static self, mut sheaf: Sheaf, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
-        let node_of = |entry| barn::find(self.kind.key.object(entry), self.kind).slab.node();
+        let node_of = |entry| node_slabs::find(self.kind.key.object(entry), self.kind).slab.node();
         while let Some(node) = sheaf.entries().map(node_of).find(|&node| is_wanted(node)) {
             sheaf = self.nodes()[node].barn.take_back(sheaf, node, self.kind);
         }
@@ -356,7 +359,7 @@ impl Depot {
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
     pub(super) fn objects_out(&self) -> usize {
-        barn::all_of(self.kind).map(|slab| slab.out()).sum()
+        node_slabs::all_of(self.kind).map(|slab| slab.out()).sum()
     }
 
     /// The same, when everybody who gave one back before has done with this.

@@ -4,7 +4,7 @@
 use core::hint::black_box;
 use core::ptr::NonNull;
 
-use super::objects::Slab;
+use super::slab::Slab;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::stderr::write_line;
 

@@ -4,22 +4,22 @@
 //! free is given back. The lists and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
 //! them.
 
-use super::entry::{self, Key};
-use super::fault::Fault;
-use super::objects::{Place, Shape, Slab, Taken};
-use super::sheaf::Sheaf;
-use super::space::{NOTHING, SPACE, Tag};
-use super::stock::STOCKS;
+use super::barn::STOCKS;
+use crate::slab::arena::heap_error::Fault;
+use crate::slab::arena::slab::{Place, Shape, Slab, Taken};
+use crate::slab::arena::{NOTHING, SPACE, Tag};
+use crate::slab::lane::encoding::{self, Key};
+use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
 /// What a barn has to know of its cache.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
-    pub(super) owner: u32,
-    pub(super) shape: Shape,
-    pub(super) tag: Tag,
-    pub(super) key: Key,
+pub(crate) struct Kind {
+    pub(crate) owner: u32,
+    pub(crate) shape: Shape,
+    pub(crate) tag: Tag,
+    pub(crate) key: Key,
 }
 
 impl Kind {
@@ -40,18 +40,21 @@ impl Kind {
     }
 
     /// Where the mark of an entry's object is.
-    pub(super) fn mark_of(self, entry: usize) -> usize {
+    pub(crate) fn mark_of(self, entry: usize) -> usize {
         self.key.object(entry) + self.shape.mark
     }
 
     fn mark_fresh(self, entry: usize) {
         let is_unmade = self.shape.mark != 0;
-        entry::mark(self.mark_of(entry), if is_unmade { entry::unmade(entry) } else { entry });
+        encoding::mark(
+            self.mark_of(entry),
+            if is_unmade { encoding::unmade(entry) } else { entry },
+        );
     }
 
     fn is_marked(self, entry: usize) -> bool {
-        let mark = entry::look(self.mark_of(entry));
-        mark == entry || (self.shape.mark != 0 && mark == entry::unmade(entry))
+        let mark = encoding::look(self.mark_of(entry));
+        mark == entry || (self.shape.mark != 0 && mark == encoding::unmade(entry))
     }
 }
 
@@ -63,7 +66,7 @@ const SLABS_TO_PART: usize = 8;
 const UNITS_TO_PART: usize = 4;
 
 #[repr(align(64))]
-pub(super) struct Barn {
+pub(crate) struct Barn {
     lock: Lock,
     /// The first slab of each part in which an object is free, as its unit plus one.
     firsts: [AtomicU32; PARTS],
@@ -151,7 +154,7 @@ impl Barn {
     }
 
     /// Ends a slab that was taken from there; or puts it back if not all of its objects are destroyed.
-    pub(super) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
+    pub(crate) fn end_retired(&self, slab: &'static Slab, is_done: bool, node: usize, kind: Kind) {
         let _guard = self.lock(node, kind);
         match is_done {
             true => self.end(slab, kind),
@@ -376,7 +379,7 @@ pub fn out_by_tag() -> impl Iterator<Item = (Tag, usize)> {
 }
 
 /// Where an object of the cache is. Ends the process if it is none.
-pub(super) fn find(object: usize, kind: Kind) -> Place {
+pub(crate) fn find(object: usize, kind: Kind) -> Place {
     match Slab::holding(object) {
         Some(slab) if slab.owner() == kind.owner => {
             slab.place(object).unwrap_or_else(|| Fault::Inside.report(object, kind.shape.size))

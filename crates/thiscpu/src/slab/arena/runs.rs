@@ -9,7 +9,7 @@
 //! is never too low, but where a fork has cut the taking of a long run in two, until something beside that run is freed; and
 //! one that is too high costs one look.
 
-use super::space::{CHUNK, Space};
+use super::{CHUNK, Space};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The units of a neighbourhood, which begins at a multiple of as many: a mebibyte.
@@ -61,7 +61,7 @@ impl Space {
     }
 
     /// Whether so many units from one on are in the neighbourhood of the one before.
-    pub(super) fn has_neighbours(&self, next: usize, count: usize) -> bool {
+    pub(crate) fn has_neighbours(&self, next: usize, count: usize) -> bool {
         self.aligned(next, NEIGHBOURS).is_some_and(|end| next + count <= end)
     }
 
@@ -147,7 +147,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::slab::space::{NOTHING, UNIT};
+    use crate::slab::arena::{NOTHING, UNIT};
 
     /// What is said of units, in the plainest way.
     struct Naive {

@@ -11,10 +11,9 @@
 //! A fork amid a step leaves mappings to the child that it knows nothing of: it finds units in the way, and passes
 //! by; they were never touched. Arrays cannot be passed by: the child finds it written down that they were being mapped, and uses them.
 
-use super::entry::random_bits;
-use super::objects::{OBJECT_BITS, Slab};
-use super::space::{CHUNK, Space, Tag, UNIT};
-use crate::sys::Host;
+use super::slab::{OBJECT_BITS, Slab};
+use super::{CHUNK, Space, Tag, UNIT};
+use crate::slab::lane::encoding::random_bits;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::Machine as _;
 

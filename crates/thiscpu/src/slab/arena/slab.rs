@@ -5,11 +5,11 @@
 //! counts: how many are free, and which slabs are in the barn's list, a forked child makes anew from those.
 
 use super::bits::Bits;
-use super::space::{SPACE, Tag, UNIT};
+use super::{SPACE, Tag, UNIT};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The smallest object.
-pub(super) const OBJECT_LEAST: usize = 8;
+pub(crate) const OBJECT_LEAST: usize = 8;
 /// The bytes of the bits of a slab's objects. They are apart from what else is known of a slab, for large blocks have none, and would
 /// have a page for each few of them.
 pub(super) const OBJECT_BITS: usize = UNIT / OBJECT_LEAST / 8;
@@ -17,7 +17,7 @@ pub(super) const OBJECT_BITS: usize = UNIT / OBJECT_LEAST / 8;
 /// What is known of the slab, or of the large block, that begins with a unit. In one line, because who frees many objects of as many slabs
 /// looks at as many of these.
 #[repr(C, align(64))]
-pub(super) struct Slab {
+pub(crate) struct Slab {
     /// The cache that it belongs to, 0 for a large block, and the node: one word, because who looks without the barn's lock
     /// must not take one slab's cache and the next one's node for a slab of its own.
     home: AtomicU64,
@@ -34,9 +34,9 @@ pub(super) struct Slab {
     /// The part of the barn whose list it is in when an object is free.
     part: AtomicU32,
     /// In the barn's list, as unit numbers plus one.
-    pub(super) next: AtomicU32,
+    pub(crate) next: AtomicU32,
     /// The same; or how far the end of a slab has come whose objects are constructed.
-    pub(super) previous: AtomicU32,
+    pub(crate) previous: AtomicU32,
 }
 
 /// In place of a slab's predecessor: its objects wait to be destroyed.
@@ -46,18 +46,18 @@ const ENDING: u32 = u32::MAX - 1;
 
 /// The shape of a cache's slabs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// The bytes of an object.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// The units of a slab.
-    pub(super) units: usize,
+    pub(crate) units: usize,
     /// From an object to its mark; not 0 if objects stay constructed.
-    pub(super) mark: usize,
+    pub(crate) mark: usize,
 }
 
 impl Shape {
     /// Few units, of which at most a sixteenth is left over.
-    pub(super) const fn of(size: usize) -> Shape {
+    pub(crate) const fn of(size: usize) -> Shape {
         let mut units = 1;
         while units < 16 {
             let bytes = units * UNIT;
@@ -70,28 +70,28 @@ impl Shape {
         Shape { size, units, mark: 0 }
     }
 
-    pub(super) const fn objects(self) -> usize {
+    pub(crate) const fn objects(self) -> usize {
         self.units * UNIT / self.size
     }
 }
 
 /// Where an object is.
-pub(super) struct Place {
-    pub(super) slab: &'static Slab,
-    pub(super) index: usize,
+pub(crate) struct Place {
+    pub(crate) slab: &'static Slab,
+    pub(crate) index: usize,
 }
 
 /// An object that was free in its slab.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
-    pub(super) object: usize,
+pub(crate) struct Taken {
+    pub(crate) object: usize,
     /// Whether it was never handed out since the slab began.
-    pub(super) is_fresh: bool,
+    pub(crate) is_fresh: bool,
 }
 
 /// How many units say what they are: of a large block only the first, which may be one of many thousands.
 fn tagged(units: usize, tag: Tag) -> usize {
-    if tag == super::space::LARGE { 1 } else { units }
+    if tag == super::LARGE { 1 } else { units }
 }
 
 const fn home(owner: u32, node: usize) -> u64 {
@@ -100,16 +100,16 @@ const fn home(owner: u32, node: usize) -> u64 {
 
 impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
-    pub(super) fn holding(address: usize) -> Option<&'static Slab> {
-        let unit = super::space::unit_of(address).filter(|&unit| unit < SPACE.high())?;
-        if SPACE.tag(unit) == super::space::NOTHING {
+    pub(crate) fn holding(address: usize) -> Option<&'static Slab> {
+        let unit = super::unit_of(address).filter(|&unit| unit < SPACE.high())?;
+        if SPACE.tag(unit) == super::NOTHING {
             return None;
         }
         Some(SPACE.slab(SPACE.slab(unit).head.load(Relaxed) as usize))
     }
 
     /// Makes a slab, or a large block, of units that were just taken.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         first: usize,
         owner: u32,
         node: usize,
@@ -144,10 +144,10 @@ impl Slab {
     }
 
     /// Gives the units back.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
         for unit in first..first + units {
-            SPACE.set_tag(unit, super::space::NOTHING);
+            SPACE.set_tag(unit, super::NOTHING);
         }
         SPACE.give(first, units);
     }
@@ -156,39 +156,39 @@ impl Slab {
     pub(super) fn end_large(&self) -> Option<usize> {
         let space = SPACE.held();
         let first = self.unit();
-        let is_mine = SPACE.tag(first) == super::space::LARGE;
+        let is_mine = SPACE.tag(first) == super::LARGE;
         is_mine.then(|| {
             let units = self.units.load(Relaxed) as usize;
-            SPACE.set_tag(first, super::space::NOTHING);
+            SPACE.set_tag(first, super::NOTHING);
             space.give(first, units);
             units
         })
     }
 
-    pub(super) fn unit(&self) -> usize {
+    pub(crate) fn unit(&self) -> usize {
         self.head.load(Relaxed) as usize
     }
 
-    pub(super) fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         (self.home.load(Relaxed) >> 32) as u32
     }
 
     /// Whether it is that cache's and on that node. Who has the lock of the barn in question may rest on it: there it begins
     /// and ends under that lock only.
-    pub(super) fn is_of(&self, owner: u32, node: usize) -> bool {
+    pub(crate) fn is_of(&self, owner: u32, node: usize) -> bool {
         self.home.load(Relaxed) == home(owner, node)
     }
 
-    pub(super) fn node(&self) -> usize {
+    pub(crate) fn node(&self) -> usize {
         self.home.load(Relaxed) as u32 as usize
     }
 
-    pub(super) fn part(&self) -> usize {
+    pub(crate) fn part(&self) -> usize {
         self.part.load(Relaxed) as usize
     }
 
     /// Under the lock of the barn, while it is in no list.
-    pub(super) fn set_part(&self, part: usize) {
+    pub(crate) fn set_part(&self, part: usize) {
         self.part.store(part as u32, Relaxed);
     }
 
@@ -196,26 +196,26 @@ impl Slab {
         SPACE.object_bits(self.unit())
     }
 
-    pub(super) fn objects(&self) -> usize {
+    pub(crate) fn objects(&self) -> usize {
         self.objects.load(Relaxed) as usize
     }
 
-    pub(super) fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.free.load(Relaxed) as usize
     }
 
     /// Of how many the first were ever handed out.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.fresh.load(Relaxed) as usize
     }
 
     /// How many are not free in it; about, where others change it.
-    pub(super) fn out(&self) -> usize {
+    pub(crate) fn out(&self) -> usize {
         self.objects().saturating_sub(self.free())
     }
 
     /// How many are free, from the bits.
-    pub(super) fn count_anew(&self) {
+    pub(crate) fn count_anew(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
         let free = self.bits().count(0, fresh) + self.objects() - fresh;
         self.free.store(free as u32, Relaxed);
@@ -223,7 +223,7 @@ impl Slab {
     }
 
     /// The object at an address of this slab, if one begins there.
-    pub(super) fn place(&'static self, address: usize) -> Option<Place> {
+    pub(crate) fn place(&'static self, address: usize) -> Option<Place> {
         // A slab has less than 4 GiB, and division is faster with fewer bits.
         let offset = (address - SPACE.address(self.unit())) as u32;
         let size = self.size.load(Relaxed) as u32;
@@ -232,13 +232,13 @@ impl Slab {
             .then_some(Place { slab: self, index })
     }
 
-    pub(super) fn object(&self, index: usize) -> usize {
+    pub(crate) fn object(&self, index: usize) -> usize {
         SPACE.address(self.unit()) + index * self.size.load(Relaxed)
     }
 
     /// Takes up to `most` free objects; `each` is called with each. Bits go first, so that a fork loses
     /// objects and doubles none.
-    pub(super) fn take(&self, most: usize, mut each: impl FnMut(Taken)) {
+    pub(crate) fn take(&self, most: usize, mut each: impl FnMut(Taken)) {
         let mut each = |index, is_fresh| each(Taken { object: self.object(index), is_fresh });
         let wanted = most.min(self.free());
         let mut left = wanted;
@@ -262,32 +262,32 @@ impl Slab {
     }
 
     /// Says that its objects wait to be destroyed. It is in no list by then, and ends without being in one again.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.previous.store(RETIRED, Relaxed);
     }
 
     /// Says that a thread has it for itself, and destroys them.
-    pub(super) fn begin_to_end(&self) {
+    pub(crate) fn begin_to_end(&self) {
         self.previous.store(ENDING, Relaxed);
     }
 
     /// Whether its objects wait to be destroyed.
-    pub(super) fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.previous.load(Relaxed) == RETIRED
     }
 
     /// The same, or are being destroyed: then all of them came back.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_retired() || self.previous.load(Relaxed) == ENDING
     }
 
     /// Whether an object is not free.
-    pub(super) fn is_out(&self, index: usize) -> bool {
+    pub(crate) fn is_out(&self, index: usize) -> bool {
         index < self.used() && !self.bits().has(index)
     }
 
     /// Takes an object back; false if it is free.
-    pub(super) fn give(&self, index: usize) -> bool {
+    pub(crate) fn give(&self, index: usize) -> bool {
         if index >= self.fresh.load(Relaxed) as usize || !self.bits().set(index) {
             return false;
         }

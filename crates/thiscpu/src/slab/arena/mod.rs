@@ -1,36 +1,45 @@
 //! Where objects live: a region of address space, handed out in units of 64 KiB.
 //!
 //! What a unit is, is found from an address by a subtraction and a shift: units follow each other, and so do their tags.
-//! The region becomes accessible from the front, a step at a time, by [`super::ground`]. Units that are given back stay
-//! accessible, so that a late reader never faults; their pages go back to the system by [`super::purge`].
+//! The region becomes accessible from the front, a step at a time, by [`self::map`]. Units that are given back stay
+//! accessible, so that a late reader never faults; their pages go back to the system by [`self::purge`].
 //!
 //! Under the lock every store leaves a usable state: a run is taken by its bits, and the counts are estimates that a
 //! forked child makes anew.
 
-use super::bits::Bits;
-use super::ground::{AHEAD, UNITS_MOST, layout};
-use super::objects::{OBJECT_BITS, Slab};
-use super::packed::Packed;
-use super::purge::Purging;
+mod bits;
+pub(crate) mod heap_error;
+mod huge_pages;
+pub mod large;
+mod map;
+pub(crate) mod purge;
+mod runs;
+pub(super) mod slab;
+
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
+use bits::Bits;
+use huge_pages::Packed;
+use map::{AHEAD, UNITS_MOST, layout};
+use purge::Purging;
+use slab::{OBJECT_BITS, Slab};
 
 /// The bytes of a unit, and what units are aligned to.
-pub(crate) const UNIT: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
+pub(super) const UNIT: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 /// The units of which the longest free run is remembered together.
-pub(super) const CHUNK: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
+const CHUNK: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 
 /// What a unit is. A slab of a class with a number of its own is that number, above 0.
 pub type Tag = i32;
 /// Nobody's.
 pub const NOTHING: Tag = 0;
 /// The beginning of a large block.
-pub(crate) const LARGE: Tag = -1;
+const LARGE: Tag = -1;
 /// A slab of a cache that has no number of its own.
-pub(crate) const ANY_CACHE: Tag = -2;
+pub(super) const ANY_CACHE: Tag = -2;
 
 /// What is known of the space. What fast paths read has a line of its own, with what changes as rarely.
 #[derive(Debug)]
@@ -40,38 +49,38 @@ pub struct Space {
     /// be, and nobody watches; or [`NOWHERE`]. What fast paths read.
     origin_at_hand: AtomicUsize,
     /// The address of unit 0.
-    pub(super) base: AtomicUsize,
+    base: AtomicUsize,
     /// How many units have tags, or 0 before the first.
-    pub(super) most: AtomicUsize,
+    most: AtomicUsize,
     /// The address of the tag of unit 0.
-    pub(super) tags: AtomicUsize,
+    tags: AtomicUsize,
     /// The address of the first unit's slab.
-    pub(super) slabs: AtomicUsize,
+    slabs: AtomicUsize,
     /// The address of the bits of its objects.
-    pub(super) object_bits: AtomicUsize,
+    object_bits: AtomicUsize,
     /// Where the region begins, and how many units it has room for.
-    pub(super) start: AtomicUsize,
-    pub(super) limit: AtomicUsize,
+    start: AtomicUsize,
+    limit: AtomicUsize,
     lock: Lock,
     /// How many units are accessible, or passed by.
-    pub(super) open: AtomicUsize,
+    open: AtomicUsize,
     /// Whether there are tags to be read for all units there can be.
-    pub(super) has_all_tags: AtomicBool,
+    has_all_tags: AtomicBool,
     /// How far slabs, and their objects' bits, are accessible, from where the region begins.
-    pub(super) slabs_open: AtomicUsize,
-    pub(super) object_bits_open: AtomicUsize,
+    slabs_open: AtomicUsize,
+    object_bits_open: AtomicUsize,
     /// Whether tags for all units are mapped, or just being, or were when this process was forked.
-    pub(super) knowing: AtomicBool,
+    knowing: AtomicBool,
     /// No unit at or above was ever used.
-    pub(super) high: AtomicUsize,
-    pub(super) used: AtomicUsize,
-    pub(super) used_max: AtomicUsize,
+    high: AtomicUsize,
+    used: AtomicUsize,
+    used_max: AtomicUsize,
     /// How many units were passed by; they count as used for ever.
-    pub(super) missing: AtomicUsize,
+    missing: AtomicUsize,
     /// How many free units may have pages.
-    pub(super) dirty: AtomicUsize,
-    pub(super) purging: Purging,
-    pub(super) packed: Packed,
+    dirty: AtomicUsize,
+    purging: Purging,
+    packed: Packed,
 }
 
 /// What functions in assembly have to know of the space.
@@ -106,7 +115,7 @@ pub static SPACE: Space = Space::new();
 
 /// The unit that holds an address, if that is in the space.
 #[inline(always)]
-pub(crate) fn unit_of(address: usize) -> Option<usize> {
+fn unit_of(address: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `tell`. What the others say was stored before.
     let most = SPACE.most.load(Acquire);
     let unit = address.wrapping_sub(SPACE.base.load(Relaxed)) / UNIT;
@@ -159,7 +168,7 @@ pub fn memory() -> [usize; 3] {
 }
 
 impl Space {
-    pub(super) const fn new() -> Space {
+    const fn new() -> Space {
         Space {
             lock: Lock::new(),
             origin_at_hand: AtomicUsize::new(NOWHERE),
@@ -195,7 +204,7 @@ impl Space {
     }
 
     /// Says where fast paths find tags, if they do: what they load must be mapped for each unit that they may ask for. Under the lock.
-    pub(super) fn show_base(&self) {
+    fn show_base(&self) {
         let is_begun = self.most.load(Relaxed) != 0;
         let is_shown = is_begun && self.has_all_tags.load(Relaxed) && !IS_WATCHED.load(Relaxed);
         let origin = if is_shown { self.base.load(Relaxed) - AHEAD * UNIT } else { NOWHERE };
@@ -216,12 +225,12 @@ impl Space {
     }
 
     /// Says what a unit is, to whoever may look at what is known of it.
-    pub(super) fn set_tag(&self, unit: usize, tag: Tag) {
+    fn set_tag(&self, unit: usize, tag: Tag) {
         // Release: pairs with the Acquire in `tag`.
         self.tag_word(unit).store(tag as u32, Release);
     }
 
-    pub(super) fn address(&self, unit: usize) -> usize {
+    fn address(&self, unit: usize) -> usize {
         self.base.load(Relaxed) + unit * UNIT
     }
 
@@ -234,7 +243,7 @@ impl Space {
     }
 
     /// A bit for each object of the slab that begins with a unit which was ever used.
-    pub(super) fn object_bits(&self, unit: usize) -> Bits<'static> {
+    fn object_bits(&self, unit: usize) -> Bits<'static> {
         assert!(unit < self.high.load(Acquire));
         let words = (self.object_bits.load(Relaxed) + unit * OBJECT_BITS) as *const AtomicU64;
         // SAFETY: as above.
@@ -242,7 +251,7 @@ impl Space {
     }
 
     /// Whether nothing was ever in it, nor is.
-    pub(super) fn is_unused(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.most.load(Relaxed) == 0
     }
 
@@ -258,16 +267,16 @@ impl Space {
         Bits(unsafe { core::slice::from_raw_parts(words, self.most.load(Relaxed) / 64) })
     }
 
-    pub(super) fn used_bits(&self) -> Bits<'static> {
+    fn used_bits(&self) -> Bits<'static> {
         self.bits(layout(self.limit.load(Relaxed)).used)
     }
 
     /// The units that may hold anything, if they are free; if not it means nothing, but to who has just taken them.
-    pub(super) fn dirty_bits(&self) -> Bits<'static> {
+    fn dirty_bits(&self) -> Bits<'static> {
         self.bits(layout(self.limit.load(Relaxed)).dirty)
     }
 
-    pub(super) fn lock(&self) -> Guard<'_> {
+    fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
         if guard.first_in_generation && self.most.load(Relaxed) != 0 {
             // The fork may have come between the two.
@@ -305,11 +314,7 @@ impl Space {
     }
 
     /// Takes what `find` finds under the lock.
-    pub(super) fn take_found(
-        &self,
-        count: usize,
-        find: impl Fn() -> Option<usize>,
-    ) -> Option<usize> {
+    fn take_found(&self, count: usize, find: impl Fn() -> Option<usize>) -> Option<usize> {
         match self.take_now(count, &find) {
             Err(WhilePurged) => {
                 // What is missing may be what somebody is just dropping the pages of; in this turn nobody is.
@@ -338,7 +343,7 @@ impl Space {
     }
 
     /// Takes the units behind a run too, if they are free.
-    pub(super) fn extend(&self, end: usize, count: usize) -> Option<()> {
+    fn extend(&self, end: usize, count: usize) -> Option<()> {
         let _guard = self.lock();
         let (high, wanted) = (self.high.load(Relaxed), end.checked_add(count)?);
         let near = wanted.min(high);
@@ -366,18 +371,18 @@ impl Space {
         self.used_max.store(self.used_max.load(Relaxed).max(used), Relaxed);
     }
 
-    /// Gives units back, whose tags are [`NOTHING`] again. The next is [`super::purge::if_many`], without a lock.
-    pub(super) fn give(&self, first: usize, count: usize) {
+    /// Gives units back, whose tags are [`NOTHING`] again. The next is [`self::purge::if_many`], without a lock.
+    fn give(&self, first: usize, count: usize) {
         self.held().give(first, count);
     }
 
     /// The same together with a look at what they are.
-    pub(super) fn held(&self) -> Held<'_> {
+    fn held(&self) -> Held<'_> {
         Held { space: self, _guard: self.lock() }
     }
 
     /// Under the lock: they are free, and dirty or all zero.
-    pub(super) fn give_at(&self, first: usize, count: usize, is_dirty: bool) {
+    fn give_at(&self, first: usize, count: usize, is_dirty: bool) {
         self.raise_around(first, count);
         self.dirty_bits().put(first, count, is_dirty);
         self.used_bits().put(first, count, false);
@@ -388,14 +393,14 @@ impl Space {
 }
 
 /// A space whose lock is held.
-pub(super) struct Held<'a> {
+struct Held<'a> {
     space: &'a Space,
     _guard: Guard<'a>,
 }
 
 impl Held<'_> {
     /// As [`Space::give`].
-    pub(super) fn give(&self, first: usize, count: usize) {
+    fn give(&self, first: usize, count: usize) {
         let space = self.space;
         // First: a child that is forked in between counts them all the same.
         space.give_packed(first, count);

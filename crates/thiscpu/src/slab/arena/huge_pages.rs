@@ -11,9 +11,8 @@ use core::ops::Range;
 use core::sync::atomic::AtomicIsize;
 
 use super::bits::Bits;
-use super::objects::Shape;
-use super::space::{Space, UNIT};
-use crate::sys::Host;
+use super::slab::Shape;
+use super::{Space, UNIT};
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
@@ -75,7 +74,7 @@ impl Space {
     }
 
     /// A slab has just got units. Where it is the first in a huge page's range, asks for that.
-    pub(super) fn pack(&self, first: usize, shape: Shape) {
+    pub(crate) fn pack(&self, first: usize, shape: Shape) {
         let small = small_units(shape);
         // Relaxed, all of it: an estimate.
         let before = self.packed.small.fetch_add(small, Relaxed);
@@ -96,7 +95,7 @@ impl Space {
     }
 
     /// A slab has ended.
-    pub(super) fn packed_less(&self, shape: Shape) {
+    pub(crate) fn packed_less(&self, shape: Shape) {
         self.packed.small.fetch_sub(small_units(shape), Relaxed);
     }
 

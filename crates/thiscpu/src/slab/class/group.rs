@@ -1,0 +1,170 @@
+//! Groups of classes: a gate, a key, and an item in the lanes.
+
+use core::ptr;
+
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+use crate::lanes::front::ITEMS;
+use crate::lanes::front::OwnFront;
+use crate::lanes::{here, region};
+use crate::quiesce::{Gate, ITEM_ALIGN};
+use crate::slab::lane;
+use crate::slab::lane::encoding::Key;
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::lock::Lock;
+use crate::sys::tier::{self, Tier};
+
+/// What classes share.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Group {
+    /// First, so that sections need no register of their own for it.
+    pub(crate) gate: Gate,
+    /// The key that entries are made with; odd once it is used.
+    pub(crate) key: AtomicUsize,
+    /// Held by whoever opens or closes the gate.
+    pub(super) lock: Lock,
+    /// How many cells its item has.
+    pub(super) cells: u32,
+    pub(crate) shown: Shown,
+    /// Whether its item is not to be found in a front all the same. Changed under the lock.
+    pub(super) is_kept_from_front: AtomicBool,
+    /// How many calls there were that found no lanes.
+    refused: AtomicU32,
+    /// What near sections load in place of the gate, by their way.
+    pub(super) front: OwnFront,
+}
+
+// Where sections look for it, and near ones for the front.
+const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
+#[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
+const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
+
+/// Where its key is.
+#[cfg(not(thiscpu_model))]
+pub const KEY: usize = core::mem::offset_of!(Group, key);
+
+/// After so many calls without lanes memory for them is asked for again.
+const CALLS_TO_RETRY: u32 = 64;
+
+/// Where near sections find a group's item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nowhere: all look in the gate.
+    Nowhere,
+    /// In its own front.
+    Near,
+    /// In [`FRONT`], and there its first top.
+    AtFront,
+}
+
+impl Group {
+    /// A group whose item has so many cells: one, of its one class, or one more than it has classes; see [`handle`](Group::handle).
+    pub const fn new(cells: usize) -> Group {
+        Group {
+            gate: Gate::new(),
+            key: AtomicUsize::new(0),
+            lock: Lock::new(),
+            cells: cells as u32,
+            shown: Shown::Nowhere,
+            is_kept_from_front: AtomicBool::new(false),
+            refused: AtomicU32::new(0),
+            front: OwnFront::new(),
+        }
+    }
+
+    /// The same for a class by itself, which near sections find in a front of its own.
+    pub(crate) const fn by_itself() -> Group {
+        Group { shown: if here::HAS_FRONT { Shown::Near } else { Shown::Nowhere }, ..Group::new(1) }
+    }
+
+    /// The same where nothing looks there but the model.
+    #[cfg(thiscpu_model)]
+    pub(crate) const fn near_in_model() -> Group {
+        Group { shown: Shown::Near, ..Group::new(1) }
+    }
+
+    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::front`].
+    ///
+    /// # Safety
+    ///
+    /// There is one such group, for as long as the process lives.
+    pub const unsafe fn at_front(cells: usize) -> Group {
+        let is_looked_at = here::HAS_FRONT || cfg!(thiscpu_model);
+        Group {
+            shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
+            ..Group::new(cells)
+        }
+    }
+
+    /// Relaxed: who has an object, or an entry, got it after the key was stored.
+    #[inline(always)]
+    pub(super) fn key(&self) -> Key {
+        Key(self.key.load(Relaxed))
+    }
+
+    /// Where its gate is, and behind that its front.
+    #[inline(always)]
+    pub(super) const fn gate_and_front(&self) -> *const AtomicUsize {
+        ptr::from_ref(self).cast()
+    }
+
+    /// The front that is behind such a gate.
+    ///
+    /// # Safety
+    ///
+    /// It is a group's, from [`gate_and_front`](Self::gate_and_front), and that lives.
+    #[cfg(thiscpu_model)]
+    pub(crate) unsafe fn front_behind<'a>(
+        gate: *const AtomicUsize,
+    ) -> &'a crate::lanes::front::Front {
+        // SAFETY: a group begins with its gate.
+        unsafe { &(*gate.cast::<Group>()).front }
+    }
+
+    fn item_bytes(&self) -> usize {
+        self.cells as usize * lane::BYTES
+    }
+
+    /// Its first use. Under the lock.
+    pub(super) fn begin(&self) -> Key {
+        if self.key.load(Relaxed) != 0 {
+            return self.key();
+        }
+        let key = Key::random();
+        // Before anything can be in a lane.
+        self.key.store(key.0, Relaxed);
+        self.begin_lanes();
+        key
+    }
+
+    /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
+    fn begin_lanes(&self) -> Option<usize> {
+        let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
+        let open = self.gate.look().opened(item);
+        // Where there are no sections it stays closed, and says where the lanes are all the same.
+        let is_closed = tier::expect() == Tier::Atomic;
+        self.gate.turn(if is_closed { open.closed() } else { open });
+        Some(item)
+    }
+
+    /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
+    pub(super) fn item(&self) -> Option<usize> {
+        self.gate.look().item().or_else(|| {
+            if !self.refused.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
+                return None;
+            }
+            let _guard = self.lock.try_lock()?;
+            self.gate.look().item().or_else(|| self.begin_lanes())
+        })
+    }
+
+    /// Of a cache that is closed.
+    pub(crate) fn give_up(&self) {
+        if let Some(item) = self.gate.look().item() {
+            self.gate.close_for_good();
+            self.hide();
+            region::lock().free(item, self.item_bytes());
+        }
+        self.key.store(0, Relaxed);
+    }
+}
