@@ -7,10 +7,8 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-use super::prefill::Reserved;
 use super::raw::{RawCache, StillOut, say_leaked};
 use super::stats::SlabStats;
-use crate::error::Error;
 use crate::sys::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -135,15 +133,6 @@ impl<T> Cache<T> {
             Some(slot) => slot.fill(make),
             None => std::alloc::handle_alloc_error(Layout::new::<T>()),
         }
-    }
-
-    /// A handle that owns `n` objects, for where an allocation must not fail.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoMemory`]; then none is kept.
-    pub fn reserve(&self, n: usize) -> Result<Reserved<T>, Error> {
-        Reserved::of(self, n)
     }
 
     /// As [`RawCache::shrink`].

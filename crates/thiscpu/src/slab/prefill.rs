@@ -97,8 +97,19 @@ pub struct Reserved<T> {
     holds: PhantomData<fn(T) -> T>,
 }
 
+impl<T> Cache<T> {
+    /// A handle that owns `n` objects, for where an allocation must not fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMemory`]; then none is kept.
+    pub fn reserve(&self, n: usize) -> Result<Reserved<T>, Error> {
+        Reserved::of(self, n)
+    }
+}
+
 impl<T> Reserved<T> {
-    pub(super) fn of(cache: &Cache<T>, n: usize) -> Result<Reserved<T>, Error> {
+    fn of(cache: &Cache<T>, n: usize) -> Result<Reserved<T>, Error> {
         let raw = match n {
             0 => None,
             _ => {
