@@ -13,6 +13,7 @@ use core::sync::atomic::AtomicIsize;
 use super::bits::Bits;
 use super::slab::Shape;
 use super::{Space, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},

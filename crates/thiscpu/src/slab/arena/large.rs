@@ -9,9 +9,9 @@ use super::huge_pages::HUGE_PAGE;
 use super::purge;
 use super::slab::{Shape, Slab};
 use super::{LARGE, NOTHING, SPACE, UNIT, tag_of, unit_of};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
-use crate::sys::Host;
 use crate::sys::machine::Machine as _;
 
 /// Blocks of so many units ask.

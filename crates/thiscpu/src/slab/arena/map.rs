@@ -14,6 +14,7 @@
 use super::slab::{OBJECT_BITS, Slab};
 use super::{CHUNK, Space, Tag, UNIT};
 use crate::slab::lane::encoding::random_bits;
+use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::Machine as _;
 

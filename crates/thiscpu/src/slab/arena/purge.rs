@@ -9,6 +9,7 @@
 //! waits for them. A child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
 
 use super::{SPACE, Space, UNIT};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::errno;
 use crate::sys::lock::{Guard, Lock};

@@ -13,9 +13,10 @@ use super::arena::UNIT;
 use super::arena::slab::{Shape, Slab};
 use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
+use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
-use crate::sys::machine::{Here, Machine as _};
+use crate::sys::machine::Machine as _;
 use barn::{STOCKS, Stock};
 use capacity::Capacity;
 use node_slabs::{Barn, Kind};
@@ -110,7 +111,7 @@ impl Depot {
 
     /// The node of the calling thread, right now.
     fn here(&self) -> usize {
-        if self.nodes == 1 { 0 } else { Here::node().min(self.nodes - 1) }
+        if self.nodes == 1 { 0 } else { Host::node().min(self.nodes - 1) }
     }
 
     /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a

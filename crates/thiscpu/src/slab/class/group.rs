@@ -11,7 +11,8 @@ use crate::slab::lane;
 use crate::slab::lane::encoding::Key;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
-use crate::sys::tier::{self, Tier};
+use crate::sys::startup;
+use crate::tier::Tier;
 
 /// What classes share.
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl Group {
         let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
         let open = self.gate.look().opened(item);
         // Where there are no sections it stays closed, and says where the lanes are all the same.
-        let is_closed = tier::expect() == Tier::Atomic;
+        let is_closed = startup::tier_or_panic() == Tier::Atomic;
         self.gate.turn(if is_closed { open.closed() } else { open });
         Some(item)
     }

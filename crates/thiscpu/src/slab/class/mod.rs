@@ -29,7 +29,7 @@ use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sys::tier;
+use crate::sys::startup;
 
 /// What a class has of its own.
 #[derive(Debug)]
