@@ -34,23 +34,19 @@ pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
 
 define_malloc!(
     #[unsafe(no_mangle)]
-    fn malloc() -> *mut c_void, in ".text.malloc", farther: malloc_gated
+    fn malloc() -> *mut c_void, in ".text.malloc", gated: malloc_gated
 );
 
-/// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 pub(crate) extern "C-unwind" fn malloc_gated(size: usize) -> *mut c_void {
-    match export::allocate_near(size) {
-        Some(block) => block.as_ptr().cast(),
-        None => malloc_cold(size),
-    }
+    export::alloc_gated(size, |size, cell| malloc_cold(size, cell))
 }
 
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn malloc_cold(size: usize) -> *mut c_void {
+extern "C-unwind" fn malloc_cold(size: usize, cell: usize) -> *mut c_void {
     rust_runtime::abort_on_panic();
-    or_enomem(export::allocate_far(size))
+    or_enomem(export::alloc_cold(size, cell))
 }
 
 define_free!(

@@ -12,7 +12,7 @@ use crate::c::{calloc_impl, malloc_gated, realloc_impl};
 
 define_malloc!(
     #[unsafe(no_mangle)]
-    fn __libc_malloc() -> *mut c_void, in ".text.libc_malloc", farther: malloc_gated
+    fn __libc_malloc() -> *mut c_void, in ".text.libc_malloc", gated: malloc_gated
 );
 
 #[unsafe(no_mangle)]

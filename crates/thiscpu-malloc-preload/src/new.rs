@@ -7,7 +7,7 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_aligned, define_malloc, export::allocate_near};
+use thiscpu_malloc::{allocate_aligned, define_malloc, export};
 
 use crate::cxx_runtime::{new_handler, throw_bad_alloc};
 use crate::interpose::resolve;
@@ -22,16 +22,19 @@ pub(crate) type NewAligned = extern "C-unwind" fn(usize, usize) -> *mut c_void;
 define_malloc!(
     /// `operator new(size_t)`
     #[unsafe(export_name = "_Znwm")]
-    fn new() -> *mut c_void, in ".text.new", farther: new_gated
+    fn new() -> *mut c_void, in ".text.new", gated: new_gated
 );
 
-/// Out of the line of small ones, and without a frame as that is.
 #[inline(never)]
 extern "C-unwind" fn new_gated(size: usize) -> *mut c_void {
-    match allocate_near(size) {
-        Some(block) => block.as_ptr().cast(),
-        None => new_cold(size),
-    }
+    export::alloc_gated(size, |size, cell| new_cold(size, cell))
+}
+
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn new_cold(size: usize, cell: usize) -> *mut c_void {
+    rust_runtime::abort_on_panic();
+    or_call_handler(export::alloc_cold(size, cell), size, DEFAULT_NEW_ALIGN)
 }
 
 /// `operator new[](size_t)`
@@ -50,13 +53,6 @@ extern "C-unwind" fn new_aligned(size: usize, align: usize) -> *mut c_void {
 #[unsafe(export_name = "_ZnamSt11align_val_t")]
 extern "C-unwind" fn new_array_aligned(size: usize, align: usize) -> *mut c_void {
     resolve!("_ZnwmSt11align_val_t" as NewAligned)(size, align)
-}
-
-#[cold]
-#[inline(never)]
-extern "C-unwind" fn new_cold(size: usize) -> *mut c_void {
-    rust_runtime::abort_on_panic();
-    or_call_handler(allocate(size), size, DEFAULT_NEW_ALIGN)
 }
 
 /// A block, if that can be an alignment and there is memory.

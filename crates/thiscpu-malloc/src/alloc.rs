@@ -1,127 +1,122 @@
-//! Blocks that are allocated: small ones from their class, others from runs of units.
+//! Allocation, as one chain.
 //!
-//! Each call has a short way, which is the lane's, and goes a longer one where that does not do. What is rare, guarding, is looked
-//! for on the longer ones only.
+//! ```text
+//! allocate      the fast path, inlined: a direct section
+//!  alloc_gated   enables direct sections, then enters a section by the gate
+//!   alloc_cold    chooses:
+//!    alloc_refill    trades sheaves with the barn, or guards a block; the class is known
+//!    alloc_general   large blocks; all calls while blocks are counted or all guarded
+//! ```
+//!
+//! `libthiscpu_malloc.so` enters the same chain: its `malloc` is the fast path in assembly, see
+//! [`export`](crate::export). The class is looked up once, by `alloc_gated`, and passed on.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, Front, HAS_FRONT, Handle, Ready, large};
+use thiscpu::inside::{self, HAS_FRONT, Handle, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
-use crate::classes::{COUNT, SIZE_MAX, class_of, size_of_class};
-use crate::fast_path::{
-    ALL_GUARDED, COUNTED, HARDENED, enable_when_ready, front_cell, has_flag, larger_short_cell,
-    short_cell,
+use crate::classes::{
+    CLASS_COUNT, CLASS_SIZE_MAX, SMALL_SIZE_MAX, class_of, class_of_cell, size_of_class,
 };
-use crate::guard;
-use crate::heap::{self, objects, objects_at_front, objects_ready_at};
-use crate::scavenge;
-use crate::stats;
+use crate::fast_path::{
+    ALL_GUARDED, COUNTING, HARDENED, enable_when_ready, fast_cell, gated_cell, has_flag,
+    is_counting, small_gated_cell,
+};
+use crate::heap::{self, direct_objects_at, gated_objects_at, objects};
+use crate::{guard, scavenge, stats};
 
-/// The alignment of blocks for which none is asked for.
+/// A cell of no class: what [`alloc_cold`] gets if none was looked up.
+const NO_CELL: usize = 0;
+
+/// Allocates a block of at least `size` bytes. Returns `None` if there is no memory.
+///
+/// The block is aligned to 16 bytes, or to 8 if `size` is at most 8. A size of 0 is allowed; the
+/// block's address is unique like any other.
+#[inline(always)]
+pub fn allocate(size: usize) -> Option<NonNull<u8>> {
+    alloc_fast_or(size, |size| alloc_gated(size))
+}
+
+/// Takes a small block from this CPU's lane, by the shortest section there is, or calls `miss`.
+#[inline(always)]
+pub fn alloc_fast_or(
+    size: usize,
+    miss: impl Fn(usize) -> Option<NonNull<u8>>,
+) -> Option<NonNull<u8>> {
+    if HAS_FRONT {
+        match fast_cell(size) {
+            Some(cell) => direct_objects_at(cell).alloc_or(|| miss(size)),
+            None => miss(size),
+        }
+    } else {
+        match small_gated_cell(size) {
+            // SAFETY: the gated path is enabled, so sections are ready.
+            Some(cell) => unsafe { gated_objects_at(cell) }.alloc_or(|| miss(size)),
+            None => miss(size),
+        }
+    }
+}
+
+/// Takes a block from this CPU's lane by the gate, or calls `cold` with the size and its cell.
+///
+/// For callers that the fast path did not serve: it missed, the thread or CPU has not enabled
+/// direct sections yet, or the size is a medium one. If `cold` is a function that cannot unwind or
+/// whose caller may, it is called by a jump.
+#[inline(always)]
+pub(crate) fn alloc_gated_or(
+    size: usize,
+    cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
+) -> Option<NonNull<u8>> {
+    if HAS_FRONT && size <= SMALL_SIZE_MAX {
+        heap::enable_direct();
+    }
+    match gated_cell(size) {
+        // Without direct sections, the fast path has already entered this one for small sizes.
+        Some(cell) if HAS_FRONT || size > SMALL_SIZE_MAX => {
+            // SAFETY: the gated path is enabled, so sections are ready.
+            unsafe { gated_objects_at(cell) }.alloc_or(|| cold(size, cell))
+        }
+        Some(cell) => cold(size, cell),
+        None => cold(size, NO_CELL),
+    }
+}
+
+// These are `extern "C"`, so they cannot unwind, and their callers need no frame to call them.
+
+#[inline(never)]
+extern "C" fn alloc_gated(size: usize) -> Option<NonNull<u8>> {
+    alloc_gated_or(size, |size, cell| alloc_cold(size, cell))
+}
+
+/// Allocates a block that neither the fast nor the gated path found. `cell` is the size's, or 0.
+#[cold]
+#[inline(never)]
+pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
+    match cell {
+        NO_CELL => alloc_general(size),
+        cell => alloc_refill(class_of_cell(cell), size, default_align(size)),
+    }
+}
+
+fn alloc_general(size: usize) -> Option<NonNull<u8>> {
+    if size > CLASS_SIZE_MAX {
+        return alloc_large(large::allocate, size, 1);
+    }
+    alloc_in_class(class_of(size), size, default_align(size))
+}
+
+/// The alignment of blocks for which the caller asks for none.
 fn default_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
-/// The objects for a size, if they can be had the shortest way there may be.
-#[inline(always)]
-fn objects_in_front(size: usize) -> Option<Handle<'static, Front>> {
-    front_cell(size).map(objects_at_front)
-}
-
-/// The same the next one, which does not take the thread's word for where it is registered, and asks the gate.
-#[inline(always)]
-fn objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
-    // SAFETY: the short ways are opened when sections are ready.
-    short_cell(size).map(|cell| unsafe { objects_ready_at(cell) })
-}
-
-/// The same for sizes that are not of those.
-#[inline(always)]
-fn larger_objects_at_hand(size: usize) -> Option<Handle<'static, Ready>> {
-    // SAFETY: as above.
-    larger_short_cell(size).map(|cell| unsafe { objects_ready_at(cell) })
-}
-
-/// A block of at least `size` bytes, aligned to 16, or to 8 if it has no more than that. `None` if there is no memory.
-#[inline(always)]
-pub fn allocate(size: usize) -> Option<NonNull<u8>> {
-    match objects_in_front(size) {
-        Some(objects) => objects.alloc_or(|| allocate_farther(size)),
-        None if HAS_FRONT => allocate_farther(size),
-        None => match objects_at_hand(size) {
-            Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
-            None => allocate_farther(size),
-        },
-    }
-}
-
-/// The same, if this CPU's lane has one at hand; if not, [`allocate_near`] is to be asked, and then [`allocate_far`]. For callers that have
-/// something to do where there is no memory: so the way to it can be out of their line. Where there is a front they begin with
-/// [`define_malloc`](crate::define_malloc).
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub fn allocate_at_hand(size: usize) -> Option<NonNull<u8>> {
-    objects_at_hand(size)?.alloc_or(|| None)
-}
-
-/// The same for what is larger than a kibibyte, and has a class of its own all the same, and for threads that may not take the shortest way: for who
-/// was told nothing by that. Two functions, so that the shortest way is in one line.
-#[inline(always)]
-pub fn allocate_near(size: usize) -> Option<NonNull<u8>> {
-    if front_cell(size).is_some() {
-        return allocate_past_front(size);
-    }
-    larger_objects_at_hand(size)?.alloc_or(|| None)
-}
-
-/// The same for who was told nothing by those: `None` if there is no memory.
-pub fn allocate_far(size: usize) -> Option<NonNull<u8>> {
-    match short_cell(size).or_else(|| larger_short_cell(size)) {
-        Some(_) => allocate_slowly(size),
-        None => allocate_the_long_way(size),
-    }
-}
-
-#[inline(never)]
-extern "C" fn allocate_past_front(size: usize) -> Option<NonNull<u8>> {
-    heap::come_near();
-    objects_at_hand(size)?.alloc_or(|| None)
-}
-
-// The long ways cannot unwind, so that the short ones end with a jump to them.
-
-#[cold]
-#[inline(never)]
-extern "C" fn allocate_slowly(size: usize) -> Option<NonNull<u8>> {
-    allocate_from_behind(class_of(size), size, default_align(size))
-}
-
-#[inline(never)]
-extern "C" fn allocate_farther(size: usize) -> Option<NonNull<u8>> {
-    if front_cell(size).is_some() {
-        heap::come_near();
-    }
-    match objects_at_hand(size).or_else(|| larger_objects_at_hand(size)) {
-        Some(objects) => objects.alloc_or(|| allocate_slowly(size)),
-        None => allocate_the_long_way(size),
-    }
-}
-
-#[inline(never)]
-extern "C" fn allocate_the_long_way(size: usize) -> Option<NonNull<u8>> {
-    if size > SIZE_MAX {
-        return allocate_large(large::allocate, size, 1);
-    }
-    allocate_of(class_of(size), size, default_align(size))
-}
-
-/// A block of a class, which has room for that.
-fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
-    if !has_flag(COUNTED | ALL_GUARDED) {
-        return objects(class).alloc_or(|| allocate_from_behind(class, size, align));
+/// Allocates a block of a class, whatever the flags say. The class has room for size and alignment.
+fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+    if !has_flag(COUNTING | ALL_GUARDED) {
+        return objects(class).alloc_or(|| alloc_refill(class, size, align));
     }
     if has_flag(ALL_GUARDED)
         && let Some(block) = guard::allocate(size, align)
@@ -131,24 +126,25 @@ fn allocate_of(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     let mut is_hit = true;
     let block = objects(class).alloc_or(|| {
         is_hit = false;
-        allocate_from_behind(class, size, align)
+        alloc_refill(class, size, align)
     })?;
-    if has_flag(COUNTED) && !guard::owns(block.as_ptr().addr()) {
+    if is_counting() && !guard::owns(block.as_ptr().addr()) {
         stats::count_allocation(class, is_hit);
     }
     Some(block)
 }
 
-/// A block of a class whose lane has none. One of many slow calls gets a guarded block.
+/// Allocates a block of a class whose lane is empty: from the barn and slabs, or a guarded one.
 #[cold]
 #[inline(never)]
-fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     let _errno = save_errno();
-    // Before the first use of anything else; a load from then on.
+    // Choose the tier leniently before anything is used that would insist on a valid one. Later,
+    // this is a load.
     let tier = tier_or_best();
     enable_when_ready();
     let objects = objects(class);
-    // Where there are no sections every call comes here.
+    // A call stands for those that its sheaf will serve; without sections, each call comes here.
     let calls = || if tier == Tier::Atomic { 1 } else { objects.sheaf_capacity() };
     if has_flag(HARDENED)
         && guard::wants(size, align, calls())
@@ -161,30 +157,39 @@ fn allocate_from_behind(class: usize, size: usize, align: usize) -> Option<NonNu
     retry_after_shrink(size, || objects.alloc_slowly())
 }
 
-/// No more than so many: each goes back to its slab.
+/// The most blocks that [`rotate_samples`] moves: each goes back to its slab.
 const MAX_ROTATED: usize = 252;
 
-/// Lets another of the program's calls be the one that finds the lane empty next time. Left alone, a program that does the same
-/// again and again would come here with the same call each time, and no other would ever be guarded.
+/// Moves a random number of blocks from the lane to their slabs.
+///
+/// So another one of the program's call sites finds the lane empty next time. Otherwise, in a
+/// program that repeats itself, only one call site would ever get guarded blocks.
 fn rotate_samples(objects: Handle<'_>) {
     for _ in 0..guard::below(objects.sheaf_capacity().min(MAX_ROTATED)) {
         let Some(object) = objects.alloc_or(|| objects.alloc_slowly()) else { break };
-        // SAFETY: it was just allocated, and nobody else knows it.
+        // SAFETY: the object was just allocated from this class, and nothing else refers to it.
         unsafe { objects.free_to_slab(object) };
     }
 }
 
-/// What `allocate` returns; if that is nothing, once more after what lanes and stocks of all classes keep came back to the slabs, if
-/// that can have been enough. Where it was not it is not tried again for some time: a program that asks for more than
-/// there is may do so often.
+/// Held while classes are shrunk because memory is short.
+static SHRINK_LOCK: Lock = Lock::new();
+/// When classes may be shrunk for that again, by the coarse clock.
+static NEXT_SHRINK_NS: AtomicU64 = AtomicU64::new(0);
+const SHRINK_INTERVAL_NS: u64 = 10_000_000;
+
+/// Calls `allocate`, and if there is no memory, once more after shrinking all classes.
+///
+/// Classes are not shrunk if the request exceeds all of the heap. After a shrink that did not help,
+/// none is tried for [`SHRINK_INTERVAL_NS`]: a program may often ask for more than there is.
 fn retry_after_shrink<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
     allocate().or_else(|| {
         let [_, _, system_bytes] = inside::memory();
         if size > system_bytes {
             return None;
         }
-        let _one_at_a_time = SHRINK_LOCK.lock();
-        // Who was before may have done it.
+        let _guard = SHRINK_LOCK.lock();
+        // The previous holder of the lock may have shrunk them.
         allocate().or_else(|| {
             let now_ns = inside::coarse_time();
             // Relaxed, here and below: the lock orders it.
@@ -201,22 +206,17 @@ fn retry_after_shrink<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Optio
     })
 }
 
-static SHRINK_LOCK: Lock = Lock::new();
-/// When classes may be shrunk for want of memory again, by the coarse clock.
-static NEXT_SHRINK_NS: AtomicU64 = AtomicU64::new(0);
-const SHRINK_INTERVAL_NS: u64 = 10_000_000;
-
-/// A large block, from one of the two functions for it.
-fn allocate_large(
+/// Allocates a large block by one of the two functions for that.
+fn alloc_large(
     allocate: fn(usize, usize) -> Option<usize>,
     size: usize,
     align: usize,
 ) -> Option<NonNull<u8>> {
     let _errno = save_errno();
-    // As C has it: the difference of two pointers into a block must fit.
+    // C requires that the difference of two pointers into a block fits `ptrdiff_t`.
     let size = (size <= isize::MAX as usize).then_some(size)?;
     tier_or_best();
-    // With pages of 64 KiB some of these fit into one.
+    // On machines with pages of 64 KiB, some large blocks fit a guarded page.
     if has_flag(HARDENED)
         && guard::wants(size, align, 1)
         && let Some(block) = guard::allocate(size, align)
@@ -226,58 +226,61 @@ fn allocate_large(
     scavenge::scavenge_if_due();
     let address = retry_after_shrink(size, || allocate(size, align))?;
     stats::record_large(large::size(address).unwrap_or(0) as i64, 1);
-    at(address)
-}
-
-fn at(address: usize) -> Option<NonNull<u8>> {
     NonNull::new(core::ptr::with_exposed_provenance_mut(address))
 }
 
-/// As [`allocate`], all zero. Pages that were never used are not touched.
+/// Allocates like [`allocate`], with all bytes zero.
+///
+/// Of a large block, only pages that were used before are cleared.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
-    if size > SIZE_MAX {
-        return allocate_large(large::allocate_zeroed, size, 1);
+    if size > CLASS_SIZE_MAX {
+        return alloc_large(large::allocate_zeroed, size, 1);
     }
     zero(allocate(size)?, size)
 }
 
 fn zero(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
-    // SAFETY: it is that large, and the caller's.
+    // SAFETY: the block was just allocated with at least `size` bytes, and nothing else uses it.
     unsafe { block.write_bytes(0, size) };
     Some(block)
 }
 
-/// A block of at least `size` bytes at a multiple of `align`, a power of two. `None` if there is no memory.
+/// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two.
+///
+/// Returns `None` if there is no memory.
 #[inline]
 pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     debug_assert!(align.is_power_of_two());
     match align {
         ..=8 => allocate(size),
-        // Only the smallest class is not aligned to it.
+        // Only blocks of the smallest class are not aligned to 16 bytes.
         16 if size > 8 => allocate(size),
-        _ => allocate_more_aligned(size, align),
+        _ => alloc_over_aligned(size, align),
     }
 }
 
-/// As [`allocate_aligned`], all zero. Pages that were never used are not touched.
+/// Allocates like [`allocate_aligned`], with all bytes zero.
+///
+/// Of a large block, only pages that were used before are cleared.
 #[inline]
 pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
-    if size > SIZE_MAX || align > SIZE_MAX {
-        return allocate_large(large::allocate_zeroed, size, align);
+    if size > CLASS_SIZE_MAX || align > CLASS_SIZE_MAX {
+        return alloc_large(large::allocate_zeroed, size, align);
     }
     zero(allocate_aligned(size, align)?, size)
 }
 
 #[cold]
-fn allocate_more_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
+fn alloc_over_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     let span = size.max(1).checked_next_multiple_of(align)?;
-    if span <= SIZE_MAX {
-        // A slab begins at a multiple of 64 KiB, and blocks follow each other.
+    if span <= CLASS_SIZE_MAX {
+        // A slab begins at a multiple of 64 KiB and its blocks follow each other, so a class has
+        // the alignment if its size is a multiple of it.
         let fits = |class: &usize| size_of_class(*class).is_multiple_of(align);
-        if let Some(class) = (class_of(span)..COUNT).find(fits) {
-            return allocate_of(class, size, align);
+        if let Some(class) = (class_of(span)..CLASS_COUNT).find(fits) {
+            return alloc_in_class(class, size, align);
         }
     }
-    allocate_large(large::allocate, size, align)
+    alloc_large(large::allocate, size, align)
 }

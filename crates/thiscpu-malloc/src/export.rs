@@ -1,66 +1,96 @@
-//! malloc and free as functions of their own, which are the shortest way and jumps out of it: for the preloaded library, and
-//! whoever measures what that has. Where there are sections by the front they are in assembly.
+//! `malloc` and `free` as functions of their own, to be exported by the preloaded library.
+//!
+//! On x86-64 they are written in assembly, in two cache lines each: the fast path, and jumps out of
+//! it into the chains of [`alloc`](crate::alloc) and [`free`](crate::free). Elsewhere they are
+//! compiled from the same functions that the Rust allocator inlines.
+
+use core::ptr::{self, NonNull};
 
 pub use thiscpu;
 
-#[cfg(not(target_arch = "x86_64"))]
-pub use crate::alloc::allocate_at_hand;
-pub use crate::alloc::{allocate_far, allocate_near};
-pub use crate::classes::{CELLS, LOOKED_UP};
-#[cfg(not(target_arch = "x86_64"))]
-pub use crate::free::free_or_null;
-pub use crate::free::{free_farther, free_otherwise_or_null};
+pub use crate::alloc::{alloc_cold, alloc_fast_or};
+pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
+pub use crate::free::{free_fast, free_gated, free_general};
 pub use crate::heap::GROUP;
 
-/// Defines a function that allocates, if this CPU's lane has what is wanted at hand; else its caller gets what `farther` returns,
-/// which has to ask [`allocate_near`], and then [`allocate_far`].
+/// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
+///
+/// Calls `cold` with the size and its cell if this CPU's lane has none; that ends with
+/// [`alloc_cold`] and says what a failure means. `cold` is called by a jump if it is
+/// `extern "C-unwind"` and this function is inlined into another such one.
+#[inline(always)]
+pub fn alloc_gated<T>(size: usize, cold: impl Fn(usize, usize) -> *mut T) -> *mut T {
+    let cold = |size, cell| NonNull::new(cold(size, cell).cast());
+    crate::alloc::alloc_gated_or(size, cold).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
+}
+
+/// Defines a function that allocates from this CPU's lane, or returns what `gated` returns.
+///
+/// `gated` is an `extern "C-unwind"` function of the same type that calls
+/// [`alloc_gated`](crate::export::alloc_gated).
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_malloc {
-    ($(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty, in $section:literal, farther: $farther:path) => {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty,
+        in $section:literal, gated: $gated:path
+    ) => {
         $crate::export::thiscpu::define_front_alloc!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
-            cells: $crate::export::CELLS, most: $crate::export::LOOKED_UP, group: $crate::export::GROUP, farther: $farther
+            cells: $crate::export::CELLS, most: $crate::export::SMALL_SIZE_MAX,
+            group: $crate::export::GROUP, farther: $gated
         );
     };
 }
 
-/// The same.
+/// Defines a function that allocates from this CPU's lane, or returns what `gated` returns.
+///
+/// `gated` is an `extern "C-unwind"` function of the same type that calls
+/// [`alloc_gated`](crate::export::alloc_gated).
 #[cfg(not(target_arch = "x86_64"))]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_malloc {
-    ($(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty, in $section:literal, farther: $farther:path) => {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty,
+        in $section:literal, gated: $gated:path
+    ) => {
         $(#[$attribute])*
         #[inline(never)]
         $visibility extern "C-unwind" fn $name(size: usize) -> $block {
-            match $crate::export::allocate_at_hand(size) {
+            let gated = |size| core::ptr::NonNull::new($gated(size).cast());
+            match $crate::export::alloc_fast_or(size, gated) {
                 Some(block) => block.as_ptr().cast(),
-                None => $farther(size),
+                None => core::ptr::null_mut(),
             }
         }
     };
 }
 
-/// Defines a function that frees what may be null, which is nothing.
+/// Defines a function that frees a block, or does nothing for null.
 ///
 /// # Safety
 ///
-/// It is to be a block that nobody uses, or null.
+/// The function may be called with null, or with a block of this allocator that is no longer used.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_free {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($block:ty), in $section:literal) => {
         $crate::export::thiscpu::define_front_free!(
-            $(#[$attribute])* $visibility fn $name($block), in $section, group: $crate::export::GROUP,
-            otherwise: $crate::export::free_otherwise_or_null, farther: $crate::export::free_farther
+            $(#[$attribute])* $visibility fn $name($block), in $section,
+            group: $crate::export::GROUP, otherwise: $crate::export::free_general,
+            farther: $crate::export::free_gated
         );
     };
 }
 
-/// The same.
+/// Defines a function that frees a block, or does nothing for null.
+///
+/// # Safety
+///
+/// The function may be called with null, or with a block of this allocator that is no longer used.
 #[cfg(not(target_arch = "x86_64"))]
 #[doc(hidden)]
 #[macro_export]
@@ -69,8 +99,8 @@ macro_rules! define_free {
         $(#[$attribute])*
         #[inline(never)]
         $visibility unsafe extern "C-unwind" fn $name(block: $block) {
-            // SAFETY: the caller's promise.
-            unsafe { $crate::export::free_or_null(block.cast()) };
+            // SAFETY: the caller guarantees that the pointer is null or a block no longer used.
+            unsafe { $crate::export::free_fast(block.cast()) };
         }
     };
 }

@@ -1,5 +1,7 @@
-//! What else is to be done than to find a block: counting, guarding. The short ways of malloc and free do none of that, and are
-//! closed while it concerns every call; and until sections can be entered, which they take for granted.
+//! Whether calls may take the fast and the gated path.
+//!
+//! Neither of them counts calls or guards every block, and neither checks whether sections may be
+//! entered. So both are disabled until sections are ready, and while each call needs more than that.
 
 use core::sync::atomic::{
     AtomicU8, AtomicUsize,
@@ -9,39 +11,43 @@ use core::sync::atomic::{
 use thiscpu::inside::{self, HAS_FRONT};
 use thiscpu::probe::{Lock, tier_or_best};
 
-use crate::classes::{LOOKED_UP, SIZE_MAX, cell_looked_up, larger_cell_looked_up};
+use crate::classes::{CLASS_SIZE_MAX, SMALL_SIZE_MAX, cell_of_medium, cell_of_small};
 use crate::{guard, heap};
 
-/// What stands in the way of the short ways, a bit each.
+/// A set of the flags below. All but [`HARDENED`] block the fast and the gated path.
 static FLAGS: AtomicU8 = AtomicU8::new(NOT_READY);
 /// Calls are counted.
-pub(crate) const COUNTED: u8 = 1;
-/// Some blocks are guarded, of those that a lane does not have at hand. Goes with the short ways.
+pub(crate) const COUNTING: u8 = 1;
+/// A sample of the blocks that a lane has run out of is guarded.
 pub(crate) const HARDENED: u8 = 2;
-/// All blocks are, for tests.
+/// All blocks are guarded, for tests.
 pub(crate) const ALL_GUARDED: u8 = 4;
 /// Sections cannot be entered: not yet, or not at all.
 const NOT_READY: u8 = 8;
 
-/// Smaller sizes are looked up as they are. 0 while something stands in the way: the short ways do not look for it themselves.
+/// The sizes below this one are small ones that may take the gated path; 0 while that is disabled.
+///
+/// One comparison so answers two questions.
 static FAST_SIZE_LIMIT: AtomicUsize = AtomicUsize::new(0);
-/// Held by whoever changes what stands in the way.
+/// Held while flags and what follows from them change.
 static UPDATE_LOCK: Lock = Lock::new();
 
-/// Changes what stands in the way, and opens or closes the short ways.
+/// Changes the flags, and enables or disables the paths accordingly.
 fn update(change: impl FnOnce(u8) -> u8) {
     let _guard = UPDATE_LOCK.lock();
+    // Relaxed: the lock orders changes; readers need no other memory with it.
     let flags = change(FLAGS.load(Relaxed));
     FLAGS.store(flags, Relaxed);
     let is_unblocked = is_unblocked(flags);
     inside::watch(!is_unblocked);
-    heap::keep_from_front(!is_unblocked);
-    // Release: pairs with the Acquire in `short_cell` and `is_enabled`; sections are ready. When it is closed, a few calls may come before.
-    // Last, because `enable_when_ready` sees by it whether all of this was done.
-    FAST_SIZE_LIMIT.store(if is_unblocked { LOOKED_UP + 1 } else { 0 }, Release);
+    heap::set_direct_allowed(is_unblocked);
+    // Release: pairs with the Acquire in `gated_cell` and `is_enabled`, which imply that sections
+    // are ready. A few calls may still pass after the paths were disabled. Last, because
+    // `enable_when_ready` concludes from it that all of this was done.
+    FAST_SIZE_LIMIT.store(if is_unblocked { SMALL_SIZE_MAX + 1 } else { 0 }, Release);
 }
 
-/// Whether nothing stands in the way.
+/// Returns whether these flags allow the paths.
 fn is_unblocked(flags: u8) -> bool {
     flags & !HARDENED == 0
 }
@@ -50,31 +56,46 @@ fn set_flag(flag: u8) {
     update(|flags| flags | flag);
 }
 
-/// Opens the short ways if nothing stands in the way any more.
+/// Returns whether a flag is set.
+pub(crate) fn has_flag(flag: u8) -> bool {
+    // Relaxed: a call that runs while a flag is set may see either value.
+    FLAGS.load(Relaxed) & flag != 0
+}
+
+/// Enables the paths if nothing blocks them any more.
 pub(crate) fn enable_when_ready() {
     if has_flag(NOT_READY) && inside::sections_are_ready() {
         update(|flags| flags & !NOT_READY);
     }
-    // In a child that was forked while another thread turned them they are as they were before, or in between.
+    // A fork may have come while another thread of the parent was in `update`: then the child
+    // finds flags and paths that disagree.
     if is_unblocked(FLAGS.load(Relaxed)) != is_enabled() {
         update(|flags| flags);
     }
 }
 
-/// Has every call counted from now on.
-pub(crate) fn count_calls() {
-    // Whatever the tier is, before the first use of anything.
+/// Counts calls from now on, for [`stats`](crate::stats()) and [`class_stats`](crate::class_stats).
+///
+/// Each call then takes some nanoseconds longer. Counting cannot be disabled again.
+pub fn enable_counting() {
+    // Choose the tier leniently before anything is used that would insist on a valid one.
     tier_or_best();
-    set_flag(COUNTED);
+    set_flag(COUNTING);
 }
 
-/// Whether that is to be done.
-pub(crate) fn has_flag(flag: u8) -> bool {
-    FLAGS.load(Relaxed) & flag != 0
+/// Returns whether calls are counted.
+///
+/// If not, the counts of calls are 0, and peaks cover only the moments at which
+/// [`stats`](crate::stats()) was called. A load; may be called from anywhere.
+pub fn is_counting() -> bool {
+    has_flag(COUNTING)
 }
 
-/// Has some blocks guarded from now on, against use after free and overflow: see the documentation's section on hardening. Whether
-/// that can be done. Calls that find what they want in their CPU's lane do what they did before, and take as long.
+/// Guards a sample of all blocks from now on, to detect use after free and overflows.
+///
+/// The guide's section on hardening says what is detected. Calls that find a block in their CPU's
+/// lane are as fast as before. Returns whether blocks can be guarded: `false` if there is no memory
+/// for that, or no signal handler can be installed.
 pub fn enable_hardening() -> bool {
     tier_or_best();
     let is_ready = guard::enable();
@@ -84,7 +105,9 @@ pub fn enable_hardening() -> bool {
     is_ready
 }
 
-/// Has one in `interval` blocks guarded whatever time that takes, as soon as any are; with 1, those that lanes have at hand too.
+/// Guards one block in `interval`, however long that takes, once hardening is enabled.
+///
+/// With 1, that includes blocks that lanes have.
 pub fn sample_every(interval: u32) {
     guard::sample_every(interval);
     if interval == 1 {
@@ -92,28 +115,35 @@ pub fn sample_every(interval: u32) {
     }
 }
 
-/// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if it is one. By the front nothing stands in the way, because it is closed then.
+/// Returns the cell for `size` if a direct section may serve it.
+///
+/// No flag is read: while one blocks the fast path, the direct table is empty.
 #[inline(always)]
-pub(crate) fn front_cell(size: usize) -> Option<usize> {
-    (HAS_FRONT && size <= LOOKED_UP).then(|| cell_looked_up(size))
+pub(crate) fn fast_cell(size: usize) -> Option<usize> {
+    (HAS_FRONT && size <= SMALL_SIZE_MAX).then(|| cell_of_small(size))
 }
 
-/// The cell of the class for a size of at most [`LOOKED_UP`] bytes, if its blocks can be had the short way: sections are ready then.
+/// Returns the cell for a small `size` if the gated path is enabled; sections then are ready.
 #[inline(always)]
-pub(crate) fn short_cell(size: usize) -> Option<usize> {
+pub(crate) fn small_gated_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `update`.
-    (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_looked_up(size))
+    (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_of_small(size))
 }
 
-/// The same for a size that is not of those.
+/// Returns the cell for `size` if it has one and the gated path is enabled; sections then are ready.
 #[inline(always)]
-pub(crate) fn larger_short_cell(size: usize) -> Option<usize> {
-    (is_enabled() && LOOKED_UP < size && size <= SIZE_MAX).then(|| larger_cell_looked_up(size))
+pub(crate) fn gated_cell(size: usize) -> Option<usize> {
+    // Acquire: pairs with the Release in `update`.
+    match FAST_SIZE_LIMIT.load(Acquire) {
+        limit if size < limit => Some(cell_of_small(size)),
+        limit if limit != 0 && size <= CLASS_SIZE_MAX => Some(cell_of_medium(size)),
+        _ => None,
+    }
 }
 
-/// Whether there are short ways.
+/// Returns whether the fast and the gated path are enabled; sections then are ready.
 #[inline(always)]
 pub(crate) fn is_enabled() -> bool {
-    // Acquire: as above.
+    // Acquire: pairs with the Release in `update`.
     FAST_SIZE_LIMIT.load(Acquire) != 0
 }

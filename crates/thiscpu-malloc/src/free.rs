@@ -1,4 +1,18 @@
-//! Blocks that are freed: to their class, the pool of guarded blocks, or their runs of units.
+//! Freeing, as one chain.
+//!
+//! ```text
+//! free           free_fast, inlined: finds the class by the fast lookup
+//!  free_in_class   a direct section
+//!   free_gated      enables direct sections, then enters a section by the gate
+//!    free_flush      the lane is full: trades sheaves with the barn
+//!  free_general    the fast lookup found no class, and a full one decides:
+//!   free_in_class         the address is one that the fast lookup does not cover
+//!   free_counted          calls are counted, all blocks guarded, or sections not ready
+//!   free_large_or_guarded the block belongs to no class
+//! ```
+//!
+//! `libthiscpu_malloc.so` enters the same chain: its `free` is the fast path in assembly, see
+//! [`export`](crate::export).
 
 use core::ptr::NonNull;
 
@@ -6,141 +20,155 @@ use thiscpu::inside::{HAS_FRONT, large};
 use thiscpu::probe::save_errno;
 
 use crate::classes::class_of_cell;
-use crate::fast_path::{COUNTED, HARDENED, has_flag, is_enabled};
-use crate::heap::{
-    self, any_cell_at, cell_at, class_at, objects, objects_at, objects_at_front, objects_ready_at,
-};
+use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
+use crate::heap::{self, cell_of, direct_objects_at, fast_cell_of, gated_objects_at, objects_at};
 use crate::{guard, stats};
 
 /// Frees a block.
 ///
-/// What is no block, or was freed before, ends the process with a message that names the address; see
-/// [`RawCache::free`](thiscpu::RawCache::free) for when that is noticed.
+/// An address that is no block, or a block that was freed before, ends the process with a message
+/// that names the address. [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
 ///
 /// # Safety
 ///
-/// The block is one of this crate's, and nobody uses it any more.
+/// The block was allocated by this crate, was not freed since, and is no longer used.
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
-    match cell_at(block.as_ptr().addr()) {
-        // SAFETY: the caller's promise; it is of that class.
-        Some(cell) => unsafe { free_to_cell(block, cell) },
-        // SAFETY: the caller's promise.
-        None => unsafe { free_otherwise_or_null(block.as_ptr()) },
-    }
+    // SAFETY: the caller guarantees that the block is allocated and no longer used.
+    unsafe { free_fast(block.as_ptr()) };
 }
 
-/// The same for what may be null, which is nothing.
+/// Frees a block, or does nothing if the pointer is null.
 ///
 /// # Safety
 ///
-/// As for [`free`].
-#[cfg(not(target_arch = "x86_64"))]
+/// The pointer is null, or the caller guarantees what [`free`] requires.
 #[inline(always)]
-pub unsafe fn free_or_null(block: *mut u8) {
-    match cell_at(block.addr()) {
+pub unsafe fn free_fast(block: *mut u8) {
+    match fast_cell_of(block.addr()) {
         Some(cell) => {
-            // SAFETY: there is nothing of any class at address 0.
+            // SAFETY: no class has a block at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
-            // SAFETY: the caller's promise; it is of that class.
-            unsafe { free_to_cell(block, cell) }
+            // SAFETY: the caller guarantees that the block is allocated and no longer used; its
+            // address belongs to the class of this cell.
+            unsafe { free_in_class(block, cell) }
         }
-        // SAFETY: the caller's promise.
-        None => unsafe { free_otherwise_or_null(block) },
+        // SAFETY: the caller guarantees that the pointer is null or a block no longer used.
+        None => unsafe { free_general(block) },
     }
 }
 
+/// Frees a block into this CPU's lane by the shortest section there is.
+///
 /// # Safety
 ///
-/// As for [`free`]; the block is of the class of that cell.
+/// The caller guarantees what [`free`] requires. The block is of the class at `cell`, and sections
+/// are ready.
 #[inline(always)]
-unsafe fn free_to_cell(block: NonNull<u8>, cell: usize) {
-    // SAFETY: the caller's promise. Cells are found once sections are ready.
+unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
+    // SAFETY: the caller guarantees that the block is of this class and no longer used, and that
+    // sections are ready.
     unsafe {
         if HAS_FRONT {
-            objects_at_front(cell).free_or(block, || free_farther(block));
+            direct_objects_at(cell).free_or(block, || free_gated(block));
         } else {
-            objects_ready_at(cell).free_or(block, || free_slowly(block));
+            gated_objects_at(cell).free_or(block, || free_flush(block, cell));
         }
     }
 }
 
-/// Where there is no tag at hand: it is of no class, or something stands in the way, or address space is scarce.
+// These are `extern "C"`, so they cannot unwind, and their callers need no frame to call them.
+
+/// Frees a block for which the fast lookup found no class, or does nothing for null.
+///
+/// That is so if it belongs to none, if a flag blocks the fast path, or where address space is
+/// scarce.
 ///
 /// # Safety
 ///
-/// As for `free_or_null`.
+/// The pointer is null, or the caller guarantees what [`free`] requires.
 #[inline(never)]
-pub unsafe extern "C" fn free_otherwise_or_null(block: *mut u8) {
+pub unsafe extern "C" fn free_general(block: *mut u8) {
     let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: the caller's promise; where it is of a class it is of that. Short ways are open once sections are ready.
+    // SAFETY: the caller guarantees that the block is allocated and no longer used. Its address
+    // belongs to the class of the cell found. If the fast path is enabled, sections are ready.
     unsafe {
-        match any_cell_at(block.as_ptr().addr()) {
-            Some(cell) if is_enabled() => free_to_cell(block, cell),
-            Some(cell) => free_watched(block, cell),
-            None => free_of_no_class(block),
+        match cell_of(block.as_ptr().addr()) {
+            Some(cell) if is_enabled() => free_in_class(block, cell),
+            Some(cell) => free_counted(block, cell),
+            None => free_large_or_guarded(block),
         }
     }
 }
 
-/// Where the shortest way does not do. The block is marked as free by now.
+/// Frees a block that a direct section could not free. It is already marked as free.
 ///
 /// # Safety
 ///
-/// As for `free`.
+/// The caller guarantees what [`free`] requires, and the block carries its free mark.
 #[inline(never)]
-pub unsafe extern "C" fn free_farther(block: NonNull<u8>) {
-    heap::come_near();
-    // Nor is there a tag at hand where address space is scarce.
-    let cell = if is_enabled() { any_cell_at(block.as_ptr().addr()) } else { None };
-    // SAFETY: the caller's promise; it is of that class. Short ways are open once sections are ready.
+pub unsafe extern "C" fn free_gated(block: NonNull<u8>) {
+    heap::enable_direct();
+    let Some(cell) = cell_of(block.as_ptr().addr()) else { return };
+    // SAFETY: the caller guarantees that the block is no longer used and marked as free; it is of
+    // this class. If the fast path is enabled, sections are ready.
     unsafe {
-        match cell {
-            Some(cell) if objects_ready_at(cell).free_marked(block) => {}
-            _ => free_slowly(block),
+        if !is_enabled() || !gated_objects_at(cell).free_marked(block) {
+            free_flush(block, cell);
         }
     }
 }
 
+/// Frees a block for which the lane has no room. It is already marked as free.
+///
+/// # Safety
+///
+/// The caller guarantees what [`free`] requires. The block is of the class at `cell`, and carries
+/// its free mark.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn free_slowly(block: NonNull<u8>) {
-    let Some(class) = class_at(block.as_ptr().addr()) else { return };
+unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
+    let objects = objects_at(cell);
     if has_flag(HARDENED) {
-        objects(class).check(block);
+        objects.check(block);
     }
-    // SAFETY: the caller's promise; it is of that class.
-    unsafe { objects(class).free_slowly(block) };
+    // SAFETY: the caller guarantees that the block is of this class, marked, and no longer used.
+    unsafe { objects.free_slowly(block) };
 }
 
+/// Frees a block of a class while a flag blocks the fast path, and counts the call.
+///
 /// # Safety
 ///
-/// As for [`free`]; the block is of the class of that cell.
+/// The caller guarantees what [`free`] requires. The block is of the class at `cell`.
 #[inline(never)]
-unsafe extern "C" fn free_watched(block: NonNull<u8>, cell: usize) {
-    let objects = objects_at(cell);
+unsafe extern "C" fn free_counted(block: NonNull<u8>, cell: usize) {
     let mut is_hit = true;
-    let slowly = || {
+    let flush = || {
         is_hit = false;
-        // SAFETY: the caller's promise; it is of that class.
-        unsafe { free_slowly(block) };
+        // SAFETY: the caller guarantees that the block is of this class and no longer used.
+        // `free_or` has marked it.
+        unsafe { free_flush(block, cell) };
     };
-    // SAFETY: the caller's promise; it is of that class.
-    unsafe { objects.free_or(block, slowly) };
-    if has_flag(COUNTED) {
+    // SAFETY: the caller guarantees that the block is of this class and no longer used.
+    unsafe { objects_at(cell).free_or(block, flush) };
+    if is_counting() {
         stats::count_free(class_of_cell(cell), is_hit);
     }
 }
 
+/// Frees a block that belongs to no class.
+///
 /// # Safety
 ///
-/// As for `free`.
+/// The caller guarantees what [`free`] requires.
 #[inline(never)]
-unsafe extern "C" fn free_of_no_class(block: NonNull<u8>) {
+unsafe extern "C" fn free_large_or_guarded(block: NonNull<u8>) {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
     if guard::owns(address) {
-        // SAFETY: the caller's promise; it is in the pool.
+        // SAFETY: the address is in the pool, and the caller guarantees that its block is no
+        // longer used.
         return unsafe { guard::free(block) };
     }
     match large::size(address) {
@@ -149,7 +177,7 @@ unsafe extern "C" fn free_of_no_class(block: NonNull<u8>) {
     }
 }
 
-/// Says what is wrong with an address at which no block is, and ends the process.
+/// Reports that no block begins at an address, and aborts.
 pub(crate) fn abort_invalid(address: usize) -> ! {
     let (fault, size) = large::fault_at(address);
     fault.report(address, size)

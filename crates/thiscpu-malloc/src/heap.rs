@@ -1,121 +1,120 @@
-//! The heap: a class of objects for each size class.
+//! The heap: one group, with a class of objects for each size class.
 
 use thiscpu::inside::{self, Class, Fence, Front, Group, Handle, Ready, Tag};
 
-use crate::classes::{COUNT, cell_of_class, class_of_cell, size_of_class};
+use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
-/// With one cell that is no class's.
-// SAFETY: there is no other.
-pub static GROUP: Group = unsafe { Group::at_front(COUNT + 1) };
+/// The group of all classes. Cell 0 belongs to no class: empty classes point there.
+// SAFETY: this is the only group that uses malloc's direct table.
+pub static GROUP: Group = unsafe { Group::at_front(CLASS_COUNT + 1) };
 
-static CLASSES: [Class; COUNT] = {
-    let mut classes = [const { Class::new(8, 8, 1) }; COUNT];
+static CLASSES: [Class; CLASS_COUNT] = {
+    let mut classes = [const { Class::new(8, 8, 1) }; CLASS_COUNT];
     let mut class = 0;
-    while class < COUNT {
-        // Objects are at multiples of their size from a multiple of 64 KiB; all but the first are multiples of 16, which is what C
-        // promises.
+    while class < CLASS_COUNT {
+        // Objects lie at multiples of their size from a multiple of 64 KiB, and all sizes but the
+        // first are multiples of 16. So blocks have the alignment that C requires.
         classes[class] = Class::new(size_of_class(class), 8, tag_of_class(class));
         class += 1;
     }
     classes
 };
 
-/// What is said of the addresses of a class: its cell.
+/// Returns the tag of the addresses of a class, which is its cell.
 const fn tag_of_class(class: usize) -> Tag {
     assert!(cell_of_class(class) <= Tag::MAX as usize);
     cell_of_class(class) as Tag
 }
 
-/// The objects of a class.
+/// Returns the objects of a class.
 pub(crate) fn objects(class: usize) -> Handle<'static> {
     objects_at(cell_of_class(class))
 }
 
-/// The objects of the class of a cell.
+/// Returns the objects of the class at `cell`.
 #[inline(always)]
 pub(crate) fn objects_at(cell: usize) -> Handle<'static> {
-    GROUP.handle(class_of(cell), cell)
+    GROUP.handle(class_at(cell), cell)
 }
 
-/// The same, for short ways.
+/// Returns the objects of the class at `cell`, for gated sections.
 ///
 /// # Safety
 ///
-/// Sections are ready.
+/// Sections are ready: `fast_path` is enabled, or has been.
 #[inline(always)]
-pub(crate) unsafe fn objects_ready_at(cell: usize) -> Handle<'static, Ready> {
-    // SAFETY: the caller's promise.
-    unsafe { GROUP.ready(class_of(cell), cell) }
+pub(crate) unsafe fn gated_objects_at(cell: usize) -> Handle<'static, Ready> {
+    // SAFETY: the caller guarantees that sections are ready.
+    unsafe { GROUP.ready(class_at(cell), cell) }
 }
 
-/// The same for the shortest ones, which a thread has to be let in to.
+/// Returns the objects of the class at `cell`, for direct sections.
 #[inline(always)]
-pub(crate) fn objects_at_front(cell: usize) -> Handle<'static, Front> {
-    // SAFETY: this is the group at the front.
-    unsafe { GROUP.front(class_of(cell), cell) }
+pub(crate) fn direct_objects_at(cell: usize) -> Handle<'static, Front> {
+    // SAFETY: `GROUP` is the group that uses malloc's direct table.
+    unsafe { GROUP.front(class_at(cell), cell) }
 }
 
-/// Lets this thread find it there, for who has had to go another way.
-pub(crate) fn come_near() {
+/// Enables direct sections for this thread and this CPU, if that is allowed.
+#[inline(never)]
+pub(crate) extern "C" fn enable_direct() {
     GROUP.come_near();
 }
 
-/// Lets calls find it at the front, or keeps them from that.
-pub(crate) fn keep_from_front(is_kept: bool) {
-    GROUP.keep_from_front(is_kept);
+/// Allows direct sections, or makes them all miss.
+pub(crate) fn set_direct_allowed(is_allowed: bool) {
+    GROUP.keep_from_front(!is_allowed);
 }
 
 #[inline(always)]
-fn class_of(cell: usize) -> &'static Class {
+fn class_at(cell: usize) -> &'static Class {
     let class = class_of_cell(cell);
-    debug_assert!(class < COUNT);
-    // SAFETY: there are so many.
+    debug_assert!(class < CLASS_COUNT);
+    // SAFETY: cells come from the tables of `classes` and from slabs' tags, which are of classes.
     unsafe { CLASSES.get_unchecked(class) }
 }
 
-// By membarrier only, or lanes keep what they have: a program in a sandbox expects little more of malloc than that it maps memory.
+// Only `membarrier` may fence here; without it, lanes keep what they have. A sandbox may kill a
+// program whose malloc makes other system calls than those that map memory.
 
-/// Has lanes and stocks of all classes give what they keep to the slabs.
+/// Moves all free blocks of all classes from lanes and barns into their slabs.
 pub(crate) fn shrink() {
-    GROUP.shrink::<_, COUNT>(|class| Some(objects(class)), Fence::Membarrier);
+    GROUP.shrink::<_, CLASS_COUNT>(|class| Some(objects(class)), Fence::Membarrier);
 }
 
-/// Has the stocks of some classes take what their lanes keep.
-pub(crate) fn empty_lanes(are_wanted: &[bool; COUNT]) {
-    let wanted = |class: usize| are_wanted[class].then(|| objects(class));
-    GROUP.empty_lanes_to_stocks::<_, COUNT>(wanted, Fence::Membarrier);
+/// Moves all free blocks of the selected classes from lanes to barns.
+pub(crate) fn flush_lanes(is_selected: &[bool; CLASS_COUNT]) {
+    let selected = |class: usize| is_selected[class].then(|| objects(class));
+    GROUP.empty_lanes_to_stocks::<_, CLASS_COUNT>(selected, Fence::Membarrier);
 }
 
-/// How many blocks of each class are not free in their slabs. Looks at all slabs, once.
-pub(crate) fn blocks_out() -> [usize; COUNT] {
-    let mut out = [0; COUNT];
+/// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.
+pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
+    let mut outside = [0; CLASS_COUNT];
     for (tag, blocks) in inside::out_by_tag() {
         if let Some(cell) = cell_of_tag(tag) {
-            out[class_of_cell(cell)] += blocks;
+            outside[class_of_cell(cell)] += blocks;
         }
     }
-    out
+    outside
 }
 
-/// The class of the block at an address, if it is of one.
-pub(crate) fn class_at(address: usize) -> Option<usize> {
-    any_cell_at(address).map(class_of_cell)
-}
-
-/// The cell of its class, whatever stands in the way of short ways.
+/// Returns the cell of the class that an address belongs to, if it belongs to one.
 #[inline(always)]
-pub(crate) fn any_cell_at(address: usize) -> Option<usize> {
+pub(crate) fn cell_of(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of(address))
 }
 
-/// The same for short ways; none while there are extras, or sections are not ready, or where address space is scarce.
+/// Returns the cell of the class that an address belongs to, by the lookup of the fast path.
+///
+/// That finds nothing while the fast path is blocked, and where address space is scarce.
 #[inline(always)]
-pub(crate) fn cell_at(address: usize) -> Option<usize> {
+pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
     cell_of_tag(inside::tag_of_block(address))
 }
 
 #[inline(always)]
 fn cell_of_tag(tag: Tag) -> Option<usize> {
-    // What is no class is not above 0.
+    // Tags of memory that belongs to no class are not positive.
     (tag > 0).then_some(tag as usize)
 }

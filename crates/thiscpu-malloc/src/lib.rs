@@ -32,11 +32,11 @@ mod scavenge;
 mod stats;
 
 pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
-pub use fast_path::enable_hardening;
+pub use fast_path::{enable_counting, enable_hardening, is_counting};
 pub use free::free;
 pub use resize::{resize, usable_size};
 pub use scavenge::trim;
-pub use stats::{ClassStats, Stats, class_stats, enable_counting, is_counting, stats};
+pub use stats::{ClassStats, Stats, class_stats, stats};
 
 /// For tests; not part of the API, and free to change.
 #[doc(hidden)]

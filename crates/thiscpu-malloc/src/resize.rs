@@ -6,9 +6,9 @@ use thiscpu::inside::large;
 use thiscpu::probe::save_errno;
 
 use crate::alloc::allocate_aligned;
-use crate::classes::{SIZE_MAX, size_of_class};
+use crate::classes::{CLASS_SIZE_MAX, class_of_cell, size_of_class};
 use crate::free::{abort_invalid, free};
-use crate::heap::class_at;
+use crate::heap::cell_of;
 use crate::{guard, stats};
 
 /// A block of at least `size` bytes in place of another, with what that began with. `None` if there is no memory; then the other is
@@ -37,13 +37,13 @@ pub(crate) unsafe fn resize_aligned(
 ) -> Option<NonNull<u8>> {
     // SAFETY: the caller's promise.
     let before = unsafe { usable_size(block) };
-    if size <= before && size >= before / 2 && size <= SIZE_MAX && before <= SIZE_MAX {
+    if size <= before && size >= before / 2 && size <= CLASS_SIZE_MAX && before <= CLASS_SIZE_MAX {
         if size < before && guard::owns(block.as_ptr().addr()) {
             guard::shrink(block, size);
         }
         return Some(block);
     }
-    if before > SIZE_MAX && size > SIZE_MAX && resize_large(block, before, size) {
+    if before > CLASS_SIZE_MAX && size > CLASS_SIZE_MAX && resize_large(block, before, size) {
         return Some(block);
     }
     let new = allocate_aligned(size, align)?;
@@ -72,8 +72,8 @@ fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
 /// The block is one of this crate's.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
-    match class_at(address) {
-        Some(class) => size_of_class(class),
+    match cell_of(address) {
+        Some(cell) => size_of_class(class_of_cell(cell)),
         None if guard::owns(address) => guard::usable_size(block),
         None => large::size(address).unwrap_or_else(|| abort_invalid(address)),
     }

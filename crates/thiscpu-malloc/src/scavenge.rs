@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use thiscpu::inside;
 use thiscpu::probe::{Lock, save_errno};
 
-use crate::classes::{COUNT, size_of_class};
-use crate::heap::{self, empty_lanes, objects};
+use crate::classes::{CLASS_COUNT, size_of_class};
+use crate::heap::{self, flush_lanes, objects};
 
 /// How often it is looked at what was used since.
 const INTERVAL_NS: u64 = 10_000_000;
@@ -48,13 +48,13 @@ struct ClassActivity {
     is_emptied: AtomicBool,
 }
 
-static ACTIVITY: [ClassActivity; COUNT] = [const {
+static ACTIVITY: [ClassActivity; CLASS_COUNT] = [const {
     ClassActivity {
         trades: AtomicU64::new(0),
         idle_since_ns: AtomicU64::new(0),
         is_emptied: AtomicBool::new(false),
     }
-}; COUNT];
+}; CLASS_COUNT];
 
 // Relaxed, all of it: the lock orders what is under it, and the rest are estimates, on which nothing rests.
 
@@ -89,7 +89,7 @@ fn has_grown() -> bool {
 /// Empties the lanes of classes that trade nothing.
 fn flush_idle_lanes(now_ns: u64, has_grown: bool) {
     let mut is_first = true;
-    let are_idle: [bool; COUNT] = core::array::from_fn(|class| {
+    let are_idle: [bool; CLASS_COUNT] = core::array::from_fn(|class| {
         let Some(idle_ns) = ACTIVITY[class].update(objects(class).trades(), now_ns) else {
             return false;
         };
@@ -98,9 +98,9 @@ fn flush_idle_lanes(now_ns: u64, has_grown: bool) {
         (has_grown && idle_ns >= IDLE_GROWING_NS) || is_long_idle
     });
     if are_idle.contains(&true) {
-        empty_lanes(&are_idle);
+        flush_lanes(&are_idle);
     }
-    for class in (0..COUNT).filter(|&class| are_idle[class]) {
+    for class in (0..CLASS_COUNT).filter(|&class| are_idle[class]) {
         ACTIVITY[class].set_emptied(objects(class).trades());
         // What came from its lanes has been needed by nobody either.
         objects(class).begin_window();

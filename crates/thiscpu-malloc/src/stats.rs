@@ -4,34 +4,24 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use thiscpu::{Counters, inside};
 
-use crate::classes::{COUNT, size_of_class};
-use crate::fast_path::{COUNTED, count_calls, has_flag};
+use crate::classes::{CLASS_COUNT, size_of_class};
+use crate::fast_path::is_counting;
 use crate::{guard, heap};
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
 const HITS: usize = 2;
 
-static COUNTS: [Counters<3>; COUNT] = [const { Counters::new() }; COUNT];
+static COUNTS: [Counters<3>; CLASS_COUNT] = [const { Counters::new() }; CLASS_COUNT];
 
 // Relaxed, all of them: statistics, on which nothing rests.
 static LARGE_BLOCKS: AtomicI64 = AtomicI64::new(0);
 static LARGE_BYTES: AtomicI64 = AtomicI64::new(0);
 /// The bytes of each class's blocks in use when they were last looked at, and the sum of those.
-static USED_BY_CLASS: [AtomicI64; COUNT] = [const { AtomicI64::new(0) }; COUNT];
+static USED_BY_CLASS: [AtomicI64; CLASS_COUNT] = [const { AtomicI64::new(0) }; CLASS_COUNT];
 static USED: AtomicI64 = AtomicI64::new(0);
 static PEAK_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK_SYSTEM: AtomicUsize = AtomicUsize::new(0);
-
-/// Has calls counted from now on, which makes each some nanoseconds slower.
-pub fn enable_counting() {
-    count_calls();
-}
-
-/// Whether they are. Where they are not, calls are 0, and so are peaks but for what [`stats`] itself has seen. A load; may be called from anywhere.
-pub fn is_counting() -> bool {
-    has_flag(COUNTED)
-}
 
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     let counts = &COUNTS[class];
@@ -58,7 +48,7 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
 pub(crate) fn record_large(bytes: i64, blocks: i64) {
     LARGE_BYTES.fetch_add(bytes, Relaxed);
     LARGE_BLOCKS.fetch_add(blocks, Relaxed);
-    if has_flag(COUNTED) && bytes > 0 {
+    if is_counting() && bytes > 0 {
         update_peaks();
     }
 }
@@ -90,7 +80,7 @@ fn reset_peaks_after_fork() {
     let (seen, now) = (GENERATION.load(Relaxed), inside::generation());
     if seen != now && GENERATION.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
         // The fork may have come between the two stores of `update_used`.
-        let used = (0..COUNT).map(|class| {
+        let used = (0..CLASS_COUNT).map(|class| {
             let now = estimate_used(class);
             USED_BY_CLASS[class].store(now, Relaxed);
             now
@@ -117,7 +107,7 @@ fn estimate_used(class: usize) -> i64 {
 pub struct ClassStats {
     /// The size of its blocks, in bytes.
     pub size: usize,
-    /// Blocks handed out so far, since [`enable_counting`] asked for that.
+    /// Blocks handed out so far, since [`enable_counting`](crate::enable_counting) asked for that.
     pub allocations: u64,
     /// Blocks given back so far, likewise.
     pub frees: u64,
@@ -137,7 +127,7 @@ pub struct ClassStats {
 pub struct Stats {
     /// Bytes of blocks in use now, large ones included and guarded ones not. Without counting: with those that lanes keep.
     pub used_bytes: usize,
-    /// The most there ever were in this process, as far as it was noticed; since [`enable_counting`] asked for that.
+    /// The most there ever were in this process, as far as it was noticed; since [`enable_counting`](crate::enable_counting) asked for that.
     pub peak_used_bytes: usize,
     /// Large blocks now.
     pub large_blocks: usize,
@@ -156,11 +146,11 @@ pub struct Stats {
 /// Each size class, smallest first. Looks at all slabs, once, if calls are not counted; the numbers do not belong to one instant. Where a sandbox has taken membarrier away
 /// under way, those of calls are estimates.
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
-    let counted = has_flag(COUNTED);
+    let counted = is_counting();
     // Asked for once: after that a sandbox may be closed, but hardly is.
     let has_sums = counted && inside::has_sums();
-    let out = if counted { [0; COUNT] } else { heap::blocks_out() };
-    (0..COUNT).map(move |class| {
+    let out = if counted { [0; CLASS_COUNT] } else { heap::blocks_outside_slabs() };
+    (0..CLASS_COUNT).map(move |class| {
         let objects = heap::objects(class);
         let counts = &COUNTS[class];
         let [allocations, frees, hits] = match counted {

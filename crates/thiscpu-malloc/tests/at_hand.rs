@@ -15,13 +15,16 @@ use thiscpu_malloc::{define_malloc, export};
 static FARTHER: AtomicUsize = AtomicUsize::new(0);
 
 define_malloc!(
-    fn malloc() -> *mut u8, in ".text.malloc", farther: farther
+    fn malloc() -> *mut u8, in ".text.malloc", gated: gated
 );
 
-extern "C-unwind" fn farther(size: usize) -> *mut u8 {
+extern "C-unwind" fn gated(size: usize) -> *mut u8 {
     FARTHER.fetch_add(1, Relaxed);
-    let block = export::allocate_near(size).or_else(|| export::allocate_far(size));
-    block.map_or(ptr::null_mut(), NonNull::as_ptr)
+    export::alloc_gated(size, |size, cell| cold(size, cell))
+}
+
+extern "C-unwind" fn cold(size: usize, cell: usize) -> *mut u8 {
+    export::alloc_cold(size, cell).map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
 #[test]

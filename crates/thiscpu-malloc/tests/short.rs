@@ -6,12 +6,15 @@ use std::ptr::{self, NonNull};
 use thiscpu_malloc::{allocate, define_free, define_malloc, export, free};
 
 define_malloc!(
-    fn malloc() -> *mut u8, in ".text.malloc", farther: farther
+    fn malloc() -> *mut u8, in ".text.malloc", gated: gated
 );
 
-extern "C-unwind" fn farther(size: usize) -> *mut u8 {
-    let block = export::allocate_near(size).or_else(|| export::allocate_far(size));
-    block.map_or(ptr::null_mut(), NonNull::as_ptr)
+extern "C-unwind" fn gated(size: usize) -> *mut u8 {
+    export::alloc_gated(size, |size, cell| cold(size, cell))
+}
+
+extern "C-unwind" fn cold(size: usize, cell: usize) -> *mut u8 {
+    export::alloc_cold(size, cell).map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
 define_free!(

@@ -13,19 +13,19 @@ define_front_free!(
     ///
     /// The block is null, or from this allocator, and nobody uses it.
     pub(crate) fn free_at_hand(*mut u8), in ".text.free",
-    group: export::GROUP, otherwise: free_otherwise, farther: free_farther
+    group: export::GROUP, otherwise: free_general, farther: free_gated
 );
 
-unsafe extern "C-unwind" fn free_otherwise(block: *mut u8) {
+unsafe extern "C-unwind" fn free_general(block: *mut u8) {
     LONGER.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise.
-    unsafe { export::free_otherwise_or_null(block) };
+    unsafe { export::free_general(block) };
 }
 
-unsafe extern "C-unwind" fn free_farther(block: NonNull<u8>) {
+unsafe extern "C-unwind" fn free_gated(block: NonNull<u8>) {
     LONGER.fetch_add(1, Relaxed);
     // SAFETY: the caller's promise; it is marked as free.
-    unsafe { export::free_farther(block) };
+    unsafe { export::free_gated(block) };
 }
 
 /// How many.

@@ -12,22 +12,18 @@ use super::Allocator;
 
 // What the preloaded library has by the name of `malloc`. It is not inlined, since the others are not.
 define_malloc!(
-    fn malloc() -> *mut u8, in ".text.malloc", farther: malloc_near
+    fn malloc() -> *mut u8, in ".text.malloc", gated: malloc_gated
 );
 
-/// Out of the line of small ones. That it may unwind spares it a frame.
 #[inline(never)]
-extern "C-unwind" fn malloc_near(size: usize) -> *mut u8 {
-    match export::allocate_near(size) {
-        Some(block) => block.as_ptr(),
-        None => malloc_from_afar(size),
-    }
+extern "C-unwind" fn malloc_gated(size: usize) -> *mut u8 {
+    export::alloc_gated(size, |size, cell| malloc_cold(size, cell))
 }
 
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn malloc_from_afar(size: usize) -> *mut u8 {
-    export::allocate_far(size).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
+extern "C-unwind" fn malloc_cold(size: usize, cell: usize) -> *mut u8 {
+    export::alloc_cold(size, cell).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
 }
 
 define_free!(
