@@ -1,4 +1,4 @@
-//! One counter's part of an item: its banks in each lane, and its center in lane 0.
+//! One counter's part of an item: its banks in each lane, and its published state in lane 0.
 //!
 //! ```text
 //! lane 0 (shared):       | published value, slack : 16 | claims : 8 | total : 8 |
@@ -6,8 +6,8 @@
 //! lane i, atomic tier:   | bank 0: count, seal | bank 1: count, seal | window 0 | window 1 | - - |
 //! ```
 //!
-//! In the rseq tiers counts and windows are changed by sections on the lane's CPU; in the atomic
-//! tier a count is changed together with its seal.
+//! In the rseq tiers, sections on the lane's CPU change counts and windows. In the atomic tier a
+//! count and its seal change together.
 
 use super::pair::{Pair, Sealed};
 use super::window::{Estimate, Window};
@@ -21,20 +21,20 @@ use crate::sys::atomic::{
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// What all CPUs share of a counter that has lanes.
+/// What the lanes of a counter have published, shared by all CPUs.
 #[repr(C, align(16))]
 pub(crate) struct PublishedState {
     published: AtomicU128,
-    /// A bit for each lane (modulo 64) whose window is being changed.
+    /// A bit for each lane (modulo 64), set while the lane's window moves.
     pub(crate) claims: AtomicU64,
-    /// While the counter is tight: the sum of its lanes.
+    /// The sum of the lanes, in shared mode.
     pub(crate) total: AtomicI64,
 }
 
 impl PublishedState {
-    /// The sum of the windows' extents: all lanes together are within the slack of the value.
+    /// Returns the sum of the windows' estimates; the sum of all lanes is within its slack.
     pub(crate) fn estimate(&self) -> Estimate {
-        // Acquire: a later load (the validation in `bounds`) is not done before this one.
+        // Acquire: the second loads of the pairs in `try_estimate` come after this one.
         let bits = self.published.load(Acquire);
         Estimate { value: bits as i64, slack: (bits >> 64) as u64 }
     }
@@ -46,8 +46,8 @@ impl PublishedState {
             let value = (now as u64).wrapping_add(delta.value as u64);
             let slack = ((now >> 64) as u64).wrapping_add(delta.slack);
             let new = u128::from(slack) << 64 | u128::from(value);
-            // AcqRel: what a wider slack allows is done after it, what a narrower one forbids is
-            // over before it; pairs with the other publishers and with the readers.
+            // AcqRel: the lane uses a wider slack after this, and has left a narrower one before
+            // it. Pairs with the other publishers, and with the Acquire in `estimate`.
             match self.published.compare_exchange_weak(now, new, AcqRel, Acquire) {
                 Ok(_) => return,
                 Err(other) => now = other,
@@ -56,15 +56,15 @@ impl PublishedState {
     }
 }
 
-/// Where one counter of an item is.
+/// The place of one counter's cell in an item.
 #[derive(Clone, Copy)]
 pub(crate) struct CounterCell {
-    /// In lane 0.
+    /// The address in lane 0.
     address: usize,
     tier: Tier,
 }
 
-/// The bytes that one counter takes in each lane.
+/// Returns the bytes of one counter in each lane.
 pub(crate) fn bytes(tier: Tier) -> usize {
     match tier {
         Tier::Atomic => 64,
@@ -73,16 +73,17 @@ pub(crate) fn bytes(tier: Tier) -> usize {
 }
 
 impl CounterCell {
-    /// Counter `index` of the item at `item`.
+    /// Returns the cell of counter `index` of the item at `item`.
     pub(crate) fn of(item: usize, index: usize) -> CounterCell {
-        // There is an item, so the tier is chosen.
+        // There is an item, so the tier has been chosen.
         let tier = startup::chosen().unwrap_or(Tier::Atomic);
         CounterCell { address: item + index * bytes(tier), tier }
     }
 
     pub(crate) fn published_state(&self) -> &'static PublishedState {
-        // SAFETY: lane 0 of a cell is 32 zeroed bytes aligned to 32, a valid PublishedState, and nothing
-        // else uses it. The counter that owns the item outlives this reference: no caller keeps it.
+        // SAFETY: lane 0 of a cell is 32 zeroed bytes aligned to 32, which is a valid
+        // `PublishedState`, and nothing else uses them. The counter that owns the item outlives
+        // this reference, because no caller keeps it.
         unsafe { &*(self.address as *const PublishedState) }
     }
 
@@ -91,11 +92,12 @@ impl CounterCell {
         self.address + lane * STRIDE + bank * BANK_BYTES
     }
 
-    /// The pair of a lane of the atomic tier.
+    /// Returns the pair of a lane, in the atomic tier.
     pub(crate) fn pair(&self, lane: usize, bank: usize) -> &'static Pair {
         debug_assert_eq!(self.tier, Tier::Atomic);
-        // SAFETY: in the atomic tier a bank begins with a pair, aligned to 16; zero is a valid one.
-        // Lanes in use are accessible for ever. As for `center`.
+        // SAFETY: in the atomic tier a bank begins with a pair, aligned to 16, and zero is a valid
+        // one. Lanes in use stay accessible forever. The counter that owns the item outlives this
+        // reference, because no caller keeps it.
         unsafe { &*(self.bank(lane, bank) as *const Pair) }
     }
 
@@ -104,63 +106,68 @@ impl CounterCell {
             Tier::Atomic => self.address + lane * STRIDE + 2 * BANK_BYTES + bank * 8,
             _ => self.bank(lane, bank) + 8,
         };
-        // SAFETY: a window is an aligned word of a lane in use; sections and this code access it
-        // as 8 bytes only. As for `center`.
+        // SAFETY: a window is an aligned word of a lane in use, which stays accessible forever.
+        // Sections and this code access it as 8 bytes only. The counter that owns the item outlives
+        // this reference, because no caller keeps it.
         unsafe { &*(address as *const AtomicU64) }
     }
 
     pub(crate) fn window(&self, lane: usize, bank: usize) -> Window {
-        // Acquire: pairs with the Release in `move_pair_window`. In the rseq tiers whoever holds the
-        // lane's claim sees what the holder before stored, by the claim's own ordering.
+        // Acquire: pairs with the Release in `move_pair_window`. In the rseq tiers the Acquire of
+        // the lane's claim makes visible what its previous holder stored.
         Window(self.window_word(lane, bank).load(Acquire))
     }
 
-    /// The count of a bank that the caller has frozen, or a look at one that moves.
+    /// Returns the count of a bank: exact if the bank is frozen, else of some instant.
     pub(crate) fn count(&self, lane: usize, bank: usize) -> i64 {
         match self.tier {
             Tier::Atomic => self.pair(lane, bank).load().count,
-            // SAFETY: in the rseq tiers a bank begins with its count, an aligned word that is
-            // accessed as 8 bytes only. Relaxed: what must be visible is made so by the fence.
+            // SAFETY: in the rseq tiers a bank begins with its count, an aligned word of a lane in
+            // use that is accessed as 8 bytes only. Relaxed: the fence of the flip makes visible
+            // what sections committed.
             _ => unsafe { (*(self.bank(lane, bank) as *const AtomicI64)).load(Relaxed) },
         }
     }
 
-    /// Stops adders that still mean this bank; in the rseq tiers the fence does that.
+    /// Stops adders that still use this bank. In the rseq tiers the fence does that.
     pub(crate) fn freeze(&self, lane: usize, bank: usize) {
         if self.tier == Tier::Atomic {
             self.pair(lane, bank).freeze();
         }
     }
 
-    /// Lets adders into a bank, for when the gate points at it.
+    /// Admits adders to a bank, before the gate points at it.
     pub(crate) fn open(&self, lane: usize, bank: usize) {
         if self.tier == Tier::Atomic {
             self.pair(lane, bank).open();
         }
     }
 
-    /// Undoes what a fork in the middle of a change of a window leaves behind.
+    /// Ends a move of a window that a fork interrupted.
     pub(crate) fn end_window_move(&self, lane: usize, bank: usize) {
         if self.tier == Tier::Atomic && self.pair(lane, bank).load().seal.is_moving() {
             self.pair(lane, bank).update(|now| Sealed { seal: now.seal.moved(), ..now });
         }
     }
 
-    /// Gives a bank of a lane a new window, if the count fits into it and (rseq tiers) the calling
-    /// thread is still on that lane. The caller holds the lane's claim and has published both.
+    /// Moves the window of a lane's bank; returns whether it could.
+    ///
+    /// The count must fit into the new window. In the rseq tiers the calling thread must still be
+    /// on that lane. The caller holds the lane's claim, and has published both windows.
     pub(crate) fn move_window(&self, lane: usize, bank: usize, window: Window) -> bool {
         if self.tier == Tier::Atomic {
             return self.move_pair_window(lane, bank, window);
         }
         let (address, entry) = (self.address + bank * BANK_BYTES + HALF, table::entry_of(lane));
-        // SAFETY: the address is that of a bank of this cell in lane 0.
+        // SAFETY: the address is that of a bank of this cell in lane 0, plus `HALF`.
         let attempt = || unsafe { Processor::retarget(address, entry, window.0) };
         (0..ATTEMPTS).map(|_| attempt()).find(|&outcome| outcome != Outcome::Aborted)
             == Some(Outcome::Done)
     }
 
-    /// Keeps adders out while the window changes: one that looked at the old window may otherwise
-    /// commit a count that is outside the new one.
+    /// Moves a window in the atomic tier, where it keeps adders out meanwhile.
+    ///
+    /// An adder that loaded the old window could otherwise commit a count outside the new one.
     fn move_pair_window(&self, lane: usize, bank: usize, window: Window) -> bool {
         let pair = self.pair(lane, bank);
         let now = pair.load();
@@ -168,7 +175,8 @@ impl CounterCell {
         if now.seal.is_sealed() || !window.holds(now.count) || !pair.exchange(now, moving) {
             return false;
         }
-        // Release: an adder that sees the seal of the next line sees this window.
+        // Release: pairs with the Acquire in `window`. An adder that sees the seal of the next
+        // statement sees this window.
         self.window_word(lane, bank).store(window.0, Release);
         pair.update(|now| Sealed { seal: now.seal.moved(), ..now });
         true

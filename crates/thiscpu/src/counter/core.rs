@@ -1,5 +1,4 @@
-//! What one counter and several counters at one instant have in common: a gate, a lock, and for
-//! each counter a shared pair in each bank.
+//! The words that a `Counter` and `Counters` are made of: a gate, a lock, and shared pairs.
 
 use super::cell::CounterCell;
 use super::pair::{Pair, Seal};
@@ -20,38 +19,42 @@ use crate::sys::startup;
 #[repr(C)]
 pub(crate) struct Core<const N: usize> {
     pub(super) gate: Gate,
-    /// Held by whoever changes the gate.
+    /// Held by the thread that changes the gate.
     pub(super) lock: Lock,
-    /// How many flips have begun.
+    /// The number of flips that have begun.
     pub(super) flips: AtomicU32,
-    /// The generation of the process that has freed what its parent's threads held.
+    /// The generation of the process that has released its parent's claims.
     recovered: AtomicU32,
     pub(super) batch: Batch,
-    /// Whether the last flip was given up half way, by a fork or by the panic of a fence that could
-    /// not be had; `last` is then older than `flips` says.
+    /// Whether the last flip did not end, because of a fork or a panic for lack of a fence.
+    ///
+    /// Then `last` is older than `flips` says.
     pub(super) flip_incomplete: AtomicBool,
-    /// What each counter was at the last flip.
+    /// The value of each counter at the last flip.
     pub(super) last: [AtomicI64; N],
-    /// The slow lane: a pair for each counter in each bank.
+    /// The shared lane: a pair for each counter in each bank.
     pub(super) shared: [[Pair; 2]; N],
 }
 
-/// How far a lane may drift from what it has published.
+/// How far a lane may drift from its published count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// [`DEFAULT_BATCH`] for each lane in use, rounded up: the more CPUs publish, the less often
-    /// each does, so that the word they publish to does not become what they wait for.
+    /// [`DEFAULT_BATCH`] for each lane in use, rounded up.
+    ///
+    /// The more CPUs publish, the less often each does, so the published word does not become a
+    /// bottleneck.
     PerLane,
     /// 2 to this power.
     Fixed(u8),
-    /// The counter never takes lanes.
+    /// The counter stays in shared mode.
     Disabled,
 }
 
 pub(crate) const DEFAULT_BATCH: u64 = 1024;
 
-/// How often the shared pairs are looked at while they change. A flip needs some 50 ns between
-/// opening one and freezing the other, unless it is interrupted there.
+/// How often changing shared pairs are read again.
+///
+/// A flip takes some 50 ns from opening one pair to freezing the other, unless it is interrupted.
 const MAX_READS: u32 = 1 + looks(63);
 
 impl Batch {
@@ -73,8 +76,10 @@ impl Batch {
 }
 
 impl<const N: usize> Core<N> {
-    /// One counter begins tight. Several begin spread, though without memory in the lanes: one
-    /// exchange cannot read all of them, so there is no tight mode for them.
+    /// Creates counters with value 0.
+    ///
+    /// A single counter starts in shared mode. Several start in per-CPU mode, without memory in the
+    /// lanes: one exchange cannot read all of them, so they have no shared mode.
     pub(crate) const fn new(batch: Batch) -> Self {
         Core {
             gate: Gate::new(),
@@ -91,7 +96,7 @@ impl<const N: usize> Core<N> {
         }
     }
 
-    /// The right to change the gate.
+    /// Acquires the right to change the gate. Waits for its holder.
     pub(super) fn lock(&self) -> Guard<'_> {
         startup::tier_or_panic();
         let guard = self.lock.lock();
@@ -99,16 +104,17 @@ impl<const N: usize> Core<N> {
         guard
     }
 
-    /// The same without waiting, for adders.
+    /// Acquires the lock if nobody holds it. Never waits, so adders may call it.
     pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
         let guard = self.lock.try_lock()?;
         self.recover_after_fork(&guard);
         Some(guard)
     }
 
-    /// The first holder after a fork frees what threads that were not copied hold. Sums need no
-    /// healing: each step of a flip leaves every unit in exactly one place. The slack of a thread
-    /// that was publishing stays too wide, which is still true.
+    /// Releases the claims of threads that a fork did not copy; the first lock holder does it.
+    ///
+    /// Sums need no recovery: each step of a flip leaves every add in exactly one place. The slack
+    /// that a thread was publishing stays too wide, which keeps the bounds true.
     fn recover_after_fork(&self, _guard: &Guard<'_>) {
         if self.is_recovered() {
             return;
@@ -117,13 +123,15 @@ impl<const N: usize> Core<N> {
         if let Some(item) = gate.item() {
             self.release_claims(item);
         }
-        // A flip that was cut in two may have left the inactive pairs open, and bounds wait for that.
+        // An interrupted flip may have left the inactive pairs open, and `try_estimate` needs them
+        // frozen.
         self.freeze_shared(gate.flipped().bank());
-        // Release: pairs with the Acquire in `is_recovered`; claims are taken after they were freed.
+        // Release: pairs with the Acquire in `is_recovered`. A thread that sees this generation
+        // claims lanes after their claims were released.
         self.recovered.store(Host::generation(), Release);
     }
 
-    /// Whether claims on lanes are those of this process, so that one may be taken.
+    /// Returns whether all claims on lanes are of this process, so that one may be taken.
     pub(super) fn is_recovered(&self) -> bool {
         self.recovered.load(Acquire) == Host::generation()
     }
@@ -135,14 +143,15 @@ impl<const N: usize> Core<N> {
                 cell.end_window_move(lane, 0);
                 cell.end_window_move(lane, 1);
             }
-            // Relaxed: nobody claims before `recovered` says so.
+            // Relaxed: `recovered` publishes it, and nobody claims before that.
             cell.published_state().claims.store(0, Relaxed);
         }
     }
 
-    /// Where counter `index` is, at one instant of this call. Never waits: after some looks during
-    /// which flips, or threads that have no lane, changed the shared pairs, it is an estimate with
-    /// all the slack there is.
+    /// Returns the estimate and slack of counter `index`, at one instant of this call.
+    ///
+    /// Never waits. Flips, and adds to the shared lane, make it read again. After `MAX_READS`
+    /// attempts it returns an estimate with unlimited slack.
     pub(super) fn estimate(&self, index: usize) -> Estimate {
         let mut estimate = 0;
         for _ in 0..MAX_READS {
@@ -155,31 +164,33 @@ impl<const N: usize> Core<N> {
         Estimate { value: estimate, slack: u64::MAX }
     }
 
-    /// The same, or an estimate if the shared pairs change meanwhile.
+    /// Reads the estimate of counter `index` once.
+    ///
+    /// Returns a mere value as the error if the shared pairs changed meanwhile.
     fn try_estimate(&self, index: usize) -> Result<Estimate, i64> {
         let [active, other] = self.active_first(index, self.gate.look().bank());
-        // The gate may have been flipped since it was looked at, so the tight pair, if one is, may be
-        // the one that was thought inactive.
+        // The gate may have been flipped since it was loaded. So a shared-mode pair may be the one
+        // that seemed inactive.
         if let Some(now) = active.load_shared().or_else(|| other.load_shared()) {
             return Ok(Estimate { value: now.count, slack: 0 });
         }
         let (first, second) = (active.load(), other.load());
-        if let Some(tight) = [first, second].iter().find(|pair| pair.seal.is_shared()) {
-            return Err(tight.count);
+        if let Some(shared) = [first, second].iter().find(|pair| pair.seal.is_shared()) {
+            return Err(shared.count);
         }
         let lanes = self.published(index);
         let value = lanes.value.wrapping_add(first.count).wrapping_add(second.count);
         // The inactive pair is frozen, except in the middle of a flip: then an add may still commit
-        // to it that takes effect before the flip, and this would not be of one instant with the sum.
-        // Both pairs are as they were, versions included, so they were so when `lanes` was loaded,
-        // and the three belong together.
+        // to it that takes effect before the flip, and this result would not share an instant with
+        // the sum. Both pairs are unchanged, versions included. So they had these values when
+        // `lanes` was loaded, and the three belong together.
         match second.seal.is_sealed() && active.load() == first && other.load() == second {
             true => Ok(Estimate { value, ..lanes }),
             false => Err(value),
         }
     }
 
-    /// What the lanes of counter `index` have published.
+    /// Returns the published estimate of the lanes of counter `index`.
     fn published(&self, index: usize) -> Estimate {
         self.cell(index)
             .map_or(Estimate { value: 0, slack: 0 }, |cell| cell.published_state().estimate())
@@ -189,7 +200,7 @@ impl<const N: usize> Core<N> {
         [&self.shared[index][bank], &self.shared[index][1 - bank]]
     }
 
-    /// The counter's cell, if it has lanes.
+    /// Returns the cell of counter `index`, if it has lanes.
     pub(super) fn cell(&self, index: usize) -> Option<CounterCell> {
         self.gate.look().item().map(|item| CounterCell::of(item, index))
     }
@@ -206,7 +217,7 @@ impl<const N: usize> Drop for Core<N> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_counter_is_a_cache_line() {
+    fn counter_is_one_cache_line() {
         assert_eq!(size_of::<crate::Counter>(), 64);
     }
 }

@@ -7,12 +7,17 @@ use super::sum_all::Summable;
 use super::sum_all::sealed::{Flips, Sealed};
 use crate::section::{Outcome, Processor, Sections as _};
 
-/// `N` counters with one gate, so that [`snapshot`](Counters::snapshot) is true for all of them at
-/// one instant.
+/// `N` counters whose values can be read at one instant; see [`snapshot`](Self::snapshot).
 ///
-/// Each is a [`Counter`](crate::Counter) in what it promises; together they cost one flip and one
-/// fence a snapshot. Memory: 40 bytes a counter and 24 to 32 more, 32 a counter for each lane in use, 32 shared (the
-/// atomic tier: 64 in place of 32).
+/// Each of them gives the guarantees of a [`Counter`](crate::Counter). A snapshot of all costs one
+/// flip and one fence.
+///
+/// Memory: 40 bytes a counter and 24 to 32 more; in lanes, 32 bytes a counter for each lane in use
+/// and 32 shared by all (64 instead of 32 in the atomic tier). Lanes are allocated at the first
+/// add; they have no shared mode.
+///
+/// Methods may be called from where those of `Counter` may: `add` and `read` from anywhere, `sum`
+/// and `snapshot` not from signal handlers.
 ///
 /// ```
 /// const IN: usize = 0;
@@ -22,40 +27,40 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// BYTES.add(OUT, 64);
 /// assert_eq!(BYTES.snapshot(), [1500, 64]);
 /// ```
-///
-/// One gate for several counters follows from the flip; the kernel has no such thing.
 pub struct Counters<const N: usize> {
     core: Core<N>,
 }
 
-/// As many cells of the larger kind as fit into a lane.
+/// The number of cells of the larger kind that fit into a lane.
 const N_MAX: usize = 4096;
 
 impl<const N: usize> Counters<N> {
-    /// Counters that are 0, 1 to 4,096 of them. Allocates nothing; lanes are taken at the first add.
+    /// Creates `N` counters with value 0; `N` is 1 to 4,096. Allocates nothing.
     pub const fn new() -> Self {
         const { assert!(0 < N && N <= N_MAX, "Counters<N> takes 1 to 4,096 counters") };
         Counters { core: Core::new(Batch::PerLane) }
     }
 
-    /// Adds `n` to counter `i`; wraps. As [`Counter::add`](crate::Counter::add).
+    /// Adds `n` to counter `i`; wraps around on overflow.
+    ///
+    /// Costs what [`Counter::add`](crate::Counter::add) costs.
     ///
     /// # Panics
     ///
-    /// If `i` is not below `N`.
+    /// If `i` is not below `N`, or if `THISCPU_TIER` is wrong.
     #[inline(always)]
     pub fn add(&self, i: usize, n: i64) {
         assert!(i < N, "counter {i} of {N}");
         // SAFETY: this is a counter's gate, and in the rseq tiers its item has 32 bytes for each of
-        // the N counters; in the atomic tier no thread's area is
-        // published, so no section gets past its first check.
+        // the N counters. In the atomic tier no thread's rseq area is published, so every section
+        // fails its first check.
         if unsafe { Processor::add_windowed_at(self.core.gate.word(), 32 * i, n) } != Outcome::Done
         {
             self.core.add_slow(i, n);
         }
     }
 
-    /// An estimate of counter `i`. As [`Counter::read`](crate::Counter::read).
+    /// Returns an estimate of counter `i`, as [`Counter::read`](crate::Counter::read) does.
     ///
     /// # Panics
     ///
@@ -64,21 +69,22 @@ impl<const N: usize> Counters<N> {
         self.core.estimate(i).value
     }
 
-    /// The exact value of counter `i`. As [`Counter::sum`](crate::Counter::sum).
+    /// Returns the exact value of counter `i`, as [`Counter::sum`](crate::Counter::sum) does.
     ///
     /// # Panics
     ///
-    /// If `i` is not below `N`, and as `Counter::sum`.
+    /// If `i` is not below `N`, and under the conditions of `Counter::sum`.
     pub fn sum(&self, i: usize) -> i64 {
         self.core.sums()[i]
     }
 
-    /// The exact values of all counters at one instant within the call. Costs and blocks as one
-    /// [`Counter::sum`](crate::Counter::sum).
+    /// Returns the exact values of all counters, at one instant of this call.
+    ///
+    /// Costs and waits as one [`Counter::sum`](crate::Counter::sum) does.
     ///
     /// # Panics
     ///
-    /// As `Counter::sum`.
+    /// Under the conditions of `Counter::sum`.
     pub fn snapshot(&self) -> [i64; N] {
         self.core.sums()
     }
@@ -98,7 +104,7 @@ impl<const N: usize> Default for Counters<N> {
     }
 }
 
-// As for `Counter`.
+// A panic leaves the counters consistent: an incomplete flip is repeated, see `Core::begin_flip`.
 impl<const N: usize> std::panic::RefUnwindSafe for Counters<N> {}
 
 impl<const N: usize> fmt::Debug for Counters<N> {

@@ -1,15 +1,17 @@
-//! The flip: how a sum gets the value at one instant while nobody waits.
+//! The flip: how a sum reads the value at one instant while no adder waits.
 //!
-//! 1. The inactive bank is frozen: nothing has changed it since the flip before. Add it up.
-//! 2. Open it, and turn the gate to it. This is the instant that the sum is true at.
-//! 3. Fence: every section that saw the old gate has committed or will restart into the new bank.
-//!    Then seal the old bank's pairs, which does the same to adders outside sections.
-//! 4. Add up the old bank. The two together are the value.
+//! 1. The inactive bank is frozen: nothing has changed it since the previous flip. Add it up.
+//! 2. Open the inactive bank, and point the gate at it. At this instant the sum is true.
+//! 3. Fence. Every section that saw the old gate has committed, or will restart into the new bank.
+//!    Then seal the pairs of the old bank, which does the same to adders outside sections.
+//! 4. Add up the old bank. Both banks together are the value.
 //!
-//! An add takes effect at its look at the gate, or at the flip if it commits to the old bank after
-//! it. So each add is wholly before the flip (and in step 4's bank) or wholly after, and none that
-//! began after another had ended is counted without it: the later one's look at the gate comes
-//! after the earlier one's.
+//! An add takes effect when it loads the gate. If it commits to the old bank after the flip, it
+//! takes effect at the flip. So each add is wholly before the flip, in the banks added up, or
+//! wholly after it.
+//!
+//! No sum counts an add but misses one that ended before the add began. The later add loads the
+//! gate after the earlier one has ended.
 
 use super::cell::CounterCell;
 use super::core::Core;
@@ -21,59 +23,60 @@ use crate::sys::lock::Guard;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// A flip that waits for a fence.
+/// A flip that waits for its fence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingFlip {
-    /// The gate as it was.
+    /// The gate before the flip.
     before: Seen,
-    /// How many flips had begun, with this one.
+    /// The number of flips that had begun, including this one.
     pub(super) number: u32,
 }
 
 impl PendingFlip {
-    pub(super) fn wants_fence(self) -> bool {
+    pub(super) fn needs_fence(self) -> bool {
         startup::chosen() != Some(Tier::Atomic) && self.before.item().is_some()
     }
 }
 
-/// What a flip found, for each counter.
+/// The result of a flip, for each counter.
 pub(super) struct FlipResult<const N: usize> {
     /// The value at the instant of the flip.
     pub(super) values: [i64; N],
-    /// The part of it that is in lanes.
+    /// The part of the value that is in lanes.
     pub(super) lanes: [i64; N],
 }
 
 impl<const N: usize> Core<N> {
-    /// The values of all counters at one instant within this call.
+    /// Returns the values of all counters at one instant of this call.
     pub(super) fn sums(&self) -> [i64; N] {
-        // Acquire: a flip with a higher number begins after this load, hence after the call began.
+        // Acquire: pairs with the Release in `begin_flip`. A flip with a higher number began after
+        // this load, and therefore during this call.
         let arrived = self.flips.load(Acquire);
         let guard = self.lock();
-        // Callers that arrived together share a flip that began after they did.
+        // Callers that arrived together share a flip that began after they arrived.
         let shared = self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0;
         if shared && !self.flip_incomplete.load(Relaxed) {
             return core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
-        // Whoever held the lock before may have made the counter tight: its one word is the value
-        // then, and lanes and the other bank hold what is already in it.
+        // The previous lock holder may have changed to shared mode. Then the one word is the value,
+        // and lanes and the other bank hold adds that it already includes.
         if let Some(now) = self.shared_value() {
             return [now.count; N];
         }
         self.flip(&guard, |gate| gate).values
     }
 
-    /// Flips the banks; `then` may also close the gate.
+    /// Flips the banks. `then` maps the new gate, and may close it.
     pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> FlipResult<N> {
-        let (pending, mut flipped) = self.begin_flip(guard, then);
-        if pending.wants_fence() {
+        let (pending, mut result) = self.begin_flip(guard, then);
+        if pending.needs_fence() {
             fence::fence();
         }
-        self.end_flip(guard, pending, &mut flipped);
-        flipped
+        self.end_flip(guard, pending, &mut result);
+        result
     }
 
-    /// The first two steps. The third is the caller's, for one counter or for many.
+    /// Runs steps 1 and 2. The caller runs the fence of step 3, for one counter or for many.
     pub(super) fn begin_flip(
         &self,
         _guard: &Guard<'_>,
@@ -82,45 +85,47 @@ impl<const N: usize> Core<N> {
         let before = self.gate.look();
         let pending = PendingFlip { before, number: self.flips.load(Relaxed).wrapping_add(1) };
         let (old, new) = (before.bank(), before.flipped().bank());
-        // What is frozen stays frozen; this matters only where a flip is half done: by a fork, by the
-        // panic of a fence that could not be had, or by who adds up many counters and goes on with this one later.
-        if self.flip_incomplete.swap(true, Relaxed) && pending.wants_fence() {
+        // The inactive bank is normally frozen already. It is not after an incomplete flip, which a
+        // fork, a panic for lack of a fence, or a `sum_all` in progress may leave.
+        if self.flip_incomplete.swap(true, Relaxed) && pending.needs_fence() {
             fence::fence();
         }
         self.freeze(before, new);
         let frozen = self.add_up(before, new);
         self.open(before, new);
-        // Release: pairs with the Acquire in `sums`; the flip comes after its number.
+        // Release: pairs with the Acquire in `sums`. The flip happens after its number is
+        // published.
         self.flips.store(pending.number, Release);
         self.gate.turn(then(before.flipped()));
-        // Before the fence, which takes long: until the shared pairs of the old bank are frozen, an
-        // adder that looked at the old gate may still commit to them, and `extent` would not be of
-        // one instant with the flip.
+        // This comes before the fence, which takes long. Until the shared pairs of the old bank are
+        // frozen, an adder that loaded the old gate may still commit to them, and `estimate` could
+        // not share an instant with the flip.
         self.freeze_shared(old);
         (pending, frozen)
     }
 
-    /// The last step: adds what is in the old bank to what was in the other.
+    /// Runs the rest of step 3 and step 4: adds up the old bank, and completes `result`.
     pub(super) fn end_flip(
         &self,
         _guard: &Guard<'_>,
         pending: PendingFlip,
-        flipped: &mut FlipResult<N>,
+        result: &mut FlipResult<N>,
     ) {
         let (before, old) = (pending.before, pending.before.bank());
         self.freeze(before, old);
         let rest = self.add_up(before, old);
         for index in 0..N {
-            flipped.values[index] = flipped.values[index].wrapping_add(rest.values[index]);
-            flipped.lanes[index] = flipped.lanes[index].wrapping_add(rest.lanes[index]);
-            self.last[index].store(flipped.values[index], Relaxed);
+            result.values[index] = result.values[index].wrapping_add(rest.values[index]);
+            result.lanes[index] = result.lanes[index].wrapping_add(rest.lanes[index]);
+            self.last[index].store(result.values[index], Relaxed);
         }
         self.flip_incomplete.store(false, Relaxed);
     }
 
-    fn each_lane(&self, seen: Seen, mut visit: impl FnMut(usize, CounterCell, usize)) {
-        let Some(item) = seen.item() else { return };
-        // The number of lanes is read after the gate was turned, each time.
+    fn each_lane(&self, gate: Seen, mut visit: impl FnMut(usize, CounterCell, usize)) {
+        let Some(item) = gate.item() else { return };
+        // The number of lanes is read after each change of the gate, so it includes every lane that
+        // an add may have used.
         for lane in 1..=table::in_use() {
             for index in 0..N {
                 visit(index, CounterCell::of(item, index), lane);
@@ -128,8 +133,8 @@ impl<const N: usize> Core<N> {
         }
     }
 
-    fn freeze(&self, seen: Seen, bank: usize) {
-        self.each_lane(seen, |_, cell, lane| cell.freeze(lane, bank));
+    fn freeze(&self, gate: Seen, bank: usize) {
+        self.each_lane(gate, |_, cell, lane| cell.freeze(lane, bank));
         self.freeze_shared(bank);
     }
 
@@ -139,15 +144,15 @@ impl<const N: usize> Core<N> {
         });
     }
 
-    fn open(&self, seen: Seen, bank: usize) {
-        self.each_lane(seen, |_, cell, lane| cell.open(lane, bank));
+    fn open(&self, gate: Seen, bank: usize) {
+        self.each_lane(gate, |_, cell, lane| cell.open(lane, bank));
         self.shared.iter().for_each(|pairs| pairs[bank].open());
     }
 
     /// Adds up a frozen bank.
-    fn add_up(&self, seen: Seen, bank: usize) -> FlipResult<N> {
+    fn add_up(&self, gate: Seen, bank: usize) -> FlipResult<N> {
         let mut lanes = [0i64; N];
-        self.each_lane(seen, |index, cell, lane| {
+        self.each_lane(gate, |index, cell, lane| {
             lanes[index] = lanes[index].wrapping_add(cell.count(lane, bank));
         });
         let shared = |index: usize| self.shared[index][bank].load().count;

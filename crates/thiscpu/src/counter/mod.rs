@@ -1,4 +1,4 @@
-//! Counters: exact sums that nobody waits for.
+//! Counters: per-CPU adds, and exact sums that make no adder wait.
 
 mod add;
 mod cell;
@@ -21,41 +21,63 @@ pub use self::sum_all::{Summable, sum_all};
 use self::window::Estimate;
 use crate::section::{Outcome, Processor, Sections as _};
 
-/// A counter that every CPU adds to on its own, and whose exact value can be had at any time.
+/// A counter with per-CPU adds whose exact value is available at any time.
 ///
-/// | | while it runs | error | blocks whom |
+/// | | cost | error | may wait for |
 /// |---|---|---|---|
-/// | [`add`](Counter::add) | one section, about a nanosecond; wait-free | none: nothing is lost, ever | nobody |
-/// | [`read`](Counter::read) | a few loads | the published slack, see `bounds` | nobody |
-/// | [`bounds`](Counter::bounds) | a few loads | states its own, updates in flight included | nobody |
-/// | [`sum`](Counter::sum) | one fence and a look at each lane in use | 0: true at one instant within the call | other callers of `sum`, `set`, `take`, `compare` |
-/// | [`set`](Counter::set), [`take`](Counter::take) | as `sum` | 0: they happen at one instant | as `sum` |
-/// | [`compare`](Counter::compare) | a few loads, at most one fence | 0 | as `sum`, if it takes one |
+/// | [`add`] | one section, about 1 ns; wait-free | none | nothing |
+/// | [`read`] | a few loads | at most the slack of `bounds` | nothing |
+/// | [`bounds`] | a few loads | none: it returns a range | nothing |
+/// | [`sum`] | one fence, a read of each lane in use | none | other callers in this column |
+/// | [`set`], [`take`] | like `sum` | none | other callers in this column |
+/// | [`compare`] | a few loads, at most one fence | none | these, if it needs the fence |
 ///
-/// These operations are linearizable: each takes effect at one instant between its start and its
-/// end, `bounds` and `compare` included. An add orders nothing but itself (it is relaxed); as with
-/// any atomic, one thread's add comes before another's `sum` if something makes it so.
+/// [`add`]: Counter::add
+/// [`read`]: Counter::read
+/// [`bounds`]: Counter::bounds
+/// [`sum`]: Counter::sum
+/// [`set`]: Counter::set
+/// [`take`]: Counter::take
+/// [`compare`]: Counter::compare
 ///
-/// **Lanes.** A counter begins as one word. After a few adds it takes 32 bytes of memory for each CPU
-/// in use (64 in the atomic tier), and as much once more for all of them together; adds then are
-/// sections on this CPU's own. When a comparison needs the exact value it becomes one word again, because the value is near a limit
-/// and the next comparison will need it too, until many adds go by without one.
+/// Values are `i64` and wrap around on overflow. No add is ever lost.
 ///
-/// **Where it may be used.** `add`, `inc`, `dec`, `read` and `bounds` may be called from anywhere: signal
-/// handlers (also one that interrupts this very counter's `sum`), TLS destructors, children of
-/// `fork`. The others wait for a lock, so a signal handler that can interrupt one of them must not
-/// call them. A child of `vfork` or `clone(CLONE_VM)` shares its parent's memory but not its
-/// registration, and must not use the library at all; nor may the child of a `fork` that was made in a signal
-/// handler return into an operation which that handler interrupted.
+/// # Consistency
 ///
-/// Dropping a counter gives its memory in the lanes back, zeroed; it waits for other threads that
-/// allocate or drop, so it is not for signal handlers.
+/// All operations are linearizable: each takes effect at one instant between its start and its end.
+/// Adds are relaxed. A sum includes every add that happens before it: by program order, a join or a
+/// lock.
 ///
-/// **What it is not for.** It is no sequence generator: no add returns a value that only it saw. It
-/// is no reference count: "did I take it to zero?" needs such a value too. A counter that only one
-/// thread ever writes is faster as a plain atomic.
+/// # Memory
 ///
-/// Values are `i64` and wrap around on overflow, as two's complement does.
+/// A counter starts as one word, in *shared mode*: adds are atomics on that word. After 32 adds it
+/// changes to *per-CPU mode*, and adds become sections on this CPU's lane. It then takes 32 bytes
+/// for each lane in use (64 in the atomic tier), and as much once more for all CPUs together.
+///
+/// A comparison that needs the exact value returns the counter to shared mode: the value is near a
+/// limit, and the next comparison will need it too. It stays there until about 512 adds pass
+/// without a comparison.
+///
+/// Dropping a counter zeroes its memory in the lanes and frees it.
+///
+/// # Where it may be used
+///
+/// - `add`, `inc`, `dec`, `read` and `bounds` may be called from anywhere. That includes signal
+///   handlers, even those that interrupt a `sum` of the same counter, and TLS destructors.
+/// - All other methods, and the drop, wait for a lock. A signal handler must not call them if it
+///   can interrupt one of them.
+/// - A child of `fork` may use all methods. If the `fork` was made in a signal handler, the child
+///   must not return into an operation that the handler interrupted.
+/// - A child of `vfork` or `clone(CLONE_VM)` must not use the library: it shares its parent's
+///   memory but not its rseq registration.
+///
+/// # When not to use it
+///
+/// - As a sequence generator: no add returns a value that only its caller sees.
+/// - As a reference count: "did my add reach zero?" needs such a value too.
+/// - For a value that one thread writes: a plain atomic is faster.
+///
+/// # Examples
 ///
 /// ```
 /// static HITS: thiscpu::Counter = thiscpu::Counter::new();
@@ -69,113 +91,126 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// assert_eq!(HITS.take(), 4000);
 /// ```
 ///
-/// The two banks are ours; the batch and the cheap `read` are `percpu_counter`'s (Linux), whose sum
-/// is not a snapshot; a counter that starts as one word is an idea of Overstreet's lazy counters.
+/// # Origins
+///
+/// The batch and the cheap `read` are those of Linux's `percpu_counter`, whose sum is not a
+/// snapshot. Starting as one word is an idea of Overstreet's lazy counters. The two banks that make
+/// a sum exact are new.
 pub struct Counter {
     core: Core<1>,
 }
 
-/// Where a counter's gate is, for code that is no Rust.
+/// The offset of a counter's gate, for code in other languages.
 pub const GATE_AT: usize = std::mem::offset_of!(Counter, core.gate);
 
-/// What a counter's value was within, at one instant of the call that returned it.
+/// The range that a counter's value was in, at one instant of the call that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The value was not below this.
+    /// The lower bound: the value was not below it.
     pub low: i64,
-    /// The estimate that [`Counter::read`] gives.
+    /// The estimate that [`Counter::read`] returns.
     pub estimate: i64,
-    /// The value was not above this.
+    /// The upper bound: the value was not above it.
     pub high: i64,
 }
 
-/// What a comparison found, at one instant of the call.
+/// The result of a comparison, at one instant of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// How the counter's value compares with the other side: `Less` if it is below.
+    /// The order of the counter's value and the other side: `Less` if the value is below.
     pub ordering: Ordering,
-    /// The value, if it became known exactly.
+    /// The value, if the comparison had to determine it exactly.
     pub exact: Option<i64>,
 }
 
 impl Counter {
-    /// A counter that is 0. Allocates nothing, ever, by itself; 64 bytes.
+    /// Creates a counter with value 0.
     ///
-    /// The batch (see [`with_batch`](Counter::with_batch)) is 1,024 times the number of lanes in use.
+    /// Allocates nothing. A counter is 64 bytes.
+    ///
+    /// The batch (see [`with_batch`](Counter::with_batch)) is 1,024 times the number of lanes in
+    /// use.
     pub const fn new() -> Self {
         Counter { core: Core::new(Batch::PerLane) }
     }
 
-    /// A counter that is 0, whose lanes publish what they hold when they have drifted by `batch`.
+    /// Creates a counter with value 0 whose lanes publish after drifting by `batch`.
     ///
-    /// The larger the batch, the rarer the writes to the word that `read` reads, and the wider the
-    /// bounds: each bank of each lane in use is within `batch` of what it has published, so that
-    /// `read` is within 2 x lanes x `batch` (only 1 x if the counter was never summed). Amounts that
-    /// are themselves large widen the batch of the lane they are added to; the bounds say so.
+    /// A larger batch means rarer writes to the word that [`read`](Counter::read) loads, and wider
+    /// bounds. Each of a lane's two banks is within `batch` of its published count. So `read` is
+    /// within 2 × lanes × `batch` of the value, or within 1 × if the counter was never summed. A
+    /// large amount widens the batch of the lane that it is added to; the bounds include that.
     ///
-    /// A batch is rounded up to a power of two and is at least 128 and at most 2^40. 0 and 1 make a
-    /// counter that never takes lanes: each add then costs what a shared atomic costs, and `read` is
-    /// exact.
+    /// A batch is rounded up to a power of two, and is at least 128 and at most 2^40. A batch of 0
+    /// or 1 keeps the counter in shared mode forever: each add costs what a shared atomic costs,
+    /// and `read` is exact.
     pub const fn with_batch(batch: u64) -> Self {
         Counter { core: Core::new(Batch::of(batch)) }
     }
 
-    /// Adds `n`, which may be negative. Wraps.
+    /// Adds `n`, which may be negative. Wraps around on overflow.
     ///
-    /// Wait-free: a section, restarted a bounded number of times, and after that the slow lane
-    /// (whose compare-exchange is only repeated if another thread's succeeded; this, and the atomic
-    /// tier, is lock-free). Touches one cache line of this CPU's, and
-    /// reads one that is shared but hardly ever written. No fence. Blocks nobody.
+    /// Wait-free: it restarts its section a bounded number of times, and then uses the shared lane.
+    /// An add to the shared lane, and every add in the atomic tier, is lock-free.
+    ///
+    /// Writes one cache line of this CPU, and reads one that is shared but hardly ever written.
+    /// Needs no fence. May be called from anywhere, signal handlers included.
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong. [`tier`](crate::tier()) tells beforehand.
+    /// If `THISCPU_TIER` is wrong. Call [`tier`](crate::tier()) first to handle that error.
     #[inline(always)]
     pub fn add(&self, n: i64) {
-        // SAFETY: this is a counter's gate; its item is at least 32 bytes and is freed by drop.
+        // SAFETY: this is a counter's gate. Its item has at least 32 bytes in each lane, and only
+        // the drop frees it.
         if unsafe { Processor::add_windowed(self.core.gate.word(), n) } != Outcome::Done {
             self.core.add_slow(0, n);
         }
     }
 
-    /// Adds 1.
+    /// Adds 1. See [`add`](Counter::add).
     #[inline(always)]
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// Takes 1 away.
+    /// Subtracts 1. See [`add`](Counter::add).
     #[inline(always)]
     pub fn dec(&self) {
         self.add(-1);
     }
 
-    /// An estimate: the middle of the [`bounds`](Counter::bounds), and so within their slack of the
-    /// value. Costs what they cost.
+    /// Returns an estimate: the middle of the [`bounds`](Counter::bounds).
+    ///
+    /// It is within the slack of the bounds, and costs as much as they do. Never waits. May be
+    /// called from anywhere.
     pub fn read(&self) -> i64 {
         self.core.estimate(0).value
     }
 
-    /// Limits that the value was within at one instant of this call, updates in flight included.
+    /// Returns the range of the value at one instant of this call, adds in flight included.
     ///
-    /// A few loads, repeated up to 64 times while flips, or threads that have no lane, change the
-    /// counter between them; after that the limits are those of `i64`, and `estimate` is one. Never waits.
+    /// Costs a few loads. Flips, and adds to the shared lane, make it repeat them. After 64
+    /// attempts it returns the range of `i64` and an estimate. Never waits. May be called from
+    /// anywhere.
     pub fn bounds(&self) -> Bounds {
         Bounds::of(self.core.estimate(0))
     }
 
-    /// The exact value at one instant of this call.
+    /// Returns the exact value, at one instant of this call.
     ///
-    /// One fence (0.2 us in an idle process, 10 to 30 us where other CPUs run it, a time slice at
-    /// worst) and a look at two cache lines of each lane in use; a load if the counter is one word.
-    /// Adders are not held up: one that is in the middle of its section starts it again. Callers
-    /// that arrive together share one fence. Not from a signal handler that can interrupt a call
-    /// that waits (see [`Counter`]).
+    /// Costs one fence and a read of two cache lines of each lane in use; in shared mode it costs
+    /// one load. A fence takes about 0.2 µs in an idle process and 10 to 30 µs where other CPUs run
+    /// the process; the worst case is a time slice.
+    ///
+    /// Adders never wait: at most, an add in progress restarts its section. Callers that arrive
+    /// together share one fence. Must not be called from a signal handler that can interrupt a
+    /// method that waits (see [`Counter`]).
     ///
     /// # Panics
     ///
-    /// If fences have become impossible (a sandbox installed after the first use that denies both
-    /// `membarrier` and `sched_setaffinity`): without one there is no exact answer.
+    /// If fences have become impossible, because a sandbox installed after the first use denies
+    /// both `membarrier` and `sched_setaffinity`. Without fences an exact answer is impossible.
     pub fn sum(&self) -> i64 {
         match self.core.shared_value() {
             Some(now) => now.count,
@@ -183,25 +218,28 @@ impl Counter {
         }
     }
 
-    /// Makes the value `v`, at one instant: adds before it are forgotten, adds after it count on.
+    /// Sets the value to `v`, at one instant of this call.
     ///
-    /// Costs a fence, as [`sum`](Counter::sum), and until that is through adds are atomics on one
-    /// shared word. Waits for other callers of `sum`, `set`, `take` and `compare`.
+    /// Adds before that instant are discarded, adds after it count on top of `v`. Costs a fence
+    /// like [`sum`](Counter::sum); until that is over adds are atomics on one shared word. Waits
+    /// for other callers of `sum`, `set`, `take` and `compare`. Must not be called from a signal
+    /// handler.
     ///
     /// # Panics
     ///
-    /// As [`sum`](Counter::sum).
+    /// Under the conditions of [`sum`](Counter::sum).
     pub fn set(&self, v: i64) {
         self.core.swap(v);
     }
 
-    /// Makes the value 0 and returns what it was, at one instant: no add is lost or counted twice.
+    /// Sets the value to 0 and returns the old value, at one instant of this call.
     ///
-    /// Costs and waits as [`set`](Counter::set).
+    /// No add is lost or counted twice. Costs and waits as [`set`](Counter::set) does. Must not be
+    /// called from a signal handler.
     ///
     /// # Panics
     ///
-    /// As [`sum`](Counter::sum).
+    /// Under the conditions of [`sum`](Counter::sum).
     ///
     /// ```
     /// let requests = thiscpu::Counter::new();
@@ -213,15 +251,19 @@ impl Counter {
         self.core.swap(0)
     }
 
-    /// Compares the value with `rhs`, as it was at one instant of this call.
+    /// Compares the value with `rhs`, at one instant of this call.
     ///
-    /// Decided from the bounds if they do not contain `rhs`. Else the value is near: then the
-    /// counter becomes one exact word (one fence, as in [`sum`](Counter::sum)), and stays so while comparisons go on
-    /// needing it. Waits as `set` does, if it needs the fence.
+    /// The bounds decide if they do not contain `rhs`, which costs a few loads. Otherwise the
+    /// counter changes to shared mode, which costs one fence as in [`sum`](Counter::sum), and stays
+    /// there while comparisons need the exact value. Waits as [`set`](Counter::set) does if it
+    /// needs the fence. Must not be called from a signal handler.
+    ///
+    /// A comparison does not enforce a limit: between it and the add that follows, another thread
+    /// may add. A [`Budget`](crate::Budget) enforces one.
     ///
     /// # Panics
     ///
-    /// As [`sum`](Counter::sum).
+    /// Under the conditions of [`sum`](Counter::sum).
     ///
     /// ```
     /// use std::cmp::Ordering;
@@ -229,9 +271,6 @@ impl Counter {
     /// used.add(100);
     /// assert_eq!(used.compare(200).ordering, Ordering::Less);
     /// ```
-    ///
-    /// A limit that must not be exceeded needs more than this: between the comparison and the add
-    /// another thread may add.
     pub fn compare(&self, rhs: i64) -> Comparison {
         if let Some(now) = self.core.shared_value() {
             self.core.note_compare(now);
@@ -248,12 +287,12 @@ impl Counter {
 }
 
 impl Bounds {
-    fn of(extent: Estimate) -> Bounds {
-        let Estimate { value, slack } = extent;
+    fn of(estimate: Estimate) -> Bounds {
+        let Estimate { value, slack } = estimate;
         let both = i64::try_from(slack)
             .ok()
             .and_then(|slack| Some((value.checked_sub(slack)?, value.checked_add(slack)?)));
-        // Where the limits would wrap around nothing is known.
+        // If a bound would wrap around, nothing is known about the value.
         let (low, high) = both.unwrap_or((i64::MIN, i64::MAX));
         Bounds { low, estimate: value, high }
     }
@@ -279,7 +318,7 @@ impl Default for Counter {
     }
 }
 
-// A panic (of a fence that cannot be had) leaves a counter whole: see `flip`.
+// A panic leaves a counter consistent: an incomplete flip is repeated, see `Core::begin_flip`.
 impl std::panic::RefUnwindSafe for Counter {}
 
 impl fmt::Debug for Counter {

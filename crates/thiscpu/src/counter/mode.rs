@@ -1,13 +1,16 @@
-//! A counter is *spread* over lanes, or it is *tight*: one word, exact, and its gate is closed.
+//! A counter's mode: *shared*, one exact word behind a closed gate, or *per-CPU*, spread over
+//! lanes.
 //!
-//! It begins tight, and costs no memory but its own. After some adds it is spread. It becomes tight
-//! again when a comparison needs its exact value (the value is near a limit, and the next
-//! comparison will need it too), and for `set` and `take`, which then are one exchange. It is spread
-//! again when many adds have passed without a comparison.
+//! A counter starts in shared mode, without memory in lanes. After some adds it changes to per-CPU
+//! mode. It returns to shared mode when a comparison needs the exact value: the value is near a
+//! limit, and the next comparison will need it too. `set` and `take` also use shared mode, in which
+//! they are one exchange. After many adds without a comparison the counter changes to per-CPU mode
+//! again.
 //!
-//! While it is tight the active shared pair is the whole value, whatever lanes and the other pair
-//! hold; while it is spread, the value is the sum of both pairs and all lanes. Each way the change is one
-//! exchange of the active pair, so that at any instant, a fork's included, exactly one reading holds.
+//! In shared mode the active shared pair is the whole value, whatever the lanes and the other pair
+//! hold. In per-CPU mode the value is the sum of both pairs and all lanes. Each change of mode is
+//! one exchange of the active pair. So at any instant, that of a fork included, exactly one reading
+//! holds.
 
 use super::cell::{self, CounterCell};
 use super::core::{Batch, Core};
@@ -18,13 +21,16 @@ use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
 
-/// How often an adder tries to end tight mode while others change the pair; it must not wait.
+/// How often an adder tries to leave shared mode while other threads change the pair.
+///
+/// The number is bounded because an add must not wait.
 const PERCPU_ATTEMPTS: u32 = 8;
 
 impl<const N: usize> Core<N> {
-    /// Opens the gate, taking memory in the lanes if there is none yet. Does nothing if somebody
-    /// else holds the lock, if others keep changing the pair, or if no memory can be had: the
-    /// counter then stays as it is, and right.
+    /// Changes to per-CPU mode, after allocating lanes if there are none yet.
+    ///
+    /// Does nothing if another thread holds the lock, if others keep changing the pair, or if
+    /// memory is unavailable. The counter then stays as it is, and exact.
     #[cold]
     pub(super) fn try_percpu_mode(&self) {
         if let Some(guard) = self.try_lock() {
@@ -33,27 +39,27 @@ impl<const N: usize> Core<N> {
     }
 
     pub(super) fn to_percpu_mode(&self, _guard: &Guard<'_>) {
-        let seen = self.gate.look();
-        if !seen.is_closed() || self.batch == Batch::Disabled {
+        let gate = self.gate.look();
+        if !gate.is_closed() || self.batch == Batch::Disabled {
             return;
         }
-        let Some(item) = seen.item().or_else(|| self.alloc_lanes()) else { return };
+        let Some(item) = gate.item().or_else(|| self.alloc_lanes()) else { return };
         let is_percpu = (0..N).all(|index| {
-            let [active, other] = self.active_first(index, seen.bank());
+            let [active, other] = self.active_first(index, gate.bank());
             let lanes = CounterCell::of(item, index).published_state().total.load(Relaxed);
-            // While the active pair is tight this does not count; once it is spread, the other pair
-            // and the lanes cancel out.
+            // In shared mode the other pair does not count. Once the active pair leaves it, this
+            // count and the lanes cancel out.
             if active.load().seal.is_shared() {
                 other.update(|now| Sealed { count: lanes.wrapping_neg(), seal: now.seal.sealed() });
             }
             set_percpu(active)
         });
         if is_percpu {
-            self.gate.turn(seen.opened(item));
+            self.gate.turn(gate.opened(item));
         }
     }
 
-    /// Takes memory in the lanes, unless somebody is changing the regions right now.
+    /// Allocates memory in the lanes, unless another thread is changing the regions right now.
     fn alloc_lanes(&self) -> Option<usize> {
         region::try_lock()?.allocate(N * cell::bytes(startup::tier_or_panic()), ITEM_ALIGN).ok()
     }
@@ -67,21 +73,21 @@ fn set_percpu(active: &Pair) -> bool {
 }
 
 impl<const N: usize> Core<N> {
-    /// The value, if the counter is tight; only a counter that is alone ever is.
+    /// Returns the value if the counter is in shared mode, which only a single counter ever is.
     pub(super) fn shared_value(&self) -> Option<Sealed> {
         self.shared[0][self.gate.look().bank()].load_shared()
     }
 }
 
 impl Core<1> {
-    /// Makes the counter tight and returns its value at an instant within this call.
+    /// Changes to shared mode; returns the value at an instant of this call.
     pub(super) fn to_shared_mode(&self, guard: &Guard<'_>) -> i64 {
         if let Some(now) = self.shared_value() {
             return now.count;
         }
         let [lanes] = self.flip(guard, |gate| gate.closed()).lanes;
-        let seen = self.gate.look();
-        let [active, other] = self.active_first(0, seen.bank());
+        let gate = self.gate.look();
+        let [active, other] = self.active_first(0, gate.bank());
         let frozen = lanes.wrapping_add(other.load().count);
         if let Some(cell) = self.cell(0) {
             cell.published_state().total.store(lanes, Relaxed);
@@ -91,7 +97,7 @@ impl Core<1> {
         tight(active.update(tight)).count
     }
 
-    /// Sets the value to `value` at one instant, and returns what it was at that instant.
+    /// Sets the value at one instant, and returns the value it had at that instant.
     pub(super) fn swap(&self, value: i64) -> i64 {
         loop {
             if let Some(old) = self.try_swap(value) {
@@ -110,7 +116,7 @@ impl Core<1> {
         }
     }
 
-    /// As `replace`, if the counter is tight.
+    /// Sets the value and returns the old one, if the counter is in shared mode.
     fn try_swap(&self, value: i64) -> Option<i64> {
         let pair = &self.shared[0][self.gate.look().bank()];
         loop {
@@ -124,12 +130,12 @@ impl Core<1> {
         }
     }
 
-    /// Notes that a tight counter is still being compared.
-    pub(super) fn note_compare(&self, seen: Sealed) {
-        if !seen.seal.is_compared() {
+    /// Records that a counter in shared mode is still being compared.
+    pub(super) fn note_compare(&self, now: Sealed) {
+        if !now.seal.is_compared() {
             let pair = &self.shared[0][self.gate.look().bank()];
-            // If somebody changed the pair meanwhile, the next comparison notes it.
-            pair.exchange(seen, Sealed { seal: seen.seal.compared(), ..seen });
+            // If another thread changed the pair meanwhile, the next comparison records it.
+            pair.exchange(now, Sealed { seal: now.seal.compared(), ..now });
         }
     }
 }

@@ -1,21 +1,24 @@
 //! A count and its seal, changed together by one 16-byte compare-exchange.
 //!
-//! Such a pair is the slow lane of a counter in each of its banks, and a lane of the atomic tier. It
-//! stops adders without a fence: whoever flips a gate then seals the pairs of the bank that was
-//! left, one by one. An adder's exchange fails on a sealed pair, and it goes to the other bank.
+//! Such a pair is the shared lane of a counter in each of its banks, and a lane of the atomic tier.
+//! It stops adders without a fence: after a flip of the gate, the thread that flipped it seals the
+//! pairs of the old bank, one by one. An adder's exchange fails on a sealed pair, and the adder
+//! goes to the other bank.
 //!
 //! | seal | meaning |
 //! |---|---|
 //! | (nothing) | open: adders may change the count while the gate points at this bank |
 //! | `SEALED` | frozen: only the holder of the lock changes it |
-//! | `SHARED` | open, and the count is the counter's whole value; the gate is closed |
-//! | `COMPARED` | with `SHARED`: somebody has compared since the adds were last counted |
-//! | `MOVING` | a lane's window is being changed: adders use the slow lane |
+//! | `SHARED` | shared mode: open, and the count is the whole value; the gate is closed |
+//! | `COMPARED` | with `SHARED`: a comparison happened since the adds were last counted |
+//! | `MOVING` | a lane's window is moving: adders use the shared lane |
 //!
-//! Beside the flags there are the number of adds since the pair became tight, and a version that
-//! every other change increments. The version makes the exchange safe: an adder looks at the pair,
-//! *then* at the gate, then exchanges; if the exchange succeeds, the pair was open in this very
-//! epoch when the gate was seen pointing at it, which is where the add takes effect.
+//! The seal also holds the number of adds since the pair entered shared mode, and a version that
+//! every other change increments.
+//!
+//! The version makes the exchange safe. An adder loads the pair, *then* the gate, then exchanges.
+//! If the exchange succeeds, the pair had the same version all the while, so it was open when the
+//! gate was seen pointing at it. The add takes effect at that load of the gate.
 
 use crate::sys::double::Double;
 
@@ -29,11 +32,12 @@ const ADDS_BITS: u32 = 10;
 const ADDS: u64 = ((1 << ADDS_BITS) - 1) * ADD_ONE;
 const VERSION_ONE: u64 = 1 << (4 + ADDS_BITS);
 
-/// After so many adds with no comparison among them a tight counter is opened. They cost about what
-/// the fence costs that made it tight, so that a counter which is compared now and then loses at
-/// most twice what the better mode would have cost it.
+/// The number of adds without a comparison after which a counter leaves shared mode.
+///
+/// They cost about what the fence cost that put the counter into shared mode. So a counter that is
+/// compared now and then costs at most twice what the better mode would cost.
 pub(crate) const SHARED_ADDS: u64 = 512;
-/// After so many adds a new counter takes memory in the lanes.
+/// The number of adds after which a new counter takes memory in the lanes.
 const FIRST_ADDS: u64 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub(crate) struct Seal(u64);
 impl Seal {
     pub(crate) const OPEN: Seal = Seal(0);
     pub(crate) const SEALED: Seal = Seal(SEALED);
-    /// Of a counter that was never used.
+    /// The seal of a new counter, in shared mode.
     pub(crate) const SHARED: Seal = Seal(SHARED | ((SHARED_ADDS - FIRST_ADDS) * ADD_ONE));
 
     pub(crate) fn is_sealed(self) -> bool {
@@ -61,7 +65,7 @@ impl Seal {
         self.0 & MOVING != 0
     }
 
-    /// Whether nothing but adds to a tight pair, and notes on them, lies between the two.
+    /// Returns whether only adds in shared mode, and records of comparisons, lie between the two.
     fn is_same_version(self, other: Seal) -> bool {
         (self.0 ^ other.0) & !(ADDS | COMPARED) == 0
     }
@@ -74,7 +78,7 @@ impl Seal {
         self.next_version((self.0 & MOVING) | SEALED)
     }
 
-    /// Open; a window that is being changed stays so.
+    /// Returns the seal opened. A window that is moving still moves.
     pub(crate) fn opened(self) -> Seal {
         self.next_version(self.0 & MOVING)
     }
@@ -91,7 +95,7 @@ impl Seal {
         self.next_version(self.0 & SEALED)
     }
 
-    /// The seal after one more change of the count that is not an add in tight mode.
+    /// Returns the seal after a change of the count that is not an add in shared mode.
     fn changed(self) -> Seal {
         self.next_version(self.0 & FLAGS)
     }
@@ -100,7 +104,7 @@ impl Seal {
         Seal(self.0 | COMPARED)
     }
 
-    /// The seal after one more add, and whether it is time to open the counter.
+    /// Returns the seal after one more add, and whether it is time to leave shared mode.
     pub(crate) fn added(self) -> (Seal, bool) {
         if !self.is_shared() {
             return (self.changed(), false);
@@ -134,15 +138,17 @@ impl Pair {
         Pair(Double::new(Sealed { count: 0, seal }.to_words()))
     }
 
-    /// The seal, and then the count, which may be newer: an exchange with a mixture fails, and a
-    /// frozen pair does not change. Nothing that follows is done before it.
+    /// Loads the seal, and then the count, which may be newer.
+    ///
+    /// That is enough: an exchange with a mixture fails, and a frozen pair does not change.
+    /// Acquire: nothing that follows in program order happens before it.
     #[inline]
     pub(crate) fn load(&self) -> Sealed {
         let [count, seal] = self.0.load();
         Sealed { count: count as i64, seal: Seal(seal) }
     }
 
-    /// The count of one instant, if the pair is tight.
+    /// Loads the count of one instant, if the pair is in shared mode.
     #[inline]
     pub(crate) fn load_shared(&self) -> Option<Sealed> {
         loop {
@@ -150,24 +156,26 @@ impl Pair {
             if !now.seal.is_shared() {
                 return None;
             }
-            // The pair was tight from the first look at its seal to the second, so the count was
-            // the value when it was loaded.
+            // The pair was in shared mode from the first load of its seal to the second, so the
+            // count was the value when it was loaded.
             if self.load().seal.is_same_version(now.seal) {
                 return Some(now);
             }
         }
     }
 
-    /// Replaces `old`, as it was loaded, by `new`. Acquire and release: what the changer did before
-    /// is visible to whoever loads the result, and the exchange is not done before the adder's look at
-    /// the gate.
+    /// Replaces `old`, as it was loaded, by `new`.
+    ///
+    /// Acquire and release: a thread that loads the result sees what this thread did before. The
+    /// exchange does not happen before the adder's load of the gate.
     #[inline]
     pub(crate) fn exchange(&self, old: Sealed, new: Sealed) -> bool {
         self.0.exchange(old.to_words(), new.to_words())
     }
 
-    /// Changes the pair by `change` and returns what it held before. Lock-free: another thread's
-    /// change makes it try again.
+    /// Applies `change` to the pair and returns the old one.
+    ///
+    /// Lock-free: it retries if another thread changed the pair.
     pub(crate) fn update(&self, mut change: impl FnMut(Sealed) -> Sealed) -> Sealed {
         loop {
             let now = self.load();
@@ -177,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// Freezes the pair if it is not frozen yet, and returns its count.
+    /// Freezes the pair unless it is frozen already, and returns its count.
     pub(crate) fn freeze(&self) -> i64 {
         let now = self.load();
         if now.seal.is_sealed() {

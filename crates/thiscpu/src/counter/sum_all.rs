@@ -1,8 +1,9 @@
 //! Sums of many counters for one fence.
 //!
-//! The flips of all are begun, one after the other; then comes the fence; then they are ended. A counter's lock is held while its
-//! flip is begun and while it is ended, not between: who sums it meanwhile finds it half done, and does it all over with a
-//! fence of their own. Nobody holds two counters' locks, so no order of them matters.
+//! First the flips of all counters begin, one after the other; then comes the fence; then the flips
+//! end. A counter's lock is held while its flip begins and while it ends, but not between. A thread
+//! that sums the counter in between finds the flip incomplete, and repeats it with a fence of its
+//! own. No thread holds two counters' locks, so their order does not matter.
 
 use super::core::Core;
 use super::flip::{FlipResult, PendingFlip};
@@ -12,7 +13,7 @@ use crate::sys::lock::Lock;
 
 /// A [`Counter`](crate::Counter) or [`Counters`](crate::Counters), for [`sum_all`].
 ///
-/// Not implementable elsewhere: it stands for the banks of what it is of.
+/// This trait is sealed: other crates cannot implement it.
 pub trait Summable: Sync + Sealed {}
 
 pub(super) mod sealed {
@@ -25,38 +26,49 @@ pub(super) mod sealed {
 
     /// The steps of a sum that shares its fence.
     pub trait Flips {
-        /// How many sums it has.
+        /// Returns how many sums there are.
         fn values(&self) -> usize;
 
-        /// Leaves a part of each sum in `values`, or all of it.
+        /// Begins the sum: stores a part of each value in `values`, or the whole value.
         fn begin(&self, values: &mut [i64]) -> PendingSum;
 
-        /// After the fence that was wanted: makes the parts whole.
-        fn end(&self, half: PendingSum, values: &mut [i64]);
+        /// Ends the sum, after the fence that `pending` needed: completes `values`.
+        fn end(&self, pending: PendingSum, values: &mut [i64]);
     }
 }
 use sealed::{Flips, Sealed};
 
-/// How far a sum has come.
+/// A sum between its two steps: the flip that must end, or `None` if the value is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingSum(Option<PendingFlip>);
 
-/// One at a time, so that no call finds the flips of another half done, which would cost it a fence a counter.
+/// Serializes calls. A call that met another's incomplete flips would need a fence for each.
 static ONE_BY_ONE: Lock = Lock::new();
 
-/// The exact values of all these counters, in their order: one for each [`Counter`](crate::Counter), and `N` for each
-/// [`Counters<N>`](crate::Counters), which are of one instant.
+/// Returns the exact values of all these counters, in order, for one fence.
 ///
-/// Each value is true at an instant within the call, and these instants are not the same: what must be of one instant shares
-/// a `Counters`. Costs one fence in all (see [`Counter::sum`](crate::Counter::sum)), and for each counter two looks at two cache lines
-/// of each lane in use and some compare-exchanges, less for one that is one word (some 0.1 us and 10 ns).
-/// Allocates; adders are not held up. Waits for other callers, and, counter by counter, for those that [`Counter::sum`](crate::Counter::sum)
-/// waits for; who asks for the sum of one of these counters between its two looks takes a second fence.
-/// A counter may be given twice, which costs fences. Not from signal handlers.
+/// The result has one value for each [`Counter`], and `N` for each [`Counters<N>`]. Each value is
+/// true at an instant of this call. The values of one `Counters` share an instant; those of
+/// different counters do not.
+///
+/// Costs one fence (see [`Counter::sum`]). In addition each counter costs two reads of two cache
+/// lines of each lane in use, and some compare-exchanges: about 0.1 µs, or 10 ns in shared mode.
+/// Allocates the result.
+///
+/// Adders never wait. The call waits for other callers of `sum_all`, and for the callers that
+/// [`Counter::sum`] waits for. A thread that sums one of these counters in the middle of this call
+/// makes it need another fence. So does a counter that is listed twice. Must not be called from a
+/// signal handler.
+///
+/// [`Counter`]: crate::Counter
+/// [`Counter::sum`]: crate::Counter::sum
+/// [`Counters<N>`]: crate::Counters
 ///
 /// # Panics
 ///
-/// As [`Counter::sum`](crate::Counter::sum). The counters stay whole.
+/// Under the conditions of [`Counter::sum`]. The counters stay consistent.
+///
+/// # Examples
 ///
 /// ```
 /// use thiscpu::{Counter, Counters, Summable, sum_all};
@@ -69,23 +81,23 @@ static ONE_BY_ONE: Lock = Lock::new();
 /// assert_eq!(sum_all(&all), [3, 0, 1500]);
 /// ```
 ///
-/// One fence for many grace periods is what RCU does for its callers.
+/// RCU shares its grace periods among callers in this way.
 pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
     let mut values = vec![0; counters.iter().map(|counter| counter.flips().values()).sum()];
     let mut pending = Vec::with_capacity(counters.len());
     let _one = ONE_BY_ONE.lock();
     each(counters, &mut values, |counter, values| pending.push(counter.begin(values)));
-    if pending.iter().any(|half| half.0.is_some_and(PendingFlip::wants_fence)) {
+    if pending.iter().any(|pending| pending.0.is_some_and(PendingFlip::needs_fence)) {
         fence::fence();
     }
     let mut pending = pending.into_iter();
     each(counters, &mut values, |counter, values| {
-        pending.next().into_iter().for_each(|half| counter.end(half, values));
+        pending.next().into_iter().for_each(|pending| counter.end(pending, values));
     });
     values
 }
 
-/// Visits each with its part of the values.
+/// Calls `visit` with each counter and its part of `values`.
 fn each(
     counters: &[&dyn Summable],
     mut values: &mut [i64],
@@ -110,7 +122,7 @@ impl<const N: usize> Flips for Core<N> {
             return PendingSum(None);
         }
         let guard = self.lock();
-        // As in `sums`: whoever held the lock before may have made it tight.
+        // Another thread may have changed to shared mode before this one got the lock.
         if let Some(now) = self.shared_value() {
             values.fill(now.count);
             return PendingSum(None);
@@ -120,19 +132,20 @@ impl<const N: usize> Flips for Core<N> {
         PendingSum(Some(pending))
     }
 
-    fn end(&self, half: PendingSum, values: &mut [i64]) {
-        let Some(pending) = half.0 else { return };
+    fn end(&self, pending: PendingSum, values: &mut [i64]) {
+        let Some(flip) = pending.0 else { return };
         let guard = self.lock();
-        let mut flipped = FlipResult { values: [0; N], lanes: [0; N] };
-        flipped.values.copy_from_slice(values);
-        if self.flips.load(Relaxed) == pending.number {
-            self.end_flip(&guard, pending, &mut flipped);
+        let mut result = FlipResult { values: [0; N], lanes: [0; N] };
+        result.values.copy_from_slice(values);
+        if self.flips.load(Relaxed) == flip.number {
+            self.end_flip(&guard, flip, &mut result);
         } else if self.flip_incomplete.load(Relaxed) {
-            flipped = self.flip(&guard, |gate| gate);
+            result = self.flip(&guard, |gate| gate);
         } else {
-            // Somebody has flipped it since. That came after this call began, so its instant is as good.
-            flipped.values = core::array::from_fn(|index| self.last[index].load(Relaxed));
+            // Another thread has flipped the counter since. That flip began after this call, so its
+            // instant is within the call too.
+            result.values = core::array::from_fn(|index| self.last[index].load(Relaxed));
         }
-        values.copy_from_slice(&flipped.values);
+        values.copy_from_slice(&result.values);
     }
 }

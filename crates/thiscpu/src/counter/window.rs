@@ -1,14 +1,16 @@
-//! How far a lane's count may drift before somebody publishes it.
+//! Windows: how far a lane's count may drift before it must be published.
 //!
-//! A window is one word: the low 6 bits are a shift, and the word itself, read as a count, is where
-//! the window begins; it holds the `1 << shift` counts from there on. A section therefore tests it
-//! with a subtraction and a shift. The zero word, which a fresh lane has, holds only the count 0.
+//! A window is one word. Its low 6 bits are a shift. The word itself, read as a count, is where the
+//! window begins, and it holds the `1 << shift` counts from there on. So a section tests it with a
+//! subtraction and a shift. The word 0, which a new lane has, holds only the count 0.
 
-/// The smallest window that leaves room around any count, given that windows begin 64 apart.
+/// The smallest window with room around any count, given that windows begin 64 apart.
 const SHIFT_MIN: u32 = 8;
-/// The largest; larger adds use the slow lane. Keeps the slack of 2^14 lanes far from overflow.
+/// The largest window; larger adds use the shared lane.
+///
+/// It keeps the slack of 2^14 lanes far from an overflow.
 const SHIFT_MAX: u32 = 42;
-/// The largest amount that a window is made for.
+/// The largest amount for which a window is moved.
 pub(crate) const AMOUNT_MAX: u64 = 1 << (SHIFT_MAX - 2);
 
 /// Half the size of the smallest window.
@@ -17,8 +19,9 @@ pub(crate) const HALF_MIN: u64 = 1 << (SHIFT_MIN - 1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window(pub(crate) u64);
 
-/// What a window, or a set of windows, contributes to the published value: the truth is within
-/// `slack` of `value`.
+/// An estimate: the value is within `slack` of `value`.
+///
+/// Each window contributes one to the published state, which is the sum over all windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) value: i64,
@@ -26,7 +29,7 @@ pub(crate) struct Estimate {
 }
 
 impl Window {
-    /// A window with `count` near its middle and at least `half` minus 64 counts on either side.
+    /// Returns a window around `count` with at least `half` minus 64 counts on either side.
     pub(crate) fn around(count: i64, half: u64) -> Window {
         let shift = (half.next_power_of_two().trailing_zeros() + 1).clamp(SHIFT_MIN, SHIFT_MAX);
         let begin = (count as u64).wrapping_sub(1 << (shift - 1));
@@ -37,7 +40,7 @@ impl Window {
         (count as u64).wrapping_sub(self.0) >> (self.0 & 63) == 0
     }
 
-    /// Half the number of counts it holds.
+    /// Returns half the number of counts that the window holds.
     pub(crate) fn half(self) -> u64 {
         1 << (self.0 & 63) >> 1
     }
@@ -48,16 +51,16 @@ impl Window {
 }
 
 impl Estimate {
-    /// The smallest extent that covers both.
+    /// Returns the smallest estimate that covers both.
     pub(crate) fn cover(self, other: Estimate) -> Estimate {
-        // Windows of one lane lie near each other (a distance is below 2^63), whatever the counts.
+        // The windows of one lane are near each other whatever its counts: less than 2^63 apart.
         let distance = other.value.wrapping_sub(self.value);
         let value = self.value.wrapping_add(distance / 2);
         let slack = self.slack.max(other.slack) + distance.unsigned_abs().div_ceil(2);
         Estimate { value, slack }
     }
 
-    /// What must be added to get from `self` to `to`; wraps.
+    /// Returns the amounts to add to `self` to get `to`; wraps.
     pub(crate) fn delta(self, to: Estimate) -> Estimate {
         Estimate {
             value: to.value.wrapping_sub(self.value),
@@ -74,14 +77,14 @@ mod tests {
         [0, 1, -1, 63, 64, i64::MAX, i64::MIN, 1_234_567_890_123, -987_654_321];
 
     #[test]
-    fn a_fresh_lane_holds_only_zero() {
-        let fresh = Window(0);
-        assert!(fresh.holds(0) && !fresh.holds(1) && !fresh.holds(-1) && !fresh.holds(64));
-        assert_eq!(fresh.estimate(), Estimate { value: 0, slack: 0 });
+    fn window_of_new_lane_holds_only_zero() {
+        let new = Window(0);
+        assert!(new.holds(0) && !new.holds(1) && !new.holds(-1) && !new.holds(64));
+        assert_eq!(new.estimate(), Estimate { value: 0, slack: 0 });
     }
 
     #[test]
-    fn a_window_leaves_room_on_both_sides() {
+    fn window_has_room_on_both_sides() {
         for count in COUNTS {
             for half in [HALF_MIN, 1000, 1024, 1 << 40, AMOUNT_MAX * 2] {
                 let window = Window::around(count, half);
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_covers_its_window_exactly() {
+    fn estimate_covers_its_window_exactly() {
         for count in COUNTS {
             let window = Window::around(count, 1000);
             let Estimate { value, slack } = window.estimate();
@@ -106,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_hull_covers_both() {
-        let near = Window::around(0, 128).estimate();
-        let far = Window::around(-5000, 1024).estimate();
-        for cover in [near.cover(far), far.cover(near)] {
-            for part in [near, far] {
+    fn cover_contains_both_estimates() {
+        let small = Window::around(0, 128).estimate();
+        let large = Window::around(-5000, 1024).estimate();
+        for cover in [small.cover(large), large.cover(small)] {
+            for part in [small, large] {
                 assert!(cover.value - cover.slack as i64 <= part.value - part.slack as i64);
                 assert!(cover.value + cover.slack as i64 >= part.value + part.slack as i64);
             }
