@@ -201,8 +201,8 @@ pub unsafe extern "C" fn thiscpu_cache_stats(
             object_bytes: stats.object_bytes,
             slabs: stats.slabs,
             slab_bytes: stats.slab_bytes,
-            objects_outside_slabs: stats.objects_out,
-            objects_in_barns: stats.objects_in_stocks,
+            objects_outside_slabs: stats.objects_outside_slabs,
+            objects_in_barns: stats.objects_in_barns,
             sheaf_capacity: stats.sheaf_capacity,
             trades: stats.trades,
         });

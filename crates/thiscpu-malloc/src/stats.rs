@@ -160,7 +160,7 @@ pub fn class_stats() -> impl Iterator<Item = ClassStats> {
         };
         let used = match counted {
             true => (allocations - frees).max(0) as usize,
-            false => out[class].saturating_sub(objects.objects_in_stocks()),
+            false => out[class].saturating_sub(objects.objects_in_barns()),
         };
         ClassStats {
             size: size_of_class(class),

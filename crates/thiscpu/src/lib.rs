@@ -83,8 +83,8 @@ pub use error::Error;
 pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};
 pub use slab::{
-    Cache, Constructed, ConstructedCache, Owned, RawCache, RawReserved, Reserved, SlabStats,
-    StillOut,
+    Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
+    RawPrefilled,
 };
 pub use sys::rseq::Registrar;
 pub use sys::startup::tier;

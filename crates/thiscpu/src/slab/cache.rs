@@ -7,8 +7,8 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-use super::raw::{RawCache, StillOut, say_leaked};
-use super::stats::SlabStats;
+use super::raw::{CacheInUse, RawCache, say_leaked};
+use super::stats::CacheStats;
 use crate::sys::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -115,9 +115,9 @@ impl<T> Cache<T> {
     /// # Panics
     ///
     /// If `THISCPU_TIER` is wrong. Where there is no memory: as any allocation of Rust's, by
-    /// [`handle_alloc_error`](std::alloc::handle_alloc_error). [`reserve`](Cache::reserve) has objects for where that must not happen.
+    /// [`handle_alloc_error`](std::alloc::handle_alloc_error). [`prefill`](Cache::prefill) has objects for where that must not happen.
     #[inline(always)]
-    pub fn alloc(&self, value: T) -> Owned<T> {
+    pub fn alloc(&self, value: T) -> CacheBox<T> {
         self.alloc_with(|| value)
     }
 
@@ -127,7 +127,7 @@ impl<T> Cache<T> {
     ///
     /// As [`alloc`](Cache::alloc), and as `make`; nothing is lost then.
     #[inline(always)]
-    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> Owned<T> {
+    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> CacheBox<T> {
         let slot = self.raw().and_then(|cache| Some(Slot { object: cache.alloc()?, cache }));
         match slot {
             Some(slot) => slot.fill(make),
@@ -142,8 +142,8 @@ impl<T> Cache<T> {
 
     /// As [`RawCache::stats`].
     #[must_use]
-    pub fn stats(&self) -> SlabStats {
-        self.raw.if_used().map_or_else(SlabStats::default, RawCache::stats)
+    pub fn stats(&self) -> CacheStats {
+        self.raw.if_used().map_or_else(CacheStats::default, RawCache::stats)
     }
 
     /// Ends the cache: all of its memory is free for others.
@@ -151,13 +151,13 @@ impl<T> Cache<T> {
     /// # Errors
     ///
     /// If objects are still out; the error says how many, and has the cache, unharmed.
-    pub fn close(self) -> Result<(), StillOut<Cache<T>>> {
+    pub fn close(self) -> Result<(), CacheInUse<Cache<T>>> {
         match self.raw.release() {
             Ok(()) => {
                 let _ = ManuallyDrop::new(self);
                 Ok(())
             }
-            Err(objects) => Err(StillOut { cache: self, objects }),
+            Err(objects) => Err(CacheInUse { cache: self, objects }),
         }
     }
 }
@@ -195,14 +195,14 @@ pub(super) struct Slot {
 
 impl Slot {
     #[inline(always)]
-    pub(super) fn fill<T>(self, make: impl FnOnce() -> T) -> Owned<T> {
+    pub(super) fn fill<T>(self, make: impl FnOnce() -> T) -> CacheBox<T> {
         // If it panics the slot is dropped.
         let value = make();
         let slot = ManuallyDrop::new(self);
         let object = slot.object.cast::<T>();
         // SAFETY: it is of `T`'s layout, and nobody else's.
         unsafe { object.write(value) };
-        Owned { object, cache: slot.cache, owns: PhantomData }
+        CacheBox { object, cache: slot.cache, owns: PhantomData }
     }
 }
 
@@ -218,18 +218,18 @@ impl Drop for Slot {
 ///
 /// Freeing may trade a sheaf, which takes two locks, as a rule for less than a microsecond; it never allocates from Rust's allocator. Not to be
 /// dropped in a signal handler.
-pub struct Owned<T> {
+pub struct CacheBox<T> {
     object: NonNull<T>,
     cache: &'static RawCache,
     owns: PhantomData<T>,
 }
 
 // SAFETY: it is the only way to its value, as a Box is.
-unsafe impl<T: Send> Send for Owned<T> {}
+unsafe impl<T: Send> Send for CacheBox<T> {}
 // SAFETY: as for Send; shared, it gives shared access to the value.
-unsafe impl<T: Sync> Sync for Owned<T> {}
+unsafe impl<T: Sync> Sync for CacheBox<T> {}
 
-impl<T> Owned<T> {
+impl<T> CacheBox<T> {
     /// The value; the object is freed.
     #[must_use]
     pub fn into_inner(self) -> T {
@@ -240,7 +240,7 @@ impl<T> Owned<T> {
     }
 }
 
-impl<T> Drop for Owned<T> {
+impl<T> Drop for CacheBox<T> {
     #[inline(always)]
     fn drop(&mut self) {
         // Freed also when the value's own drop panics.
@@ -250,7 +250,7 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-impl<T> Deref for Owned<T> {
+impl<T> Deref for CacheBox<T> {
     type Target = T;
 
     #[inline(always)]
@@ -260,7 +260,7 @@ impl<T> Deref for Owned<T> {
     }
 }
 
-impl<T> DerefMut for Owned<T> {
+impl<T> DerefMut for CacheBox<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as for `deref`.
@@ -268,7 +268,7 @@ impl<T> DerefMut for Owned<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Owned<T> {
+impl<T: fmt::Debug> fmt::Debug for CacheBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::arena;
 use super::cache::{Later, drop_nothing};
 use super::class::{Class, Group, Life};
-use super::raw::{RawCache, StillOut, say_leaked};
-use super::stats::SlabStats;
+use super::raw::{CacheInUse, RawCache, say_leaked};
+use super::stats::CacheStats;
 
 /// Objects of one type that stay constructed while they are free: Bonwick's object caching.
 ///
@@ -158,8 +158,8 @@ impl<T> ConstructedCache<T> {
 
     /// As [`RawCache::stats`]. The bytes of an object include the word behind it.
     #[must_use]
-    pub fn stats(&self) -> SlabStats {
-        self.raw.if_used().map_or_else(SlabStats::default, RawCache::stats)
+    pub fn stats(&self) -> CacheStats {
+        self.raw.if_used().map_or_else(CacheStats::default, RawCache::stats)
     }
 
     /// Ends the cache: drops all values, and all of its memory is free for others.
@@ -172,13 +172,13 @@ impl<T> ConstructedCache<T> {
     /// # Panics
     ///
     /// If the drop of a value does; the cache is dropped then, with the other values.
-    pub fn close(self) -> Result<(), StillOut<ConstructedCache<T>>> {
+    pub fn close(self) -> Result<(), CacheInUse<ConstructedCache<T>>> {
         match self.release() {
             Ok(()) => {
                 let _ = ManuallyDrop::new(self);
                 Ok(())
             }
-            Err(objects) => Err(StillOut { cache: self, objects }),
+            Err(objects) => Err(CacheInUse { cache: self, objects }),
         }
     }
 

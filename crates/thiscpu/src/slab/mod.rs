@@ -14,8 +14,8 @@ mod prefill;
 mod raw;
 mod stats;
 
-pub use cache::{Cache, Owned};
+pub use cache::{Cache, CacheBox};
 pub use constructed::{Constructed, ConstructedCache};
-pub use prefill::{RawReserved, Reserved};
-pub use raw::{GATE_AND_KEY_AT, RawCache, StillOut};
-pub use stats::SlabStats;
+pub use prefill::{Prefilled, RawPrefilled};
+pub use raw::{CacheInUse, GATE_AND_KEY_AT, RawCache};
+pub use stats::CacheStats;

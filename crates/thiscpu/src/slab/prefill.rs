@@ -4,13 +4,13 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::cache::{Cache, Owned, Slot};
+use super::cache::{Cache, CacheBox, Slot};
 use super::raw::RawCache;
 use crate::error::Error;
 
 /// Objects of a [`RawCache`] that belong to whoever has this. Those that are left are freed when it is dropped.
 #[derive(Debug)]
-pub struct RawReserved<'a> {
+pub struct RawPrefilled<'a> {
     cache: &'a RawCache,
     /// Each holds the next in its first word.
     first: Option<NonNull<u8>>,
@@ -18,7 +18,7 @@ pub struct RawReserved<'a> {
 }
 
 // SAFETY: the objects are this value's alone, and may be freed on any thread.
-unsafe impl Send for RawReserved<'_> {}
+unsafe impl Send for RawPrefilled<'_> {}
 
 impl RawCache {
     /// A handle that owns `n` objects, for where an allocation must not fail.
@@ -26,18 +26,18 @@ impl RawCache {
     /// # Errors
     ///
     /// [`Error::NoMemory`]; then none is kept.
-    pub fn reserve(&self, n: usize) -> Result<RawReserved<'_>, Error> {
-        let mut reserve = RawReserved { cache: self, first: None, count: 0 };
-        while reserve.count < n {
+    pub fn prefill(&self, n: usize) -> Result<RawPrefilled<'_>, Error> {
+        let mut prefilled = RawPrefilled { cache: self, first: None, count: 0 };
+        while prefilled.count < n {
             let object =
                 self.alloc().ok_or(Error::NoMemory { objects: n, bytes: self.object_bytes() })?;
-            reserve.put(object);
+            prefilled.put(object);
         }
-        Ok(reserve)
+        Ok(prefilled)
     }
 }
 
-impl RawReserved<'_> {
+impl RawPrefilled<'_> {
     /// How many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -70,7 +70,7 @@ impl RawReserved<'_> {
     }
 }
 
-impl Drop for RawReserved<'_> {
+impl Drop for RawPrefilled<'_> {
     fn drop(&mut self) {
         while let Some(object) = self.alloc() {
             // SAFETY: it is from there, and nobody else's.
@@ -85,15 +85,15 @@ impl Drop for RawReserved<'_> {
 /// static NODES: thiscpu::Cache<[u64; 4]> = thiscpu::Cache::new();
 ///
 /// // Here it may fail:
-/// let mut nodes = NODES.reserve(2)?;
+/// let mut nodes = NODES.prefill(2)?;
 /// // And here it must not:
 /// let node = nodes.alloc([1, 2, 3, 4]).unwrap();
 /// assert_eq!((node[3], nodes.len()), (4, 1));
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
-pub struct Reserved<T> {
+pub struct Prefilled<T> {
     /// Nothing once no object is left: then nothing keeps the cache from being closed.
-    raw: Option<RawReserved<'static>>,
+    raw: Option<RawPrefilled<'static>>,
     holds: PhantomData<fn(T) -> T>,
 }
 
@@ -103,27 +103,27 @@ impl<T> Cache<T> {
     /// # Errors
     ///
     /// [`Error::NoMemory`]; then none is kept.
-    pub fn reserve(&self, n: usize) -> Result<Reserved<T>, Error> {
-        Reserved::of(self, n)
+    pub fn prefill(&self, n: usize) -> Result<Prefilled<T>, Error> {
+        Prefilled::of(self, n)
     }
 }
 
-impl<T> Reserved<T> {
-    fn of(cache: &Cache<T>, n: usize) -> Result<Reserved<T>, Error> {
+impl<T> Prefilled<T> {
+    fn of(cache: &Cache<T>, n: usize) -> Result<Prefilled<T>, Error> {
         let raw = match n {
             0 => None,
             _ => {
                 let none = Error::NoMemory { objects: n, bytes: size_of::<T>() };
-                Some(cache.raw().ok_or(none)?.reserve(n)?)
+                Some(cache.raw().ok_or(none)?.prefill(n)?)
             }
         };
-        Ok(Reserved { raw, holds: PhantomData })
+        Ok(Prefilled { raw, holds: PhantomData })
     }
 
     /// How many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.raw.as_ref().map_or(0, RawReserved::len)
+        self.raw.as_ref().map_or(0, RawPrefilled::len)
     }
 
     /// Whether none is left.
@@ -137,7 +137,7 @@ impl<T> Reserved<T> {
     /// # Errors
     ///
     /// The value, if there are no more.
-    pub fn alloc(&mut self, value: T) -> Result<Owned<T>, T> {
+    pub fn alloc(&mut self, value: T) -> Result<CacheBox<T>, T> {
         let slot =
             self.raw.as_mut().and_then(|raw| Some(Slot { object: raw.alloc()?, cache: raw.cache }));
         if self.is_empty() {
@@ -150,8 +150,8 @@ impl<T> Reserved<T> {
     }
 }
 
-impl<T> fmt::Debug for Reserved<T> {
+impl<T> fmt::Debug for Prefilled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserved").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Prefilled").field("len", &self.len()).finish_non_exhaustive()
     }
 }

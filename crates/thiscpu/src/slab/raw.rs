@@ -232,13 +232,13 @@ impl RawCache {
         clippy::result_large_err,
         reason = "a cache that is not closed is given back, and a box might allocate from it"
     )]
-    pub fn close(self) -> Result<(), StillOut> {
+    pub fn close(self) -> Result<(), CacheInUse> {
         match self.release() {
             Ok(()) => {
                 let _ = ManuallyDrop::new(self);
                 Ok(())
             }
-            Err(objects) => Err(StillOut { cache: self, objects }),
+            Err(objects) => Err(CacheInUse { cache: self, objects }),
         }
     }
 
@@ -275,14 +275,14 @@ impl fmt::Debug for RawCache {
 /// A cache cannot be closed: objects are still out.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct StillOut<C = RawCache> {
+pub struct CacheInUse<C = RawCache> {
     /// The cache, as it was.
     pub cache: C,
     /// How many objects are out.
     pub objects: usize,
 }
 
-impl<C> fmt::Display for StillOut<C> {
+impl<C> fmt::Display for CacheInUse<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -293,7 +293,7 @@ impl<C> fmt::Display for StillOut<C> {
     }
 }
 
-impl<C: fmt::Debug> std::error::Error for StillOut<C> {}
+impl<C: fmt::Debug> std::error::Error for CacheInUse<C> {}
 
 impl Drop for RawCache {
     /// Ends the cache. If objects are out they stay valid for ever, with their slabs; in debug builds a line on standard

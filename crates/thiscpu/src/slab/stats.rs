@@ -6,7 +6,7 @@ use super::raw::RawCache;
 /// What a cache has right now, about, and what it has done: see [`RawCache::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SlabStats {
+pub struct CacheStats {
     /// The bytes of an object.
     pub object_bytes: usize,
     /// Slabs, which hold the objects.
@@ -14,9 +14,9 @@ pub struct SlabStats {
     /// The bytes of those.
     pub slab_bytes: usize,
     /// Objects that are not free in a slab: those in use, and those that lanes and shared stores keep.
-    pub objects_out: usize,
+    pub objects_outside_slabs: usize,
     /// Objects that the shared stores keep.
-    pub objects_in_stocks: usize,
+    pub objects_in_barns: usize,
     /// How many objects a sheaf has that is made now.
     pub sheaf_capacity: usize,
     /// Sheaves that lanes have traded so far.
@@ -25,18 +25,18 @@ pub struct SlabStats {
 
 impl Class {
     /// What it has and has done.
-    pub fn stats(&self) -> SlabStats {
+    pub fn stats(&self) -> CacheStats {
         let object_bytes = self.shape.size;
         let Some(depot) = self.depot_if_used() else {
-            return SlabStats { object_bytes, ..SlabStats::default() };
+            return CacheStats { object_bytes, ..CacheStats::default() };
         };
         let slabs = depot.slabs();
-        SlabStats {
+        CacheStats {
             object_bytes,
             slabs,
             slab_bytes: slabs * self.shape.units * super::arena::UNIT,
-            objects_out: depot.objects_out(),
-            objects_in_stocks: depot.objects_in_stocks(),
+            objects_outside_slabs: depot.objects_outside_slabs(),
+            objects_in_barns: depot.objects_in_barns(),
             sheaf_capacity: depot.capacity(),
             trades: depot.trades(),
         }
@@ -47,7 +47,7 @@ impl RawCache {
     /// What the cache has and has done. Looks at all of its slabs, and takes no lock: numbers that change meanwhile do not
     /// belong to one instant.
     #[must_use]
-    pub fn stats(&self) -> SlabStats {
+    pub fn stats(&self) -> CacheStats {
         self.class.stats()
     }
 }

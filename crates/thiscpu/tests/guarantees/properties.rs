@@ -234,7 +234,7 @@ fn slab_matches_sequential_model() {
             assert!(objects.iter_mut().all(Object::is_intact), "after {one:?}");
         }
         cache.shrink();
-        assert_eq!(cache.stats().objects_out, objects.len());
+        assert_eq!(cache.stats().objects_outside_slabs, objects.len());
         free_all(&cache, objects);
         close(cache);
     });
@@ -253,12 +253,12 @@ fn use_slab(cache: &RawCache, objects: &mut Vec<Object>, number: &mut u64, one: 
         }
         Use::Shrink => _ = cache.shrink(),
         Use::Reserve(count) => {
-            let mut reserve = cache.reserve(count).expect("there is memory");
+            let mut prefilled = cache.prefill(count).expect("there is memory");
             for _ in 0..count / 2 {
-                objects.push(Object::fill(cache, reserve.alloc().expect("it has more"), *number));
+                objects.push(Object::fill(cache, prefilled.alloc().expect("it has more"), *number));
                 *number += 1;
             }
-            assert_eq!(reserve.len(), count - count / 2);
+            assert_eq!(prefilled.len(), count - count / 2);
         }
         Use::Move(cpu) => pin::pin(cpu),
     }

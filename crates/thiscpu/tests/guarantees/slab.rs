@@ -173,7 +173,7 @@ fn destructors_may_allocate_and_free() {
     // Those of threads that are no more.
     free_all(&CACHE, std::mem::take(&mut *LEFT.lock().expect("no panic")));
     CACHE.shrink();
-    assert_eq!(CACHE.stats().objects_out, 0);
+    assert_eq!(CACHE.stats().objects_outside_slabs, 0);
 }
 
 /// The number is exact, wherever free objects are, and the cache is as it was.
@@ -221,9 +221,10 @@ fn dropped_cache_leaves_objects_valid() {
         // Others use what is free now, and nothing of this.
         let other: Cache<[u64; 4]> = Cache::new();
         let others: Vec<_> = (0..700).map(|n| other.alloc([!n; 4])).collect();
-        let is_right = |(n, (one, other)): (u64, (&thiscpu::Owned<_>, &thiscpu::Owned<_>))| {
-            **one == [n; 4] && **other == [!n; 4]
-        };
+        let is_right =
+            |(n, (one, other)): (u64, (&thiscpu::CacheBox<_>, &thiscpu::CacheBox<_>))| {
+                **one == [n; 4] && **other == [!n; 4]
+            };
         assert!((0..).zip(objects.iter().zip(&others)).all(is_right));
         drop((objects, others));
     });
@@ -309,38 +310,41 @@ fn panics_leak_no_object() {
     cache.close().expect("nothing is out");
 }
 
-/// What a reserve has is nobody else's, and what it has left goes back.
+/// What a `Prefilled` has is nobody else's, and what it has left goes back.
 fn prefilled_objects_are_exclusive() {
     let cache = cache_of(72, 8);
-    let mut reserve = cache.reserve(500).expect("there is memory");
+    let mut prefilled = cache.prefill(500).expect("there is memory");
     let others = alloc_many(&cache, 0, 500);
     let mut objects = Vec::new();
     for number in 1_000..1_400 {
-        let object = reserve.alloc().expect("it has more");
+        let object = prefilled.alloc().expect("it has more");
         objects.push(Object::fill(&cache, object, number));
     }
-    assert_eq!((reserve.len(), reserve.is_empty()), (100, false));
+    assert_eq!((prefilled.len(), prefilled.is_empty()), (100, false));
     free_all(&cache, others);
     free_all(&cache, objects);
     // Its rest is freed by another thread than took it.
-    std::thread::scope(|threads| _ = threads.spawn(move || drop(reserve)));
-    let mut none = cache.reserve(0).expect("nothing");
+    std::thread::scope(|threads| _ = threads.spawn(move || drop(prefilled)));
+    let mut none = cache.prefill(0).expect("nothing");
     assert!(none.is_empty() && none.alloc().is_none());
     drop(none);
     close(cache);
 
     let cache: Cache<[u64; 9]> = Cache::new();
-    let mut reserve = cache.reserve(3).expect("there is memory");
-    let objects = [1, 2, 3].map(|n| reserve.alloc([n; 9]).expect("it has more"));
-    assert_eq!(reserve.alloc([4; 9]).map(drop), Err([4; 9]));
+    let mut prefilled = cache.prefill(3).expect("there is memory");
+    let objects = [1, 2, 3].map(|n| prefilled.alloc([n; 9]).expect("it has more"));
+    assert_eq!(prefilled.alloc([4; 9]).map(drop), Err([4; 9]));
     assert_eq!(objects.map(|object| object[8]), [1, 2, 3]);
     // What has no objects does not keep the cache.
     cache.close().expect("nothing is out");
-    assert_eq!((reserve.len(), format!("{reserve:?}")), (0, "Reserved { len: 0, .. }".to_owned()));
-    drop(reserve);
+    assert_eq!(
+        (prefilled.len(), format!("{prefilled:?}")),
+        (0, "Prefilled { len: 0, .. }".to_owned())
+    );
+    drop(prefilled);
     let cache: Cache<[u64; 9]> = Cache::new();
-    let reserve = cache.reserve(40).expect("there is memory");
-    assert_eq!(cache.close().map_err(|error| (error.objects, drop(reserve))), Err((40, ())));
+    let prefilled = cache.prefill(40).expect("there is memory");
+    assert_eq!(cache.close().map_err(|error| (error.objects, drop(prefilled))), Err((40, ())));
 }
 
 /// Not even a call that takes memory, finds none, or gives it back, changes it.

@@ -280,7 +280,7 @@ fn destructor_may_allocate_from_its_cache() {
     while alive() > 0 {
         CACHE.shrink();
     }
-    assert_eq!((CACHE.stats().slabs, CACHE.stats().objects_out), (0, 0));
+    assert_eq!((CACHE.stats().slabs, CACHE.stats().objects_outside_slabs), (0, 0));
 }
 
 thread_local! {

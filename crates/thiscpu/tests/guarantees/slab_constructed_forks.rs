@@ -94,7 +94,7 @@ fn destructor_may_fork() {
         await_stage(IDLE);
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         cache.shrink();
-        assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
+        assert_eq!(cache.stats().objects_outside_slabs, 5, "stopped after {steps}");
     };
     std::thread::scope(|threads| {
         let _over = crate::common::token::SetOnDrop(&over);
@@ -164,7 +164,7 @@ fn child_keeps_constructed_values_at_each_step() {
     };
     let check = |steps, _, ()| {
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-        assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
+        assert_eq!(cache.stats().objects_outside_slabs, 5, "stopped after {steps}");
     };
     at_sampled_steps(|| (), op, conflict, check);
 }

@@ -42,7 +42,7 @@ fn assert_right_in_child(cache: &RawCache, mine: &mut Vec<Object>, lost: usize) 
 fn assert_lost(cache: &RawCache, most: usize) {
     cache.shrink();
     let stats = cache.stats();
-    let out = stats.objects_out;
+    let out = stats.objects_outside_slabs;
     assert!(out <= most, "{out} objects are out, and not {most} at most");
     assert!(stats.slabs <= out, "{} slabs for {out} objects", stats.slabs);
 }
@@ -124,7 +124,7 @@ fn child_uses_its_lane() {
         let address = object.address();
         let neither_in_slabs_nor_in_stocks = || {
             let stats = cache.stats();
-            stats.objects_out - stats.objects_in_stocks
+            stats.objects_outside_slabs - stats.objects_in_barns
         };
         let before = neither_in_slabs_nor_in_stocks();
         object.free(cache);
@@ -215,7 +215,7 @@ fn fork_amid<R>(
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         end(result);
         cache.shrink();
-        assert_eq!(cache.stats().objects_out, 5, "stopped after {steps}");
+        assert_eq!(cache.stats().objects_outside_slabs, 5, "stopped after {steps}");
     };
     at_sampled_steps(prepare, op, conflict, check);
     mine.lock().expect("no panic").free(cache);
@@ -313,7 +313,7 @@ fn child_loses_little_when_forked_during_first_use() {
         assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
         free(cache(), object);
         cache().shrink();
-        assert_eq!(cache().stats().objects_out, 0, "stopped after {steps}");
+        assert_eq!(cache().stats().objects_outside_slabs, 0, "stopped after {steps}");
     };
     at_sampled_steps(prepare, || cache().alloc().expect("there is memory"), conflict, check);
 }

@@ -53,10 +53,10 @@ fn failed_first_alloc_does_no_harm() {
         let before = resources::status_bytes("VmSize");
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
-        let error = cache.reserve(n).map(drop).expect_err("no room");
+        let error = cache.prefill(n).map(drop).expect_err("no room");
         assert_eq!(error, expected);
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
-        assert_eq!(typed.reserve(n).map(drop), Err(expected));
+        assert_eq!(typed.prefill(n).map(drop), Err(expected));
         // The first round may find memory for what is not objects.
         let growth = resources::status_bytes("VmSize") - before;
         assert!(n == 1 || growth == 0, "{growth} bytes of no use stay");
@@ -383,14 +383,14 @@ fn lanes_are_returned_when_backend_fails() {
 /// What was set aside is there where nothing else is.
 fn prefilled_objects_survive_exhaustion() {
     let (cache, typed) = (cache_of(5_000), Cache::<[u64; 700]>::new());
-    let mut reserve = cache.reserve(2_000).expect("there is memory");
-    let mut values = typed.reserve(300).expect("there is memory");
+    let mut prefilled = cache.prefill(2_000).expect("there is memory");
+    let mut values = typed.prefill(300).expect("there is memory");
     let mut objects = Vec::with_capacity(100_000);
     let mut kept = Vec::with_capacity(300);
     let limits = (resources::limit_data(0), resources::limit_address_space());
     exhaust(&cache, &mut objects);
     for number in 0..2_000 {
-        let object = reserve.alloc().expect("it was set aside");
+        let object = prefilled.alloc().expect("it was set aside");
         objects.push(Object::fill(&cache, object, 1 << 32 | number));
     }
     while let Ok(value) = values.alloc([kept.len() as u64; 700]) {
@@ -399,7 +399,7 @@ fn prefilled_objects_survive_exhaustion() {
     assert!((0..).zip(&kept).all(|(n, value)| **value == [n; 700]) && kept.len() == 300);
     assert_eq!(cache.alloc(), None);
     drop(limits);
-    drop((reserve, values, kept));
+    drop((prefilled, values, kept));
     free_all(&cache, objects);
     typed.close().expect("nothing is out");
     close(cache);

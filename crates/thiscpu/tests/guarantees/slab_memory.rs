@@ -90,7 +90,7 @@ fn group_shrink_needs_one_fence() {
     static GROUP: Group = Group::new(1 + 4);
     static CLASSES: [Class; 4] = [const { Class::new(48, 8, 1) }; 4];
     let class = |number: usize| GROUP.handle(&CLASSES[number], (1 + number) * CELL_BYTES);
-    let out = || CLASSES.each_ref().map(|class| class.stats().objects_out);
+    let out = || CLASSES.each_ref().map(|class| class.stats().objects_outside_slabs);
     // The last class is never used.
     for number in 0..3 {
         let object = class(number).alloc_or(|| class(number).alloc_slowly()).unwrap();
@@ -108,7 +108,7 @@ fn group_shrink_needs_one_fence() {
     assert_eq!(probe::fences(), begun + 1);
     // By way of the stocks.
     GROUP.empty_lanes_to_stocks::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
-    assert_eq!(CLASSES[0].stats().objects_in_stocks, before[0]);
+    assert_eq!(CLASSES[0].stats().objects_in_barns, before[0]);
     class(0).begin_window();
     assert_eq!(class(0).unused(), before[0] * 48);
     while class(0).give_back_unused(1) > 0 {}
@@ -173,7 +173,7 @@ fn idle_barn_objects_return_to_slabs() {
     pin::pin(0);
     let objects = alloc_many(&cache, 0, count);
     free_all(&cache, objects);
-    let in_stocks = || cache.stats().objects_in_stocks as u64;
+    let in_stocks = || cache.stats().objects_in_barns as u64;
     assert!(in_stocks() > count / 2, "only {} of {count} are in stock", in_stocks());
     // On another CPU if there is one, and fewer than that, so that most of it stays idle.
     pin::pin(1);
@@ -276,7 +276,7 @@ fn free_uses_lane_while_another_class_shrinks() {
     let prepare = || free(shrinks, alloc(shrinks));
     at_sampled_steps(prepare, || shrinks.shrink(), conflict, check);
     shrinks.shrink();
-    assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_out), [0, 0]);
+    assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_outside_slabs), [0, 0]);
 }
 
 /// Each leaves its memory to the next.

@@ -57,7 +57,7 @@ fn shrink_empties_lanes_when_membarrier_is_denied_late() {
     });
     let out = before.len() + after.len();
     cache.shrink();
-    assert_eq!(cache.stats().objects_out, out);
+    assert_eq!(cache.stats().objects_outside_slabs, out);
     free_all(&cache, before);
     free_all(&cache, after);
     close(cache);
@@ -75,27 +75,30 @@ fn lanes_keep_objects_when_fences_are_denied() {
     free_all(&CACHE, last);
     deny_fences();
     CACHE.shrink();
-    let lanes = CACHE.stats().objects_out - 500;
+    let lanes = CACHE.stats().objects_outside_slabs - 500;
     assert!(lanes >= 10, "{lanes} objects in lanes");
     let again = alloc_many(&CACHE, 0, 10);
     assert_eq!(again.iter().map(Object::address).collect::<BTreeSet<_>>(), addresses);
     free_all(&CACHE, again);
-    assert_eq!(CACHE.stats().objects_out, 500 + lanes);
+    assert_eq!(CACHE.stats().objects_outside_slabs, 500 + lanes);
     let left = churn(&CACHE, false, || (0..scale::rounds(50)).for_each(|_| _ = CACHE.shrink()));
     free_all(&CACHE, left);
     free_all(&CACHE, kept);
     CACHE.shrink();
     // Each lane's hot object and two sheaves.
     let (before, cpus) = (CACHE.stats(), pin::cpus().len());
-    assert!(before.objects_out <= most * cpus, "{before:?}");
+    assert!(before.objects_outside_slabs <= most * cpus, "{before:?}");
     for _ in 0..200 {
         free_all(&CACHE, alloc_many(&CACHE, 0, 100));
         CACHE.shrink();
     }
     // Only this thread's lane can have more.
     let stats = CACHE.stats();
-    assert!(stats.objects_out <= before.objects_out + most, "{before:?}, {stats:?}");
-    let mut all = alloc_many(&CACHE, 0, stats.objects_out as u64);
+    assert!(
+        stats.objects_outside_slabs <= before.objects_outside_slabs + most,
+        "{before:?}, {stats:?}"
+    );
+    let mut all = alloc_many(&CACHE, 0, stats.objects_outside_slabs as u64);
     all.iter_mut().for_each(|object| assert!(object.is_intact()));
     free_all(&CACHE, all);
 }
@@ -107,11 +110,11 @@ fn objects_are_never_lost_when_rseq_is_denied_late() {
     let left = churn(&CACHE, true, || free_all(&CACHE, alloc_many(&CACHE, 1 << 40, 5_000)));
     let out = left.len();
     CACHE.shrink();
-    assert_eq!(CACHE.stats().objects_out, out);
+    assert_eq!(CACHE.stats().objects_outside_slabs, out);
     fork::run(|| {
         free_all(&CACHE, churn(&CACHE, true, || ()));
         CACHE.shrink();
-        assert_eq!(CACHE.stats().objects_out, out);
+        assert_eq!(CACHE.stats().objects_outside_slabs, out);
     })
     .expect("a child that lost nothing");
     free_all(&CACHE, left);

@@ -81,7 +81,7 @@ impl Store {
     pub(crate) fn check_shrunk(&self) {
         self.cache.shrink();
         let stats = self.cache.stats();
-        assert_eq!((stats.objects_out, stats.objects_in_stocks), (self.out().len(), 0));
+        assert_eq!((stats.objects_outside_slabs, stats.objects_in_barns), (self.out().len(), 0));
     }
 
     /// Ends the cache, after nobody else uses it.
@@ -207,7 +207,7 @@ fn alloc_takes_from_barns_of_other_nodes() {
             while store.alloc() {}
             // Two sheaves stay in the lane, and one goes to the stock.
             (0..6).for_each(|_| store.free());
-            assert_eq!(store.cache.stats().objects_in_stocks, 2);
+            assert_eq!(store.cache.stats().objects_in_barns, 2);
             let threads = [0, 2].map(|cpu| {
                 let store = store.clone();
                 model::spawn(cpu, move || store.alloc())

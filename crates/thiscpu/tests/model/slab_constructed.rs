@@ -100,7 +100,7 @@ fn objects_are_constructed_and_destroyed_once() {
         cache.shrink();
         BOOK.with_borrow(|book| assert!(book.constructed.is_empty(), "not all are destroyed"));
         let stats = class.stats();
-        assert_eq!((stats.slabs, stats.objects_out), (0, 0));
+        assert_eq!((stats.slabs, stats.objects_outside_slabs), (0, 0));
     });
 }
 

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use thiscpu::inside::{CELL_BYTES, Class, Front, Group, HAS_FRONT, Handle, Ready, Tag};
-use thiscpu::{RawCache, SlabStats};
+use thiscpu::{CacheStats, RawCache};
 
 #[cfg(target_arch = "x86_64")]
 use super::assembly;
@@ -170,7 +170,7 @@ impl Source {
         }
     }
 
-    fn stats(&self) -> SlabStats {
+    fn stats(&self) -> CacheStats {
         match self {
             Source::Cache(cache) | Source::FarCache(cache) => cache.stats(),
             _ => CLASS.stats(),
@@ -232,7 +232,7 @@ impl Store {
 
     fn shrink(&self) -> Result<(), Wrong> {
         self.source.shrink();
-        let there = self.source.stats().objects_out;
+        let there = self.source.stats().objects_outside_slabs;
         expect("the objects that are out", &there, &self.out.borrow().len())
     }
 

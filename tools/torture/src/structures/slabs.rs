@@ -143,14 +143,18 @@ impl Kind {
     }
 
     /// What was set aside is there.
-    fn reserve(&self, actor: &mut Actor) -> Checked {
+    fn prefill(&self, actor: &mut Actor) -> Checked {
         let count = actor.random.usize(..self.held_max());
-        let mut reserve = self.cache.reserve(count).map_err(|_| NO_OBJECT)?;
+        let mut prefilled = self.cache.prefill(count).map_err(|_| NO_OBJECT)?;
         for _ in 0..count / 2 {
-            let object = self.fill(actor, reserve.alloc())?;
+            let object = self.fill(actor, prefilled.alloc())?;
             self.free(actor, object)?;
         }
-        equal("what is left of a reserve", (count - count / 2) as i64, reserve.len() as i64)
+        equal(
+            "what is left of a prefilled handle",
+            (count - count / 2) as i64,
+            prefilled.len() as i64,
+        )
     }
 }
 
@@ -178,7 +182,7 @@ impl Structure for Slabs {
                 Ok(())
             }
             2..12 => kind.use_many(actor),
-            12..20 => kind.reserve(actor),
+            12..20 => kind.prefill(actor),
             _ => (0..1 << actor.random.u8(..4)).try_for_each(|_| kind.use_some(actor)),
         }
     }

@@ -330,7 +330,7 @@ impl Depot {
         self.stocks().map(Stock::trades).sum()
     }
 
-    pub(super) fn objects_in_stocks(&'static self) -> usize {
+    pub(super) fn objects_in_barns(&'static self) -> usize {
         self.stocks().map(Stock::objects).sum()
     }
 
@@ -359,14 +359,14 @@ impl Depot {
     }
 
     /// How many objects are in no slab: in lanes, stocks and hands, or in use.
-    pub(super) fn objects_out(&self) -> usize {
+    pub(super) fn objects_outside_slabs(&self) -> usize {
         node_slabs::all_of(self.kind).map(|slab| slab.out()).sum()
     }
 
     /// The same, when everybody who gave one back before has done with this.
     pub(super) fn objects_out_for_good(&'static self) -> usize {
         let nodes = self.nodes().iter().enumerate();
-        nodes.map(|(number, node)| node.barn.objects_out(number, self.kind)).sum()
+        nodes.map(|(number, node)| node.barn.objects_outside_slabs(number, self.kind)).sum()
     }
 }
 

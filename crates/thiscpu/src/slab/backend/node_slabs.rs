@@ -317,7 +317,7 @@ impl Barn {
 
     /// How many objects of this node are in no slab. Under the lock: whoever gave the last one back has done with the
     /// barn then.
-    pub(super) fn objects_out(&self, node: usize, kind: Kind) -> usize {
+    pub(super) fn objects_outside_slabs(&self, node: usize, kind: Kind) -> usize {
         let _guard = self.lock(node, kind);
         all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)).map(Slab::out).sum()
     }

@@ -262,8 +262,8 @@ impl<W: Way> Handle<'_, W> {
     }
 
     /// How many objects are kept behind the lanes.
-    pub fn objects_in_stocks(self) -> usize {
-        self.class.depot_if_used().map_or(0, Depot::objects_in_stocks)
+    pub fn objects_in_barns(self) -> usize {
+        self.class.depot_if_used().map_or(0, Depot::objects_in_barns)
     }
 
     /// How many bytes of objects are kept behind the lanes that nobody has needed since [`begin_window`](Handle::begin_window), about.
