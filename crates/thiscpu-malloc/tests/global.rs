@@ -11,7 +11,7 @@ use thiscpu_malloc::ThisCpuAlloc;
 static ALLOCATOR: ThisCpuAlloc = ThisCpuAlloc::new();
 
 #[test]
-fn collections_hold_what_was_put_in() {
+fn collections_keep_their_contents() {
     let mut map = BTreeMap::new();
     for key in 0..50_000_u32 {
         map.insert(key.wrapping_mul(2_654_435_761), format!("{key}"));
@@ -25,7 +25,7 @@ fn collections_hold_what_was_put_in() {
 }
 
 #[test]
-fn blocks_are_freed_on_other_threads() {
+fn blocks_can_be_freed_on_other_threads() {
     let (sender, receiver) = mpsc::channel::<Vec<u64>>();
     let sums =
         thread::spawn(move || receiver.iter().map(|row| row.iter().sum::<u64>()).sum::<u64>());
@@ -37,7 +37,7 @@ fn blocks_are_freed_on_other_threads() {
 }
 
 #[test]
-fn each_layout_is_kept_to() {
+fn alloc_honors_each_layout() {
     for align in (0..18).map(|shift| 1_usize << shift) {
         for size in [1, 7, 8, 9, 100, 1_000, 4_096, 32_768, 32_769, 100_000, 300_000] {
             let layout = Layout::from_size_align(size, align).unwrap();
@@ -61,7 +61,7 @@ fn each_layout_is_kept_to() {
 }
 
 #[test]
-fn resized_blocks_keep_their_contents_and_alignment() {
+fn realloc_keeps_contents_and_alignment() {
     for align in [1, 8, 16, 64, 4_096] {
         let layout = |size| Layout::from_size_align(size, align).unwrap();
         let mut size = 1;

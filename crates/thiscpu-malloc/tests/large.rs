@@ -101,7 +101,7 @@ fn come_and_go(seed: u64, rounds: u64) {
 }
 
 #[test]
-fn each_is_one_users() {
+fn large_blocks_never_overlap() {
     come_and_go(1, 4_000);
     std::thread::scope(|threads| {
         for seed in 2..5 {
@@ -111,7 +111,7 @@ fn each_is_one_users() {
 }
 
 #[test]
-fn an_aligned_block_is_no_larger_than_others() {
+fn aligned_large_block_is_no_larger() {
     let block = allocate_aligned(100 * KIB, 1 << 24).unwrap();
     assert!(block.addr().get().is_multiple_of(1 << 24));
     // SAFETY: it is a block, and nobody uses it.
@@ -122,7 +122,7 @@ fn an_aligned_block_is_no_larger_than_others() {
 }
 
 #[test]
-fn what_cannot_be_had_leaves_errno_to_others() {
+fn failed_large_allocation_keeps_errno() {
     set_errno(77);
     assert_eq!(allocate(usize::MAX / 2), None);
     assert_eq!(allocate(1 << 46), None);

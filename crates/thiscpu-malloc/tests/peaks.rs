@@ -1,11 +1,11 @@
 //! The most that was ever in use, and whose that is. One test, because it is about the whole process.
 
-#[path = "common/stay.rs"]
-mod stay;
+#[path = "common/pin.rs"]
+mod pin;
 
 use std::ptr::NonNull;
 
-use stay::stay;
+use pin::pin_to_current_cpu;
 use thiscpu_malloc::{allocate, enable_counting, free, stats};
 
 const MEBIBYTE: usize = 1 << 20;
@@ -26,8 +26,8 @@ fn now() -> [usize; 2] {
 }
 
 #[test]
-fn a_peak_is_of_all_classes_and_of_one_process() {
-    stay();
+fn peaks_cover_all_classes_of_one_process() {
+    pin_to_current_cpu();
     enable_counting();
     // As far as that is noticed.
     let is_60 = |peak: usize| (58..=61).contains(&peak);

@@ -3,14 +3,14 @@
 
 #[path = "common/filter.rs"]
 mod filter;
-#[path = "common/stay.rs"]
-mod stay;
+#[path = "common/pin.rs"]
+mod pin;
 
 use std::ptr::NonNull;
 use std::thread::sleep;
 use std::time::Duration;
 
-use stay::stay;
+use pin::pin_to_current_cpu;
 use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
 
 const MEBIBYTE: usize = 1 << 20;
@@ -36,8 +36,8 @@ fn free_all(blocks: Vec<NonNull<u8>>) {
 }
 
 #[test]
-fn malloc_asks_for_nothing_that_nobody_expects() {
-    stay();
+fn malloc_makes_no_unexpected_syscalls_when_membarrier_is_denied() {
+    pin_to_current_cpu();
     enable_counting();
     free_all(take(512));
     if !close() {

@@ -6,7 +6,7 @@ const MEBIBYTE: usize = 1 << 20;
 
 /// Also where there is so much that pages are dropped before anybody asks for it.
 #[test]
-fn what_goes_back_is_said() {
+fn trim_reports_returned_memory() {
     for bytes in [2 * MEBIBYTE, 100 * MEBIBYTE] {
         let blocks: Vec<_> = (0..bytes / 512).map(|_| allocate(512).unwrap()).collect();
         // SAFETY: nobody uses them.

@@ -36,7 +36,7 @@ const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
 ];
 
 #[test]
-fn what_is_wrong_with_a_block_is_said_and_ends_the_program() {
+fn invalid_free_reports_and_aborts() {
     let Some(program) = compile("errors.c", &[]) else { return };
     for (error, words, signal, says) in ERRORS {
         for environment in ENVIRONMENTS {

@@ -6,14 +6,14 @@ use crate::fixture::{compile, library, passes, run, text};
 use std::process::Command;
 
 #[test]
-fn c_functions_keep_the_rules_of_posix_and_glibc() {
+fn c_functions_follow_posix_and_glibc() {
     if let Some(program) = compile("family.c", &[]) {
         passes(&program, &[], "done\n");
     }
 }
 
 #[test]
-fn operators_throw_and_call_handlers() {
+fn operator_new_throws_and_calls_handlers() {
     if let Some(program) = compile("operators.cpp", &["-std=c++17"]) {
         passes(&program, &[], "done\n");
     }
@@ -21,7 +21,7 @@ fn operators_throw_and_call_handlers() {
 
 /// What a program has replaced is called by what it has not.
 #[test]
-fn functions_of_the_programs_own_are_called() {
+fn replaced_functions_are_called() {
     if let Some(program) = compile("replaced.cpp", &["-std=c++17"]) {
         passes(&program, &[], "done\n");
     }
@@ -35,7 +35,7 @@ fn functions_of_the_programs_own_are_called() {
 
 /// Nor do they come back to what calls them by glibc's names.
 #[test]
-fn a_program_may_wrap_them() {
+fn program_can_wrap_malloc() {
     if let Some(program) = compile("wrapped.c", &["-rdynamic"]) {
         passes(&program, &[], "done\n");
     }
@@ -106,7 +106,7 @@ const FAMILY: [&str; 46] = [
 ];
 
 #[test]
-fn the_family_is_all_that_is_exported() {
+fn only_the_family_is_exported() {
     if !has("nm", "binutils") {
         return;
     }

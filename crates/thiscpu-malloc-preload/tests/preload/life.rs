@@ -14,7 +14,7 @@ destructor
 ";
 
 #[test]
-fn blocks_are_to_be_had_from_the_first_instruction_to_the_last() {
+fn malloc_works_before_main_and_after_exit() {
     if let Some(program) = compile("life.cpp", &["-std=c++17"]) {
         passes(&program, &[], LIFE);
     }
@@ -22,7 +22,7 @@ fn blocks_are_to_be_had_from_the_first_instruction_to_the_last() {
 
 /// The first allocation is before the C library knows the environment. It is known all the same.
 #[test]
-fn a_wrong_tier_is_one_warning() {
+fn invalid_tier_warns_once() {
     let Some(program) = compile("life.cpp", &["-std=c++17"]) else { return };
     // What is asked for besides begins before the first block.
     for words in ["", "harden"] {
@@ -40,21 +40,21 @@ fn a_wrong_tier_is_one_warning() {
 
 /// Functions that choose others are called before thread-local memory is what it begins as.
 #[test]
-fn blocks_are_to_be_had_while_a_program_is_linked() {
+fn malloc_works_in_ifunc_resolvers() {
     if let Some(program) = compile("resolving.c", &[]) {
         passes(&program, &[], "done\n");
     }
 }
 
 #[test]
-fn processes_begin_while_threads_allocate() {
+fn processes_start_while_threads_allocate() {
     if let Some(program) = compile("processes.c", &[]) {
         passes(&program, &[], "done\n");
     }
 }
 
 #[test]
-fn objects_are_loaded_and_unloaded() {
+fn blocks_outlive_unloaded_objects() {
     let plugin = compile("plugin.cpp", &["-shared", "-fPIC"]);
     let (Some(program), Some(plugin)) = (compile("loading.c", &[]), plugin) else { return };
     passes(&program, &[plugin.to_str().expect("a path of plain text")], "done\n");
@@ -62,7 +62,7 @@ fn objects_are_loaded_and_unloaded() {
 
 /// Whom could operator new throw at?
 #[test]
-fn without_a_cpp_runtime_no_memory_ends_the_program() {
+fn operator_new_aborts_when_it_cannot_throw() {
     let Some(program) = compile("ends.c", &[]) else { return };
     let output = run(&program, &["throw"], &[]);
     assert!(!output.status.success());

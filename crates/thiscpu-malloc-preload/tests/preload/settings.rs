@@ -18,7 +18,7 @@ fn tables(said: &str) -> usize {
 }
 
 #[test]
-fn exits_print_the_table_and_nothing_else_does() {
+fn stats_table_is_printed_at_exit_only() {
     let Some(program) = ends() else { return };
     for (how, status, expected) in
         [("exit", 3, 1), ("_exit", 3, 0), ("children", 0, 2), ("close", 0, 1)]
@@ -47,7 +47,7 @@ fn exits_print_the_table_and_nothing_else_does() {
 }
 
 #[test]
-fn a_file_that_the_program_opened_is_not_written_to() {
+fn stats_table_is_not_written_to_other_files() {
     let Some(program) = ends() else { return };
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("none-of-the-allocators-business");
     let output = run(&program, &["reopen", file.to_str().expect("plain text")], &STATS);
@@ -56,7 +56,7 @@ fn a_file_that_the_program_opened_is_not_written_to() {
 }
 
 #[test]
-fn unknown_words_are_warnings() {
+fn unknown_words_warn() {
     let Some(program) = ends() else { return };
     let output = run(&program, &["exit"], &[("THISCPU_MALLOC", "harden, statistics,,fast")]);
     assert_eq!(output.status.code(), Some(3));
@@ -77,7 +77,7 @@ fn copy(from: &Path, to: &Path) {
 /// A program with more rights than its user takes no words from them. The loader would preload nothing there, so the
 /// library is linked.
 #[test]
-fn a_privileged_program_is_not_told_anything() {
+fn privileged_program_ignores_environment() {
     const NOBODY: u32 = 65_534;
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {

@@ -264,7 +264,7 @@ mod tests {
 
     // One test, as there is one pool.
     #[test]
-    fn a_fork_or_a_fault_while_it_is_changed() {
+    fn pool_recovers_when_forked_during_a_change() {
         assert!(enable());
         let live = allocate(16, 16, &Stack::default(), true).unwrap();
         let pool = get().unwrap();

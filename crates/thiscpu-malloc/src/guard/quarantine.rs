@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_half_goes_first_and_each_slot_once() {
+    fn quarantine_takes_from_the_older_half() {
         for pick in [|_| 0, |count: usize| count - 1, |count: usize| count / 2] {
             let mut quarantine = Quarantine { order: [0; SLOTS], count: 0 };
             (0..SLOTS).for_each(|slot| quarantine.put(slot));

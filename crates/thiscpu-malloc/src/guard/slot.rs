@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_on_either_side_is_watched_and_none_of_the_block() {
+    fn canary_covers_each_byte_on_either_side() {
         let mut page = [0_u8; 512];
         let at = page.as_mut_ptr() as usize;
         for (offset, size) in [(0, 512), (0, 100), (412, 100), (200, 1), (496, 0)] {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_paid_for_by_time_without_it() {
+    fn work_delays_further_work() {
         let throttle = Throttle::new();
         assert!(throttle.allows(0));
         throttle.charge_at(1_000, 100);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_long_wait_for_other_cpus_is_paid_for() {
+    fn long_wait_is_charged_in_full() {
         let (throttle, tick_ns) = (Throttle::new(), 4_000_000);
         throttle.charge_at(0, tick_ns);
         assert!(!throttle.allows(tick_ns * WORK_TIME_RATIO - 1));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_slept_is_not_charged_for_it() {
+    fn sleep_is_not_charged() {
         let (throttle, started, started_ns) = (Throttle::new(), start(), now_ns());
         sleep(Duration::from_millis(50));
         throttle.charge(started);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn guarding_stops_for_a_minute_at_most() {
+    fn delay_is_at_most_a_minute() {
         let throttle = Throttle::new();
         (0..1_000).for_each(|_| throttle.charge_at(7, u64::MAX / 2));
         assert!(!throttle.allows(6 + DEBT_NS_MAX) && throttle.allows(7 + DEBT_NS_MAX));

@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
         says: &["use after free: ..byte 5 of the freed block of 24 bytes"],
     },
     Test {
-        name: "stacks_of_code_without_tables",
+        name: "stack_without_unwind_tables",
         child: || use_after_free(false, read),
         signal: libc::SIGSEGV,
         says: &[
@@ -49,7 +49,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
     },
     Test {
-        name: "stacks_through_a_signal_handler",
+        name: "stack_through_signal_handler",
         child: || use_after_free(true, read_in_handler),
         signal: libc::SIGSEGV,
         says: &[
@@ -99,19 +99,19 @@ pub(crate) const TESTS: &[Test] = &[
         says: &["double free", "helper_errs", "helper_allocates", "helper_frees"],
     },
     Test {
-        name: "free_of_the_inside",
-        child: free_of_the_inside,
+        name: "interior_free",
+        child: interior_free,
         signal: libc::SIGABRT,
         says: &["wrong free of 0x.., byte 16 of the block of 64 bytes", "helper_errs", "!freed by"],
     },
     Test {
-        name: "free_of_what_was_no_block",
+        name: "invalid_free",
         child: free_of_no_block,
         signal: libc::SIGABRT,
         says: &["wrong free of 0x..: no block was there", "helper_errs", "!allocated by"],
     },
     Test {
-        name: "overflow_within_the_alignment",
+        name: "canary_overflow",
         child: || damage(true, 11),
         signal: libc::SIGABRT,
         says: &[
@@ -119,7 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
     },
     Test {
-        name: "overflow_of_a_block_that_was_shrunk",
+        name: "canary_overflow_after_shrink",
         child: overflow_after_a_shrink,
         signal: libc::SIGABRT,
         says: &[
@@ -127,7 +127,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
     },
     Test {
-        name: "underflow_of_a_block_that_is_then_shrunk",
+        name: "canary_underflow_before_shrink",
         child: underflow_before_a_shrink,
         signal: libc::SIGABRT,
         says: &[
@@ -135,7 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
     },
     Test {
-        name: "underflow_within_the_page",
+        name: "canary_underflow",
         child: || damage(false, 16),
         signal: libc::SIGABRT,
         says: &[
@@ -143,13 +143,13 @@ pub(crate) const TESTS: &[Test] = &[
         ],
     },
     Test {
-        name: "free_of_the_inside_of_a_block_that_is_not_guarded",
+        name: "interior_free_of_unguarded_block",
         child: frees_of_insides,
         signal: libc::SIGABRT,
         says: &["thiscpu: 0x..(1024 bytes): freed, but it is inside of an object"],
     },
     Test {
-        name: "errors_in_children_of_fork",
+        name: "use_after_free_in_forked_child",
         child: in_child,
         signal: 0,
         says: &["use after free", "helper_errs", "helper_allocates", "helper_frees"],
@@ -263,7 +263,7 @@ fn double_free() {
     helper.errs(free_block, block);
 }
 
-fn free_of_the_inside() {
+fn interior_free() {
     let helper = helper();
     let block = helper.allocates(allocate_block, 64);
     helper.errs(free_block, block + 16);

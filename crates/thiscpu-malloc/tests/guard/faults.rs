@@ -11,49 +11,49 @@ use crate::process::Test;
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
-        name: "fault_elsewhere_by_default",
+        name: "foreign_fault_takes_default_action",
         child: fault_by_default,
         signal: libc::SIGSEGV,
         says: &["!thiscpu-malloc"],
     },
     Test {
-        name: "fault_elsewhere_with_handler",
+        name: "foreign_fault_calls_previous_sigaction",
         child: || fault_with(with_info as WithInfo as usize, libc::SA_SIGINFO),
         signal: 0,
         says: &["handled with address", "!thiscpu-malloc"],
     },
     Test {
-        name: "fault_elsewhere_with_plain_handler",
+        name: "foreign_fault_calls_previous_handler",
         child: || fault_with(plain as extern "C" fn(c_int) as usize, 0),
         signal: 0,
         says: &["handled", "!thiscpu-malloc"],
     },
     Test {
-        name: "signal_that_was_sent_by_default",
+        name: "sent_signal_takes_default_action",
         child: || sent(libc::SIG_DFL),
         signal: libc::SIGBUS,
         says: &["!thiscpu-malloc", "!ignored"],
     },
     Test {
-        name: "signal_that_was_sent_and_is_ignored",
+        name: "sent_signal_stays_ignored",
         child: || sent(libc::SIG_IGN),
         signal: 0,
         says: &["ignored", "!thiscpu-malloc"],
     },
     Test {
-        name: "handler_of_the_program_comes_later",
+        name: "later_handler_replaces_ours",
         child: handler_comes_later,
         signal: libc::SIGABRT,
         says: &["double free of byte 0 of the freed block of 8 bytes"],
     },
     Test {
-        name: "small_stack_for_signals",
+        name: "report_fits_small_signal_stack",
         child: small_stack,
         signal: libc::SIGSEGV,
         says: &["use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line"],
     },
     Test {
-        name: "two_threads_at_once",
+        name: "simultaneous_faults_write_one_report",
         child: two_at_once,
         signal: libc::SIGSEGV,
         says: &["use after free", "by thread", "allocated", "freed", "addr2line"],

@@ -6,12 +6,12 @@ mod errors;
 mod faults;
 mod helper;
 mod process;
-mod use_of_pool;
+mod valid_use;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [errors::TESTS, faults::TESTS, use_of_pool::TESTS].concat();
+    let tests = [errors::TESTS, faults::TESTS, valid_use::TESTS].concat();
     if let Some(name) = process::asked() {
         let test = tests.iter().find(|test| test.name == name).expect("a test has this name");
         (test.child)();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_is_there_and_nothing_else() {
+    fn word_reads_only_readable_memory() {
         let words = [1_usize, 2];
         let at = words.as_ptr() as usize;
         let mut memory = Memory::new();

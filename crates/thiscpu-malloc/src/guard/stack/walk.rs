@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_caller_is_found() {
+    fn walk_finds_each_caller() {
         let stack = outer(10);
         let addresses: Vec<_> = stack.addresses().collect();
         let own = outer as *const () as usize;

@@ -1,15 +1,15 @@
 //! Blocks far into the space, and addresses where none is. One test, because it is about the whole process.
 #![cfg(target_arch = "x86_64")]
 
-#[path = "common/counted.rs"]
-mod counted;
+#[path = "common/fast_free.rs"]
+mod fast_free;
 #[path = "common/signal.rs"]
 mod signal;
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use counted::{free_at_hand, longer};
+use fast_free::{free_asm, misses};
 use signal::signal_of;
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
@@ -22,7 +22,7 @@ const COUNT: usize = 10_000;
 fn freed(block: *mut u8) -> i32 {
     // SAFETY: it ends the process, or is no block.
     signal_of(|| unsafe {
-        free_at_hand(block);
+        free_asm(block);
         true
     })
 }
@@ -32,7 +32,7 @@ fn address(block: &NonNull<u8>) -> usize {
 }
 
 #[test]
-fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
+fn free_fast_path_covers_high_addresses_and_rejects_foreign_ones() {
     // Before anything is there, while it is nowhere.
     for stray in [1 << 12, 1 << 46, 1 << 62, 1 << 63, !0 << 12] {
         let signal = freed(std::ptr::without_provenance_mut(stray + 64));
@@ -62,7 +62,7 @@ fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
             // SAFETY: it is nobody's.
             unsafe {
                 match index % 2 {
-                    0 => free_at_hand(block.as_ptr()),
+                    0 => free_asm(block.as_ptr()),
                     _ => free(block),
                 }
             }
@@ -71,7 +71,7 @@ fn what_is_far_in_is_at_hand_and_what_is_none_is_found_out() {
     assert!(far_in.len() > COUNT / 2, "blocks are not behind 64 GiB: {}", far_in.len());
     assert!(far_in.len() < 2 * COUNT, "{} blocks were used for {COUNT}", far_in.len());
     // The first may have come before sections were ready.
-    assert!(tier() == Ok(Tier::Atomic) || longer() < COUNT, "{} were not at hand", longer());
+    assert!(tier() == Ok(Tier::Atomic) || misses() < COUNT, "{} were not at hand", misses());
     // SAFETY: it is nobody's.
     unsafe { free(large) };
 }

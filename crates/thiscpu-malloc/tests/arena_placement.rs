@@ -1,12 +1,12 @@
 //! Spaces that are not where they are otherwise, because something else is there, or have little room. Each is a child's, whose first use of memory it is.
 #![cfg(target_arch = "x86_64")]
 
-#[path = "common/counted.rs"]
-mod counted;
+#[path = "common/fast_free.rs"]
+mod fast_free;
 #[path = "common/signal.rs"]
 mod signal;
 
-use counted::{free_at_hand, longer};
+use fast_free::{free_asm, misses};
 use signal::{UNTESTED, signal_of};
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
@@ -47,13 +47,13 @@ fn come_and_go() -> bool {
             // SAFETY: it is nobody's.
             unsafe {
                 match index % 2 {
-                    0 => free_at_hand(block.as_ptr()),
+                    0 => free_asm(block.as_ptr()),
                     _ => free(block),
                 }
             }
         }
     }
-    longer() < COUNT
+    misses() < COUNT
 }
 
 /// Addresses far behind what there is are found out.
@@ -62,13 +62,13 @@ fn stray() {
     for far in [GIB / 2, 8 * GIB, 100 * GIB, 600 * GIB] {
         // SAFETY: it ends the process.
         let signal = signal_of(|| unsafe {
-            free_at_hand(first.as_ptr().wrapping_byte_add(far));
+            free_asm(first.as_ptr().wrapping_byte_add(far));
             true
         });
         assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
     }
     // SAFETY: a block of ours that is nobody's.
-    unsafe { free_at_hand(first.as_ptr()) };
+    unsafe { free_asm(first.as_ptr()) };
 }
 
 /// A child that has so much room does that.
@@ -88,18 +88,18 @@ fn child(is_elsewhere: bool, room: usize, is_at_hand: bool) {
 }
 
 #[test]
-fn few_units_are_told_from_what_is_none() {
+fn fast_free_is_off_when_arena_is_moved_and_small() {
     child(true, GIB, false);
 }
 
 #[test]
-fn a_part_of_all_units_is_at_hand() {
+fn fast_free_covers_a_moved_arena_when_it_is_large() {
     child(true, 200 * GIB, true);
     child(true, 700 * GIB, true);
 }
 
 #[test]
-fn where_address_space_is_scarce_none_is_at_hand() {
+fn fast_free_is_off_when_address_space_is_scarce() {
     child(false, GIB, false);
     child(false, 200 * GIB, true);
 }

@@ -22,7 +22,7 @@ fn is_whole(block: NonNull<u8>, size: usize) -> bool {
 }
 
 #[test]
-fn blocks_are_of_their_class_and_go_back_to_it() {
+fn counting_returns_blocks_to_their_class() {
     // Some are freed while calls are counted that were had before.
     for is_counted in [false, true] {
         let sizes = class_stats().map(|class| class.size);

@@ -35,7 +35,7 @@ fn word() -> usize {
 }
 
 #[test]
-fn no_section_is_entered_where_there_are_none() {
+fn atomic_tier_enters_no_section() {
     // SAFETY: nobody else reads or changes the environment: this is the process's only test.
     unsafe { std::env::set_var("THISCPU_TIER", "atomic") };
     let before = word();

@@ -1,7 +1,7 @@
 //! A thread that stays where it is.
 
 /// Keeps this thread on the CPU that it is on: so it has one lane, and what others know of its counts is behind by what one lane may keep.
-pub(crate) fn stay() {
+pub(crate) fn pin_to_current_cpu() {
     // SAFETY: plain numbers; the set is this function's.
     unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();

@@ -13,24 +13,30 @@ use crate::errors::{guard_every_block, guarded, page_bytes};
 use crate::process::Test;
 
 pub(crate) const TESTS: &[Test] = &[
-    well("blocks_are_what_was_asked_for", blocks_are_what_was_asked_for),
-    well("both_ends_are_guarded", both_ends_are_guarded),
-    well("resizing_keeps_what_was_there", resizing_keeps_what_was_there),
-    well("a_full_pool_refuses", a_full_pool_refuses),
-    well("blocks_that_stay_leave_room_for_others", blocks_that_stay_leave_room_for_others),
-    well("what_was_freed_last_is_used_last", what_was_freed_last_is_used_last),
-    well("errno_is_kept", errno_is_kept),
-    well("one_call_in_a_thousand", one_call_in_a_thousand),
-    well("a_slow_call_stands_for_many", a_slow_call_stands_for_many),
-    well("the_fast_path_stays", the_fast_path_stays),
-    well("calls_in_turn_all_have_theirs", calls_in_turn_all_have_theirs),
-    well("each_call_of_a_burst_has_its", each_call_of_a_burst_has_its),
-    well("aligned_blocks_have_theirs", aligned_blocks_have_theirs),
-    well("no_part_of_a_period_is_spared", no_part_of_a_period_is_spared),
-    well("most_of_the_time_is_without_guarding", most_of_the_time_is_without_guarding),
-    well("nothing_is_guarded_before", nothing_is_guarded_before),
-    well("threads_share_it", threads_share_it),
-    well("forks_while_threads_use_it", forks_while_threads_use_it),
+    well(
+        "guarded_block_has_requested_size_and_alignment",
+        guarded_block_has_requested_size_and_alignment,
+    ),
+    well("guarded_block_touches_either_page_edge", guarded_block_touches_either_page_edge),
+    well("resize_keeps_contents", resize_keeps_contents),
+    well("full_pool_guards_no_more", full_pool_guards_no_more),
+    well(
+        "long_lived_blocks_leave_slots_for_other_call_sites",
+        long_lived_blocks_leave_slots_for_other_call_sites,
+    ),
+    well("freed_slots_are_reused_late", freed_slots_are_reused_late),
+    well("guarding_keeps_errno", guarding_keeps_errno),
+    well("one_call_in_1000_is_sampled", one_call_in_1000_is_sampled),
+    well("slow_call_counts_for_its_sheaf", slow_call_counts_for_its_sheaf),
+    well("fast_path_is_unaffected", fast_path_is_unaffected),
+    well("alternating_calls_are_sampled", alternating_calls_are_sampled),
+    well("each_call_of_a_burst_is_sampled", each_call_of_a_burst_is_sampled),
+    well("aligned_blocks_are_sampled", aligned_blocks_are_sampled),
+    well("periodic_calls_are_sampled_in_each_phase", periodic_calls_are_sampled_in_each_phase),
+    well("throttle_limits_guarding", throttle_limits_guarding),
+    well("nothing_is_guarded_until_enabled", nothing_is_guarded_until_enabled),
+    well("pool_is_shared_by_threads", pool_is_shared_by_threads),
+    well("pool_works_in_forked_children", pool_works_in_forked_children),
 ];
 
 const fn well(name: &'static str, child: fn()) -> Test {
@@ -50,7 +56,7 @@ fn bytes(block: NonNull<u8>, size: usize) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) }
 }
 
-fn blocks_are_what_was_asked_for() {
+fn guarded_block_has_requested_size_and_alignment() {
     guard_every_block();
     // More often than there are slots, so that pages are used again.
     for round in 0..3 {
@@ -76,7 +82,7 @@ fn blocks_are_what_was_asked_for() {
     }
 }
 
-fn both_ends_are_guarded() {
+fn guarded_block_touches_either_page_edge() {
     guard_every_block();
     let at_start = (0..100)
         .filter(|_| {
@@ -91,7 +97,7 @@ fn both_ends_are_guarded() {
     assert!((10..=90).contains(&at_start), "{at_start}");
 }
 
-fn resizing_keeps_what_was_there() {
+fn resize_keeps_contents() {
     guard_every_block();
     let mut block = guarded(1, 16);
     bytes(block, 1)[0] = 7;
@@ -104,7 +110,7 @@ fn resizing_keeps_what_was_there() {
     end(block);
 }
 
-fn a_full_pool_refuses() {
+fn full_pool_guards_no_more() {
     guard_every_block();
     let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
     assert_eq!(blocks.iter().collect::<HashSet<_>>().len(), SLOTS);
@@ -126,7 +132,7 @@ fn from_there() -> Option<NonNull<u8>> {
 }
 
 /// Where one place's blocks stay they do not take the last quarter; what is allocated elsewhere has a slot, again and again.
-fn blocks_that_stay_leave_room_for_others() {
+fn long_lived_blocks_leave_slots_for_other_call_sites() {
     const MOST: usize = SLOTS - SLOTS / 4 + 1;
     assert!(enable_hardening());
     let (mut stay, mut others) = (Vec::new(), 0);
@@ -144,7 +150,7 @@ fn blocks_that_stay_leave_room_for_others() {
     stay.into_iter().for_each(end);
 }
 
-fn what_was_freed_last_is_used_last() {
+fn freed_slots_are_reused_late() {
     guard_every_block();
     let page = |block: NonNull<u8>| block.as_ptr() as usize / page_bytes();
     let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
@@ -160,7 +166,7 @@ fn what_was_freed_last_is_used_last() {
     }
 }
 
-fn errno_is_kept() {
+fn guarding_keeps_errno() {
     guard_every_block();
     // SAFETY: the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
@@ -173,14 +179,14 @@ fn errno_is_kept() {
     assert_eq!(unsafe { *errno }, 12_345);
 }
 
-fn one_call_in_a_thousand() {
+fn one_call_in_1000_is_sampled() {
     assert!(enable_hardening());
     let sampled = (0..200_000).filter(|_| __test_support::sample(1)).count();
     // About 200, give or take 8.
     assert!((100..=300).contains(&sampled), "{sampled}");
 }
 
-fn a_slow_call_stands_for_many() {
+fn slow_call_counts_for_its_sheaf() {
     assert!(enable_hardening());
     let sampled = (0..2_000).filter(|_| __test_support::sample(100)).count();
     assert!((100..=300).contains(&sampled), "{sampled}");
@@ -191,7 +197,7 @@ fn is_guarded(block: NonNull<u8>) -> bool {
 }
 
 /// What the lane has at hand it hands out, however many are to be guarded.
-fn the_fast_path_stays() {
+fn fast_path_is_unaffected() {
     assert!(enable_hardening());
     if thiscpu::tier().unwrap() == thiscpu::Tier::Atomic {
         // There all calls are slow ones.
@@ -233,7 +239,7 @@ fn sizes_guarded(sizes: &[usize], burst: usize, turns: usize) -> HashSet<usize> 
     guarded
 }
 
-fn calls_in_turn_all_have_theirs() {
+fn alternating_calls_are_sampled() {
     assert!(enable_hardening());
     __test_support::sample_every(1_000);
     // Sheaves hold an even number of blocks.
@@ -241,7 +247,7 @@ fn calls_in_turn_all_have_theirs() {
     assert_eq!(sizes_guarded(&[970, 980, 990, 1_000], 100_000, 50).len(), 4);
 }
 
-fn each_call_of_a_burst_has_its() {
+fn each_call_of_a_burst_is_sampled() {
     assert!(enable_hardening());
     __test_support::sample_every(1_000);
     // More than a lane has, so that each burst comes to the slow path. The vectors of this test are of another class.
@@ -250,7 +256,7 @@ fn each_call_of_a_burst_has_its() {
     assert_eq!(guarded.len(), sizes.len(), "{guarded:?}");
 }
 
-fn aligned_blocks_have_theirs() {
+fn aligned_blocks_are_sampled() {
     assert!(enable_hardening());
     __test_support::sample_every(10);
     for align in [32, 256, page_bytes()] {
@@ -265,7 +271,7 @@ fn aligned_blocks_have_theirs() {
     }
 }
 
-fn no_part_of_a_period_is_spared() {
+fn periodic_calls_are_sampled_in_each_phase() {
     assert!(enable_hardening());
     let period = 1_000;
     let seen: HashSet<_> =
@@ -273,14 +279,14 @@ fn no_part_of_a_period_is_spared() {
     assert!(seen.len() > 50, "{}", seen.len());
 }
 
-fn most_of_the_time_is_without_guarding() {
+fn throttle_limits_guarding() {
     assert!(enable_hardening());
     let guarded = (0..10_000).filter_map(|_| __test_support::guard(16, 16)).map(end).count();
     // If each of them was guarded, then each would have come long after the one before.
     assert!((1..10_000).contains(&guarded), "{guarded}");
 }
 
-fn nothing_is_guarded_before() {
+fn nothing_is_guarded_until_enabled() {
     __test_support::sample_every(1);
     let block = allocate(16).unwrap();
     assert!(!__test_support::is_guarded(block.as_ptr() as usize));
@@ -310,7 +316,7 @@ fn churn(turns: usize, kept: usize, tag: u8) {
     blocks.into_iter().for_each(|(block, _)| end(block));
 }
 
-fn threads_share_it() {
+fn pool_is_shared_by_threads() {
     guard_every_block();
     thread::scope(|scope| {
         for tag in 1..5 {
@@ -322,7 +328,7 @@ fn threads_share_it() {
     blocks.into_iter().for_each(end);
 }
 
-fn forks_while_threads_use_it() {
+fn pool_works_in_forked_children() {
     guard_every_block();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -37,7 +37,7 @@ fn may_ask() -> bool {
 }
 
 #[test]
-fn slabs_ask_for_them_while_they_fill_them() {
+fn slabs_advise_huge_pages_while_they_fill_them() {
     if mappings().is_empty() || !may_ask() {
         return eprintln!("not tested: no slab asks here, or the kernel does not say so");
     }

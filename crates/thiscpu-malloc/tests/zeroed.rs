@@ -23,7 +23,7 @@ fn is_zero(block: NonNull<u8>, size: usize) -> bool {
 }
 
 #[test]
-fn only_what_was_used_is_cleared() {
+fn zeroed_allocation_clears_only_used_pages() {
     // The kernel may make a huge page of what is used here and what is not, at any time.
     // SAFETY: plain numbers; it is about this process alone.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) }, 0);

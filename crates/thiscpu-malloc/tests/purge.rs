@@ -21,7 +21,7 @@ fn resident(address: usize) -> usize {
 }
 
 #[test]
-fn a_call_that_allocates_drops_a_mebibyte_of_pages_at_most() {
+fn alloc_purges_at_most_one_mib() {
     let block = allocate(BYTES).unwrap();
     // SAFETY: the block is so large, and nobody else's.
     unsafe { block.write_bytes(1, BYTES) };

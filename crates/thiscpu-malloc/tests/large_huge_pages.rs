@@ -40,7 +40,7 @@ fn resized(block: NonNull<u8>, bytes: usize) -> NonNull<u8> {
 }
 
 #[test]
-fn large_blocks_ask_for_them_while_they_live() {
+fn large_blocks_advise_huge_pages_while_allocated() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys") {
         return eprintln!("not tested: this kernel has no huge pages for memory of no file");
     }
@@ -62,7 +62,7 @@ fn large_blocks_ask_for_them_while_they_live() {
     }
 
     growing_ones_ask_for_what_is_new();
-    small_ones_ask_no_longer();
+    small_ones_ask_no_misses();
     not_all_of_many_ask();
     give_back(small);
 }
@@ -82,7 +82,7 @@ fn growing_ones_ask_for_what_is_new() {
     give_back(block);
 }
 
-fn small_ones_ask_no_longer() {
+fn small_ones_ask_no_misses() {
     let block = allocate(17 * MIB).unwrap();
     let in_place = resized(block, 9 * MIB);
     assert_eq!(in_place, block, "it was moved, and says nothing");

@@ -83,7 +83,7 @@ fn while_it_does_not_grow() {
 }
 
 #[test]
-fn what_one_size_does_not_need_any_more_another_gets() {
+fn scavenge_returns_idle_memory_of_other_classes() {
     a_peak();
     while_memory_grows();
     while_it_does_not_grow();

@@ -75,7 +75,7 @@ fn first_use_within(others: u32) -> i32 {
 }
 
 #[test]
-fn what_the_documents_list_is_all_that_the_first_use_asks_for() {
+fn first_use_makes_only_documented_syscalls() {
     for others in [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32] {
         let status = first_use_within(others);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 77 {
@@ -87,7 +87,7 @@ fn what_the_documents_list_is_all_that_the_first_use_asks_for() {
 }
 
 #[test]
-fn the_documents_list_them() {
+fn guide_lists_every_syscall() {
     let text = include_str!("../docs/malloc.md");
     let list = text.split("## System calls").nth(1).and_then(|rest| rest.split("\n## ").next());
     let rows = || list.unwrap().lines().filter(|line| line.starts_with('|'));

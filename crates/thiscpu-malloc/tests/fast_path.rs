@@ -1,13 +1,13 @@
 //! malloc and free in assembly do what they are for, and do not come to the same by the longer ways that they jump to.
 #![cfg(target_arch = "x86_64")]
 
-#[path = "common/counted.rs"]
-mod counted;
+#[path = "common/fast_free.rs"]
+mod fast_free;
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use counted::{free_at_hand, longer};
+use fast_free::{free_asm, misses};
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{define_malloc, export};
 
@@ -28,7 +28,7 @@ extern "C-unwind" fn cold(size: usize, cell: usize) -> *mut u8 {
 }
 
 #[test]
-fn what_is_at_hand_is_had_and_given_back_there() {
+fn fast_path_serves_most_calls() {
     const CALLS: usize = 10_000;
     if tier() == Ok(Tier::Atomic) {
         return;
@@ -38,10 +38,10 @@ fn what_is_at_hand_is_had_and_given_back_there() {
             let block = malloc(size);
             assert!(!block.is_null());
             // SAFETY: nobody uses it.
-            unsafe { free_at_hand(block) };
+            unsafe { free_asm(block) };
         }
     }
     // The first on each CPU, and what the kernel interrupts.
-    let farther = FARTHER.load(Relaxed) + longer();
+    let farther = FARTHER.load(Relaxed) + misses();
     assert!(farther < CALLS / 4, "{farther} calls went a longer way");
 }
