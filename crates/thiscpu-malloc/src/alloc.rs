@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thiscpu::Tier;
-use thiscpu::inside::{self, HAS_FRONT, Handle, large};
+use thiscpu::inside::{self, HAS_DIRECT, Handle, large};
 use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
 use crate::classes::{
@@ -46,7 +46,7 @@ pub fn alloc_fast_or(
     size: usize,
     miss: impl Fn(usize) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
-    if HAS_FRONT {
+    if HAS_DIRECT {
         match fast_cell(size) {
             Some(cell) => direct_objects_at(cell).alloc_or(|| miss(size)),
             None => miss(size),
@@ -70,12 +70,12 @@ pub(crate) fn alloc_gated_or(
     size: usize,
     cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
-    if HAS_FRONT && size <= SMALL_SIZE_MAX {
+    if HAS_DIRECT && size <= SMALL_SIZE_MAX {
         heap::enable_direct();
     }
     match gated_cell(size) {
         // Without direct sections, the fast path has already entered this one for small sizes.
-        Some(cell) if HAS_FRONT || size > SMALL_SIZE_MAX => {
+        Some(cell) if HAS_DIRECT || size > SMALL_SIZE_MAX => {
             // SAFETY: the gated path is enabled, so sections are ready.
             unsafe { gated_objects_at(cell) }.alloc_or(|| cold(size, cell))
         }

@@ -8,7 +8,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::inside::{self, HAS_FRONT};
+use thiscpu::inside::{self, HAS_DIRECT};
 use thiscpu::probe::{Lock, tier_or_best};
 
 use crate::classes::{CLASS_SIZE_MAX, SMALL_SIZE_MAX, cell_of_medium, cell_of_small};
@@ -120,7 +120,7 @@ pub fn sample_every(interval: u32) {
 /// No flag is read: while one blocks the fast path, the direct table is empty.
 #[inline(always)]
 pub(crate) fn fast_cell(size: usize) -> Option<usize> {
-    (HAS_FRONT && size <= SMALL_SIZE_MAX).then(|| cell_of_small(size))
+    (HAS_DIRECT && size <= SMALL_SIZE_MAX).then(|| cell_of_small(size))
 }
 
 /// Returns the cell for a small `size` if the gated path is enabled; sections then are ready.

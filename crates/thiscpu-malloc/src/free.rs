@@ -16,7 +16,7 @@
 
 use core::ptr::NonNull;
 
-use thiscpu::inside::{HAS_FRONT, large};
+use thiscpu::inside::{HAS_DIRECT, large};
 use thiscpu::probe::save_errno;
 
 use crate::classes::class_of_cell;
@@ -69,7 +69,7 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
     // SAFETY: the caller guarantees that the block is of this class and no longer used, and that
     // sections are ready.
     unsafe {
-        if HAS_FRONT {
+        if HAS_DIRECT {
             direct_objects_at(cell).free_or(block, || free_gated(block));
         } else {
             gated_objects_at(cell).free_or(block, || free_flush(block, cell));

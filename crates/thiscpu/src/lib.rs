@@ -61,6 +61,7 @@ pub mod essays {
 mod budget;
 mod counter;
 mod error;
+mod gate;
 #[doc(hidden)]
 pub mod inside;
 mod lanes;
@@ -68,9 +69,9 @@ mod ledger;
 #[cfg(thiscpu_model)]
 #[doc(hidden)]
 pub mod model;
+mod percpu;
 #[doc(hidden)]
 pub mod probe;
-mod quiesce;
 mod section;
 mod slab;
 mod sys;
@@ -80,8 +81,8 @@ mod tier;
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
 pub use error::Error;
-pub use lanes::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use ledger::{Account, AccountId, Ledger};
+pub use percpu::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
     RawPrefilled,

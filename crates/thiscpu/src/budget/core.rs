@@ -5,7 +5,7 @@ use std::panic::RefUnwindSafe;
 
 use super::pool::Pool;
 use super::queue::Queue;
-use crate::quiesce::Gate;
+use crate::gate::Gate;
 use crate::sys::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use crate::sys::lock::Lock;
 

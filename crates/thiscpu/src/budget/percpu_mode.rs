@@ -10,7 +10,7 @@
 use super::core::{BATCH_MAX, Budget, Exhausted, countable};
 use super::credit::{Credit, Window};
 use super::pool::PoolState;
-use crate::lanes::here;
+use crate::lanes::current;
 use crate::lanes::table;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::atomic::Ordering::Acquire;
@@ -79,7 +79,7 @@ impl Budget {
             match self.take_from_lane(units) {
                 Outcome::Done => return true,
                 Outcome::Aborted => {}
-                Outcome::NoLane | Outcome::Shut if here::join() => {}
+                Outcome::NoLane | Outcome::Shut if current::acquire_lane() => {}
                 _ => *attempts = ATTEMPTS,
             }
         }
@@ -94,8 +94,8 @@ impl Budget {
         // gate. A section that finds the number unchanged borrows after the recall which it counts.
         // Until that recall is over the gate is closed, and the batch is not added to a lane.
         let recalls = self.recalls.load(Acquire);
-        let is_closed = self.gate.look().is_closed();
-        let has_lane = here::entry() != 0;
+        let is_closed = self.gate.load().is_closed();
+        let has_lane = current::entry() != 0;
         let batch = if is_closed || !has_lane { 0 } else { batch_size(now.units() - units) };
         if is_closed {
             self.redo_lost_recall();
@@ -121,7 +121,7 @@ impl Budget {
     fn redo_lost_recall(&self) {
         let _errno = errno::save();
         if let Some(guard) = self.try_lock() {
-            let is_lost = self.gate.look().is_closed() && !self.pool.load().is_shared();
+            let is_lost = self.gate.load().is_closed() && !self.pool.load().is_shared();
             let excess = if is_lost { self.to_shared_mode(&guard) } else { 0 };
             self.unlock(guard);
             self.report_excess(excess);
@@ -134,7 +134,7 @@ impl Budget {
     fn add_credit(&self, recalls: u64, batch: i64, units: i64) {
         let _errno = errno::save();
         for _ in 0..ATTEMPTS {
-            let (entry, item) = (here::entry(), self.gate.look().item());
+            let (entry, item) = (current::entry(), self.gate.load().item());
             let Some(item) = item.filter(|_| entry != 0) else { return };
             let old = Credit::at_entry(item, entry).window();
             let capacity = (BATCHES_KEPT * batch).max(2 * (batch + units));

@@ -15,8 +15,8 @@
 use super::core::{Budget, countable, percpu_threshold};
 use super::credit::{self, Credit};
 use super::pool::PoolState;
+use crate::gate::ITEM_ALIGN;
 use crate::lanes::{region, table};
-use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -70,8 +70,8 @@ impl Budget {
 
     /// Runs the four steps of a recall, and returns the excess.
     fn recall_credit(&self) -> i64 {
-        let gate = self.gate.look();
-        self.gate.turn(gate.closed());
+        let gate = self.gate.load();
+        self.gate.set(gate.closed());
         // Relaxed: the count changes under the lock only. Release: pairs with the Acquire in
         // `borrow`, so a borrower that loads this count finds the gate closed, or opened after this
         // recall. The fence comes after it, so no section finds the old count later.
@@ -106,7 +106,7 @@ impl Budget {
             self.percpu_threshold.store(i64::MAX, Relaxed);
             return;
         }
-        let gate = self.gate.look();
+        let gate = self.gate.load();
         let Some(item) = gate.item().or_else(alloc_lanes) else {
             // Starts the count over, so that not each call asks for memory.
             self.pool.count_call(false);
@@ -126,12 +126,12 @@ impl Budget {
                 break;
             }
             if self.pool.exchange(now, now.percpu()) {
-                self.gate.turn(gate.opened(item));
+                self.gate.set(gate.opened(item));
                 return;
             }
         }
         // The gate stays closed, and keeps the memory for the next attempt.
-        self.gate.turn(gate.opened(item).closed());
+        self.gate.set(gate.opened(item).closed());
     }
 
     /// Calls `read` with the limit and a pool that holds all available units, at one instant.
@@ -237,7 +237,7 @@ fn alloc_lanes() -> Option<usize> {
 
 impl Drop for Budget {
     fn drop(&mut self) {
-        if let Some(item) = self.gate.look().item() {
+        if let Some(item) = self.gate.load().item() {
             region::lock().free(item, credit::BYTES);
         }
     }

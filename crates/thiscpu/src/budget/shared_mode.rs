@@ -59,7 +59,7 @@ impl Budget {
         // Acquire: pairs with the Release in `change_limit`. Units that a raised limit granted are
         // not too many.
         let limit = self.limit.load(Acquire);
-        if startup::chosen().is_none() || !self.gate.look().is_closed() || n > limit as u64 {
+        if startup::chosen().is_none() || !self.gate.load().is_closed() || n > limit as u64 {
             return self.release_percpu(n);
         }
         let now = self.pool.add(n as i64);

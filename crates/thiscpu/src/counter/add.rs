@@ -4,7 +4,7 @@ use super::cell::CounterCell;
 use super::core::{Batch, Core};
 use super::pair::Sealed;
 use super::window::{AMOUNT_MAX, Window};
-use crate::lanes::here;
+use crate::lanes::current;
 use crate::lanes::table::lane_of;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::Host;
@@ -28,7 +28,7 @@ impl<const N: usize> Core<N> {
             Some(tier) => tier,
             None => startup::tier_or_panic(),
         };
-        if self.gate.look().is_closed() {
+        if self.gate.load().is_closed() {
             return self.add_shared(index, n);
         }
         let _errno = errno::save();
@@ -36,7 +36,7 @@ impl<const N: usize> Core<N> {
             let again = match self.add_to_lane(tier, index, n) {
                 Outcome::Done => return,
                 // The gate may have closed, or this thread's lane index may be new.
-                Outcome::Shut | Outcome::NoLane => here::join(),
+                Outcome::Shut | Outcome::NoLane => current::acquire_lane(),
                 Outcome::Window => self.move_window(index, n),
                 Outcome::Differs | Outcome::Aborted => true,
             };
@@ -60,8 +60,8 @@ impl<const N: usize> Core<N> {
 
     /// Adds to a lane's pair; this is what the atomic tier has instead of a section.
     fn add_to_pair(&self, index: usize, n: i64) -> Outcome {
-        let entry = here::entry();
-        let gate = self.gate.look();
+        let entry = current::entry();
+        let gate = self.gate.load();
         let Some(item) = gate.item().filter(|_| !gate.is_closed()) else { return Outcome::Shut };
         if entry == 0 {
             return Outcome::NoLane;
@@ -72,7 +72,7 @@ impl<const N: usize> Core<N> {
         let count = now.count.wrapping_add(n);
         let window = cell.window(lane, gate.bank());
         // The order matters: load the pair, load the gate, exchange. See `pair`.
-        if self.gate.look() != gate || now.seal.is_sealed() {
+        if self.gate.load() != gate || now.seal.is_sealed() {
             return Outcome::Differs;
         }
         if now.seal.is_moving() || !window.holds(count) {
@@ -89,10 +89,10 @@ impl<const N: usize> Core<N> {
     /// Adds to the shared lane. Lock-free: it retries if another thread changed the pair.
     fn add_shared(&self, index: usize, n: i64) {
         loop {
-            let gate = self.gate.look();
+            let gate = self.gate.load();
             let pair = &self.shared[index][gate.bank()];
             let now = pair.load();
-            if self.gate.look() != gate || now.seal.is_sealed() {
+            if self.gate.load() != gate || now.seal.is_sealed() {
                 Host::pause();
                 continue;
             }
@@ -120,8 +120,8 @@ impl<const N: usize> Core<N> {
     /// old and the new window, then the window moves, then it is narrowed. One thread at a time
     /// does this to a lane. So a thread that is stopped half way widens the bounds by one move.
     fn move_window(&self, index: usize, n: i64) -> bool {
-        let gate = self.gate.look();
-        let entry = here::entry();
+        let gate = self.gate.load();
+        let entry = current::entry();
         let Some(item) = gate.item().filter(|_| n.unsigned_abs() <= AMOUNT_MAX && entry != 0)
         else {
             return false;

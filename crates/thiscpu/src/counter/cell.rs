@@ -11,8 +11,8 @@
 
 use super::pair::{Pair, Sealed};
 use super::window::{Estimate, Window};
-use crate::lanes::table::{self, HALF, STRIDE};
-use crate::quiesce::BANK_BYTES;
+use crate::gate::BANK_BYTES;
+use crate::lanes::table::{self, READY_BIT, STRIDE};
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::atomic::{
     AtomicI64, AtomicU64, AtomicU128,
@@ -158,8 +158,9 @@ impl CounterCell {
         if self.tier == Tier::Atomic {
             return self.move_pair_window(lane, bank, window);
         }
-        let (address, entry) = (self.address + bank * BANK_BYTES + HALF, table::entry_of(lane));
-        // SAFETY: the address is that of a bank of this cell in lane 0, plus `HALF`.
+        let (address, entry) =
+            (self.address + bank * BANK_BYTES + READY_BIT, table::entry_of(lane));
+        // SAFETY: the address is that of a bank of this cell in lane 0, plus `READY_BIT`.
         let attempt = || unsafe { Processor::retarget(address, entry, window.0) };
         (0..ATTEMPTS).map(|_| attempt()).find(|&outcome| outcome != Outcome::Aborted)
             == Some(Outcome::Done)

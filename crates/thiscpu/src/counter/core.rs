@@ -3,8 +3,8 @@
 use super::cell::CounterCell;
 use super::pair::{Pair, Seal};
 use super::window::{Estimate, HALF_MIN};
+use crate::gate::Gate;
 use crate::lanes::{region, table};
-use crate::quiesce::Gate;
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicBool, AtomicI64, AtomicU32,
@@ -119,7 +119,7 @@ impl<const N: usize> Core<N> {
         if self.is_recovered() {
             return;
         }
-        let gate = self.gate.look();
+        let gate = self.gate.load();
         if let Some(item) = gate.item() {
             self.release_claims(item);
         }
@@ -168,7 +168,7 @@ impl<const N: usize> Core<N> {
     ///
     /// Returns a mere value as the error if the shared pairs changed meanwhile.
     fn try_estimate(&self, index: usize) -> Result<Estimate, i64> {
-        let [active, other] = self.active_first(index, self.gate.look().bank());
+        let [active, other] = self.active_first(index, self.gate.load().bank());
         // The gate may have been flipped since it was loaded. So a shared-mode pair may be the one
         // that seemed inactive.
         if let Some(now) = active.load_shared().or_else(|| other.load_shared()) {
@@ -202,13 +202,13 @@ impl<const N: usize> Core<N> {
 
     /// Returns the cell of counter `index`, if it has lanes.
     pub(super) fn cell(&self, index: usize) -> Option<CounterCell> {
-        self.gate.look().item().map(|item| CounterCell::of(item, index))
+        self.gate.load().item().map(|item| CounterCell::of(item, index))
     }
 }
 
 impl<const N: usize> Drop for Core<N> {
     fn drop(&mut self) {
-        if let (Some(item), Some(tier)) = (self.gate.look().item(), startup::chosen()) {
+        if let (Some(item), Some(tier)) = (self.gate.load().item(), startup::chosen()) {
             region::lock().free(item, N * super::cell::bytes(tier));
         }
     }

@@ -15,8 +15,8 @@
 
 use super::cell::CounterCell;
 use super::core::Core;
+use crate::gate::GateState;
 use crate::lanes::table;
-use crate::quiesce::Seen;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::fence;
 use crate::sys::lock::Guard;
@@ -27,7 +27,7 @@ use crate::tier::Tier;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingFlip {
     /// The gate before the flip.
-    before: Seen,
+    before: GateState,
     /// The number of flips that had begun, including this one.
     pub(super) number: u32,
 }
@@ -67,7 +67,11 @@ impl<const N: usize> Core<N> {
     }
 
     /// Flips the banks. `then` maps the new gate, and may close it.
-    pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(Seen) -> Seen) -> FlipResult<N> {
+    pub(super) fn flip(
+        &self,
+        guard: &Guard<'_>,
+        then: impl Fn(GateState) -> GateState,
+    ) -> FlipResult<N> {
         let (pending, mut result) = self.begin_flip(guard, then);
         if pending.needs_fence() {
             fence::fence();
@@ -80,9 +84,9 @@ impl<const N: usize> Core<N> {
     pub(super) fn begin_flip(
         &self,
         _guard: &Guard<'_>,
-        then: impl Fn(Seen) -> Seen,
+        then: impl Fn(GateState) -> GateState,
     ) -> (PendingFlip, FlipResult<N>) {
-        let before = self.gate.look();
+        let before = self.gate.load();
         let pending = PendingFlip { before, number: self.flips.load(Relaxed).wrapping_add(1) };
         let (old, new) = (before.bank(), before.flipped().bank());
         // The inactive bank is normally frozen already. It is not after an incomplete flip, which a
@@ -96,7 +100,7 @@ impl<const N: usize> Core<N> {
         // Release: pairs with the Acquire in `sums`. The flip happens after its number is
         // published.
         self.flips.store(pending.number, Release);
-        self.gate.turn(then(before.flipped()));
+        self.gate.set(then(before.flipped()));
         // This comes before the fence, which takes long. Until the shared pairs of the old bank are
         // frozen, an adder that loaded the old gate may still commit to them, and `estimate` could
         // not share an instant with the flip.
@@ -122,7 +126,7 @@ impl<const N: usize> Core<N> {
         self.flip_incomplete.store(false, Relaxed);
     }
 
-    fn each_lane(&self, gate: Seen, mut visit: impl FnMut(usize, CounterCell, usize)) {
+    fn each_lane(&self, gate: GateState, mut visit: impl FnMut(usize, CounterCell, usize)) {
         let Some(item) = gate.item() else { return };
         // The number of lanes is read after each change of the gate, so it includes every lane that
         // an add may have used.
@@ -133,7 +137,7 @@ impl<const N: usize> Core<N> {
         }
     }
 
-    fn freeze(&self, gate: Seen, bank: usize) {
+    fn freeze(&self, gate: GateState, bank: usize) {
         self.each_lane(gate, |_, cell, lane| cell.freeze(lane, bank));
         self.freeze_shared(bank);
     }
@@ -144,13 +148,13 @@ impl<const N: usize> Core<N> {
         });
     }
 
-    fn open(&self, gate: Seen, bank: usize) {
+    fn open(&self, gate: GateState, bank: usize) {
         self.each_lane(gate, |_, cell, lane| cell.open(lane, bank));
         self.shared.iter().for_each(|pairs| pairs[bank].open());
     }
 
     /// Adds up a frozen bank.
-    fn add_up(&self, gate: Seen, bank: usize) -> FlipResult<N> {
+    fn add_up(&self, gate: GateState, bank: usize) -> FlipResult<N> {
         let mut lanes = [0i64; N];
         self.each_lane(gate, |index, cell, lane| {
             lanes[index] = lanes[index].wrapping_add(cell.count(lane, bank));

@@ -15,8 +15,8 @@
 use super::cell::{self, CounterCell};
 use super::core::{Batch, Core};
 use super::pair::{Pair, Sealed};
+use crate::gate::ITEM_ALIGN;
 use crate::lanes::region;
-use crate::quiesce::ITEM_ALIGN;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -39,7 +39,7 @@ impl<const N: usize> Core<N> {
     }
 
     pub(super) fn to_percpu_mode(&self, _guard: &Guard<'_>) {
-        let gate = self.gate.look();
+        let gate = self.gate.load();
         if !gate.is_closed() || self.batch == Batch::Disabled {
             return;
         }
@@ -55,7 +55,7 @@ impl<const N: usize> Core<N> {
             set_percpu(active)
         });
         if is_percpu {
-            self.gate.turn(gate.opened(item));
+            self.gate.set(gate.opened(item));
         }
     }
 
@@ -75,7 +75,7 @@ fn set_percpu(active: &Pair) -> bool {
 impl<const N: usize> Core<N> {
     /// Returns the value if the counter is in shared mode, which only a single counter ever is.
     pub(super) fn shared_value(&self) -> Option<Sealed> {
-        self.shared[0][self.gate.look().bank()].load_shared()
+        self.shared[0][self.gate.load().bank()].load_shared()
     }
 }
 
@@ -86,7 +86,7 @@ impl Core<1> {
             return now.count;
         }
         let [lanes] = self.flip(guard, |gate| gate.closed()).lanes;
-        let gate = self.gate.look();
+        let gate = self.gate.load();
         let [active, other] = self.active_first(0, gate.bank());
         let frozen = lanes.wrapping_add(other.load().count);
         if let Some(cell) = self.cell(0) {
@@ -104,7 +104,7 @@ impl Core<1> {
                 return old;
             }
             let guard = self.lock();
-            let was_open = !self.gate.look().is_closed();
+            let was_open = !self.gate.load().is_closed();
             self.to_shared_mode(&guard);
             let old = self.try_swap(value);
             if was_open {
@@ -118,7 +118,7 @@ impl Core<1> {
 
     /// Sets the value and returns the old one, if the counter is in shared mode.
     fn try_swap(&self, value: i64) -> Option<i64> {
-        let pair = &self.shared[0][self.gate.look().bank()];
+        let pair = &self.shared[0][self.gate.load().bank()];
         loop {
             let now = pair.load();
             if !now.seal.is_shared() {
@@ -133,7 +133,7 @@ impl Core<1> {
     /// Records that a counter in shared mode is still being compared.
     pub(super) fn note_compare(&self, now: Sealed) {
         if !now.seal.is_compared() {
-            let pair = &self.shared[0][self.gate.look().bank()];
+            let pair = &self.shared[0][self.gate.load().bank()];
             // If another thread changed the pair meanwhile, the next comparison records it.
             pair.exchange(now, Sealed { seal: now.seal.compared(), ..now });
         }

@@ -1,6 +1,6 @@
 //! What malloc and free in assembly have to know of the group at the front; see `section::x86_64::front`.
 
-pub use crate::lanes::front::{FRONT, ITEMS};
+pub use crate::lanes::direct::{ITEMS_AT, MALLOC_TABLE};
 pub use crate::slab::arena::front::{NUMBERS, ORIGIN_AT_HAND, SPACE, UNIT_SHIFT};
 pub use crate::slab::arena::heap_error::{freed_twice, written_to};
 pub use crate::slab::class::KEY;

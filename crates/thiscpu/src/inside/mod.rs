@@ -18,7 +18,7 @@ pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 
 /// Whether there is a way by the front.
-pub const HAS_FRONT: bool = crate::lanes::here::HAS_FRONT;
+pub const HAS_DIRECT: bool = crate::lanes::direct::HAS_DIRECT;
 
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;

@@ -10,7 +10,7 @@
 
 use core::mem::ManuallyDrop;
 
-use crate::lanes::table::HALF;
+use crate::lanes::table::READY_BIT;
 use crate::{PerCpu, Word};
 
 const WIDTH_AT: u32 = 56;
@@ -39,7 +39,7 @@ pub fn handle_of<T: Word>(word: &PerCpu<T>) -> usize {
 ///
 /// If it can be one it is one, of a word that lives; if what is returned is dropped, nobody uses the handle any more.
 pub unsafe fn of_handle(handle: usize) -> Option<AnyWord> {
-    let item = handle & ADDRESS | HALF;
+    let item = handle & ADDRESS | READY_BIT;
     if !item.is_multiple_of(8) {
         return None;
     }

@@ -1,13 +1,13 @@
 //! An item: zeroed memory of one size in each lane, given back when dropped.
 
 use super::region;
-use super::table::{self, HALF};
+use super::table::{self, READY_BIT};
 use crate::error::Error;
 use crate::sys::startup;
 
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// Its address in lane 0, plus `HALF`.
+    /// Its address in lane 0, plus `READY_BIT`.
     open: usize,
     size: usize,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Item {
 impl Item {
     pub(crate) fn try_new(size: usize, align: usize) -> Result<Item, Error> {
         startup::tier()?;
-        Ok(Item { open: region::lock().allocate(size, align)? + HALF, size })
+        Ok(Item { open: region::lock().allocate(size, align)? + READY_BIT, size })
     }
 
     /// The item that this is [`open`](Self::open) of.
@@ -36,7 +36,7 @@ impl Item {
 
     /// The item's address in lane 0.
     pub(crate) fn address(&self) -> usize {
-        self.open & !HALF
+        self.open & !READY_BIT
     }
 
     /// The item's address in each lane that can hold something, the slow lane first.

@@ -154,7 +154,7 @@ impl Regions {
     /// that are accessible too early, and a lane that no index leads to. Only the last matters.
     fn held(guard: Guard<'static>) -> Regions {
         if guard.first_in_generation {
-            table::take_back_lost_lane();
+            table::reclaim_orphaned_lane();
         }
         Regions { _guard: guard }
     }

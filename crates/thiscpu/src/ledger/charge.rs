@@ -3,7 +3,7 @@
 use super::bypass::{self, BYPASS_CALLS, Mode};
 use super::cache::EVICTING;
 use super::{Account, cache};
-use crate::lanes::{here, table};
+use crate::lanes::{current, table};
 use crate::section::{ATTEMPTS, BATCH, Outcome};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
@@ -52,7 +52,8 @@ impl<const N: usize> Account<N> {
             self.charge_shared(index, n);
             return;
         }
-        let has_joined = matches!(outcome, Outcome::NoLane | Outcome::Shut) && here::join();
+        let has_joined =
+            matches!(outcome, Outcome::NoLane | Outcome::Shut) && current::acquire_lane();
         let mut outcome = outcome;
         for attempt in 0..ATTEMPTS {
             if outcome != Outcome::Aborted && (attempt > 0 || !has_joined) {
@@ -108,7 +109,7 @@ impl<const N: usize> Account<N> {
     /// Takes notice of a charge that found the account in no lane.
     fn record_miss(&self) {
         let (record, shared) = (self.record(), self.shared());
-        let (set, entry) = (shared.set_of(record), here::entry());
+        let (set, entry) = (shared.set_of(record), current::entry());
         let misses = shared.count_misses(1);
         if entry != 0 && shared.find(set, entry, record.key() | EVICTING).is_some() {
             // It is here, and somebody sums it up.
@@ -137,7 +138,7 @@ impl<const N: usize> super::Shared<N> {
 
     /// Adds to the misses of this thread's lane. What they come to.
     fn count_misses(&self, n: u64) -> u64 {
-        let (item, entry) = (self.item.load(Relaxed), here::entry());
+        let (item, entry) = (self.item.load(Relaxed), current::entry());
         if item == 0 || entry == 0 {
             return 1;
         }

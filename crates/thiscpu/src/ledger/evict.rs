@@ -11,7 +11,7 @@
 use super::Shared;
 use super::cache::{EVICTING, WAYS, Way};
 use super::record::Record;
-use crate::lanes::{here, table::HALF};
+use crate::lanes::{current, table::READY_BIT};
 use crate::section::{Outcome, Processor, WordSections};
 use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed},
@@ -21,7 +21,7 @@ use crate::sys::atomic::{
 /// Replaces a key in a set of the lane that this thread is on now. One copy of the section.
 #[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
-    let item = set + 8 * way + HALF;
+    let item = set + 8 * way + READY_BIT;
     // SAFETY: the set is in the item of a ledger that its caller has a handle to.
     let (outcome, _) = unsafe { <Processor as WordSections<u64>>::cmpxchg(item, old, new) };
     outcome == Outcome::Done
@@ -37,7 +37,7 @@ impl<const N: usize> Shared<N> {
     /// leave.
     #[cold]
     pub(super) fn install(&self, record: Record<N>, by_force: bool) {
-        let (set, entry) = (self.set_of(record), here::entry());
+        let (set, entry) = (self.set_of(record), current::entry());
         if entry == 0 {
             return;
         }
@@ -56,7 +56,7 @@ impl<const N: usize> Shared<N> {
     /// Takes an account out of this thread's lane, whose way is full, and puts it there again.
     #[cold]
     pub(super) fn flush_and_keep(&self, record: Record<N>) {
-        let (set, entry) = (self.set_of(record), here::entry());
+        let (set, entry) = (self.set_of(record), current::entry());
         if entry == 0 {
             return;
         }

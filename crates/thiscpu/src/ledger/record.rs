@@ -250,7 +250,7 @@ pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 102
 pub(super) struct Chunk<const N: usize> {
     /// As `Arc::as_ptr` has it, whose count each account shares.
     pub(super) ledger: *const Shared<N>,
-    /// Where the ledger's keys are in the lanes, in the form that sections take; see [`crate::quiesce`]. Never changed:
+    /// Where the ledger's keys are in the lanes, in the form that sections take; see [`crate::gate`]. Never changed:
     /// where there was no memory for lanes, the chunk's accounts do without.
     pub(super) cache: usize,
     pub(super) is_signed: bool,

@@ -6,8 +6,8 @@ use super::cache::{self, EVICTING, Way};
 use super::record::{CHUNK_BYTES, Chunk, Record};
 use super::snapshot_all::SnapshotState;
 use super::{Shared, TransferLog};
-use crate::lanes::{region, table::HALF};
-use crate::quiesce::ITEM_ALIGN;
+use crate::gate::ITEM_ALIGN;
+use crate::lanes::{region, table::READY_BIT};
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
@@ -144,7 +144,7 @@ impl<const N: usize> Shared<N> {
         });
         let head = Chunk {
             ledger: Arc::as_ptr(self),
-            cache: self.item().map_or(NO_CACHE, |item| item + cache::HEADER_BYTES + HALF),
+            cache: self.item().map_or(NO_CACHE, |item| item + cache::HEADER_BYTES + READY_BIT),
             is_signed: self.is_signed,
             first,
             next: AtomicUsize::new(0),
@@ -162,7 +162,7 @@ impl<const N: usize> Shared<N> {
     /// The address in lane 0 of the set that an account is cached in.
     pub(super) fn set_of(&self, record: Record<N>) -> usize {
         // What sections load, and never 0 for whoever they have found there.
-        let keys = record.chunk().cache & !HALF;
+        let keys = record.chunk().cache & !READY_BIT;
         keys + cache::set_of(record.key(), N)
     }
 

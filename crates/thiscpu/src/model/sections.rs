@@ -1,7 +1,7 @@
 //! The sections, step by step as `section` specifies them.
 
 use super::machine::{Execution, now};
-use crate::lanes::front::{FRONT, Front};
+use crate::lanes::direct::{DirectTable, MALLOC_TABLE};
 use crate::lanes::table::TABLE;
 use crate::section::{
     BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, Ways, WordSections,
@@ -217,10 +217,10 @@ impl Section {
     /// As for [`SlabSections::take`].
     unsafe fn enter_gate<W: Way>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        let (front, at): (&Front, _) = match W::WAY {
+        let (front, at): (&DirectTable, _) = match W::WAY {
             // SAFETY: such a gate is a group's first word, and that lives as long as its sections run.
             Ways::Near => (unsafe { Group::front_behind(gate) }, 0),
-            Ways::Front => (&FRONT, TOP),
+            Ways::Front => (&MALLOC_TABLE, TOP),
             // SAFETY: the caller's promise.
             _ => return unsafe { section.enter_by(&*gate) },
         };

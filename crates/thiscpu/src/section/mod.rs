@@ -47,7 +47,7 @@
 //!                     if lane[cell] != old      refuse(Differs)
 //!                     lane[cell] = new          commit
 //!
-//! The others take an item, plus `HALF`, instead of a gate:
+//! The others take an item, plus `READY_BIT`, instead of a gate:
 //!           word = item + entry
 //!           if it did not carry                 refuse(NoLane)
 //!
@@ -134,7 +134,7 @@ pub(crate) trait Sections {
     ///
     /// # Safety
     ///
-    /// `bank` is the address in lane 0 of a counter's bank, plus [`HALF`](crate::lanes::table), allocated and not freed under way.
+    /// `bank` is the address in lane 0 of a counter's bank, plus [`READY_BIT`](crate::lanes::table), allocated and not freed under way.
     unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome;
 
     /// Gives this lane of a budget a new window in place of `old`, unless `epoch` has moved on from
@@ -155,14 +155,14 @@ pub(crate) trait Sections {
     ///
     /// # Safety
     ///
-    /// `item` is that of a 16-byte item, aligned to 16, allocated and not freed under way; plus `HALF`.
+    /// `item` is that of a 16-byte item, aligned to 16, allocated and not freed under way; plus `READY_BIT`.
     unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]);
 
     /// Puts `node` in front of this lane's list; the node's first word becomes its link.
     ///
     /// # Safety
     ///
-    /// `item` is that of an 8-byte item, allocated and not freed under way; plus `HALF`. `node` is valid for writes of
+    /// `item` is that of an 8-byte item, allocated and not freed under way; plus `READY_BIT`. `node` is valid for writes of
     /// 8 bytes and in no list.
     unsafe fn push(item: usize, node: usize) -> Outcome;
 
@@ -191,7 +191,7 @@ pub(crate) trait LedgerSections {
     ///
     /// # Safety
     ///
-    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`HALF`](crate::lanes::table),
+    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`READY_BIT`](crate::lanes::table),
     /// which stays allocated under way and has a row of four counters `cell` bytes after the keys.
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
@@ -236,7 +236,7 @@ pub struct Any;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First;
 /// The cell is 0, and a front follows the gate, `FRONT_AT` bytes on; and the thread itself says where its lane index is, or that there is none for
-/// it. Before it has been [let in](crate::lanes::here::come_near), the section is refused.
+/// it. Before it has been [let in](crate::lanes::current::enable_direct), the section is refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near;
 /// Sections can be entered: the offsets of the rseq area are published.
@@ -300,7 +300,7 @@ pub(crate) trait SlabSections {
     ) -> Outcome;
 }
 
-/// What runs sections on words of one width. `item` is the word's address in lane 0, plus [`HALF`](crate::lanes::table).
+/// What runs sections on words of one width. `item` is the word's address in lane 0, plus [`READY_BIT`](crate::lanes::table).
 pub(crate) trait WordSections<W> {
     /// # Safety
     ///

@@ -11,7 +11,7 @@ pub(crate) const SCENARIOS: &[Scenario] =
     &[scenario!(slab::direct_path_requires_registration, TIERS)];
 
 fn direct_path_requires_registration() {
-    let may_come = inside::HAS_FRONT && thiscpu::tier().expect("a tier") != Tier::Atomic;
+    let may_come = inside::HAS_DIRECT && thiscpu::tier().expect("a tier") != Tier::Atomic;
     let cache = &cache_of(64);
     // One after the other, so that the memory of one's thread-local variables is the next one's.
     for turn in 0..3 {

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::inside::{CELL_BYTES, Class, Front, Group, HAS_FRONT, Handle, Ready, Tag};
+use thiscpu::inside::{CELL_BYTES, Class, Front, Group, HAS_DIRECT, Handle, Ready, Tag};
 use thiscpu::{CacheStats, RawCache};
 
 #[cfg(target_arch = "x86_64")]
@@ -77,8 +77,8 @@ const MANY: usize = 12 * SHEAF;
 
 /// What the shortest ways are where there are any, and what they come to elsewhere.
 const NEAR: [&str; 2] =
-    if HAS_FRONT { ["take_near", "give_near"] } else { ["take_first", "give_first"] };
-const FRONT: [&str; 2] = if HAS_FRONT { ["take_front", "give_front"] } else { ["take", "give"] };
+    if HAS_DIRECT { ["take_near", "give_near"] } else { ["take_first", "give_first"] };
+const FRONT: [&str; 2] = if HAS_DIRECT { ["take_front", "give_front"] } else { ["take", "give"] };
 
 /// A call on a cache.
 type Run = fn(&Store) -> Result<(), Wrong>;

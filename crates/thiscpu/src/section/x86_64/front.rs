@@ -30,8 +30,8 @@ macro_rules! define_front_function {
                 $($code)*
                 ".cfi_endproc",
                 ".balign 64",
-                front = sym $crate::inside::front::FRONT,
-                ITEMS = const $crate::inside::front::ITEMS,
+                front = sym $crate::inside::front::MALLOC_TABLE,
+                ITEMS_AT = const $crate::inside::front::ITEMS_AT,
                 RSEQ_CS = const $crate::inside::front::RSEQ_CS,
                 AREA_MASK = const $crate::inside::front::AREA_MASK,
                 group = sym $group,
@@ -65,7 +65,7 @@ macro_rules! define_front_alloc {
                 "ja 37f",
                 "lea rax, [rip + {cells}]",
                 "movzx r10d, word ptr [rax + rdi*2]",
-                "lea rsi, [rip + {front} + {ITEMS}]",
+                "lea rsi, [rip + {front} + {ITEMS_AT}]",
                 $crate::section_text!(
                     "take_front_or_leave",
                     enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 37f")]
@@ -124,7 +124,7 @@ macro_rules! define_front_free {
                 "cmp qword ptr [rdi], r11",
                 "je 38f",
                 "mov qword ptr [rdi], r11",
-                "lea rsi, [rip + {front} + {ITEMS}]",
+                "lea rsi, [rip + {front} + {ITEMS_AT}]",
                 $crate::section_text!(
                     "give_front",
                     enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 39f")]

@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use super::Processor;
-use crate::lanes::front::{FRONT, OWN};
+use crate::lanes::direct::{CACHE_TABLE_LEN, MALLOC_TABLE};
 use crate::lanes::table::TABLE;
 use crate::section::{FRONT_AT, Outcome, SlabSections, TOP, Way, Ways};
 use crate::sys::atomic::AtomicUsize;
@@ -118,7 +118,7 @@ macro_rules! give_hot {
 macro_rules! own_front_text {
     (shut: $shut:literal) => {
         section_lines! {
-            ["cmp {a:e}, {OWN} - 1"]
+            ["cmp {a:e}, {CACHE_TABLE_LEN} - 1"]
             ["ja " $shut]
             ["mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]"]
             ["test {a}, {a}"]
@@ -136,7 +136,7 @@ impl SlabSections for Processor {
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known. A thread's near word leads to its own area, which is
         // registered as long as it does, or is 0. What a front has for an index is 0, or the address of the item in that index's lane, in malloc's front that of
-        // its first top; who empties lanes has cleared it before the fence. A near gate has its front, of `OWN` entries, where it is looked for.
+        // its first top; who empties lanes has cleared it before the fence. A near gate has its front, of `CACHE_TABLE_LEN` entries, where it is looked for.
         unsafe {
             match W::WAY {
                 Ways::Any => take!(
@@ -170,7 +170,7 @@ impl SlabSections for Processor {
                         own_front_text!(shut: "34f"),
                     ]
                     gate = in(reg) gate,
-                    OWN = const OWN,
+                    CACHE_TABLE_LEN = const CACHE_TABLE_LEN,
                     FRONT_AT = const FRONT_AT,
                 ),
                 Ways::Ready => take!(
@@ -191,7 +191,7 @@ impl SlabSections for Processor {
                     [
                         front_text!(a: "{a}", front: "{front}", shut: "jz 34f"),
                     ]
-                    front = in(reg) FRONT.as_ptr(),
+                    front = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
                 ),
             }
@@ -241,7 +241,7 @@ impl SlabSections for Processor {
                         own_front_text!(shut: "{shut}"),
                     ]
                     gate = in(reg) gate,
-                    OWN = const OWN,
+                    CACHE_TABLE_LEN = const CACHE_TABLE_LEN,
                     FRONT_AT = const FRONT_AT,
                     shut = label { return Outcome::Shut; },
                 ),
@@ -265,7 +265,7 @@ impl SlabSections for Processor {
                     [
                         front_text!(a: "{a}", front: "{front}", shut: "jz {shut}"),
                     ]
-                    front = in(reg) FRONT.as_ptr(),
+                    front = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
                     shut = label { return Outcome::Shut; },
                 ),

@@ -2,11 +2,11 @@
 
 use core::ptr;
 
+use crate::gate::{Gate, ITEM_ALIGN};
+use crate::lanes::direct::CacheTable;
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-use crate::lanes::front::ITEMS;
-use crate::lanes::front::OwnFront;
-use crate::lanes::{here, region};
-use crate::quiesce::{Gate, ITEM_ALIGN};
+use crate::lanes::direct::ITEMS_AT;
+use crate::lanes::{direct, region};
 use crate::slab::lane;
 use crate::slab::lane::encoding::Key;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -32,13 +32,13 @@ pub struct Group {
     /// How many calls there were that found no lanes.
     refused: AtomicU32,
     /// What near sections load in place of the gate, by their way.
-    pub(super) front: OwnFront,
+    pub(super) front: CacheTable,
 }
 
 // Where sections look for it, and near ones for the front.
 const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS == crate::section::FRONT_AT);
+const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS_AT == crate::section::FRONT_AT);
 
 /// Where its key is.
 #[cfg(not(thiscpu_model))]
@@ -54,7 +54,7 @@ pub(crate) enum Shown {
     Nowhere,
     /// In its own front.
     Near,
-    /// In [`FRONT`], and there its first top.
+    /// In [`MALLOC_TABLE`], and there its first top.
     AtFront,
 }
 
@@ -69,13 +69,16 @@ impl Group {
             shown: Shown::Nowhere,
             is_kept_from_front: AtomicBool::new(false),
             refused: AtomicU32::new(0),
-            front: OwnFront::new(),
+            front: CacheTable::new(),
         }
     }
 
     /// The same for a class by itself, which near sections find in a front of its own.
     pub(crate) const fn by_itself() -> Group {
-        Group { shown: if here::HAS_FRONT { Shown::Near } else { Shown::Nowhere }, ..Group::new(1) }
+        Group {
+            shown: if direct::HAS_DIRECT { Shown::Near } else { Shown::Nowhere },
+            ..Group::new(1)
+        }
     }
 
     /// The same where nothing looks there but the model.
@@ -84,13 +87,13 @@ impl Group {
         Group { shown: Shown::Near, ..Group::new(1) }
     }
 
-    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::front`].
+    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::direct`].
     ///
     /// # Safety
     ///
     /// There is one such group, for as long as the process lives.
     pub const unsafe fn at_front(cells: usize) -> Group {
-        let is_looked_at = here::HAS_FRONT || cfg!(thiscpu_model);
+        let is_looked_at = direct::HAS_DIRECT || cfg!(thiscpu_model);
         Group {
             shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
             ..Group::new(cells)
@@ -117,7 +120,7 @@ impl Group {
     #[cfg(thiscpu_model)]
     pub(crate) unsafe fn front_behind<'a>(
         gate: *const AtomicUsize,
-    ) -> &'a crate::lanes::front::Front {
+    ) -> &'a crate::lanes::direct::DirectTable {
         // SAFETY: a group begins with its gate.
         unsafe { &(*gate.cast::<Group>()).front }
     }
@@ -141,28 +144,28 @@ impl Group {
     /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
     fn begin_lanes(&self) -> Option<usize> {
         let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
-        let open = self.gate.look().opened(item);
+        let open = self.gate.load().opened(item);
         // Where there are no sections it stays closed, and says where the lanes are all the same.
         let is_closed = startup::tier_or_panic() == Tier::Atomic;
-        self.gate.turn(if is_closed { open.closed() } else { open });
+        self.gate.set(if is_closed { open.closed() } else { open });
         Some(item)
     }
 
     /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
     pub(super) fn item(&self) -> Option<usize> {
-        self.gate.look().item().or_else(|| {
+        self.gate.load().item().or_else(|| {
             if !self.refused.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
                 return None;
             }
             let _guard = self.lock.try_lock()?;
-            self.gate.look().item().or_else(|| self.begin_lanes())
+            self.gate.load().item().or_else(|| self.begin_lanes())
         })
     }
 
     /// Of a cache that is closed.
     pub(crate) fn give_up(&self) {
-        if let Some(item) = self.gate.look().item() {
-            self.gate.close_for_good();
+        if let Some(item) = self.gate.load().item() {
+            self.gate.close_forever();
             self.hide();
             region::lock().free(item, self.item_bytes());
         }

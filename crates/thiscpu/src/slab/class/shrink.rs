@@ -88,7 +88,7 @@ impl Group {
         sheaves: &[List; N],
     ) {
         let _guard = self.lock.lock();
-        let seen = self.gate.look();
+        let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
         // What comes into a lane from here on comes after this.
         let held: [Option<(Handle<'a, W>, &'static Depot)>; N] = core::array::from_fn(|number| {
@@ -102,14 +102,14 @@ impl Group {
         if held().next().is_none() || (has_sections && !fence.may_be_had()) {
             return;
         }
-        self.gate.turn(seen.closed());
+        self.gate.set(seen.closed());
         self.hide();
         let is_fenced = has_sections && fence.is_had();
         held().for_each(|(class, depot, sheaves)| {
             class.empty_lanes(item, is_fenced, depot, sheaves);
         });
         if has_sections {
-            self.gate.turn(seen.opened(item));
+            self.gate.set(seen.opened(item));
         }
     }
 }

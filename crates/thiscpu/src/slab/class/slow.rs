@@ -7,7 +7,7 @@
 use core::ptr::NonNull;
 
 use super::Handle;
-use crate::lanes::here;
+use crate::lanes::current;
 use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
 use crate::slab::arena::heap_error::Fault;
 use crate::slab::arena::purge;
@@ -90,17 +90,17 @@ impl<W: Way> Handle<'_, W> {
         if startup::tier_or_panic() == Tier::Atomic {
             return None;
         }
-        let seen = self.group.gate.look();
+        let seen = self.group.gate.load();
         let item = seen.item()?;
         if seen.is_closed() {
             // Whoever has closed it has the lock, or was left behind by a fork.
             let _guard = self.group.lock.try_lock()?;
-            self.group.gate.turn(self.group.gate.look().opened(item));
+            self.group.gate.set(self.group.gate.load().opened(item));
         }
-        if here::entry() == 0 && !here::join() {
+        if current::entry() == 0 && !current::acquire_lane() {
             return None;
         }
-        let entry = here::entry();
+        let entry = current::entry();
         if entry == 0 {
             return None;
         }
@@ -198,9 +198,9 @@ impl<W: Way> Handle<'_, W> {
     /// to be on; for threads that have none lane 0. A thread whose lane is just not to be used does without one.
     fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
         let item = self.group.item()?;
-        let has_lane = here::entry() != 0 || here::join();
+        let has_lane = current::entry() != 0 || current::acquire_lane();
         let entry = match startup::tier_or_panic() {
-            Tier::Atomic if has_lane => here::entry(),
+            Tier::Atomic if has_lane => current::entry(),
             // What it left in lane 0 it would not find there, nor would others like it.
             _ if has_lane => return None,
             _ => 0,

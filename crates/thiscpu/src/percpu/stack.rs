@@ -4,9 +4,9 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 
-use super::item::{Item, expect};
-use super::slow::slow;
+use super::shared::retry_or_shared;
 use crate::error::Error;
+use crate::lanes::item::{Item, expect};
 use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
 use crate::sys::atomic::{
     AtomicU128, AtomicUsize,
@@ -108,7 +108,7 @@ impl PerCpuStack {
         // SAFETY: the item is this stack's; the node is the caller's alone.
         let attempt = || (unsafe { Processor::push(item, node) }, ());
         if attempt().0 != Outcome::Done {
-            slow(item, attempt, |address| {
+            retry_or_shared(item, attempt, |address| {
                 let link = |first| {
                     // SAFETY: the node is the caller's alone, and begins with its link.
                     unsafe { (*(node as *const AtomicUsize)).store(first, Relaxed) };
@@ -133,7 +133,7 @@ impl PerCpuStack {
                 // SAFETY: `push` was promised that nodes stay readable.
                 let next = |first| (first != 0).then(|| unsafe { read_link(first) });
                 // SAFETY: the address is that of the item in a lane.
-                slow(item, attempt, |address| unsafe { change(address, next) }).1
+                retry_or_shared(item, attempt, |address| unsafe { change(address, next) }).1
             }
         };
         NonNull::new(ptr::with_exposed_provenance_mut(node))
@@ -150,7 +150,7 @@ impl PerCpuStack {
             _ => {
                 let take = |(outcome, node)| (outcome, node as usize);
                 // SAFETY: the address is that of the item in a lane.
-                slow(
+                retry_or_shared(
                     item,
                     || take(attempt()),
                     |address| unsafe { change(address, |first| (first != 0).then_some(0)) },

@@ -3,10 +3,10 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::item::{Item, expect};
-use super::slow::slow;
+use super::shared::retry_or_shared;
 use super::word::{Integer, Raw, SectionOutcome, Word};
 use crate::error::Error;
+use crate::lanes::item::{Item, expect};
 use crate::section::Outcome;
 
 /// A word of which each CPU has its own, and operations on the one of the CPU that the calling
@@ -94,7 +94,7 @@ impl<T: Word> PerCpu<T> {
         // as a whole.
         let (SectionOutcome(mut outcome), mut value) = unsafe { T::Raw::xchg(item, new) };
         if outcome != Outcome::Done {
-            (outcome, value) = slow(
+            (outcome, value) = retry_or_shared(
                 item,
                 // SAFETY: as above.
                 || unsafe { unwrap(T::Raw::xchg(item, new)) },
@@ -119,7 +119,7 @@ impl<T: Word> PerCpu<T> {
         let (outcome, found) = match attempt() {
             done @ (Outcome::Done | Outcome::Differs, _) => done,
             // SAFETY: the address is that of a word of the item.
-            _ => slow(item, attempt, |address| unsafe {
+            _ => retry_or_shared(item, attempt, |address| unsafe {
                 T::Raw::atomic_cmpxchg(address, old, new).err().unwrap_or(old)
             }),
         };
@@ -145,7 +145,7 @@ impl<T: Integer> PerCpu<T> {
         let (item, n) = (self.item.open(), n.to_raw());
         // SAFETY: as in `xchg`.
         if unsafe { T::Raw::add(item, n) }.0 != Outcome::Done {
-            slow(
+            retry_or_shared(
                 item,
                 // SAFETY: as in `xchg`.
                 || unsafe { (T::Raw::add(item, n).0, ()) },
@@ -171,7 +171,12 @@ impl<T: Integer> PerCpu<T> {
         let value = match attempt() {
             (Outcome::Done, value) => value,
             // SAFETY: the address is that of a word of the item.
-            _ => slow(item, attempt, |address| unsafe { T::Raw::atomic_add_return(address, n) }).1,
+            _ => {
+                retry_or_shared(item, attempt, |address| unsafe {
+                    T::Raw::atomic_add_return(address, n)
+                })
+                .1
+            }
         };
         T::from_raw(value)
     }

@@ -3,9 +3,9 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::item::{Item, expect};
-use super::slow::slow;
+use super::shared::retry_or_shared;
 use crate::error::Error;
+use crate::lanes::item::{Item, expect};
 use crate::section::{Outcome, Processor, Sections as _, WordSections as _};
 use crate::sys::atomic::{
     AtomicU64, AtomicU128,
@@ -103,7 +103,7 @@ impl<W: HalfWord> PerCpuPair<W> {
         let attempt = || Self::attempt(item, old, new);
         let (outcome, found) = match attempt() {
             done @ (Outcome::Done | Outcome::Differs, _) => done,
-            _ => slow(item, attempt, |address| Self::atomically(address, old, new)),
+            _ => retry_or_shared(item, attempt, |address| Self::atomically(address, old, new)),
         };
         match outcome {
             Outcome::Done if found == old => Ok(()),

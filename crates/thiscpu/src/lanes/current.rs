@@ -1,0 +1,94 @@
+//! The calling thread's lane, seen from outside a section.
+//!
+//! Every answer may be old when it arrives, because the thread may move at any time. Sections look
+//! up their lane themselves, the atomic tier works on any lane, and slow paths check again.
+
+use super::direct::{DirectTable, HAS_DIRECT};
+use super::{region, table};
+use crate::sys::Host;
+use crate::sys::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sys::machine::Machine as _;
+use crate::sys::rseq::index_ptr;
+use crate::sys::startup;
+use crate::sys::topology::CPUS_MAX;
+use crate::tier::Tier;
+
+/// Returns the table entry of this thread's lane, or 0 if it has none right now.
+pub(crate) fn entry() -> usize {
+    startup::chosen().and_then(Host::index).map_or(0, table::entry)
+}
+
+/// Tries to give this thread a lane, and returns whether it has one now.
+///
+/// Registers the thread if this library registers threads, and assigns a lane to its index. Never
+/// waits; async-signal-safe.
+#[cold]
+pub(crate) fn acquire_lane() -> bool {
+    let tier = startup::tier_or_panic();
+    Host::register(tier) && Host::index(tier).is_some_and(assign_lane)
+}
+
+/// Assigns a lane to `index`, and returns whether the index has one now.
+///
+/// Fails if no lane is left, or if another thread is changing the regions. Never waits, so that an
+/// add may call it; async-signal-safe.
+fn assign_lane(index: usize) -> bool {
+    if index >= CPUS_MAX {
+        return false;
+    }
+    if table::entry(index) != 0 {
+        return true;
+    }
+    let Some(mut regions) = region::try_lock() else { return false };
+    // Relaxed: the number changes only under the lock, which this thread holds.
+    let lane = table::IN_USE.load(Relaxed) + 1;
+    if table::entry(index) != 0 {
+        return true;
+    }
+    if lane > region::lanes_max() || !regions.open_lane(lane) {
+        return false;
+    }
+    // In this order, so that a sum sees every lane that a thread finds in the table. SeqCst: pairs
+    // with the load in `table::in_use`. A fork between the two stores leaves a lane in use that no
+    // index leads to; it costs sums a look at zeros until `reclaim_orphaned_lane`.
+    table::IN_USE.store(lane, SeqCst);
+    // SeqCst, which includes the Release that pairs with the Acquire in `table::entry`: whoever
+    // finds the lane finds its memory accessible.
+    table::TABLE.entries[index].store(table::entry_of(lane), SeqCst);
+    true
+}
+
+/// Lets this thread enter direct sections, if it is registered; see [`crate::section::Direct`].
+#[inline]
+pub(crate) fn enable_direct() {
+    if HAS_DIRECT {
+        index_ptr::set();
+    }
+}
+
+/// Returns whether this thread's direct sections find the item of `direct`, or never will.
+///
+/// They never will if the thread has no lane, or an index that the table does not cover.
+#[inline]
+pub(crate) fn is_published(direct: &DirectTable) -> bool {
+    direct_index().is_none_or(|index| {
+        direct.is_published(index) || !direct.covers(index) || table::entry(index) == 0
+    })
+}
+
+/// Publishes the item at `item` in lane 0 to this thread's direct sections.
+///
+/// The caller holds the lock of the item's gate, which is open.
+pub(crate) fn publish(direct: &DirectTable, item: usize) {
+    if let Some(index) = direct_index() {
+        direct.publish(index, item);
+    }
+}
+
+/// Returns the index that direct sections of this thread use, if it may enter them.
+fn direct_index() -> Option<usize> {
+    if HAS_DIRECT {
+        return index_ptr::index();
+    }
+    startup::chosen().filter(|&tier| tier != Tier::Atomic).and_then(Host::index)
+}
