@@ -31,7 +31,7 @@ use crate::{guard, scavenge, stats};
 /// A cell of no class: what [`alloc_cold`] gets if none was looked up.
 const NO_CELL: usize = 0;
 
-/// Allocates a block of at least `size` bytes. Returns `None` if there is no memory.
+/// Allocates a block of at least `size` bytes. Returns `None` if memory is exhausted.
 ///
 /// The block is aligned to 16 bytes, or to 8 if `size` is at most 8. A size of 0 is allowed; the
 /// block's address is unique like any other.
@@ -40,7 +40,7 @@ pub fn allocate(size: usize) -> Option<NonNull<u8>> {
     alloc_fast_or(size, |size| alloc_gated(size))
 }
 
-/// Takes a small block from this CPU's lane, by the shortest section there is, or calls `miss`.
+/// Takes a small block from this CPU's lane by the shortest section, or calls `miss`.
 #[inline(always)]
 pub fn alloc_fast_or(
     size: usize,
@@ -60,7 +60,7 @@ pub fn alloc_fast_or(
     }
 }
 
-/// Takes a block from this CPU's lane by the gate, or calls `cold` with the size and its cell.
+/// Takes a block from this CPU's lane by the gate, or calls `cold(size, cell)`.
 ///
 /// For callers that the fast path did not serve: it missed, the thread or CPU has not enabled
 /// direct sections yet, or the size is a medium one. If `cold` is a function that cannot unwind or
@@ -91,7 +91,9 @@ extern "C" fn alloc_gated(size: usize) -> Option<NonNull<u8>> {
     alloc_gated_or(size, |size, cell| alloc_cold(size, cell))
 }
 
-/// Allocates a block that neither the fast nor the gated path found. `cell` is the size's, or 0.
+/// Allocates a block that the fast and the gated path did not find.
+///
+/// `cell` is the one for `size`, or [`NO_CELL`].
 #[cold]
 #[inline(never)]
 pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
@@ -108,12 +110,12 @@ fn alloc_general(size: usize) -> Option<NonNull<u8>> {
     alloc_in_class(class_of(size), size, default_align(size))
 }
 
-/// The alignment of blocks for which the caller asks for none.
+/// Returns the alignment of a block for which the caller requests none.
 fn default_align(size: usize) -> usize {
     if size > 8 { 16 } else { 8 }
 }
 
-/// Allocates a block of a class, whatever the flags say. The class has room for size and alignment.
+/// Allocates a block of a class that fits size and alignment, whatever flags are set.
 fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     if !has_flag(COUNTING | ALL_GUARDED) {
         return objects(class).alloc_or(|| alloc_refill(class, size, align));
@@ -134,7 +136,7 @@ fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>
     Some(block)
 }
 
-/// Allocates a block of a class whose lane is empty: from the barn and slabs, or a guarded one.
+/// Allocates a block of a class whose lane is empty: from its backend, or a guarded one.
 #[cold]
 #[inline(never)]
 fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
@@ -178,7 +180,7 @@ static SHRINK_LOCK: Lock = Lock::new();
 static NEXT_SHRINK_NS: AtomicU64 = AtomicU64::new(0);
 const SHRINK_INTERVAL_NS: u64 = 10_000_000;
 
-/// Calls `allocate`, and if there is no memory, once more after shrinking all classes.
+/// Calls `allocate`, and if that fails, once more after shrinking all classes.
 ///
 /// Classes are not shrunk if the request exceeds all of the heap. After a shrink that did not help,
 /// none is tried for [`SHRINK_INTERVAL_NS`]: a program may often ask for more than there is.
@@ -248,7 +250,7 @@ fn zero(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
 
 /// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two.
 ///
-/// Returns `None` if there is no memory.
+/// Returns `None` if memory is exhausted.
 #[inline]
 pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     debug_assert!(align.is_power_of_two());

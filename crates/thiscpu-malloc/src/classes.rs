@@ -14,7 +14,7 @@ pub(crate) const CLASS_SIZE_MAX: usize = 32 * 1024;
 pub(crate) const CLASS_COUNT: usize = geometric_class(CLASS_SIZE_MAX) + 1;
 /// The largest small size, in bytes: each size up to it has an entry in [`CELLS`].
 pub const SMALL_SIZE_MAX: usize = 1024;
-/// The step in which larger sizes are looked up. All classes above [`SMALL_SIZE_MAX`] are multiples.
+/// The step in which medium sizes are looked up. All their classes are multiples of it.
 const MEDIUM_STEP: usize = 128;
 /// The class of 256 bytes, the last one of the linear part.
 const CLASS_256: usize = 16;
@@ -50,8 +50,9 @@ pub(crate) fn cell_of_medium(size: usize) -> usize {
     usize::from(unsafe { *MEDIUM_CELLS.get_unchecked(size.div_ceil(MEDIUM_STEP)) })
 }
 
-/// Returns the class for `size`, which is above 256: the three bits below the highest choose one of
-/// the eight classes of a doubling.
+/// Returns the class for `size`, which is above 256.
+///
+/// The three bits below the highest choose one of the eight classes of a doubling.
 const fn geometric_class(size: usize) -> usize {
     let last = size - 1;
     let doubling = last.ilog2() as usize;
@@ -63,7 +64,7 @@ const fn linear_class(size: usize) -> usize {
     if size <= 8 { 0 } else { size.div_ceil(16) }
 }
 
-/// The cell for each small size, so that one load finds it. A program uses few of its cache lines.
+/// The cell for each small size: one load finds it. A program uses few of the cache lines.
 pub static CELLS: [u16; SMALL_SIZE_MAX + 1] = {
     let mut cells = [0; SMALL_SIZE_MAX + 1];
     let mut size = 0;

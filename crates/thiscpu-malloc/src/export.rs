@@ -72,7 +72,8 @@ macro_rules! define_malloc {
 ///
 /// # Safety
 ///
-/// The function may be called with null, or with a block of this allocator that is no longer used.
+/// The function may be called with null, or with an allocated block of this crate that
+/// nothing uses any more.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
@@ -90,7 +91,8 @@ macro_rules! define_free {
 ///
 /// # Safety
 ///
-/// The function may be called with null, or with a block of this allocator that is no longer used.
+/// The function may be called with null, or with an allocated block of this crate that
+/// nothing uses any more.
 #[cfg(not(target_arch = "x86_64"))]
 #[doc(hidden)]
 #[macro_export]

@@ -1,7 +1,8 @@
 //! Whether calls may take the fast and the gated path.
 //!
-//! Neither of them counts calls or guards every block, and neither checks whether sections may be
-//! entered. So both are disabled until sections are ready, and while each call needs more than that.
+//! Those paths do not count calls, do not guard every block, and do not check whether sections may
+//! be entered. So both are disabled until sections are ready, and again once each call must be
+//! counted or guarded.
 
 use core::sync::atomic::{
     AtomicU8, AtomicUsize,
@@ -25,9 +26,9 @@ pub(crate) const ALL_GUARDED: u8 = 4;
 /// Sections cannot be entered: not yet, or not at all.
 const NOT_READY: u8 = 8;
 
-/// The sizes below this one are small ones that may take the gated path; 0 while that is disabled.
+/// All small sizes are below this one, unless it is 0: then the paths are disabled.
 ///
-/// One comparison so answers two questions.
+/// So one comparison tells whether a size is small and the gated path is enabled.
 static FAST_SIZE_LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Held while flags and what follows from them change.
 static UPDATE_LOCK: Lock = Lock::new();
@@ -74,9 +75,9 @@ pub(crate) fn enable_when_ready() {
     }
 }
 
-/// Counts calls from now on, for [`stats`](crate::stats()) and [`class_stats`](crate::class_stats).
+/// Counts calls from now on.
 ///
-/// Each call then takes some nanoseconds longer. Counting cannot be disabled again.
+/// [`stats`](crate::stats()) and [`class_stats`](crate::class_stats) return the counts. Each call then takes some nanoseconds longer. Counting cannot be disabled again.
 pub fn enable_counting() {
     // Choose the tier leniently before anything is used that would insist on a valid one.
     tier_or_best();
@@ -123,14 +124,18 @@ pub(crate) fn fast_cell(size: usize) -> Option<usize> {
     (HAS_DIRECT && size <= SMALL_SIZE_MAX).then(|| cell_of_small(size))
 }
 
-/// Returns the cell for a small `size` if the gated path is enabled; sections then are ready.
+/// Returns the cell for `size` if it is small and the gated path is enabled.
+///
+/// Sections then are ready.
 #[inline(always)]
 pub(crate) fn small_gated_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `update`.
     (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_of_small(size))
 }
 
-/// Returns the cell for `size` if it has one and the gated path is enabled; sections then are ready.
+/// Returns the cell for `size` if it has one and the gated path is enabled.
+///
+/// Sections then are ready.
 #[inline(always)]
 pub(crate) fn gated_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `update`.

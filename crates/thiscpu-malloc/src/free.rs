@@ -26,15 +26,14 @@ use crate::{guard, stats};
 
 /// Frees a block.
 ///
-/// An address that is no block, or a block that was freed before, ends the process with a message
-/// that names the address. [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
+/// An invalid or a double free aborts the process, with a message that names the address. [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
 ///
 /// # Safety
 ///
-/// The block was allocated by this crate, was not freed since, and is no longer used.
+/// The block was allocated by this crate and not freed since, and nothing uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: NonNull<u8>) {
-    // SAFETY: the caller guarantees that the block is allocated and no longer used.
+    // SAFETY: the caller guarantees that the block is allocated and not used any more.
     unsafe { free_fast(block.as_ptr()) };
 }
 
@@ -49,11 +48,11 @@ pub unsafe fn free_fast(block: *mut u8) {
         Some(cell) => {
             // SAFETY: no class has a block at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
-            // SAFETY: the caller guarantees that the block is allocated and no longer used; its
+            // SAFETY: the caller guarantees that the block is allocated and not used any more; its
             // address belongs to the class of this cell.
             unsafe { free_in_class(block, cell) }
         }
-        // SAFETY: the caller guarantees that the pointer is null or a block no longer used.
+        // SAFETY: the caller guarantees that the pointer is null or an allocated block that is not used any more.
         None => unsafe { free_general(block) },
     }
 }
@@ -66,7 +65,7 @@ pub unsafe fn free_fast(block: *mut u8) {
 /// are ready.
 #[inline(always)]
 unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
-    // SAFETY: the caller guarantees that the block is of this class and no longer used, and that
+    // SAFETY: the caller guarantees that the block is of this class and not used any more, and that
     // sections are ready.
     unsafe {
         if HAS_DIRECT {
@@ -90,7 +89,7 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 #[inline(never)]
 pub unsafe extern "C" fn free_general(block: *mut u8) {
     let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: the caller guarantees that the block is allocated and no longer used. Its address
+    // SAFETY: the caller guarantees that the block is allocated and not used any more. Its address
     // belongs to the class of the cell found. If the fast path is enabled, sections are ready.
     unsafe {
         match cell_of(block.as_ptr().addr()) {
@@ -110,7 +109,7 @@ pub unsafe extern "C" fn free_general(block: *mut u8) {
 pub unsafe extern "C" fn free_gated(block: NonNull<u8>) {
     heap::enable_direct();
     let Some(cell) = cell_of(block.as_ptr().addr()) else { return };
-    // SAFETY: the caller guarantees that the block is no longer used and marked as free; it is of
+    // SAFETY: the caller guarantees that the block is marked as free and not used any more; it is of
     // this class. If the fast path is enabled, sections are ready.
     unsafe {
         if !is_enabled() || !gated_objects_at(cell).free_marked(block) {
@@ -132,7 +131,7 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
     if has_flag(HARDENED) {
         objects.check(block);
     }
-    // SAFETY: the caller guarantees that the block is of this class, marked, and no longer used.
+    // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
     unsafe { objects.free_slowly(block) };
 }
 
@@ -146,11 +145,11 @@ unsafe extern "C" fn free_counted(block: NonNull<u8>, cell: usize) {
     let mut is_hit = true;
     let flush = || {
         is_hit = false;
-        // SAFETY: the caller guarantees that the block is of this class and no longer used.
+        // SAFETY: the caller guarantees that the block is of this class and not used any more.
         // `free_or` has marked it.
         unsafe { free_flush(block, cell) };
     };
-    // SAFETY: the caller guarantees that the block is of this class and no longer used.
+    // SAFETY: the caller guarantees that the block is of this class and not used any more.
     unsafe { objects_at(cell).free_or(block, flush) };
     if is_counting() {
         stats::count_free(class_of_cell(cell), is_hit);
@@ -167,8 +166,8 @@ unsafe extern "C" fn free_large_or_guarded(block: NonNull<u8>) {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
     if guard::owns(address) {
-        // SAFETY: the address is in the pool, and the caller guarantees that its block is no
-        // longer used.
+        // SAFETY: the address is in the pool, and the caller guarantees that its block is not
+        // used any more.
         return unsafe { guard::free(block) };
     }
     match large::size(address) {

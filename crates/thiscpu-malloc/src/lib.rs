@@ -1,4 +1,4 @@
-//! malloc from a cache on each CPU: for Rust programs, as their global allocator,
+//! A malloc with a cache on each CPU: for Rust programs, as their global allocator,
 //!
 //! ```
 //! #[global_allocator]
@@ -6,21 +6,25 @@
 //! # fn main() {}
 //! ```
 //!
-//! and for any dynamically linked program, by `thiscpu run` or by preloading `libthiscpu_malloc.so`.
+//! and for any dynamically linked program, by `thiscpu run` or by preloading
+//! `libthiscpu_malloc.so`.
 //!
-//! Blocks of up to 32 KiB come from a [`thiscpu::RawCache`] for each of 73 size classes; see there for what a call costs and whom it
-//! may block. Larger ones are runs of 64 KiB. Nothing here allocates from Rust's allocator, or has to be set up for a thread:
-//! blocks can be allocated and freed before `main`, in destructors of thread-local variables, after a thread's exit, and in
-//! children of `fork`; not in signal handlers.
+//! There are 73 size classes for blocks of up to 32 KiB. Each works like a
+//! [`thiscpu::RawCache`], whose documentation says what calls cost and when they may block. Larger
+//! blocks are runs of 64 KiB.
+//!
+//! Nothing in this crate allocates from Rust's allocator, and threads need no setup. So blocks can
+//! be allocated and freed before `main`, in destructors of thread-local variables, after a thread's
+//! exit, and in children of `fork`. Signal handlers must not allocate or free.
 
-/// What it promises and how to use it, in Rust and under any program.
+/// The user guide: what the allocator guarantees, and how to use it, in Rust and preloaded.
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/malloc.md")]
 pub mod guide {}
 
 mod alloc;
 mod classes;
-/// For the preloaded library; not part of the API, and free to change.
+/// For the preloaded library; not part of the API, and may change at any time.
 #[doc(hidden)]
 pub mod export;
 mod fast_path;
@@ -38,7 +42,7 @@ pub use resize::{resize, usable_size};
 pub use scavenge::trim;
 pub use stats::{ClassStats, Stats, class_stats, stats};
 
-/// For tests; not part of the API, and free to change.
+/// For tests; not part of the API, and may change at any time.
 #[doc(hidden)]
 pub mod __test_support {
     pub use crate::fast_path::sample_every;
@@ -50,29 +54,29 @@ use core::ptr::{self, NonNull};
 
 /// The allocator, for `#[global_allocator]`.
 ///
-/// In a shared object that is loaded under way, and may be unloaded, it keeps that object loaded.
+/// A shared object that contains it stays loaded once the allocator was used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisCpuAlloc;
 
 impl ThisCpuAlloc {
-    /// The allocator.
+    /// Returns the allocator.
     #[must_use]
     pub const fn new() -> ThisCpuAlloc {
         ThisCpuAlloc
     }
 }
 
-fn pointer(block: Option<NonNull<u8>>) -> *mut u8 {
+fn to_pointer(block: Option<NonNull<u8>>) -> *mut u8 {
     block.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
-// SAFETY: blocks are as large and as aligned as was asked for, and nobody else's until they are freed; nothing unwinds, because a
-// wrong `THISCPU_TIER` is no error here.
+// SAFETY: blocks have at least the requested size and alignment, and exactly one owner until they
+// are freed. No function unwinds: an invalid `THISCPU_TIER` is only a warning here.
 unsafe impl GlobalAlloc for ThisCpuAlloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        pointer(match layout.align() {
-            // What every block has.
+        to_pointer(match layout.align() {
+            // Every block is aligned to 8 bytes.
             ..=8 => allocate(layout.size()),
             align => allocate_aligned(layout.size(), align),
         })
@@ -80,13 +84,14 @@ unsafe impl GlobalAlloc for ThisCpuAlloc {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
-        // SAFETY: the caller's promise: it is a block, hence not null.
+        // SAFETY: the caller guarantees that this allocator returned the block, so it is not null,
+        // and that nothing uses it any more.
         unsafe { free(NonNull::new_unchecked(block)) };
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        pointer(match layout.align() {
+        to_pointer(match layout.align() {
             ..=8 => allocate_zeroed(layout.size()),
             align => allocate_aligned_zeroed(layout.size(), align),
         })
@@ -94,9 +99,10 @@ unsafe impl GlobalAlloc for ThisCpuAlloc {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise: it is a block, hence not null.
+        // SAFETY: the caller guarantees that this allocator returned the block, so it is not null.
         let block = unsafe { NonNull::new_unchecked(block) };
-        // SAFETY: as above.
-        pointer(unsafe { resize::resize_aligned(block, size, layout.align()) })
+        // SAFETY: the caller guarantees that the block has this layout and that no pointer to it is
+        // used afterwards.
+        to_pointer(unsafe { resize::resize_aligned(block, size, layout.align()) })
     }
 }

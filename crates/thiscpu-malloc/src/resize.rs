@@ -1,4 +1,4 @@
-//! Blocks that change their size, where they are if that can be done.
+//! The size of a block, and changing it: in place if possible.
 
 use core::ptr::{self, NonNull};
 
@@ -11,31 +11,34 @@ use crate::free::{abort_invalid, free};
 use crate::heap::cell_of;
 use crate::{guard, stats};
 
-/// A block of at least `size` bytes in place of another, with what that began with. `None` if there is no memory; then the other is
-/// as it was.
+/// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
 ///
-/// It stays where it is if it is of the same size class, or not much more than half of it is wanted, or if it is
-/// large and what follows it is free.
+/// Returns `None` if memory is exhausted; `block` is unchanged then.
+///
+/// The block stays in place if its size class stays the same, if at least half of it is still
+/// needed, or if it is large and the memory behind it is free.
 ///
 /// # Safety
 ///
-/// As for [`free`].
+/// The block was allocated by this crate and not freed since. If a block is returned, no pointer to
+/// the old one is used any more.
 pub unsafe fn resize(block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what `resize_aligned` requires, and 8 is every block's
+    // alignment.
     unsafe { resize_aligned(block, size, if size > 8 { 16 } else { 8 }) }
 }
 
-/// The same for a block whose alignment must stay.
+/// Resizes like [`resize`], with a block that is aligned to `align` before and afterwards.
 ///
 /// # Safety
 ///
-/// As for [`free`]; the block is aligned to `align`, or that is 16.
+/// The caller guarantees what [`resize`] requires. The block is aligned to `align`, or that is 16.
 pub(crate) unsafe fn resize_aligned(
     block: NonNull<u8>,
     size: usize,
     align: usize,
 ) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the block is allocated.
     let before = unsafe { usable_size(block) };
     if size <= before && size >= before / 2 && size <= CLASS_SIZE_MAX && before <= CLASS_SIZE_MAX {
         if size < before && guard::owns(block.as_ptr().addr()) {
@@ -47,7 +50,8 @@ pub(crate) unsafe fn resize_aligned(
         return Some(block);
     }
     let new = allocate_aligned(size, align)?;
-    // SAFETY: both are that large, and the new one is nobody else's; the old one is the caller's.
+    // SAFETY: both blocks have the bytes that are copied, and do not overlap, since both are
+    // allocated. The caller guarantees that the old one is not used any more.
     unsafe {
         ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), before.min(size));
         free(block);
@@ -55,6 +59,7 @@ pub(crate) unsafe fn resize_aligned(
     Some(new)
 }
 
+/// Resizes a large block in place; returns whether that was possible.
 fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
@@ -65,11 +70,13 @@ fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
     is_done
 }
 
-/// How many bytes of a block may be used: as many as were asked for, or more. An address that is no block ends the process.
+/// Returns the number of usable bytes of a block: at least as many as were requested.
+///
+/// Aborts if no block begins at the address, where that is known: always if it is outside the heap.
 ///
 /// # Safety
 ///
-/// The block is one of this crate's.
+/// The block was allocated by this crate and not freed since.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
     match cell_of(address) {

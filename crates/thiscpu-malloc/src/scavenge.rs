@@ -1,15 +1,19 @@
-//! What classes keep that is not used any more: it goes back to the slabs, which serve other sizes then, or the system.
+//! Returning memory that classes keep but no longer use, to slabs and to the system.
 //!
-//! A class keeps free blocks in lanes and stocks for whoever allocates next, up to 16 MiB for each CPU. A program that has gone over to blocks of
-//! another size does not ask for them, and where they were freed in random order each of them holds a slab of 64 KiB. There is no thread that
-//! could look after them; so every ten milliseconds one of the calls that did not find what they wanted does:
+//! A class keeps free blocks in lanes and barns for its next allocations: up to 16 MiB for each
+//! CPU. A program that has moved on to other sizes does not allocate them again, and if they were
+//! freed in random order, each of them may hold a slab of 64 KiB. No thread of the allocator's own
+//! could return them, so allocations that miss their lane do it, one of them every ten
+//! milliseconds:
 //!
-//! - while memory grows, classes are emptied that have traded nothing for a tenth of a second, and others give back what they have not needed;
-//! - at any time a class is emptied that has traded nothing for a second, one a look.
+//! - While memory grows, classes that have traded nothing for a tenth of a second are emptied, and
+//!   others return the blocks that they have not needed.
+//! - At any time, a class that has traded nothing for a second is emptied: one class per run.
 //!
-//! Lanes are emptied with one fence for all classes, and by membarrier only: in a sandbox a call of malloc must do nothing that nobody
-//! expects. What they had goes to the stocks, and from there to the slabs, some sheaves a look, and the system
-//! gets a mebibyte of free pages, so that no call takes long; but what stocks have no room for, or do not take, goes on at once.
+//! A run flushes the lanes of all such classes with one fence, and only by `membarrier`: in a
+//! sandbox, malloc must not make other system calls. Their blocks go to the barns, from there some
+//! sheaves per run go to the slabs, and a mebibyte of free pages goes to the system. So no call
+//! takes long, unless barns have no room: then blocks go to their slabs at once.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -19,32 +23,40 @@ use thiscpu::probe::{Lock, save_errno};
 use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::heap::{self, flush_lanes, objects};
 
-/// How often it is looked at what was used since.
+/// The time between two runs.
 const INTERVAL_NS: u64 = 10_000_000;
-/// What has traded nothing for so long is emptied when memory grows. Long enough that a program whose sizes take turns does not
-/// give back what it needs at its next turn: with a look's interval in place of it such programs took twice as long.
+/// A class that is idle for this long is emptied while memory grows.
+///
+/// It is ten runs, so that a program that alternates between sizes keeps its blocks for the next
+/// turn. With one run in its place, such programs took twice as long.
 const IDLE_GROWING_NS: u64 = 100_000_000;
-/// What has traded nothing for so long is emptied in any case. Its lanes may have been used, which costs it a trade.
+/// A class that is idle for this long is emptied in any case.
+///
+/// Idle classes trade nothing, but may use their lanes; then emptying costs them a trade.
 const IDLE_ALWAYS_NS: u64 = 1_000_000_000;
-/// The least by which memory grows before anything is emptied for it; it is a sixteenth of it where that is more.
+/// Memory counts as grown after growing by a sixteenth, and at least by this much.
 const GROWTH_STEP_BYTES_MIN: usize = 1 << 20;
-/// How much a class that is used may keep and not have needed, or as much as a sheaf holds where that is more: it goes back whole.
+/// The unused bytes that a busy class may keep, or a sheaf if that is more.
+///
+/// Sheaves are returned as a whole.
 const UNUSED_BYTES_KEPT: usize = 128 << 10;
-/// So many sheaves go back to the slabs in one look at most, of up to 1,020 blocks each.
-const SHEAVES_PER_CALL_MAX: usize = 32;
+/// The most sheaves that one run returns to slabs, of up to 1,020 blocks each.
+const SHEAVES_PER_RUN_MAX: usize = 32;
+
+// Relaxed, for all of these: the lock orders what runs access; `scavenge_if_due` reads an estimate.
 
 static LOCK: Lock = Lock::new();
-/// When the next look is due, by the coarse clock.
+/// When the next run is due, by the coarse clock.
 static NEXT_NS: AtomicU64 = AtomicU64::new(0);
-/// With how much memory it counts as grown.
+/// Memory of this size counts as grown.
 static GROWTH_BYTES: AtomicUsize = AtomicUsize::new(GROWTH_STEP_BYTES_MIN);
 
-/// What was seen of a class at the last look.
+/// What the last run saw of a class.
 struct ClassActivity {
     trades: AtomicU64,
-    /// Since when it has traded nothing.
+    /// The time since when it has traded nothing.
     idle_since_ns: AtomicU64,
-    /// Whether its lanes were emptied since.
+    /// Whether its lanes were emptied since then.
     is_emptied: AtomicBool,
 }
 
@@ -56,9 +68,7 @@ static ACTIVITY: [ClassActivity; CLASS_COUNT] = [const {
     }
 }; CLASS_COUNT];
 
-// Relaxed, all of it: the lock orders what is under it, and the rest are estimates, on which nothing rests.
-
-/// Looks whether classes are to be emptied, for calls that did not find what they wanted. Reads a clock, as a rule.
+/// Returns unused memory if a run is due. Otherwise costs a read of the coarse clock.
 pub(crate) fn scavenge_if_due() {
     let now_ns = inside::coarse_time();
     if now_ns >= NEXT_NS.load(Relaxed) {
@@ -68,7 +78,7 @@ pub(crate) fn scavenge_if_due() {
 
 #[cold]
 fn scavenge(now_ns: u64) {
-    // One at a time is enough.
+    // If another thread runs, that is enough.
     let Some(_guard) = LOCK.try_lock() else { return };
     NEXT_NS.store(now_ns + INTERVAL_NS, Relaxed);
     let has_grown = has_grown();
@@ -77,7 +87,7 @@ fn scavenge(now_ns: u64) {
     inside::purge_some_if_many();
 }
 
-/// Whether memory has grown by a step beyond the least that it was since it last had.
+/// Returns whether memory has grown by a step above its minimum since it last had.
 fn has_grown() -> bool {
     let [_, _, bytes] = inside::memory();
     let (due, next) = (GROWTH_BYTES.load(Relaxed), bytes + (bytes / 16).max(GROWTH_STEP_BYTES_MIN));
@@ -86,10 +96,10 @@ fn has_grown() -> bool {
     has_grown
 }
 
-/// Empties the lanes of classes that trade nothing.
+/// Moves the blocks in lanes of idle classes to barns.
 fn flush_idle_lanes(now_ns: u64, has_grown: bool) {
     let mut is_first = true;
-    let are_idle: [bool; CLASS_COUNT] = core::array::from_fn(|class| {
+    let is_idle: [bool; CLASS_COUNT] = core::array::from_fn(|class| {
         let Some(idle_ns) = ACTIVITY[class].update(objects(class).trades(), now_ns) else {
             return false;
         };
@@ -97,23 +107,23 @@ fn flush_idle_lanes(now_ns: u64, has_grown: bool) {
         is_first &= !is_long_idle;
         (has_grown && idle_ns >= IDLE_GROWING_NS) || is_long_idle
     });
-    if are_idle.contains(&true) {
-        flush_lanes(&are_idle);
+    if is_idle.contains(&true) {
+        flush_lanes(&is_idle);
     }
-    for class in (0..CLASS_COUNT).filter(|&class| are_idle[class]) {
+    for class in (0..CLASS_COUNT).filter(|&class| is_idle[class]) {
         ACTIVITY[class].set_emptied(objects(class).trades());
-        // What came from its lanes has been needed by nobody either.
+        // The blocks from its lanes count as unused too.
         objects(class).begin_window();
     }
 }
 
-/// Gives what stocks keep in vain back to the slabs, as far as one look may; what is left of emptied classes is the next one's.
+/// Moves unused sheaves from barns to slabs. Emptied classes may need several runs.
 fn flush_unused_sheaves(has_grown: bool) {
-    let mut left = SHEAVES_PER_CALL_MAX;
-    for (class, seen) in ACTIVITY.iter().enumerate() {
+    let mut left = SHEAVES_PER_RUN_MAX;
+    for (class, activity) in ACTIVITY.iter().enumerate() {
         let objects = objects(class);
         let unused = objects.unused();
-        let is_emptied = seen.is_emptied.load(Relaxed);
+        let is_emptied = activity.is_emptied.load(Relaxed);
         let kept = UNUSED_BYTES_KEPT.max(objects.sheaf_capacity() * size_of_class(class));
         if unused > 0 && (is_emptied || (has_grown && unused > kept)) {
             left -= objects.give_back_unused(left);
@@ -123,7 +133,9 @@ fn flush_unused_sheaves(has_grown: bool) {
 }
 
 impl ClassActivity {
-    /// For how long the class has traded nothing, if it has traded something before, and was not emptied since.
+    /// Records the number of trades so far, and returns for how long the class has been idle.
+    ///
+    /// Returns `None` if it has traded since the last run, was never used, or is emptied already.
     fn update(&self, trades: u64, now_ns: u64) -> Option<u64> {
         if self.trades.load(Relaxed) != trades {
             self.trades.store(trades, Relaxed);
@@ -131,18 +143,21 @@ impl ClassActivity {
             self.is_emptied.store(false, Relaxed);
             return None;
         }
-        let is_to_be_asked = trades != 0 && !self.is_emptied.load(Relaxed);
-        is_to_be_asked.then(|| now_ns.saturating_sub(self.idle_since_ns.load(Relaxed)))
+        let can_be_emptied = trades != 0 && !self.is_emptied.load(Relaxed);
+        can_be_emptied.then(|| now_ns.saturating_sub(self.idle_since_ns.load(Relaxed)))
     }
 
-    /// It was emptied, which has made that many trades of them.
+    /// Records that the class was emptied. `trades` includes those that emptying it took.
     fn set_emptied(&self, trades: u64) {
         self.trades.store(trades, Relaxed);
         self.is_emptied.store(true, Relaxed);
     }
 }
 
-/// Gives what is free back to the system, whatever `_keep` says; whether anything was given back.
+/// Returns all free memory to the system; the result is whether there was any.
+///
+/// `_keep` is ignored: nothing is kept. Blocks the calling thread for a fence, and for the locks of
+/// all classes.
 pub fn trim(_keep: usize) -> bool {
     let _errno = save_errno();
     heap::shrink();

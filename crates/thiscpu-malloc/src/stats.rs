@@ -1,4 +1,4 @@
-//! What calls have come to. Calls for small blocks are only counted where that was asked for.
+//! Statistics. Calls for small blocks are counted only after `enable_counting`.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -14,15 +14,16 @@ const HITS: usize = 2;
 
 static COUNTS: [Counters<3>; CLASS_COUNT] = [const { Counters::new() }; CLASS_COUNT];
 
-// Relaxed, all of them: statistics, on which nothing rests.
+// Relaxed, for all of these: they are statistics, and no other memory depends on them.
 static LARGE_BLOCKS: AtomicI64 = AtomicI64::new(0);
 static LARGE_BYTES: AtomicI64 = AtomicI64::new(0);
-/// The bytes of each class's blocks in use when they were last looked at, and the sum of those.
+/// The bytes that each class had in use at its last update, and below, the sum of those.
 static USED_BY_CLASS: [AtomicI64; CLASS_COUNT] = [const { AtomicI64::new(0) }; CLASS_COUNT];
 static USED: AtomicI64 = AtomicI64::new(0);
 static PEAK_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK_SYSTEM: AtomicUsize = AtomicUsize::new(0);
 
+/// Counts an allocation from a class. It is a hit if the CPU's lane had a block.
 pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     let counts = &COUNTS[class];
     counts.add(ALLOCATIONS, 1);
@@ -34,6 +35,7 @@ pub(crate) fn count_allocation(class: usize, is_hit: bool) {
     }
 }
 
+/// Counts a free to a class. It is a hit if the CPU's lane had room.
 pub(crate) fn count_free(class: usize, is_hit: bool) {
     let counts = &COUNTS[class];
     counts.add(FREES, 1);
@@ -44,7 +46,7 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
     }
 }
 
-/// A large block of so many bytes has come, or gone.
+/// Adds to the number of large blocks and their bytes, or subtracts from them.
 pub(crate) fn record_large(bytes: i64, blocks: i64) {
     LARGE_BYTES.fetch_add(bytes, Relaxed);
     LARGE_BLOCKS.fetch_add(blocks, Relaxed);
@@ -53,15 +55,16 @@ pub(crate) fn record_large(bytes: i64, blocks: i64) {
     }
 }
 
-/// Looks anew at a class, for each call that passes its lane by. What is known of it is off by what lanes of counters keep back: up to 1,024 calls times
-/// the lanes in use, in each of them.
+/// Updates the bytes in use of a class, for calls that missed their lane.
+///
+/// The result is off by what counters hold back in lanes: up to 1,024 calls in each lane in use.
 fn update_used(class: usize) {
     let now = estimate_used(class);
     let before = USED_BY_CLASS[class].swap(now, Relaxed);
     USED.fetch_add(now - before, Relaxed);
 }
 
-/// Only a call that takes something from the slabs, or a large block, can pass a peak.
+/// Raises the peaks. Only misses and large blocks can exceed a peak, so only those call this.
 fn update_peaks() {
     reset_peaks_after_fork();
     raise(&PEAK_USED, USED.load(Relaxed).max(0) as usize + large_bytes());
@@ -69,17 +72,18 @@ fn update_peaks() {
 }
 
 fn raise(peak: &AtomicUsize, to: usize) {
+    // The load keeps the cache line shared when there is nothing to raise.
     if to > peak.load(Relaxed) {
         peak.fetch_max(to, Relaxed);
     }
 }
 
-/// The peaks of its parent are not a child's, which begins with what is in use.
+/// Resets the peaks in a forked child. They begin with its use at the fork.
 fn reset_peaks_after_fork() {
     static GENERATION: AtomicU32 = AtomicU32::new(0);
     let (seen, now) = (GENERATION.load(Relaxed), inside::generation());
     if seen != now && GENERATION.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
-        // The fork may have come between the two stores of `update_used`.
+        // Sum again: the fork may have come between the two stores of `update_used`.
         let used = (0..CLASS_COUNT).map(|class| {
             let now = estimate_used(class);
             USED_BY_CLASS[class].store(now, Relaxed);
@@ -95,72 +99,80 @@ fn large_bytes() -> usize {
     LARGE_BYTES.load(Relaxed).max(0) as usize
 }
 
-/// The bytes of a class's blocks in use, where calls are counted.
+/// Returns about how many bytes of a class's blocks are in use, if calls are counted.
 fn estimate_used(class: usize) -> i64 {
     let counts = &COUNTS[class];
     (counts.read(ALLOCATIONS) - counts.read(FREES)).max(0) * size_of_class(class) as i64
 }
 
-/// What one size class has come to.
+/// Statistics of one size class.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ClassStats {
     /// The size of its blocks, in bytes.
     pub size: usize,
-    /// Blocks handed out so far, since [`enable_counting`](crate::enable_counting) asked for that.
+    /// Blocks allocated since [`enable_counting`](crate::enable_counting); 0 without counting.
     pub allocations: u64,
-    /// Blocks given back so far, likewise.
+    /// Blocks freed since [`enable_counting`](crate::enable_counting); 0 without counting.
     pub frees: u64,
-    /// Calls of both that found what they wanted in their CPU's lane, likewise.
+    /// Allocations and frees that their CPU's lane could serve; 0 without counting.
     pub hits: u64,
-    /// Sheaves traded with the barn.
+    /// Sheaves that lanes have traded with their barns so far.
     pub trades: u64,
-    /// Slabs now.
+    /// Slabs that the class has now.
     pub slabs: usize,
-    /// Bytes of blocks in use now. Without counting: with those that lanes keep.
+    /// Bytes of blocks in use now. Without counting, this includes free blocks in lanes.
     pub used_bytes: usize,
 }
 
-/// What all of it has come to.
+/// Statistics of the whole allocator.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes of blocks in use now, large ones included and guarded ones not. Without counting: with those that lanes keep.
+    /// Bytes of blocks in use now, including large ones and excluding guarded ones.
+    ///
+    /// Without counting, this includes free blocks in lanes.
     pub used_bytes: usize,
-    /// The most there ever were in this process, as far as it was noticed; since [`enable_counting`](crate::enable_counting) asked for that.
+    /// The highest value of `used_bytes` that was noticed in this process.
+    ///
+    /// Without counting, only calls of [`stats`] notice it. With counting, calls that miss their
+    /// lane and large allocations do, too.
     pub peak_used_bytes: usize,
-    /// Large blocks now.
+    /// Large blocks in use now.
     pub large_blocks: usize,
-    /// Bytes of large blocks.
+    /// Bytes of large blocks in use now.
     pub large_bytes: usize,
-    /// Guarded blocks now, which are in no size class's numbers.
+    /// Guarded blocks in use now. They are not in any class's numbers.
     pub guarded_blocks: usize,
-    /// Guarded blocks that there ever were.
+    /// Guarded blocks that were allocated so far.
     pub guarded_blocks_total: usize,
-    /// Bytes that the system has given and not got back.
+    /// Bytes of memory from the system that were not returned to it.
     pub system_bytes: usize,
-    /// The most of those, as far as it was noticed.
+    /// The highest value of `system_bytes` that was noticed, like `peak_used_bytes`.
     pub peak_system_bytes: usize,
 }
 
-/// Each size class, smallest first. Looks at all slabs, once, if calls are not counted; the numbers do not belong to one instant. Where a sandbox has taken membarrier away
-/// under way, those of calls are estimates.
+/// Returns the statistics of each size class, smallest first.
+///
+/// The numbers do not belong to one instant. With counting, each class costs a fence; if a sandbox
+/// has denied `membarrier` meanwhile, the counts of calls are estimates. Without counting, this
+/// visits each slab once.
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
-    let counted = is_counting();
-    // Asked for once: after that a sandbox may be closed, but hardly is.
-    let has_sums = counted && inside::has_sums();
-    let out = if counted { [0; CLASS_COUNT] } else { heap::blocks_outside_slabs() };
+    let is_counting = is_counting();
+    // Checked once: a sandbox is unlikely to close while the iterator is in use.
+    let has_sums = is_counting && inside::has_sums();
+    let outside = if is_counting { [0; CLASS_COUNT] } else { heap::blocks_outside_slabs() };
     (0..CLASS_COUNT).map(move |class| {
         let objects = heap::objects(class);
         let counts = &COUNTS[class];
-        let [allocations, frees, hits] = match counted {
+        let [allocations, frees, hits] = match is_counting {
             true if has_sums => counts.snapshot(),
             true => [ALLOCATIONS, FREES, HITS].map(|count| counts.read(count).max(0)),
             false => [0; 3],
         };
-        let used = match counted {
+        let used = match is_counting {
             true => (allocations - frees).max(0) as usize,
-            false => out[class].saturating_sub(objects.objects_in_barns()),
+            false => outside[class].saturating_sub(objects.objects_in_barns()),
         };
         ClassStats {
             size: size_of_class(class),
@@ -174,7 +186,9 @@ pub fn class_stats() -> impl Iterator<Item = ClassStats> {
     })
 }
 
-/// The totals, as [`class_stats`].
+/// Returns the totals of all classes and of large and guarded blocks.
+///
+/// Costs what [`class_stats`] does, and like there, the numbers do not belong to one instant.
 pub fn stats() -> Stats {
     reset_peaks_after_fork();
     let [_, _, system_bytes] = inside::memory();
