@@ -1,20 +1,19 @@
-//! Budgets under long random runs: every history has an order that explains it, and refusals are right.
+//! Budgets under long random runs: every history is linearizable, and every refusal is right.
 
 use std::time::Duration;
 
-use thiscpu::model::{self, Machine, Order, random};
-use thiscpu::{Budget, Exhausted, Tier};
+use thiscpu::model;
+use thiscpu::{Budget, Exhausted};
 
-use crate::executions;
 use crate::history::{Call, Specification, is_linearizable};
+use crate::run::{CPUS, in_random_orders};
 
-const CPUS: usize = 3;
 const LIMIT: u64 = 400;
 
 #[derive(Clone, Debug)]
 enum Op {
     Acquire(u64, Result<(), Exhausted>),
-    UpTo(u64, u64),
+    AcquireUpTo(u64, u64),
     Release(u64),
     SetLimit(u64),
     Available(u64),
@@ -28,11 +27,11 @@ struct State {
 }
 
 impl State {
-    fn free(&self) -> u64 {
+    fn available(&self) -> u64 {
         self.limit.saturating_sub(self.held)
     }
 
-    fn holding(&self, held: u64) -> Option<State> {
+    fn with_held(&self, held: u64) -> Option<State> {
         Some(State { held, ..self.clone() })
     }
 }
@@ -43,16 +42,18 @@ impl Specification for State {
     fn after(&self, op: &Op) -> Option<State> {
         let same = |holds: bool| holds.then(|| self.clone());
         match *op {
-            Op::Acquire(n, Ok(())) if n <= self.free() => self.holding(self.held + n),
+            Op::Acquire(n, Ok(())) if n <= self.available() => self.with_held(self.held + n),
             Op::Acquire(_, Ok(())) => None,
             Op::Acquire(n, Err(Exhausted { available })) => {
-                same(available == self.free() && available < n)
+                same(available == self.available() && available < n)
             }
-            Op::UpTo(n, got) if got == n.min(self.free()) => self.holding(self.held + got),
-            Op::UpTo(..) => None,
-            Op::Release(n) => self.holding(self.held - n),
+            Op::AcquireUpTo(n, got) if got == n.min(self.available()) => {
+                self.with_held(self.held + got)
+            }
+            Op::AcquireUpTo(..) => None,
+            Op::Release(n) => self.with_held(self.held - n),
             Op::SetLimit(limit) => Some(State { limit, ..self.clone() }),
-            Op::Available(free) => same(free == self.free()),
+            Op::Available(free) => same(free == self.available()),
             Op::Acquired(held) => same(held == self.held),
         }
     }
@@ -62,7 +63,7 @@ fn call(budget: &Budget, op: &Op) -> Call<Op> {
     let began = model::tick();
     let op = match *op {
         Op::Acquire(n, _) => Op::Acquire(n, budget.try_acquire(n)),
-        Op::UpTo(n, _) => Op::UpTo(n, budget.try_acquire_up_to(n)),
+        Op::AcquireUpTo(n, _) => Op::AcquireUpTo(n, budget.try_acquire_up_to(n)),
         Op::Release(n) => {
             budget.release(n);
             Op::Release(n)
@@ -77,24 +78,24 @@ fn call(budget: &Budget, op: &Op) -> Call<Op> {
     Call { began, ended: model::tick(), op }
 }
 
-/// Makes a budget that lanes hold units of.
-fn spread() -> &'static Budget {
-    // Leaked, because its address must not be used again in this execution.
+/// Makes a budget in per-CPU mode, with units in every CPU's lane.
+fn percpu_budget() -> &'static Budget {
+    // Leaked, because no other budget may have this address in the same execution.
     let budget: &Budget = Box::leak(Box::new(Budget::new(LIMIT)));
     for _ in 0..40 {
-        budget.try_acquire(1).expect("there is room");
+        budget.try_acquire(1).expect("units are available");
         budget.release(1);
     }
     for cpu in 0..CPUS {
         model::run_on(cpu);
-        budget.try_acquire(1).expect("there is room");
+        budget.try_acquire(1).expect("units are available");
         budget.release(1);
     }
     model::run_on(0);
     budget
 }
 
-/// A thread's calls: it releases only what it holds.
+/// Makes a thread's random calls; it releases only units that it holds.
 fn calls(budget: &'static Budget, may_set_limit: bool) -> Vec<Call<Op>> {
     const AMOUNTS: [u64; 6] = [1, 1, 20, 120, 200, 399];
     let mut held = 0;
@@ -103,7 +104,7 @@ fn calls(budget: &'static Budget, may_set_limit: bool) -> Vec<Call<Op>> {
         let n = AMOUNTS[model::choose(AMOUNTS.len())];
         let op = match model::choose(10) {
             0..=3 => Op::Acquire(n, Ok(())),
-            4 => Op::UpTo(n, 0),
+            4 => Op::AcquireUpTo(n, 0),
             5 => Op::Available(0),
             6 if may_set_limit => Op::SetLimit([100, LIMIT, 500][model::choose(3)]),
             6 => Op::Acquired(0),
@@ -111,7 +112,7 @@ fn calls(budget: &'static Budget, may_set_limit: bool) -> Vec<Call<Op>> {
         };
         let made = call(budget, &op);
         match made.op {
-            Op::Acquire(n, Ok(())) | Op::UpTo(_, n) => held += n,
+            Op::Acquire(n, Ok(())) | Op::AcquireUpTo(_, n) => held += n,
             Op::Release(n) => held -= n,
             _ => {}
         }
@@ -120,18 +121,9 @@ fn calls(budget: &'static Budget, may_set_limit: bool) -> Vec<Call<Op>> {
     done
 }
 
-fn in_each_tier(default: usize, test: fn()) {
-    for tier in [Tier::RseqCpu, Tier::Atomic] {
-        let machine = Machine { indices: (5, 7), ..Machine::new(CPUS, tier) };
-        for order in [Order::Uniform, Order::FewChanges(3)] {
-            random(machine, order, executions(default) / 4, test);
-        }
-    }
-}
-
-fn anything(may_set_limit: bool) {
+fn random_ops(may_set_limit: bool) {
     const THREADS: usize = 4;
-    let budget = spread();
+    let budget = percpu_budget();
     let thread = |number: usize| {
         model::spawn(number % CPUS, move || {
             if number == 3 {
@@ -150,19 +142,19 @@ fn anything(may_set_limit: bool) {
 
 #[test]
 fn random_ops_are_linearizable() {
-    in_each_tier(4_000, || anything(false));
+    in_random_orders(4_000, || random_ops(false));
 }
 
 #[test]
 fn random_ops_are_linearizable_with_limit_changes() {
-    in_each_tier(4_000, || anything(true));
+    in_random_orders(4_000, || random_ops(true));
 }
 
-/// Each waits until its units are there; all are served, however much they want.
+// Each thread waits for its units; all are served, however many units they want.
 #[test]
 fn waiters_are_all_served() {
-    in_each_tier(2_000, || {
-        let budget = spread();
+    in_random_orders(2_000, || {
+        let budget = percpu_budget();
         let thread = |number: usize| {
             model::spawn(number % CPUS, move || {
                 for n in [[300, 10], [200, 30], [390, 1], [399, 1]][number] {
@@ -177,12 +169,12 @@ fn waiters_are_all_served() {
     });
 }
 
-/// One release is enough for several, who keep what they get.
+// One release serves several waiters, which keep their units.
 #[test]
 fn one_release_serves_several_waiters() {
-    in_each_tier(2_000, || {
-        let budget = spread();
-        budget.try_acquire(LIMIT).expect("so many are free");
+    in_random_orders(2_000, || {
+        let budget = percpu_budget();
+        budget.try_acquire(LIMIT).expect("units are available");
         let threads = [1, 2, 0].map(|cpu| model::spawn(cpu, move || budget.acquire(10)));
         budget.release(30);
         threads.into_iter().for_each(model::Thread::join);
@@ -190,11 +182,11 @@ fn one_release_serves_several_waiters() {
     });
 }
 
-/// Some give up; nothing is lost with them, and nobody behind them is forgotten.
+// Some waiters time out: no unit is lost, and the waiters behind them are still served.
 #[test]
 fn timed_out_waiters_lose_nothing() {
-    in_each_tier(2_000, || {
-        let budget = spread();
+    in_random_orders(2_000, || {
+        let budget = percpu_budget();
         let thread = |number: usize| {
             model::spawn(number % CPUS, move || {
                 let (n, patient) = [(300, true), (390, false), (200, true), (399, false)][number];
@@ -203,11 +195,11 @@ fn timed_out_waiters_lose_nothing() {
                         budget.acquire(n);
                         true
                     }
-                    // The model has no clock; but before this looks at it others may do anything.
+                    // The model has no clock, but other threads may run before this call times out.
                     false => match budget.acquire_timeout(n, Duration::ZERO) {
                         Ok(()) => true,
                         Err(Exhausted { available }) => {
-                            assert!(available < n, "{available} were free, of {n} wanted");
+                            assert!(available < n, "refused {n} with {available} available");
                             false
                         }
                     },
@@ -223,12 +215,12 @@ fn timed_out_waiters_lose_nothing() {
     });
 }
 
-/// Between a waiter's two looks others make the budget loose again, and then release into their lanes.
+// Between a waiter's two checks other threads restore per-CPU mode and release into their lanes.
 #[test]
 fn waiter_is_served_when_percpu_mode_returns() {
-    in_each_tier(4_000, || {
-        let budget = spread();
-        budget.try_acquire(2).expect("so many are free");
+    in_random_orders(4_000, || {
+        let budget = percpu_budget();
+        budget.try_acquire(2).expect("units are available");
         let other = |cpu: usize| {
             model::spawn(cpu, move || {
                 budget.available();

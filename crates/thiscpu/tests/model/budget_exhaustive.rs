@@ -1,24 +1,17 @@
-//! Recalls of a budget in every order of steps, with weak memory.
+//! Budgets in every order of steps, with weak memory: recalls, loans and waiters.
 
-use thiscpu::model::{self, Machine, exhaustive};
-use thiscpu::{Budget, Counters, Exhausted, Tier};
+use thiscpu::model;
+use thiscpu::{Budget, Counters, Exhausted};
 
 use crate::counter_history::take_lanes;
+use crate::run::in_every_order;
 
 const LIMIT: u64 = 400;
 
 static BUDGET: Budget = Budget::new(LIMIT);
 
-/// Runs `test` in every order with up to `preemptions` preemptions, in each kind of tier.
-fn in_every_order(preemptions: usize, test: fn()) {
-    for tier in [Tier::RseqCpu, Tier::Atomic] {
-        let orders = exhaustive(Machine::new(3, tier), preemptions, test);
-        println!("{tier}: {orders} orders");
-    }
-}
-
-/// Makes the budget loose, with a lane on each of the first `cpus` CPUs that holds nothing.
-fn loosen(cpus: usize) {
+/// Puts the budget into per-CPU mode; the first `cpus` CPUs have lanes without credit.
+fn to_percpu_mode(cpus: usize) {
     for cpu in (0..cpus).chain([0]) {
         model::run_on(cpu);
         let calls = if cpu == 0 { 40 } else { 1 };
@@ -27,23 +20,23 @@ fn loosen(cpus: usize) {
 }
 
 fn acquire(n: u64) {
-    BUDGET.try_acquire(n).expect("so many are free");
+    BUDGET.try_acquire(n).expect("units are available");
 }
 
 fn assert_refused(n: u64, available: u64) {
     assert_eq!(BUDGET.try_acquire(n), Err(Exhausted { available }));
 }
 
-/// What a thread borrows while a recall is under way is the pool's again when that is over.
+// Units that a lane borrows during a recall are back in the pool when the recall ends.
 #[test]
 fn recall_returns_concurrent_loan() {
     in_every_order(2, || {
-        loosen(2);
+        to_percpu_mode(2);
         let borrower = model::spawn(1, || acquire(1));
         let available = BUDGET.available();
         assert!(available == LIMIT || available == LIMIT - 1, "{available}");
         borrower.join();
-        // From the lane, if it has kept anything.
+        // The lane would grant this if it had kept credit.
         model::run_on(1);
         acquire(10);
         model::run_on(0);
@@ -51,7 +44,7 @@ fn recall_returns_concurrent_loan() {
     });
 }
 
-/// Lends to the lane of CPU `cpu`: it holds some units then.
+/// Makes the lane of CPU `cpu` borrow some units.
 fn lend(cpu: usize) {
     model::run_on(cpu);
     acquire(1);
@@ -59,12 +52,13 @@ fn lend(cpu: usize) {
     model::run_on(0);
 }
 
-/// A unit that is released on one lane and acquired on the next is free once or not at all. More than the
-/// limit is refused whatever happens, and says what was free.
+// A unit is released on one lane and acquired on another: it counts as available at most once.
+//
+// A request above the limit is always refused, and its error says how many units were available.
 #[test]
 fn refusal_counts_moving_unit_once() {
     in_every_order(3, || {
-        loosen(2);
+        to_percpu_mode(2);
         lend(1);
         lend(2);
         model::run_on(1);
@@ -82,11 +76,11 @@ fn refusal_counts_moving_unit_once() {
     });
 }
 
-/// One wants all of it, the other one unit of its lane's: just one of them gets what it wants.
+// One thread wants the whole limit, another one unit of its lane: exactly one succeeds.
 #[test]
 fn one_of_two_conflicting_requests_succeeds() {
     in_every_order(3, || {
-        loosen(1);
+        to_percpu_mode(1);
         lend(1);
         let other = model::spawn(1, || BUDGET.try_acquire(1));
         let all = BUDGET.try_acquire(LIMIT);
@@ -98,11 +92,11 @@ fn one_of_two_conflicting_requests_succeeds() {
     });
 }
 
-/// Both borrow for the same lane, and a recall finds what either lent it.
+// Two threads borrow for the same lane, and a recall collects both loans.
 #[test]
 fn recall_finds_two_loans_to_one_lane() {
     in_every_order(2, || {
-        loosen(2);
+        to_percpu_mode(2);
         let other = model::spawn(1, || acquire(1));
         model::run_on(1);
         acquire(10);
@@ -111,16 +105,16 @@ fn recall_finds_two_loans_to_one_lane() {
     });
 }
 
-/// The limit falls while a lane could still grant more than that.
+// The limit drops while a lane has enough credit to exceed it.
 #[test]
 fn lowered_limit_stops_lane_from_granting() {
     in_every_order(3, || {
-        loosen(1);
+        to_percpu_mode(1);
         lend(1);
         acquire(300);
         let other = model::spawn(1, || BUDGET.try_acquire(5));
         BUDGET.set_limit(302);
-        // Where the lane has had more than that.
+        // CPU 1's lane had more credit than this.
         model::run_on(1);
         let late = BUDGET.try_acquire(3);
         let held = match other.join() {
@@ -136,7 +130,7 @@ fn lowered_limit_stops_lane_from_granting() {
     });
 }
 
-/// What is released while a waiter still holds the lock is seen by it.
+// A waiter that still holds the lock sees units that are released meanwhile.
 #[test]
 fn release_is_seen_by_waiter_that_holds_lock() {
     in_every_order(3, || {
@@ -148,11 +142,11 @@ fn release_is_seen_by_waiter_that_holds_lock() {
     });
 }
 
-/// A lane that comes into use, is lent units and grants one of them.
+// A lane comes into use, borrows and grants units during a refused request.
 #[test]
 fn refusal_is_exact_when_lane_comes_into_use() {
     in_every_order(2, || {
-        loosen(1);
+        to_percpu_mode(1);
         let other = model::spawn(1, || {
             acquire(1);
             acquire(1);
@@ -164,11 +158,11 @@ fn refusal_is_exact_when_lane_comes_into_use() {
     });
 }
 
-/// A thread without a lane takes from the pool and gives to it while that becomes tight.
+// A thread without a lane uses the pool while the budget goes to shared mode.
 #[test]
 fn refusal_is_exact_when_pool_is_used() {
     in_every_order(3, || {
-        loosen(1);
+        to_percpu_mode(1);
         lend(1);
         acquire(1);
         let other = model::spawn(1, || {
@@ -183,12 +177,11 @@ fn refusal_is_exact_when_pool_is_used() {
     });
 }
 
-/// Nobody is refused what there is because the budget was tight for a moment, and its pool was short a
-/// moment later.
+// A brief shared mode, after which the pool is nearly empty, does not refuse available units.
 #[test]
 fn brief_shared_mode_refuses_nothing_wrongly() {
     in_every_order(2, || {
-        loosen(2);
+        to_percpu_mode(2);
         let other = model::spawn(1, || BUDGET.try_acquire(LIMIT - 10));
         let available = BUDGET.available();
         assert!(available == LIMIT || available == 10, "{available}");
@@ -197,10 +190,10 @@ fn brief_shared_mode_refuses_nothing_wrongly() {
     });
 }
 
-/// The call after which a budget becomes loose, while somebody begins to wait: then it stays tight.
+// A waiter arrives during the call that would restore per-CPU mode: the budget stays shared.
 #[test]
 fn budget_stays_shared_when_waiter_arrives() {
-    // Two, because one alone begins without lanes.
+    // Two counters, because a single one begins without lanes.
     static LANES: Counters<2> = Counters::new();
     in_every_order(2, || {
         take_lanes(&LANES, 2);
@@ -214,7 +207,7 @@ fn budget_stays_shared_when_waiter_arrives() {
     });
 }
 
-/// What a releaser did before is seen by who was waiting for the units.
+// A waiter sees all that a thread did before it released the units.
 #[test]
 fn release_happens_before_its_acquire() {
     static OTHER: Budget = Budget::new(1);
@@ -230,11 +223,11 @@ fn release_happens_before_its_acquire() {
     });
 }
 
-/// A lane grants just what it was lent, to the last unit.
+// A lane grants exactly the units that it borrowed.
 #[test]
 fn lane_grants_exactly_its_credit() {
     in_every_order(1, || {
-        loosen(1);
+        to_percpu_mode(1);
         lend(1);
         acquire(LIMIT - 60);
         model::run_on(1);

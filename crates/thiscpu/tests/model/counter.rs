@@ -1,26 +1,14 @@
-//! Counters under long random runs: every history has an order that explains it.
+//! Counters under long random runs: every history is linearizable.
 
-use thiscpu::model::{self, Machine, Order, random};
-use thiscpu::{Counter, Counters, Tier};
+use thiscpu::model;
+use thiscpu::{Counter, Counters};
 
-use crate::counter_history::{Op, any, call, check, spread, take_lanes};
-use crate::executions;
+use crate::counter_history::{Op, any_op, assert_linearizable, call, percpu_counter, take_lanes};
 
-const CPUS: usize = 3;
+use crate::run::{CPUS, in_random_orders};
 
-/// Runs `test` in both kinds of tier, with both ways to choose steps.
-fn in_each_tier(default: usize, test: fn()) {
-    for tier in [Tier::RseqCpu, Tier::Atomic] {
-        // Indices that are neither dense nor small, as the kernel's may be.
-        let machine = Machine { indices: (5, 7), ..Machine::new(CPUS, tier) };
-        for order in [Order::Uniform, Order::FewChanges(3)] {
-            random(machine, order, executions(default) / 4, test);
-        }
-    }
-}
-
-/// Threads that do anything, on a counter that is made by `make`; one has no lane.
-fn anything(make: impl Fn() -> &'static Counter) {
+/// Runs threads that make random calls on the counter that `make` returns; one has no lane.
+fn random_ops(make: impl Fn() -> &'static Counter) {
     const THREADS: usize = 4;
     let counter = make();
     let start = counter.sum();
@@ -30,41 +18,41 @@ fn anything(make: impl Fn() -> &'static Counter) {
                 model::leave_lanes();
             }
             let calls = 2 + model::choose(4);
-            (0..calls).map(|_| call(counter, &any())).collect::<Vec<_>>()
+            (0..calls).map(|_| call(counter, &any_op())).collect::<Vec<_>>()
         })
     };
     let threads: Vec<_> = (0..THREADS).map(thread).collect();
     let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
     calls.push(call(counter, &Op::Sum(0)));
     calls.push(call(counter, &Op::Sum(0)));
-    check(start, calls);
+    assert_linearizable(start, calls);
 }
 
 #[test]
 fn percpu_mode_is_linearizable() {
-    in_each_tier(4_000, || anything(|| spread(2, CPUS)));
+    in_random_orders(4_000, || random_ops(|| percpu_counter(2, CPUS)));
 }
 
 #[test]
 fn large_windows_are_linearizable() {
-    in_each_tier(2_000, || anything(|| spread(1 << 20, CPUS)));
+    in_random_orders(2_000, || random_ops(|| percpu_counter(1 << 20, CPUS)));
 }
 
 #[test]
 fn ops_are_linearizable_when_lanes_come_into_use() {
-    in_each_tier(4_000, || anything(|| spread(2, 1)));
+    in_random_orders(4_000, || random_ops(|| percpu_counter(2, 1)));
 }
 
 #[test]
 fn new_counter_is_linearizable() {
-    in_each_tier(1_000, || anything(|| Box::leak(Box::new(Counter::new()))));
+    in_random_orders(1_000, || random_ops(|| Box::leak(Box::new(Counter::new()))));
 }
 
-/// Adds and sums alone, where most of the time is spent.
+// Only adds and sums, which programs call most.
 #[test]
 fn adds_and_sums_are_linearizable() {
-    in_each_tier(4_000, || {
-        let counter = spread(2, CPUS);
+    in_random_orders(4_000, || {
+        let counter = percpu_counter(2, CPUS);
         let adder = |number: usize| {
             model::spawn(number, move || {
                 let add = |n| call(counter, &Op::Add(n));
@@ -72,20 +60,20 @@ fn adds_and_sums_are_linearizable() {
             })
         };
         let summer = |number| {
-            let ops = [Op::Sum(0), Op::SumOfMany(0), Op::Sum(0)];
+            let ops = [Op::Sum(0), Op::SumAll(0), Op::Sum(0)];
             model::spawn(number, move || ops.iter().map(|op| call(counter, op)).collect())
         };
         let threads = [adder(0), adder(1), adder(2), summer(1), summer(2)];
         let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
         calls.push(call(counter, &Op::Sum(0)));
-        check(0, calls);
+        assert_linearizable(0, calls);
     });
 }
 
-/// Units that move between two counters with one gate: a snapshot sees each once.
+// Units move between two counters that share a gate: a snapshot counts each unit once.
 #[test]
 fn snapshots_see_each_moving_unit_once() {
-    in_each_tier(2_000, || {
+    in_random_orders(2_000, || {
         const UNITS: i64 = 10;
         static COUNTERS: Counters<2> = Counters::new();
         let counters = &COUNTERS;
@@ -94,7 +82,7 @@ fn snapshots_see_each_moving_unit_once() {
         let mover = |number: usize| {
             model::spawn(number, move || {
                 for _ in 0..4 {
-                    // First taken, then given: the total is never above.
+                    // Taken before it is given, so the total never exceeds `UNITS`.
                     counters.add(0, -1);
                     counters.add(1, 1);
                 }

@@ -1,35 +1,27 @@
-//! Counters in every order of steps, with weak memory. Small, because the number of orders is not.
+//! Counters in every order of steps, with weak memory.
 //!
-//! A thread that carries a token adds 1 on one CPU, moves, and takes 1 away on another, so the
-//! value is always 0 or 1, and lanes added up one after the other give -1.
+//! The tests are small, because the number of orders grows fast. In most of them a thread carries a
+//! token: it adds 1 on one CPU, moves, and subtracts 1 on another. The value is always 0 or 1, but
+//! a sum that reads lanes one after the other may get -1.
 
 use std::ops::RangeInclusive;
 
-use thiscpu::model::{self, Machine, exhaustive};
-use thiscpu::{Bounds, Counter, Counters, PerCpu, Tier, sum_all};
+use thiscpu::model;
+use thiscpu::{Bounds, Counter, Counters, PerCpu, sum_all};
 
 use crate::counter_history::take_lanes;
+use crate::run::in_every_order;
 
 static COUNTERS: Counters<2> = Counters::new();
 static OTHERS: Counters<2> = Counters::new();
 
-const TIERS: [Tier; 2] = [Tier::RseqCpu, Tier::Atomic];
-
-/// A thread that takes a token from CPU 1 to CPU `to`.
+/// Starts a thread that carries a token from CPU 1 to CPU `to`.
 fn carrier(to: usize) -> model::Thread<()> {
     model::spawn(1, move || {
         COUNTERS.add(0, 1);
         model::run_on(to);
         COUNTERS.add(0, -1);
     })
-}
-
-/// Runs `test` in every order with up to `preemptions` preemptions, in each kind of tier.
-fn in_every_order(preemptions: usize, test: fn()) {
-    for tier in TIERS {
-        let orders = exhaustive(Machine::new(3, tier), preemptions, test);
-        println!("{tier}: {orders} orders");
-    }
 }
 
 fn assert_token(sum: i64) {
@@ -71,8 +63,7 @@ fn sum_sees_token_once_when_it_moves_to_shared_lane() {
     });
 }
 
-/// Two sums turn the gate back to the bank where it was, so that what an adder has seen of it looks
-/// fresh and is not.
+// Two sums flip the gate back to its first bank, so an adder's stale view of the gate looks fresh.
 #[test]
 fn consecutive_sums_see_moving_token_once() {
     in_every_order(3, || {
@@ -84,7 +75,7 @@ fn consecutive_sums_see_moving_token_once() {
     });
 }
 
-/// The same with both adds in the slow lane.
+// Two sums flip the gate back while a thread without a lane adds to the shared lane.
 #[test]
 fn consecutive_sums_see_token_once_without_lane() {
     in_every_order(3, || {
@@ -100,7 +91,7 @@ fn consecutive_sums_see_token_once_without_lane() {
     });
 }
 
-/// Two counters among which a token moves, so that a part of one sum may be forgotten, and a sum of one between the looks at it.
+// A token moves in one of two counters that are summed at once.
 #[test]
 fn sum_all_sees_moving_token_once() {
     in_every_order(2, || {
@@ -116,6 +107,7 @@ fn sum_all_sees_moving_token_once() {
     });
 }
 
+// Another thread sums the counter between the steps of a `sum_all`.
 #[test]
 fn sum_is_exact_during_sum_all() {
     in_every_order(2, || {
@@ -140,7 +132,7 @@ fn concurrent_sums_may_share_a_flip() {
     });
 }
 
-/// Two counters, summed at once: their fences may be one.
+// Two threads sum different counters at once, and may share one fence.
 #[test]
 fn concurrent_sums_may_share_a_fence() {
     in_every_order(2, || {
@@ -154,7 +146,7 @@ fn concurrent_sums_may_share_a_fence() {
     });
 }
 
-/// A thread's own add is in a sum that it asks for afterwards, also when it is given another's.
+// A thread's sum includes its own earlier add, even if it shares another thread's flip.
 #[test]
 fn sum_includes_own_add() {
     in_every_order(2, || {
@@ -169,7 +161,7 @@ fn sum_includes_own_add() {
     });
 }
 
-/// Two threads come to a CPU that has no lane yet: one takes it into use, the other finds it.
+// Two threads arrive on a CPU that has no lane yet: one assigns the lane, the other finds it.
 #[test]
 fn lane_is_assigned_once_to_two_threads() {
     in_every_order(2, || {
@@ -186,7 +178,7 @@ fn lane_is_assigned_once_to_two_threads() {
     });
 }
 
-/// Two threads on one CPU: one aborts the other, and neither's add is lost or done twice.
+// Two threads share a CPU and abort each other's sections: each add counts exactly once.
 #[test]
 fn adds_on_one_lane_are_exact() {
     in_every_order(3, || {
@@ -198,11 +190,11 @@ fn adds_on_one_lane_are_exact() {
     });
 }
 
-/// Words of one lane, from two threads of its CPU and one that has no lane.
+// Two threads of one CPU and one thread without a lane use the same word.
 #[test]
 fn word_ops_are_exact_with_and_without_lane() {
     in_every_order(2, || {
-        // The same address in each execution, because the memory of lanes is.
+        // Every execution gives it the same lane memory, because that starts afresh.
         let words: &PerCpu<u64> = Box::leak(Box::new(PerCpu::new()));
         model::run_on(1);
         words.add(1);
@@ -217,10 +209,12 @@ fn word_ops_are_exact_with_and_without_lane() {
     });
 }
 
-/// A counter whose windows are as small as they can be: they hold -120 to 135 at first.
+/// A counter with the smallest windows: they hold -120 to 135 at first.
 static NARROW: Counter = Counter::with_batch(2);
 
-/// Spreads it over CPU 1 alone, so that no other lane's slack is in the bounds, and adds `count`.
+/// Gives `NARROW` a lane on CPU 1 only, and adds `count` there.
+///
+/// So the bounds contain no other lane's slack.
 fn begin_narrow(count: i64) {
     model::run_on(1);
     for _ in 0..20 {
@@ -231,13 +225,13 @@ fn begin_narrow(count: i64) {
     model::run_on(0);
 }
 
-/// The bounds hold one of the values that the counter may have.
+/// Asserts that the bounds contain one of the values that the counter may have.
 fn assert_bounds(values: RangeInclusive<i64>) {
     let Bounds { low, high, .. } = NARROW.bounds();
     assert!(low <= *values.end() && *values.start() <= high, "{low}..={high}, not {values:?}");
 }
 
-/// One thread makes room for its add, the other uses it at once: by then it is published.
+// One thread widens the window for its add, and the other uses the room: by then it is published.
 #[test]
 fn bounds_hold_when_window_grows() {
     in_every_order(2, || {
@@ -253,7 +247,7 @@ fn bounds_hold_when_window_grows() {
     });
 }
 
-/// One thread moves the window up, the other adds where it was: until it is gone, that is published.
+// One thread moves the window up while the other adds in the old window: bounds contain both.
 #[test]
 fn bounds_hold_when_window_moves_away() {
     in_every_order(2, || {
@@ -269,7 +263,7 @@ fn bounds_hold_when_window_moves_away() {
     });
 }
 
-/// Several adds want to move one window; each move is published once.
+// Several adds move one window; each move is published once.
 #[test]
 fn bounds_hold_after_two_window_moves() {
     in_every_order(2, || {
@@ -278,7 +272,7 @@ fn bounds_hold_after_two_window_moves() {
         let movers =
             movers.map(|adds| model::spawn(1, || adds.iter().for_each(|&n| NARROW.add(n))));
         movers.into_iter().for_each(model::Thread::join);
-        // Down to the edge of the window, wherever it is now.
+        // The adds reach the lower edge of the window.
         model::run_on(1);
         for value in (0..=210).rev().step_by(30) {
             assert_bounds(value..=value);
@@ -287,7 +281,7 @@ fn bounds_hold_after_two_window_moves() {
     });
 }
 
-/// Adds that leave the lane's window, so that it is moved and published.
+// Adds leave the lane's window, so it is moved and published.
 #[test]
 fn adds_are_exact_when_window_moves() {
     in_every_order(2, || {

@@ -1,4 +1,4 @@
-//! Calls on a counter, as they are recorded, and what they must be explained by.
+//! Recorded calls on a counter, and the specification that must explain them.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::history::{Call, Specification, is_linearizable};
 pub(crate) enum Op {
     Add(i64),
     Sum(i64),
-    SumOfMany(i64),
+    SumAll(i64),
     Set(i64),
     Take(i64),
     Compare(i64, Comparison),
@@ -18,7 +18,7 @@ pub(crate) enum Op {
     Read,
 }
 
-/// The value of a counter.
+/// A counter's value, as the specification has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Value(pub(crate) i64);
 
@@ -31,19 +31,19 @@ impl Specification for Value {
             Op::Add(n) => Some(Value(self.0.wrapping_add(n))),
             Op::Set(value) => Some(Value(value)),
             Op::Take(value) => (value == self.0).then_some(Value(0)),
-            Op::Sum(value) | Op::SumOfMany(value) => same(value == self.0),
+            Op::Sum(value) | Op::SumAll(value) => same(value == self.0),
             Op::Compare(rhs, Comparison { ordering, exact }) => {
                 let is_exact = exact.is_none_or(|exact| exact == self.0);
                 same(is_exact && self.0.cmp(&rhs) == ordering)
             }
             Op::Bounds(Bounds { low, high, .. }) => same(low <= self.0 && self.0 <= high),
-            // An estimate, about which nothing is promised.
+            // `read` returns an estimate without a guarantee.
             Op::Read => same(true),
         }
     }
 }
 
-/// Calls by one thread.
+/// Makes a call and records its result.
 pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
     let began = model::tick();
     let op = match *op {
@@ -56,7 +56,7 @@ pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
             Op::Set(value)
         }
         Op::Sum(_) => Op::Sum(counter.sum()),
-        Op::SumOfMany(_) => Op::SumOfMany(sum_all(&[counter])[0]),
+        Op::SumAll(_) => Op::SumAll(sum_all(&[counter])[0]),
         Op::Take(_) => Op::Take(counter.take()),
         Op::Compare(rhs, _) => Op::Compare(rhs, counter.compare(rhs)),
         Op::Bounds(_) => Op::Bounds(counter.bounds()),
@@ -68,16 +68,16 @@ pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
     Call { began, ended: model::tick(), op }
 }
 
-/// Amounts that fit into a window, leave it, and are too large for any.
+/// Amounts that fit a window, that leave it, and one too large for any window.
 const AMOUNTS: [i64; 7] = [1, -1, 1, -1, 100, -150, 1 << 43];
 
-/// Any call.
-pub(crate) fn any() -> Op {
+/// Chooses a random call; results in it are placeholders.
+pub(crate) fn any_op() -> Op {
     let amount = AMOUNTS[model::choose(AMOUNTS.len())];
     match model::choose(12) {
         0..=4 => Op::Add(amount),
         5 => Op::Sum(0),
-        6 => Op::SumOfMany(0),
+        6 => Op::SumAll(0),
         7 => Op::Set(amount),
         8 => Op::Take(0),
         9 => Op::Compare(amount, Comparison { ordering: Ordering::Equal, exact: None }),
@@ -86,17 +86,15 @@ pub(crate) fn any() -> Op {
     }
 }
 
-/// # Panics
-///
-/// If the history cannot be explained.
-pub(crate) fn check(start: i64, mut calls: Vec<Call<Op>>) {
+/// Asserts that a history that starts with the value `start` is linearizable.
+pub(crate) fn assert_linearizable(start: i64, mut calls: Vec<Call<Op>>) {
     calls.sort_by_key(|call| call.began);
     assert!(is_linearizable(Value(start), &calls), "from {start}: {calls:#?}");
 }
 
-/// Makes a counter that is spread over the lanes of `cpus`, and 0.
-pub(crate) fn spread(batch: u64, cpus: usize) -> &'static Counter {
-    // Leaked, because its address must not be used again in this execution.
+/// Makes a counter of value 0 in per-CPU mode, with lanes on the first `cpus` CPUs.
+pub(crate) fn percpu_counter(batch: u64, cpus: usize) -> &'static Counter {
+    // Leaked, because no other counter may have this address in the same execution.
     let counter: &Counter = Box::leak(Box::new(Counter::with_batch(batch)));
     for _ in 0..20 {
         counter.add(1);
@@ -111,7 +109,7 @@ pub(crate) fn spread(batch: u64, cpus: usize) -> &'static Counter {
     counter
 }
 
-/// Lets several counters take the lanes of `cpus`; they stay 0.
+/// Gives `counters` lanes on the first `cpus` CPUs; their values stay 0.
 pub(crate) fn take_lanes<const N: usize>(counters: &Counters<N>, cpus: usize) {
     for cpu in 0..cpus {
         model::run_on(cpu);

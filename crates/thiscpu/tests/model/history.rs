@@ -1,10 +1,12 @@
-//! Is a history linearizable? (Herlihy and Wing, 1990; the search is Wing and Gong's, 1993, with the
-//! states that were seen remembered, as Lowe does, 2017.)
+//! A linearizability checker (Herlihy and Wing, 1990).
+//!
+//! It uses Wing and Gong's search (1993), and remembers the states it has seen, as Lowe does
+//! (2017).
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// One call: when it began and ended, by a clock that never shows a time twice, and what it did.
+/// One call: what it did, and when it began and ended, on a clock that never repeats a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<Op> {
     pub(crate) began: u64,
@@ -12,16 +14,18 @@ pub(crate) struct Call<Op> {
     pub(crate) op: Op,
 }
 
-/// What a history must be explained by.
+/// A sequential specification that must explain a history.
 pub(crate) trait Specification: Clone + Eq + Hash {
     type Op;
 
-    /// The state after `op`, if `op` may have happened, with its result, in this one.
+    /// Returns the state after `op`, or `None` if `op` cannot have its result in this state.
     fn after(&self, op: &Self::Op) -> Option<Self>;
 }
 
-/// Whether there is an order of the calls, in which each that ended before another began comes
-/// before it, such that each is as the specification says. Up to 64 calls.
+/// Returns whether some order of the calls explains their results.
+///
+/// If one call ended before another began, the order must keep them that way. Takes at most 64
+/// calls.
 pub(crate) fn is_linearizable<S: Specification>(start: S, calls: &[Call<S::Op>]) -> bool {
     assert!(calls.len() <= 64, "longer histories take too long to check");
     let all = (1u128 << calls.len()).wrapping_sub(1) as u64;
@@ -35,7 +39,7 @@ pub(crate) fn is_linearizable<S: Specification>(start: S, calls: &[Call<S::Op>])
             continue;
         }
         let left = || calls.iter().enumerate().filter(|(i, _)| done >> i & 1 == 0);
-        // The next call in the order began before any that is left had ended.
+        // The next call in the order must have begun before any remaining call ended.
         let first_end = left().map(|(_, call)| call.ended).min().unwrap_or(0);
         for (i, call) in left().filter(|(_, call)| call.began < first_end) {
             if let Some(next) = state.after(&call.op) {
@@ -50,7 +54,7 @@ pub(crate) fn is_linearizable<S: Specification>(start: S, calls: &[Call<S::Op>])
 mod tests {
     use super::*;
 
-    /// A register of one number.
+    /// A register that holds one number.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Register(i64);
 
@@ -81,31 +85,31 @@ mod tests {
     fn linearizable_histories_are_accepted() {
         assert!(check(&[]));
         assert!(check(&[(1, 2, Add(1)), (3, 4, Read(1))]));
-        // The read overlaps the add, so it may come first or last.
+        // The read overlaps the add, so either may come first.
         assert!(check(&[(1, 4, Add(1)), (2, 3, Read(0))]));
         assert!(check(&[(1, 4, Add(1)), (2, 3, Read(1))]));
-        // Two reads may split two adds.
+        // Two reads may see two adds one after the other.
         let adds = [(1, 10, Add(1)), (2, 11, Add(2))];
         assert!(check(&[adds[0], adds[1], (3, 4, Read(2)), (5, 6, Read(3))]));
-        // A call that ended long ago and one that has just begun.
+        // The first add ended long before the second began.
         assert!(check(&[(1, 2, Add(5)), (3, 8, Add(-5)), (4, 7, Read(0))]));
     }
 
     #[test]
     fn other_histories_are_rejected() {
-        // A read that misses what ended before it, and one that sees what comes after it.
+        // One read misses an add that ended before it; one sees an add that began after it.
         assert!(!check(&[(1, 2, Add(1)), (3, 4, Read(0))]));
         assert!(!check(&[(1, 2, Read(1)), (3, 4, Add(1))]));
-        // A value that never was.
+        // The register never held this value.
         assert!(!check(&[(1, 4, Add(2)), (2, 3, Read(1))]));
-        // Back in time: the add was seen, and then not.
+        // The first read sees the add and the second does not.
         assert!(!check(&[(1, 10, Add(1)), (2, 3, Read(1)), (4, 5, Read(0))]));
-        // Two readers that see two adds in different orders.
+        // Two readers see two adds in different orders.
         let adds = [(1, 10, Add(1)), (2, 11, Add(2))];
         let reads = [(3, 4, Read(1)), (5, 6, Read(2))];
         assert!(!check(&[adds[0], adds[1], reads[0], reads[1]]));
-        // Lanes added up one after the other while a token passes: the new unit without the old
-        // one's end, in time that does not allow it.
+        // A sum that reads lanes one after the other while a token moves: it counts the end of the
+        // first unit but misses the second unit.
         let passed = [(1, 2, Add(1)), (4, 5, Add(1)), (6, 7, Add(-1))];
         assert!(!check(&[passed[0], passed[1], passed[2], (3, 8, Read(0))]));
     }

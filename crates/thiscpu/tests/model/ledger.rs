@@ -1,18 +1,17 @@
-//! Ledgers under long random runs: every history has an order that explains it.
+//! Ledgers under long random runs: every history is linearizable.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
-use thiscpu::model::{self, Machine, Order, random};
+use thiscpu::model::{self, Machine};
 use thiscpu::{Account, AccountId, Ledger, Tier};
 
-use crate::executions;
 use crate::history::{Call, Specification, is_linearizable};
+use crate::run::{CPUS, in_random_orders_on};
 
-const CPUS: usize = 3;
 const THREADS: usize = 4;
 
-/// Starts afresh in each execution, as statics do.
+/// Starts afresh in each execution, as every static does.
 static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::new_signed);
 
 type Counters = [i64; 2];
@@ -20,7 +19,7 @@ type Counters = [i64; 2];
 #[derive(Clone, Debug)]
 enum Op {
     Charge(AccountId, usize, i64),
-    Move {
+    Transfer {
         from: AccountId,
         to: AccountId,
         index: usize,
@@ -28,20 +27,20 @@ enum Op {
     },
     Sum(AccountId, usize, i64),
     Snapshot(AccountId, Counters),
-    Report(BTreeMap<AccountId, Counters>),
+    ForEach(BTreeMap<AccountId, Counters>),
     Sync,
     Open(AccountId),
-    /// One handle goes.
+    /// One handle is dropped.
     Drop(AccountId),
 }
 
-/// The accounts that are open, with their handles.
+/// The open accounts, with the number of handles and the counters of each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct State(BTreeMap<AccountId, (usize, Counters)>);
 
 impl State {
-    /// Accounts that are 0, with so many handles each.
-    fn of(accounts: &[AccountId], handles: usize) -> State {
+    /// Returns the state with `accounts` open, each with `handles` handles and counters of 0.
+    fn open(accounts: &[AccountId], handles: usize) -> State {
         State(accounts.iter().map(|&id| (id, (handles, [0, 0]))).collect())
     }
 
@@ -63,10 +62,12 @@ impl Specification for State {
         let same = |holds: bool| holds.then(|| self.clone());
         match *op {
             Op::Charge(id, index, n) => self.charged(id, index, n),
-            Op::Move { from, to, index, n } => self.charged(from, index, -n)?.charged(to, index, n),
+            Op::Transfer { from, to, index, n } => {
+                self.charged(from, index, -n)?.charged(to, index, n)
+            }
             Op::Sum(id, index, sum) => same(self.counters(id)?[index] == sum),
             Op::Snapshot(id, counters) => same(self.counters(id)? == counters),
-            Op::Report(ref seen) => same(
+            Op::ForEach(ref seen) => same(
                 seen.iter()
                     .map(|(&id, &n)| (id, n))
                     .eq(self.0.keys().map(|&id| (id, self.0[&id].1))),
@@ -91,7 +92,7 @@ impl Specification for State {
     }
 }
 
-/// Makes a call, whose result is the op.
+/// Records a call; `op` makes it and returns it with its result.
 fn call(op: impl FnOnce() -> Op) -> Call<Op> {
     let began = model::tick();
     let op = op();
@@ -109,20 +110,20 @@ fn sum(account: &Account<2>, index: usize) -> Call<Op> {
     call(|| Op::Sum(account.id(), index, account.sum(index)))
 }
 
-fn report() -> Call<Op> {
+fn for_each() -> Call<Op> {
     call(|| {
         let mut seen = BTreeMap::new();
         LEDGER.for_each(|id, counters| {
-            assert!(seen.insert(id, counters).is_none(), "{id} is there twice");
+            assert!(seen.insert(id, counters).is_none(), "{id} is listed twice");
         });
-        Op::Report(seen)
+        Op::ForEach(seen)
     })
 }
 
-/// Any call on some accounts.
-fn any(accounts: &[Account<2>]) -> Call<Op> {
+/// Makes a random call on random accounts.
+fn any_op(accounts: &[Account<2>]) -> Call<Op> {
     let some = || &accounts[model::choose(accounts.len())];
-    // Some that fit into a lane with others, and one that does not.
+    // All but the last fit into a lane beside other charges.
     let n = [1, -1, 20, -3, 700, 5000][model::choose(6)];
     let (account, index) = (some(), model::choose(2));
     match model::choose(16) {
@@ -137,10 +138,10 @@ fn any(accounts: &[Account<2>]) -> Call<Op> {
             let to = some();
             call(|| {
                 account.transfer_to(to, index, n);
-                Op::Move { from: account.id(), to: to.id(), index, n }
+                Op::Transfer { from: account.id(), to: to.id(), index, n }
             })
         }
-        13 | 14 => report(),
+        13 | 14 => for_each(),
         _ => call(|| {
             LEDGER.sync();
             Op::Sync
@@ -152,8 +153,8 @@ fn open(accounts: usize) -> Vec<Account<2>> {
     (0..accounts).map(|_| LEDGER.open()).collect()
 }
 
-/// Fills the lanes with accounts that nobody has charged since that was asked, so that a miss or two evicts one.
-fn fill(accounts: &[Account<2>]) {
+/// Fills the lanes with accounts that count as idle, so a miss or two evicts one.
+fn fill_lanes(accounts: &[Account<2>]) {
     for cpu in 0..CPUS {
         model::run_on(cpu);
         for _ in 0..2 {
@@ -163,7 +164,7 @@ fn fill(accounts: &[Account<2>]) {
     model::run_on(0);
 }
 
-/// Starts the thread of a number; one has no lane.
+/// Starts thread `number`; thread 3 has no lane.
 fn spawn<R: Send + 'static>(
     number: usize,
     work: impl FnOnce() -> R + Send + 'static,
@@ -176,18 +177,16 @@ fn spawn<R: Send + 'static>(
     })
 }
 
-/// # Panics
-///
-/// If the history cannot be explained.
-fn check(
+/// Joins the threads and asserts that all calls together are linearizable.
+fn check_history(
     start: State,
     threads: Vec<model::Thread<Vec<Call<Op>>>>,
     mut calls: Vec<Call<Op>>,
     end: Vec<Account<2>>,
 ) {
     calls.extend(threads.into_iter().flat_map(model::Thread::join));
-    calls.push(report());
-    // What no lane holds any more is in what one load shows.
+    calls.push(for_each());
+    // After a sync no lane holds charges, so `read` is exact.
     LEDGER.sync();
     for account in &end {
         calls
@@ -195,64 +194,61 @@ fn check(
     }
     calls.sort_by_key(|call| call.began);
     assert!(is_linearizable(start, &calls), "{calls:#?}");
-    // Closing them is not what is checked.
+    // Closing these accounts is not checked.
     end.into_iter().for_each(std::mem::forget);
 }
 
-/// Where there are lanes, with indices that are dense or not, and where there are none.
-fn in_each_tier(default: usize, test: fn()) {
+/// Runs `test` with lanes of dense and of sparse indices, and in the atomic tier.
+fn in_each_tier(executions: usize, test: fn()) {
     let dense = Machine::new(CPUS, Tier::RseqCid);
     let sparse = Machine { indices: (5, 7), ..dense };
-    for machine in [dense, sparse, Machine { tier: Tier::Atomic, ..dense }] {
-        for order in [Order::Uniform, Order::FewChanges(3)] {
-            random(machine, order, executions(default) / 6, test);
-        }
-    }
+    let machines = [dense, sparse, Machine { tier: Tier::Atomic, ..dense }];
+    in_random_orders_on(&machines, executions, move |_| test());
 }
 
-/// More accounts than a lane has room for, so that they push each other out.
+// There are more accounts than ways in a lane, so they evict each other.
 #[test]
 fn open_accounts_are_linearizable() {
     in_each_tier(12_000, || {
         let accounts = open(6);
         if model::choose(4) > 0 {
-            fill(&accounts);
+            fill_lanes(&accounts);
         }
         let ids: Vec<_> = accounts.iter().map(Account::id).collect();
         let thread = |number| {
             let accounts = accounts.clone();
             spawn(number, move || {
-                let calls = (0..2 + model::choose(5)).map(|_| any(&accounts)).collect();
+                let calls = (0..2 + model::choose(5)).map(|_| any_op(&accounts)).collect();
                 accounts.into_iter().for_each(std::mem::forget);
                 calls
             })
         };
         let threads = (0..THREADS).map(thread).collect();
-        check(State::of(&ids, 1), threads, Vec::new(), accounts);
+        check_history(State::open(&ids, 1), threads, Vec::new(), accounts);
     });
 }
 
-/// Some go while lanes hold something of them, and others take their place.
+// Accounts are closed while lanes hold charges of them, and new accounts take their records.
 #[test]
 fn opened_and_closed_accounts_are_linearizable() {
     in_each_tier(12_000, || {
-        // The first are everybody's: whose handle is the last is nobody's choice.
+        // All threads have handles of these; any thread may drop the last one.
         let shared = open(2);
         let stays = open(1);
-        fill(&shared);
+        fill_lanes(&shared);
         let ids: Vec<_> = shared.iter().map(Account::id).collect();
-        let mut start = State::of(&ids, THREADS + 1);
+        let mut start = State::open(&ids, THREADS + 1);
         start.0.insert(stays[0].id(), (1, [0, 0]));
         let thread = |number| {
             let mut mine = shared.clone();
-            spawn(number, move || come_and_go(&mut mine))
+            spawn(number, move || open_and_close(&mut mine))
         };
         let threads = (0..THREADS).map(thread).collect();
-        check(start, threads, shared.into_iter().map(drop_handle).collect(), stays);
+        check_history(start, threads, shared.into_iter().map(drop_handle).collect(), stays);
     });
 }
 
-fn come_and_go(mine: &mut Vec<Account<2>>) -> Vec<Call<Op>> {
+fn open_and_close(mine: &mut Vec<Account<2>>) -> Vec<Call<Op>> {
     let mut calls = Vec::new();
     for _ in 0..2 + model::choose(5) {
         calls.push(match model::choose(8) {
@@ -263,11 +259,11 @@ fn come_and_go(mine: &mut Vec<Account<2>>) -> Vec<Call<Op>> {
                 Call { began, ended: model::tick(), op: Op::Open(id) }
             }
             2 if !mine.is_empty() => drop_one(mine),
-            3 | 4 if !mine.is_empty() => any(mine),
-            5 => report(),
-            // What is new gets into a lane.
+            3 | 4 if !mine.is_empty() => any_op(mine),
+            5 => for_each(),
+            // The newest account enters a lane.
             _ if !mine.is_empty() => charge(&mine[mine.len() - 1], model::choose(2), 3),
-            _ => report(),
+            _ => for_each(),
         });
     }
     while !mine.is_empty() {
@@ -288,7 +284,7 @@ fn drop_handle(account: Account<2>) -> Call<Op> {
     })
 }
 
-/// What is open anew is 0 and another, whatever lanes hold of who had its place.
+// A new account is 0 and has a new id, whatever lanes still hold of its record's last owner.
 #[test]
 fn reused_records_start_at_zero() {
     in_each_tier(2_400, || {
@@ -316,8 +312,8 @@ fn reused_records_start_at_zero() {
         let threads: Vec<_> = (0..THREADS).map(thread).collect();
         let ids: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
         let others = [kept.id(), last.id()];
-        let ids_that_differ: HashSet<_> = ids.iter().chain(&others).collect();
-        assert_eq!(ids_that_differ.len(), THREADS * 6 + 2);
+        let distinct_ids: HashSet<_> = ids.iter().chain(&others).collect();
+        assert_eq!(distinct_ids.len(), THREADS * 6 + 2);
         assert_eq!(kept.snapshot(), [0, 12 * THREADS as i64]);
         LEDGER.sync();
         assert_eq!([kept.read(1), last.read(0)], [12 * THREADS as i64, 0]);

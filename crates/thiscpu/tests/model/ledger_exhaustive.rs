@@ -1,42 +1,42 @@
 //! Ledgers in every order of steps, with weak memory.
 //!
-//! A token is passed on while somebody looks: from CPU to CPU, where it is charged twice, or from account to
-//! account. Whoever looks sees it once or not at all. Then two charges are made one after the other: whoever
-//! sees the second sees the first.
+//! In some tests a token moves while another thread reads: from CPU to CPU (two charges), or from
+//! account to account. The reader must see it at most once. In the others a thread makes two
+//! charges in turn: a reader that sees the second must see the first.
 
 use std::sync::LazyLock;
 
-use thiscpu::model::{self, Machine, exhaustive};
+use thiscpu::model::{self, Machine};
 use thiscpu::{Account, Ledger, Tier};
 
-/// Starts afresh in each execution, as statics do, and has the same address in each.
+use crate::run::{CPUS, in_every_order_on};
+
+/// Starts afresh in each execution, as every static does, and always has one address.
 static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::new_signed);
 
-/// Runs `test` in every order with up to `preemptions` preemptions, in each kind of tier.
+/// Runs `test` in all orders with up to `preemptions` preemptions, with and without sections.
 fn in_every_order(preemptions: usize, test: fn()) {
-    for tier in [Tier::RseqCid, Tier::Atomic] {
-        let orders = exhaustive(Machine::new(3, tier), preemptions, test);
-        println!("{tier}: {orders} orders");
-    }
+    let machines = [Tier::RseqCid, Tier::Atomic].map(|tier| Machine::new(CPUS, tier));
+    in_every_order_on(machines, preemptions, test);
 }
 
-/// Opens accounts that stay open until the execution ends, and are 0.
+/// Opens accounts that stay open until the execution ends.
 fn open<const ACCOUNTS: usize>() -> [&'static Account<2>; ACCOUNTS] {
     [(); ACCOUNTS].map(|()| &*Box::leak(Box::new(LEDGER.open())))
 }
 
-/// Puts accounts into the lanes of `cpus`; they stay 0.
-fn cache(accounts: &[&Account<2>], cpus: impl IntoIterator<Item = usize>) {
+/// Puts accounts into the lanes of `cpus`; their counters stay 0.
+fn cache_in_lanes(accounts: &[&Account<2>], cpus: impl IntoIterator<Item = usize>) {
     for cpu in cpus {
         model::run_on(cpu);
-        // The first charge finds no way, and takes one.
+        // The first charge misses and occupies a way.
         accounts.iter().for_each(|account| (0..3).for_each(|n| account.charge(n % 2, 0)));
     }
     model::run_on(0);
 }
 
-/// The counters of some accounts at one instant.
-fn report<const ACCOUNTS: usize>(accounts: [&Account<2>; ACCOUNTS]) -> [[i64; 2]; ACCOUNTS] {
+/// Returns the counters of `accounts` at one instant.
+fn for_each<const ACCOUNTS: usize>(accounts: [&Account<2>; ACCOUNTS]) -> [[i64; 2]; ACCOUNTS] {
     let mut seen = Vec::new();
     LEDGER.for_each(|id, counters| seen.push((id, counters)));
     accounts.map(|account| {
@@ -45,7 +45,7 @@ fn report<const ACCOUNTS: usize>(accounts: [&Account<2>; ACCOUNTS]) -> [[i64; 2]
     })
 }
 
-/// A thread that takes a token from CPU 1 to CPU 2.
+/// Starts a thread that carries a token from CPU 1 to CPU 2.
 fn carrier(account: &'static Account<2>) -> model::Thread<()> {
     model::spawn(1, move || {
         account.charge(0, 1);
@@ -62,7 +62,7 @@ fn assert_token(seen: i64) {
 fn sum_sees_moving_token_once() {
     in_every_order(3, || {
         let [account] = open();
-        cache(&[account], [1, 2]);
+        cache_in_lanes(&[account], [1, 2]);
         let carrier = carrier(account);
         assert_token(account.sum(0));
         carrier.join();
@@ -74,7 +74,7 @@ fn sum_sees_moving_token_once() {
 fn snapshot_sees_moving_token_once() {
     in_every_order(3, || {
         let [account] = open();
-        cache(&[account], [1, 2]);
+        cache_in_lanes(&[account], [1, 2]);
         let carrier = carrier(account);
         assert_token(account.snapshot()[0]);
         carrier.join();
@@ -86,37 +86,37 @@ fn snapshot_sees_moving_token_once() {
 fn for_each_sees_moving_token_once() {
     in_every_order(2, || {
         let [account] = open();
-        cache(&[account], [1, 2]);
+        cache_in_lanes(&[account], [1, 2]);
         let carrier = carrier(account);
-        assert_token(report([account])[0][0]);
+        assert_token(for_each([account])[0][0]);
         carrier.join();
-        assert_eq!(report([account]), [[0, 0]]);
+        assert_eq!(for_each([account]), [[0, 0]]);
     });
 }
 
-/// Whoever comes late completes the account's note, before the report's thread does.
+// A late charge completes the account's capture before the listing thread does.
 #[test]
 fn for_each_sees_moving_token_once_with_late_charge() {
     in_every_order(1, || {
         let [account] = open();
-        cache(&[account], [1, 2]);
+        cache_in_lanes(&[account], [1, 2]);
         let carrier = carrier(account);
         let other = model::spawn(0, move || account.charge_uncached(1, 1));
-        let [[token, late]] = report([account]);
+        let [[token, late]] = for_each([account]);
         assert_token(token);
         assert!(late == 0 || late == 1, "{late}");
         carrier.join();
         other.join();
-        assert_eq!(report([account]), [[0, 1]]);
+        assert_eq!(for_each([account]), [[0, 1]]);
     });
 }
 
-/// The account gets into the lane while it is summed up.
+// The account enters a lane while it is summed.
 #[test]
 fn sum_is_exact_when_account_enters_lane() {
     in_every_order(3, || {
         let [account] = open();
-        cache(&[account], [1]);
+        cache_in_lanes(&[account], [1]);
         let carrier = carrier(account);
         assert_token(account.sum(0));
         carrier.join();
@@ -130,14 +130,14 @@ fn for_each_sees_transferred_token_once() {
         let [from, to] = open();
         from.charge(0, 1);
         let mover = model::spawn(1, move || from.transfer_to(to, 0, 1));
-        let [[there, _], [here, _]] = report([from, to]);
-        assert!(there >= 0 && here >= 0 && there + here == 1, "{there} there and {here} here");
+        let [[left, _], [moved, _]] = for_each([from, to]);
+        assert!(left >= 0 && moved >= 0 && left + moved == 1, "{left} left and {moved} moved");
         mover.join();
-        assert_eq!(report([from, to]), [[0, 0], [1, 0]]);
+        assert_eq!(for_each([from, to]), [[0, 0], [1, 0]]);
     });
 }
 
-/// Snapshots one after the other, with the token's way: it may be seen twice, but not be missed.
+// Two snapshots follow the token: they may see it twice, but never miss it.
 #[test]
 fn snapshots_never_miss_transferred_token() {
     in_every_order(3, || {
@@ -151,7 +151,7 @@ fn snapshots_never_miss_transferred_token() {
     });
 }
 
-/// The second charge is not in a report without the first, whichever account is noted first.
+// A listing never has the second charge without the first, whichever account it captures first.
 #[test]
 fn for_each_respects_charge_order() {
     in_every_order(2, || {
@@ -161,74 +161,74 @@ fn for_each_respects_charge_order() {
             first.charge_uncached(0, 1);
             second.charge_uncached(1, 1);
         });
-        let seen = report(accounts);
+        let seen = for_each(accounts);
         let [[two, _], [one, three]] = seen;
         assert!(one >= two && two >= three, "{seen:?}");
         charger.join();
-        assert_eq!(report(accounts), [[1, 0], [1, 1]]);
+        assert_eq!(for_each(accounts), [[1, 0], [1, 1]]);
     });
 }
 
-/// Who writes down what an account has come to does not write down what was charged after the instant. In one tier: there are three
-/// threads, and no lanes.
+// A capture leaves out charges after the instant.
+//
+// The test runs in the atomic tier only, because it needs three threads and no lanes.
 #[test]
 fn for_each_respects_charge_order_of_two_threads() {
-    let orders = exhaustive(Machine::new(3, Tier::Atomic), 2, || {
+    in_every_order_on([Machine::new(CPUS, Tier::Atomic)], 2, || {
         let accounts @ [first, second] = open();
         let charger = model::spawn(1, move || {
             second.charge_uncached(0, 1);
             first.charge_uncached(0, 1);
         });
         let other = model::spawn(2, move || first.charge_uncached(0, 2));
-        let [[late, _], [early, _]] = report(accounts);
+        let [[late, _], [early, _]] = for_each(accounts);
         assert!(early >= late % 2, "{early}, then {late}");
         charger.join();
         other.join();
     });
-    println!("{orders} orders");
 }
 
-/// The same in lanes.
+// As above, with both accounts in a lane.
 #[test]
 fn for_each_respects_charge_order_in_lane() {
     in_every_order(2, || {
         let accounts @ [first, second] = open();
-        cache(&accounts, [1]);
+        cache_in_lanes(&accounts, [1]);
         let charger = model::spawn(1, move || {
             second.charge(0, 1);
             first.charge(0, 1);
         });
-        let seen = report(accounts);
+        let seen = for_each(accounts);
         let [[two, _], [one, _]] = seen;
         assert!(one >= two, "{seen:?}");
         charger.join();
-        assert_eq!(report(accounts), [[1, 0], [1, 0]]);
+        assert_eq!(for_each(accounts), [[1, 0], [1, 0]]);
     });
 }
 
-/// An account that is noted after a charge has missed it gets no way, where the next charge would be out of sight.
+// An account that is captured after a charge missed gets no way: its next charge would be hidden.
 #[test]
 fn for_each_respects_charge_order_when_account_enters_lane() {
     in_every_order(2, || {
         let [first, second, other] = open();
         let accounts = [first, second];
-        cache(&[second, other], [1]);
+        cache_in_lanes(&[second, other], [1]);
         model::run_on(1);
-        // Leaves a way that is known to the checker.
+        // Leaves a free way that the checker knows.
         other.charge(0, 1);
         LEDGER.sync();
-        let reporter = model::spawn(0, move || report(accounts));
+        let lister = model::spawn(0, move || for_each(accounts));
         first.charge(0, 1);
         first.charge(1, 1);
         second.charge(0, 1);
-        let seen = reporter.join();
+        let seen = lister.join();
         let [[one, two], [three, _]] = seen;
         assert!(one >= two && two >= three, "{seen:?}");
-        assert_eq!(report(accounts), [[1, 1], [1, 0]]);
+        assert_eq!(for_each(accounts), [[1, 1], [1, 0]]);
     });
 }
 
-/// Of two counters of one account, in both directions.
+// Two counters of one account are charged in turn, in both directions.
 #[test]
 fn snapshot_respects_charge_order() {
     in_every_order(3, || {
@@ -245,21 +245,21 @@ fn snapshot_respects_charge_order() {
     });
 }
 
-/// A charge that a snapshot has held up finds the report that comes after it, and is written down once.
+// A charge that a snapshot delays meets the listing after it, and is captured once.
 #[test]
 fn for_each_counts_charge_delayed_by_snapshot_once() {
     in_every_order(3, || {
         let [account] = open();
         let charger = model::spawn(1, move || account.charge_uncached(0, 1));
         let before = account.snapshot()[0];
-        let [[after, _]] = report([account]);
+        let [[after, _]] = for_each([account]);
         assert!(0 <= before && before <= after && after <= 1, "{before}, then {after}");
         charger.join();
         assert_eq!(account.sum(0), 1);
     });
 }
 
-/// A charge that has begun before a snapshot, and cannot tell whether the report has it.
+// A charge that begins before a snapshot cannot tell whether the listing includes it.
 #[test]
 fn for_each_respects_charge_order_after_snapshot() {
     in_every_order(2, || {
@@ -269,30 +269,30 @@ fn for_each_respects_charge_order_after_snapshot() {
             second.charge_uncached(0, 1);
         });
         first.snapshot();
-        let seen = report(accounts);
+        let seen = for_each(accounts);
         let [[one, _], [two, _]] = seen;
         assert!(one >= two, "{seen:?}");
         charger.join();
-        assert_eq!(report(accounts), [[1, 0], [1, 0]]);
+        assert_eq!(for_each(accounts), [[1, 0], [1, 0]]);
     });
 }
 
-/// An account that is in the lane of CPU 1, which holds 1 of it.
+/// Opens an account in the lane of CPU 1, which holds a charge of 1.
 fn open_with_one_in_a_lane() -> &'static Account<2> {
     let [account] = open();
-    cache(&[account], [1]);
+    cache_in_lanes(&[account], [1]);
     model::run_on(1);
     account.charge(0, 1);
     model::run_on(0);
     account
 }
 
-/// What a lane holds is added to the account while it is charged there.
+// A sync flushes the account's way while the lane charges it.
 #[test]
 fn sync_is_exact_during_charges() {
     in_every_order(3, || {
         let account = open_with_one_in_a_lane();
-        // The first may find the way free, and takes it for the second.
+        // The first charge may find the way free, and occupies it for the second.
         let charger = model::spawn(1, move || (0..2).for_each(|_| account.charge(0, 1)));
         LEDGER.sync();
         charger.join();
@@ -311,12 +311,14 @@ fn sum_is_exact_during_sync() {
     });
 }
 
-/// Fills the lane of CPU 1 with accounts of which the first holds 1; the next charge of the last evicts it.
-fn fill(accounts: [&Account<2>; 5]) {
-    cache(&accounts[..4], [1]);
+/// Fills the lane of CPU 1, so the next charge of the last account evicts the first.
+///
+/// The first account's way holds a charge of 1.
+fn fill_lane(accounts: [&Account<2>; 5]) {
+    cache_in_lanes(&accounts[..4], [1]);
     model::run_on(1);
     accounts[0].charge(0, 1);
-    // Asks who is idle, and finds that nobody has been.
+    // This miss starts the idle check; no account is idle yet.
     accounts[4].charge(0, 0);
     model::run_on(0);
 }
@@ -325,7 +327,7 @@ fn fill(accounts: [&Account<2>; 5]) {
 fn sum_is_exact_during_eviction() {
     in_every_order(3, || {
         let accounts @ [account, .., other]: [_; 5] = open();
-        fill(accounts);
+        fill_lane(accounts);
         let evicter = model::spawn(1, move || other.charge(0, 1));
         assert_eq!(account.sum(0), 1);
         evicter.join();
@@ -337,7 +339,7 @@ fn sum_is_exact_during_eviction() {
 fn charge_is_exact_during_eviction() {
     in_every_order(3, || {
         let accounts @ [account, .., other]: [_; 5] = open();
-        fill(accounts);
+        fill_lane(accounts);
         let charger = model::spawn(1, move || account.charge(0, 1));
         model::run_on(1);
         other.charge(0, 1);
@@ -346,12 +348,12 @@ fn charge_is_exact_during_eviction() {
     });
 }
 
-/// The way that is free then is another's, with counters that are 0.
+// The flushed way goes to another account, with counters of 0.
 #[test]
 fn sync_is_exact_when_way_changes_owner() {
     in_every_order(2, || {
         let accounts @ [account, .., other]: [_; 5] = open();
-        fill(accounts);
+        fill_lane(accounts);
         let charger = model::spawn(1, move || (0..2).for_each(|_| other.charge(0, 1)));
         LEDGER.sync();
         charger.join();

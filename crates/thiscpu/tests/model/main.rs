@@ -1,6 +1,8 @@
-//! This library's own code on a modelled machine: `cargo xtask model`.
+//! Model tests: the library's own code on a modeled machine (`cargo xtask model`).
 //!
-//! Without `--cfg thiscpu_model` only the checker of histories is tested.
+//! Files named `*_exhaustive` try every order of steps of a small test, with weak memory. The
+//! others run longer tests in random orders. Without `--cfg thiscpu_model` only the checker of
+//! histories is tested.
 
 mod history;
 
@@ -19,15 +21,10 @@ mod ledger;
 #[cfg(thiscpu_model)]
 mod ledger_exhaustive;
 #[cfg(thiscpu_model)]
+mod run;
+#[cfg(thiscpu_model)]
 mod slab;
 #[cfg(thiscpu_model)]
 mod slab_constructed;
 #[cfg(thiscpu_model)]
 mod slab_exhaustive;
-
-/// How often each random test is run; `THISCPU_MODEL_RUNS` multiplies it.
-#[cfg(thiscpu_model)]
-fn executions(default: usize) -> usize {
-    let times = std::env::var("THISCPU_MODEL_RUNS").ok();
-    default * times.map_or(1, |times| times.parse().expect("THISCPU_MODEL_RUNS is a number"))
-}

@@ -1,109 +1,115 @@
 //! Slab caches under long random runs: no object is handed out twice, and none is lost.
 //!
-//! A book says which objects are out. It is changed in the same step as a call returns, or begins, so at any time it is
-//! exact. What an object holds is not modelled, but for the mark of those that are free, which the cache looks at itself.
+//! An oracle knows which objects are in use. It changes in the same step in which an allocation
+//! returns or a free begins, so it is exact at any time. Contents of objects are not modeled,
+//! except the free mark, which the cache itself checks.
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use thiscpu::model::{self, Machine, Order, random};
+use thiscpu::model::{self, Machine};
 use thiscpu::{RawCache, Tier};
 
-use crate::executions;
+use crate::run::in_random_orders_on;
 
 const THREADS: usize = 4;
 
-/// In a model a unit is a page. So many bytes make slabs of two units, more of them than these tests ever need.
+/// A size with slabs of two chunks, which hold more objects than the tests need.
+///
+/// In a model a chunk is a page.
 const SMALL: usize = 1024;
-/// Four objects a slab, which has a quarter of all units: slabs come and go, and there may be no memory.
+/// Four objects to a slab, which has a quarter of all chunks.
+///
+/// Slabs come and go, and memory may run out.
 const LARGE: usize = 16 * 1024;
-/// One object a slab, which has a quarter of all units.
+/// One object to a slab, which has a quarter of all chunks.
 const QUARTER: usize = 64 * 1024;
 
-/// A cache of this execution's, and which of its objects are out.
+/// A cache of one execution, with an oracle of its objects in use.
 #[derive(Clone)]
-pub(crate) struct Store {
-    pub(crate) cache: &'static RawCache,
-    out: Arc<Mutex<BTreeSet<usize>>>,
+pub(crate) struct CheckedCache {
+    pub(crate) raw: &'static RawCache,
+    in_use: Arc<Mutex<BTreeSet<usize>>>,
 }
 
-impl Store {
-    pub(crate) fn of(cache: &'static RawCache) -> Store {
-        Store { cache, out: Arc::default() }
+impl CheckedCache {
+    pub(crate) fn of(raw: &'static RawCache) -> CheckedCache {
+        CheckedCache { raw, in_use: Arc::default() }
     }
 
-    pub(crate) fn new(size: usize) -> Store {
+    pub(crate) fn new(size: usize) -> CheckedCache {
         let layout = Layout::from_size_align(size, 8).expect("a layout");
         let makes = [RawCache::new, RawCache::near];
-        // Leaked, because its address must not be used again in this execution.
-        Store::of(Box::leak(Box::new(makes[model::choose(2)](layout))))
+        // Leaked, because no other cache may have this address in the same execution.
+        CheckedCache::of(Box::leak(Box::new(makes[model::choose(2)](layout))))
     }
 
-    fn out(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {
-        self.out.lock().expect("no panic")
+    fn in_use(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {
+        self.in_use.lock().expect("no panic")
     }
 
-    /// Whether there was memory.
+    /// Allocates an object; returns false if memory has run out.
     pub(crate) fn alloc(&self) -> bool {
-        let Some(object) = self.cache.alloc() else { return false };
+        let Some(object) = self.raw.alloc() else { return false };
         let object = object.as_ptr() as usize;
-        assert!(self.out().insert(object), "{object:#x} is handed out, and is out already");
+        assert!(self.in_use().insert(object), "{object:#x} is allocated twice");
         true
     }
 
-    /// Frees any of the objects that are out, whoever has got it.
+    /// Frees a random object, if any is in use.
     pub(crate) fn free(&self) {
-        let number = model::choose(self.out().len().max(1));
-        let object = self.out().iter().copied().nth(number);
-        object.into_iter().for_each(|object| self.free_this(object));
+        let number = model::choose(self.in_use().len().max(1));
+        let object = self.in_use().iter().copied().nth(number);
+        object.into_iter().for_each(|object| self.free_object(object));
     }
 
-    /// The object that is out, at the lowest address.
+    /// Returns the object in use with the lowest address.
     pub(crate) fn first(&self) -> usize {
-        *self.out().first().expect("an object is out")
+        *self.in_use().first().expect("an object is in use")
     }
 
     pub(crate) fn free_last(&self) {
-        let last = *self.out().last().expect("an object is out");
-        self.free_this(last);
+        let last = *self.in_use().last().expect("an object is in use");
+        self.free_object(last);
     }
 
-    pub(crate) fn free_this(&self, object: usize) {
-        assert!(self.out().remove(&object));
+    pub(crate) fn free_object(&self, object: usize) {
+        assert!(self.in_use().remove(&object));
         let object = std::ptr::with_exposed_provenance_mut(object);
-        // SAFETY: it is out, and the book knows it no more.
-        unsafe { self.cache.free(NonNull::new(object).expect("an object")) };
+        // SAFETY: the object was in the oracle, so it is allocated from this cache; it has just
+        // been removed, so no other thread frees it.
+        unsafe { self.raw.free(NonNull::new(object).expect("an object")) };
     }
 
-    /// Everything else is in its slab now.
+    /// Shrinks, and asserts that all objects not in use are in their slabs.
     pub(crate) fn check_shrunk(&self) {
-        self.cache.shrink();
-        let stats = self.cache.stats();
-        assert_eq!((stats.objects_outside_slabs, stats.objects_in_barns), (self.out().len(), 0));
+        self.raw.shrink();
+        let stats = self.raw.stats();
+        assert_eq!((stats.objects_outside_slabs, stats.objects_in_barns), (self.in_use().len(), 0));
     }
 
-    /// Ends the cache, after nobody else uses it.
+    /// Frees all objects and asserts that no slab is left; no other thread may use the cache.
     pub(crate) fn check_end(&self) {
         self.check_shrunk();
-        while !self.out().is_empty() {
+        while !self.in_use().is_empty() {
             self.free();
         }
         self.check_shrunk();
-        assert_eq!(self.cache.stats().slabs, 0);
+        assert_eq!(self.raw.stats().slabs, 0);
     }
 }
 
-/// Starts the threads, of which the last has no lane, and waits for them.
-fn run(threads: usize, cpus: usize, store: &Store, work: fn(&Store, usize)) {
+/// Runs `work` on `threads` threads and joins them; thread 3 has no lane.
+fn run(threads: usize, cpus: usize, cache: &CheckedCache, work: fn(&CheckedCache, usize)) {
     let thread = |number: usize| {
-        let store = store.clone();
+        let cache = cache.clone();
         model::spawn(number % cpus, move || {
             if number + 1 == THREADS {
                 model::leave_lanes();
             }
-            work(&store, number);
+            work(&cache, number);
         })
     };
     let threads: Vec<_> = (0..threads).map(thread).collect();
@@ -119,24 +125,22 @@ const MACHINES: [Machine; 5] = [
     Machine { cpus: 2, tier: Tier::Atomic, nodes: 2, ..THREE },
 ];
 
-/// On one CPU and several, on one node and two, where there are lanes, with indices that are dense or not, and where
-/// there are none.
-pub(crate) fn on_each_machine(default: usize, test: fn(usize)) {
-    for machine in MACHINES {
-        for order in [Order::Uniform, Order::FewChanges(3)] {
-            random(machine, order, executions(default) / 10, move || test(machine.cpus));
-        }
-    }
+/// Runs `test`, which takes the number of CPUs, on each machine.
+///
+/// The machines have one CPU or several, one node or two, dense or sparse lane indices, or no
+/// lanes.
+pub(crate) fn on_each_machine(executions: usize, test: fn(usize)) {
+    in_random_orders_on(&MACHINES, executions, move |machine| test(machine.cpus));
 }
 
-/// Some calls of any kind.
-fn anything(store: &Store) {
+/// Makes some random calls.
+fn random_ops(cache: &CheckedCache) {
     for _ in 0..3 + model::choose(8) {
         match model::choose(20) {
-            0..=8 => _ = store.alloc(),
-            9..=17 => store.free(),
-            18 => _ = store.cache.shrink(),
-            _ => assert!(store.cache.stats().slabs <= 4),
+            0..=8 => _ = cache.alloc(),
+            9..=17 => cache.free(),
+            18 => _ = cache.raw.shrink(),
+            _ => assert!(cache.raw.stats().slabs <= 4),
         }
     }
 }
@@ -144,154 +148,152 @@ fn anything(store: &Store) {
 #[test]
 fn random_ops_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
-        let store = Store::new(LARGE);
-        run(THREADS, cpus, &store, |store, _| anything(store));
-        store.check_end();
+        let cache = CheckedCache::new(LARGE);
+        run(THREADS, cpus, &cache, |cache, _| random_ops(cache));
+        cache.check_end();
     });
 }
 
-/// Whoever asks for an object gets one as long as there is memory.
+// Every allocation succeeds while there is memory.
 #[test]
 fn alloc_succeeds_while_memory_lasts() {
     on_each_machine(4_000, |cpus| {
-        let store = Store::new(SMALL);
-        run(THREADS, cpus, &store, |store, _| {
+        let cache = CheckedCache::new(SMALL);
+        run(THREADS, cpus, &cache, |cache, _| {
             for _ in 0..2 + model::choose(4) {
-                assert!(store.alloc(), "there is memory, and no object");
+                assert!(cache.alloc(), "an allocation failed with memory left");
                 if model::choose(2) == 0 {
-                    assert!(store.alloc(), "there is memory, and no object");
+                    assert!(cache.alloc(), "an allocation failed with memory left");
                 }
-                store.free();
+                cache.free();
             }
         });
-        store.check_end();
+        cache.check_end();
     });
 }
 
-/// Some only allocate, and others only free, on other CPUs and nodes.
+// Some threads only allocate, and others only free, on other CPUs and nodes.
 #[test]
 fn remote_frees_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
-        let store = Store::new(LARGE);
-        run(THREADS, cpus, &store, |store, number| {
+        let cache = CheckedCache::new(LARGE);
+        run(THREADS, cpus, &cache, |cache, number| {
             (0..6).for_each(|_| match number % 2 {
-                0 => _ = store.alloc(),
-                _ => store.free(),
+                0 => _ = cache.alloc(),
+                _ => cache.free(),
             });
         });
-        store.check_end();
+        cache.check_end();
     });
 }
 
-/// Two shrink, in any state of the lanes, while others do what fills and empties them.
+// Two threads shrink while others fill and empty the lanes.
 #[test]
 fn concurrent_shrinks_lose_nothing() {
     on_each_machine(4_000, |cpus| {
-        let store = Store::new(LARGE);
-        run(THREADS, cpus, &store, |store, number| match number {
-            0 | 1 => (0..2).for_each(|_| _ = store.cache.shrink()),
-            _ => anything(store),
+        let cache = CheckedCache::new(LARGE);
+        run(THREADS, cpus, &cache, |cache, number| match number {
+            0 | 1 => (0..2).for_each(|_| _ = cache.raw.shrink()),
+            _ => random_ops(cache),
         });
-        store.check_end();
+        cache.check_end();
     });
 }
 
-/// There is no memory any more, and two take what another node has in stock.
+// Memory has run out, and two threads take objects from another node's barn.
 #[test]
 fn alloc_takes_from_barns_of_other_nodes() {
     let machine = Machine { nodes: 2, disturbed: 0, ..THREE };
-    for order in [Order::Uniform, Order::FewChanges(3)] {
-        random(machine, order, executions(4_000) / 2, || {
-            let store = Store::new(LARGE);
-            model::run_on(1);
-            while store.alloc() {}
-            // Two sheaves stay in the lane, and one goes to the stock.
-            (0..6).for_each(|_| store.free());
-            assert_eq!(store.cache.stats().objects_in_barns, 2);
-            let threads = [0, 2].map(|cpu| {
-                let store = store.clone();
-                model::spawn(cpu, move || store.alloc())
-            });
-            let got = threads.map(model::Thread::join);
-            // The first may have both in hand when the second looks.
-            assert_ne!(got, [false; 2]);
-            store.check_end();
+    in_random_orders_on(&[machine], 4_000, |_| {
+        let cache = CheckedCache::new(LARGE);
+        model::run_on(1);
+        while cache.alloc() {}
+        // Two sheaves stay in the lane, and one goes to the barn.
+        (0..6).for_each(|_| cache.free());
+        assert_eq!(cache.raw.stats().objects_in_barns, 2);
+        let threads = [0, 2].map(|cpu| {
+            let cache = cache.clone();
+            model::spawn(cpu, move || cache.alloc())
         });
-    }
+        let got = threads.map(model::Thread::join);
+        // One thread may hold both objects while the other looks.
+        assert_ne!(got, [false; 2]);
+        cache.check_end();
+    });
 }
 
-/// What is in stock, and nobody needs, goes back to its slabs when others trade.
+// Objects that stay unused in a barn return to their slabs when other lanes trade.
 #[test]
 fn idle_objects_return_to_slabs() {
     on_each_machine(2_000, |cpus| {
-        let store = Store::new(LARGE);
-        while store.alloc() {}
-        while !store.out().is_empty() {
-            store.free();
+        let cache = CheckedCache::new(LARGE);
+        while cache.alloc() {}
+        while !cache.in_use().is_empty() {
+            cache.free();
         }
         let busy = |number: usize| {
-            let store = store.clone();
+            let cache = cache.clone();
             model::spawn(number % cpus, move || {
                 for _ in 0..4 {
                     model::let_a_second_pass();
-                    (0..2 + model::choose(6)).for_each(|_| _ = store.alloc());
-                    (0..8).for_each(|_| store.free());
+                    (0..2 + model::choose(6)).for_each(|_| _ = cache.alloc());
+                    (0..8).for_each(|_| cache.free());
                 }
             })
         };
         [0, 1].map(busy).into_iter().for_each(model::Thread::join);
-        store.check_end();
+        cache.check_end();
     });
 }
 
-/// Two caches take each other's units and sheaves, and leave nothing behind.
+// Two caches reuse each other's chunks and sheaves, and leak nothing.
 #[test]
 fn caches_share_chunks_without_loss() {
     on_each_machine(2_000, |cpus| {
-        let stores = [Store::new(LARGE), Store::new(QUARTER)];
+        let caches = [CheckedCache::new(LARGE), CheckedCache::new(QUARTER)];
         let threads = [0, 1, 0, 1].map(|number| {
-            let store = stores[number].clone();
-            model::spawn(number % cpus, move || anything(&store))
+            let cache = caches[number].clone();
+            model::spawn(number % cpus, move || random_ops(&cache))
         });
         threads.into_iter().for_each(model::Thread::join);
-        for store in &stores {
-            store.check_end();
+        for cache in &caches {
+            cache.check_end();
         }
-        (0..4).for_each(|_| assert!(stores[1].alloc(), "units are lost"));
-        assert!(!stores[1].alloc(), "there are more units than there are");
-        stores[1].check_end();
+        (0..4).for_each(|_| assert!(caches[1].alloc(), "chunks are lost"));
+        assert!(!caches[1].alloc(), "there are more chunks than the machine has");
+        caches[1].check_end();
     });
 }
 
-/// Objects may be freed by whoever has them while their cache is closed. Once it was found that none is out, another cache
-/// has all that it had.
+// Threads free a cache's last objects while it is closed; afterwards another cache has its memory.
 #[test]
 fn close_is_safe_while_last_objects_are_freed() {
     on_each_machine(1_000, |cpus| {
-        let store = Store::new(LARGE);
+        let cache = CheckedCache::new(LARGE);
         let threads = [0, 1, 2].map(|number| {
-            assert!(store.alloc());
-            let store = store.clone();
-            // They get into each other's way in lane 0, and so have to do with the slabs themselves.
+            assert!(cache.alloc());
+            let cache = cache.clone();
+            // The threads collide in the shared lane, so some free into the slabs directly.
             model::spawn(number % cpus, move || {
                 model::leave_lanes();
-                store.free();
+                cache.free();
             })
         });
         let mut threads = Some(threads);
-        let cache = std::ptr::from_ref(store.cache).cast_mut();
+        let raw = std::ptr::from_ref(cache.raw).cast_mut();
         for attempt in 0.. {
             if attempt == 3 {
                 threads.take().into_iter().flatten().for_each(model::Thread::join);
             }
-            // SAFETY: it ends the cache or leaves it as it is, and moves nothing. Nobody uses it but to free an object.
-            unsafe { std::ptr::drop_in_place(cache) };
-            if store.cache.stats().sheaf_capacity == 0 {
+            // SAFETY: the drop either ends the cache or leaves it unchanged, and moves nothing. The
+            // other threads use the cache only to free objects, which a drop allows.
+            unsafe { std::ptr::drop_in_place(raw) };
+            if cache.raw.stats().sheaf_capacity == 0 {
                 break;
             }
         }
-        let next = Store::new(LARGE);
-        (0..3).for_each(|_| assert!(next.alloc(), "there is memory, and no object"));
+        let next = CheckedCache::new(LARGE);
+        (0..3).for_each(|_| assert!(next.alloc(), "an allocation failed with memory left"));
         next.free();
         threads.into_iter().flatten().for_each(model::Thread::join);
         next.check_end();

@@ -1,5 +1,7 @@
-//! Slab caches whose objects stay constructed: each is constructed before it is handed out, and once, and destroyed before
-//! its memory is used for anything else.
+//! Slab caches whose objects stay constructed.
+//!
+//! Each object is constructed exactly once before its first allocation, and destroyed before its
+//! memory is used for anything else.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,23 +9,24 @@ use std::ptr::NonNull;
 
 use thiscpu::Tier;
 use thiscpu::inside::{CELL_BYTES, Class, Group, Handle, Life};
-use thiscpu::model::{self, Machine, exhaustive};
+use thiscpu::model::{self, Machine};
 
+use crate::run::in_every_order_on;
 use crate::slab::on_each_machine;
 
-/// Four objects a slab, with their marks.
+/// Four objects to a slab, with their free marks.
 const SIZE: usize = 16 * 1024 - 8;
 
 /// The addresses of this execution's objects.
 #[derive(Default)]
-struct Book {
+struct Oracle {
     constructed: BTreeSet<usize>,
-    out: BTreeSet<usize>,
+    in_use: BTreeSet<usize>,
 }
 
 thread_local! {
-    // All threads of an execution run on one thread of the system.
-    static BOOK: RefCell<Book> = RefCell::default();
+    // The model runs all threads of an execution on one OS thread.
+    static ORACLE: RefCell<Oracle> = RefCell::default();
 }
 
 fn address(object: NonNull<u8>) -> usize {
@@ -31,42 +34,43 @@ fn address(object: NonNull<u8>) -> usize {
 }
 
 unsafe fn construct(_: usize, object: NonNull<u8>) {
-    BOOK.with_borrow_mut(|book| {
-        assert!(book.constructed.insert(address(object)), "{object:?} is constructed twice");
+    ORACLE.with_borrow_mut(|oracle| {
+        assert!(oracle.constructed.insert(address(object)), "{object:?} is constructed twice");
     });
 }
 
 unsafe fn destroy(object: NonNull<u8>) {
-    BOOK.with_borrow_mut(|book| {
-        assert!(!book.out.contains(&address(object)), "{object:?} is destroyed while it is out");
-        assert!(book.constructed.remove(&address(object)), "{object:?} is destroyed twice");
+    ORACLE.with_borrow_mut(|oracle| {
+        assert!(!oracle.in_use.contains(&address(object)), "{object:?} is destroyed in use");
+        assert!(oracle.constructed.remove(&address(object)), "{object:?} is destroyed twice");
     });
 }
 
 fn alloc(cache: Handle<'static>) {
     let object = cache.alloc_constructed_or(|| cache.alloc_constructed_slowly());
     let Some(object) = object else { return };
-    BOOK.with_borrow_mut(|book| {
-        assert!(book.constructed.contains(&address(object)), "{object:?} is not constructed");
-        assert!(book.out.insert(address(object)), "{object:?} is handed out, and is out already");
+    ORACLE.with_borrow_mut(|oracle| {
+        assert!(oracle.constructed.contains(&address(object)), "{object:?} is not constructed");
+        assert!(oracle.in_use.insert(address(object)), "{object:?} is allocated twice");
     });
 }
 
-/// Frees any of the objects that are out, whoever has got it.
+/// Frees a random object, if any is in use.
 fn free(cache: Handle<'static>) {
-    let number = model::choose(BOOK.with_borrow(|book| book.out.len()).max(1));
-    let take = |book: &mut Book| {
-        let object = book.out.iter().copied().nth(number)?;
-        book.out.remove(&object);
+    let number = model::choose(ORACLE.with_borrow(|oracle| oracle.in_use.len()).max(1));
+    let take = |oracle: &mut Oracle| {
+        let object = oracle.in_use.iter().copied().nth(number)?;
+        oracle.in_use.remove(&object);
         NonNull::new(std::ptr::with_exposed_provenance_mut(object))
     };
-    if let Some(object) = BOOK.with_borrow_mut(take) {
-        // SAFETY: it is out, and the book knows it no more.
+    if let Some(object) = ORACLE.with_borrow_mut(take) {
+        // SAFETY: the object was in the oracle, so it is allocated from this cache; it has just
+        // been removed, so no other thread frees it.
         unsafe { cache.free_constructed_or(object, || cache.free_constructed_slowly(object)) };
     }
 }
 
-fn anything(cache: Handle<'static>) {
+fn random_ops(cache: Handle<'static>) {
     for _ in 0..3 + model::choose(8) {
         match model::choose(20) {
             0..=8 => alloc(cache),
@@ -79,8 +83,8 @@ fn anything(cache: Handle<'static>) {
 #[test]
 fn objects_are_constructed_and_destroyed_once() {
     on_each_machine(4_000, |cpus| {
-        BOOK.set(Book::default());
-        // SAFETY: they access nothing.
+        ORACLE.set(Oracle::default());
+        // SAFETY: `construct` and `destroy` do not access the object's memory.
         let life = unsafe { Life::new(0, construct, destroy) };
         let group: &Group = Box::leak(Box::new(Group::new(2)));
         let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, life)));
@@ -90,46 +94,46 @@ fn objects_are_constructed_and_destroyed_once() {
                 if number == 3 {
                     model::leave_lanes();
                 }
-                anything(cache);
+                random_ops(cache);
             })
         });
         threads.into_iter().for_each(model::Thread::join);
-        while BOOK.with_borrow(|book| !book.out.is_empty()) {
+        while ORACLE.with_borrow(|oracle| !oracle.in_use.is_empty()) {
             free(cache);
         }
         cache.shrink();
-        BOOK.with_borrow(|book| assert!(book.constructed.is_empty(), "not all are destroyed"));
+        ORACLE.with_borrow(|oracle| assert!(oracle.constructed.is_empty(), "some are left"));
         let stats = class.stats();
         assert_eq!((stats.slabs, stats.objects_outside_slabs), (0, 0));
     });
 }
 
-/// One object a slab.
+/// One object to a slab.
 const ALONE: usize = 64 * 1024 - 8;
 
-/// Two who shrink at once, each after the last object of a slab came back: one of them destroys both.
+// Two threads each free the last object of a slab and shrink: one of them destroys both objects.
 #[test]
 fn two_slabs_may_retire_at_once() {
     static GROUP: Group = Group::new(1);
-    // SAFETY: they access nothing.
+    // SAFETY: `construct` and `destroy` do not access the object's memory.
     static CLASS: Class =
         Class::constructed(ALONE, 8, 1, unsafe { Life::new(0, construct, destroy) });
     let retire = |cache: Handle<'static>, object: usize| {
         let object = NonNull::new(std::ptr::with_exposed_provenance_mut(object));
-        // SAFETY: it is out, and the book knows it no more.
+        // SAFETY: the object is allocated from this cache, and the oracle no longer has it, so no
+        // other thread frees it.
         unsafe { cache.free_to_slab(object.expect("an object")) };
         cache.shrink();
     };
-    let orders = exhaustive(Machine::new(2, Tier::Atomic), 1, move || {
-        BOOK.set(Book::default());
+    in_every_order_on([Machine::new(2, Tier::Atomic)], 1, move || {
+        ORACLE.set(Oracle::default());
         let cache = GROUP.handle(&CLASS, 0);
         (0..2).for_each(|_| alloc(cache));
-        let mut out = BOOK.with_borrow_mut(|book| std::mem::take(&mut book.out)).into_iter();
-        let (mine, theirs) = (out.next().expect("two"), out.next().expect("two"));
+        let objects = ORACLE.with_borrow_mut(|oracle| std::mem::take(&mut oracle.in_use));
+        let [mine, theirs] = Vec::from_iter(objects).try_into().expect("two objects");
         let other = model::spawn(1, move || retire(cache, theirs));
         retire(cache, mine);
         other.join();
-        BOOK.with_borrow(|book| assert!(book.constructed.is_empty(), "one is left"));
+        ORACLE.with_borrow(|oracle| assert!(oracle.constructed.is_empty(), "one is not destroyed"));
     });
-    println!("{orders} orders");
 }

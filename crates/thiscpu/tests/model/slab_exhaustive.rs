@@ -2,169 +2,169 @@
 
 use std::alloc::Layout;
 
-use thiscpu::model::{self, Machine, exhaustive};
+use thiscpu::model::{self, Machine};
 use thiscpu::{RawCache, Tier};
 
-use crate::slab::Store;
+use crate::run::in_every_order_on;
+use crate::slab::CheckedCache;
 
-/// Four objects a slab; a sheaf has two entries.
+/// Four objects to a slab, and two to a sheaf.
 static CACHE: RawCache = RawCache::new(Layout::new::<[u8; 16 * 1024]>());
 
-/// The same, found at the front.
-// SAFETY: there is no other.
-static FRONT: RawCache = unsafe { RawCache::at_front(Layout::new::<[u8; 16 * 1024]>()) };
+/// Like `CACHE`, in malloc's direct table.
+// SAFETY: this is the only cache of this program in malloc's table.
+static DIRECT_MALLOC: RawCache = unsafe { RawCache::at_front(Layout::new::<[u8; 16 * 1024]>()) };
 
-/// The same with a front of its own, and hot entries.
-static NEAR: RawCache = RawCache::near(Layout::new::<[u8; 16 * 1024]>());
+/// Like `CACHE`, with a direct table and hot objects.
+static DIRECT: RawCache = RawCache::near(Layout::new::<[u8; 16 * 1024]>());
 
-/// A lane's calls, which make it what a test wants, on CPU 1: so many allocations, then so many frees, and so on.
-type Before = &'static [usize];
+/// Numbers of allocations, frees, allocations, and so on, that set up the lane of CPU 1.
+type Setup = &'static [usize];
 
-/// One sheaf, with one entry.
-const ONE_ENTRY: Before = &[1];
-/// One sheaf, with two of them: one comes there by the front.
-const TWO_ENTRIES: Before = &[2, 1];
-/// An empty sheaf in use, and a full one.
-const FULL_SPARE: Before = &[3, 2, 1];
-/// Two full ones.
-const BOTH_FULL: Before = &[5, 3];
+/// One sheaf, with one object.
+const ONE_OBJECT: Setup = &[1];
+/// One sheaf, with two objects, one of which was freed by the direct path.
+const TWO_OBJECTS: Setup = &[2, 1];
+/// An empty main sheaf and a full spare.
+const FULL_SPARE: Setup = &[3, 2, 1];
+/// Two full sheaves.
+const BOTH_FULL: Setup = &[5, 3];
 
-/// Runs `test` in every order with up to `preemptions` preemptions, in those tiers.
-fn in_every_order(tiers: &[Tier], preemptions: usize, before: Before, test: fn(&Store)) {
-    in_every_order_of(&CACHE, tiers, preemptions, before, test);
+/// Runs `test` in all orders with up to `preemptions` preemptions, in `tiers`.
+fn in_every_order(tiers: &[Tier], preemptions: usize, setup: Setup, test: fn(&CheckedCache)) {
+    in_every_order_of(&CACHE, tiers, preemptions, setup, test);
 }
 
-/// The same on that cache.
+/// Runs `test` on `cache` in all orders with up to `preemptions` preemptions, in `tiers`.
 fn in_every_order_of(
     cache: &'static RawCache,
     tiers: &[Tier],
     preemptions: usize,
-    before: Before,
-    test: fn(&Store),
+    setup: Setup,
+    test: fn(&CheckedCache),
 ) {
-    for &tier in tiers {
-        let orders = exhaustive(Machine::new(2, tier), preemptions, move || {
-            let store = Store::of(cache);
-            model::run_on(1);
-            let calls: [fn(&Store); 2] = [|store| assert!(store.alloc()), Store::free];
-            for (&count, call) in before.iter().zip(calls.iter().cycle()) {
-                (0..count).for_each(|_| call(&store));
-            }
-            test(&store);
-            store.check_end();
-        });
-        println!("{tier}: {orders} orders");
-    }
+    let machines = tiers.iter().map(|&tier| Machine::new(2, tier));
+    in_every_order_on(machines, preemptions, move || {
+        let cache = CheckedCache::of(cache);
+        model::run_on(1);
+        let calls: [fn(&CheckedCache); 2] = [alloc, CheckedCache::free];
+        for (&count, call) in setup.iter().zip(calls.iter().cycle()) {
+            (0..count).for_each(|_| call(&cache));
+        }
+        test(&cache);
+        cache.check_end();
+    });
 }
 
 const BOTH: [Tier; 2] = [Tier::RseqCpu, Tier::Atomic];
 
-/// Another thread on CPU 1.
-fn beside(store: &Store, work: fn(&Store)) -> model::Thread<()> {
-    let store = store.clone();
-    model::spawn(1, move || work(&store))
+/// Starts another thread on CPU 1.
+fn spawn_on_cpu_1(cache: &CheckedCache, work: fn(&CheckedCache)) -> model::Thread<()> {
+    let cache = cache.clone();
+    model::spawn(1, move || work(&cache))
 }
 
-/// Another thread on CPU 1 that frees an object which was out before it began: what tells it of the object is not
-/// modelled.
-fn free_beside(store: &Store) -> model::Thread<()> {
-    let (store, object) = (store.clone(), store.first());
-    model::spawn(1, move || store.free_this(object))
+/// Starts another thread on CPU 1 that frees the first object.
+///
+/// The object is chosen before the thread starts, because passing it on is not modeled.
+fn free_on_cpu_1(cache: &CheckedCache) -> model::Thread<()> {
+    let (cache, object) = (cache.clone(), cache.first());
+    model::spawn(1, move || cache.free_object(object))
 }
 
-fn alloc(store: &Store) {
-    assert!(store.alloc(), "there is memory, and no object");
+fn alloc(cache: &CheckedCache) {
+    assert!(cache.alloc(), "an allocation failed with memory left");
 }
 
-/// One gets the last entry of the lane, the other a sheaf.
+// One thread gets the lane's last object, the other trades for a sheaf.
 #[test]
 fn two_allocs_never_share_an_object() {
-    in_every_order(&BOTH, 2, ONE_ENTRY, |store| {
-        let other = beside(store, alloc);
-        alloc(store);
+    in_every_order(&BOTH, 2, ONE_OBJECT, |cache| {
+        let other = spawn_on_cpu_1(cache, alloc);
+        alloc(cache);
         other.join();
     });
 }
 
 #[test]
 fn alloc_and_free_on_one_lane_are_exact() {
-    in_every_order(&BOTH, 2, ONE_ENTRY, |store| {
-        let other = free_beside(store);
-        alloc(store);
+    in_every_order(&BOTH, 2, ONE_OBJECT, |cache| {
+        let other = free_on_cpu_1(cache);
+        alloc(cache);
         other.join();
     });
 }
 
-/// Both find that the sheaves should change places.
+// Two threads find at once that main and spare sheaf should swap.
 #[test]
 fn concurrent_sheaf_swaps_lose_nothing() {
-    in_every_order(&[Tier::RseqCpu], 2, FULL_SPARE, |store| {
-        let other = beside(store, alloc);
-        alloc(store);
+    in_every_order(&[Tier::RseqCpu], 2, FULL_SPARE, |cache| {
+        let other = spawn_on_cpu_1(cache, alloc);
+        alloc(cache);
         other.join();
     });
 }
 
-/// Both have an empty sheaf for the lane, and take a full one out.
+// Two threads trade a full sheaf of the lane for an empty one at once.
 #[test]
 fn concurrent_trades_lose_nothing() {
-    in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |store| {
-        let other = free_beside(store);
-        store.free_last();
+    in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |cache| {
+        let other = free_on_cpu_1(cache);
+        cache.free_last();
         other.join();
     });
 }
 
-/// The lane is emptied by another CPU while it is used.
+// Another CPU flushes the lane while it is in use.
 #[test]
 fn flush_during_use_loses_nothing() {
-    in_every_order(&BOTH, 2, ONE_ENTRY, emptied_while_used);
+    in_every_order(&BOTH, 2, ONE_OBJECT, flushed_during_use);
 }
 
-fn emptied_while_used(store: &Store) {
-    let object = store.first();
+fn flushed_during_use(cache: &CheckedCache) {
+    let object = cache.first();
     let other = model::spawn(1, {
-        let store = store.clone();
+        let cache = cache.clone();
         move || {
-            alloc(&store);
-            store.free_this(object);
+            alloc(&cache);
+            cache.free_object(object);
         }
     });
     model::run_on(0);
-    store.cache.shrink();
+    cache.raw.shrink();
     other.join();
 }
 
-/// The same while its sheaves are traded.
+// Another CPU flushes the lane while its sheaves are traded.
 #[test]
 fn flush_during_trade_loses_nothing() {
-    in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |store| {
-        let other = free_beside(store);
+    in_every_order(&[Tier::RseqCpu], 2, BOTH_FULL, |cache| {
+        let other = free_on_cpu_1(cache);
         model::run_on(0);
-        store.cache.shrink();
+        cache.raw.shrink();
         other.join();
     });
 }
 
-/// A lane that is found at the front, emptied while it is used.
+// Another CPU flushes a lane that direct sections use.
 #[test]
 fn flush_of_direct_lane_loses_nothing() {
-    in_every_order_of(&FRONT, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
-    in_every_order_of(&NEAR, &[Tier::RseqCpu], 2, TWO_ENTRIES, emptied_while_used);
+    in_every_order_of(&DIRECT_MALLOC, &[Tier::RseqCpu], 2, TWO_OBJECTS, flushed_during_use);
+    in_every_order_of(&DIRECT, &[Tier::RseqCpu], 2, TWO_OBJECTS, flushed_during_use);
 }
 
-/// The same while it comes there.
+// Another CPU flushes a lane while its direct path is enabled.
 #[test]
 fn flush_while_direct_path_is_enabled_loses_nothing() {
-    for cache in [&FRONT, &NEAR] {
-        in_every_order_of(cache, &[Tier::RseqCpu], 2, TWO_ENTRIES, |store| {
-            store.cache.leave_front();
+    for cache in [&DIRECT_MALLOC, &DIRECT] {
+        in_every_order_of(cache, &[Tier::RseqCpu], 2, TWO_OBJECTS, |cache| {
+            cache.raw.leave_front();
             let other = model::spawn(0, {
-                let store = store.clone();
-                move || store.cache.shrink()
+                let cache = cache.clone();
+                move || cache.raw.shrink()
             });
-            store.cache.come_to_front();
-            store.free_last();
+            cache.raw.come_to_front();
+            cache.free_last();
             other.join();
         });
     }

@@ -1,0 +1,52 @@
+//! Runs of a test: on which machines, in which orders, and how often.
+
+use thiscpu::Tier;
+use thiscpu::model::{Machine, Order, exhaustive, random};
+
+/// The number of CPUs of most machines.
+pub(crate) const CPUS: usize = 3;
+
+/// Runs `test` in all orders with up to `preemptions` preemptions, with and without sections.
+pub(crate) fn in_every_order(preemptions: usize, test: fn()) {
+    let machines = [Tier::RseqCpu, Tier::Atomic].map(|tier| Machine::new(CPUS, tier));
+    in_every_order_on(machines, preemptions, test);
+}
+
+/// Runs `test` on each machine in all orders with up to `preemptions` preemptions.
+pub(crate) fn in_every_order_on(
+    machines: impl IntoIterator<Item = Machine>,
+    preemptions: usize,
+    test: impl Fn() + Copy + Send + Sync + 'static,
+) {
+    for machine in machines {
+        let orders = exhaustive(machine, preemptions, test);
+        println!("{}: {orders} orders", machine.tier);
+    }
+}
+
+/// Runs `test` in `executions` random orders, with and without sections.
+pub(crate) fn in_random_orders(executions: usize, test: fn()) {
+    // The kernel's indices may be sparse and large.
+    let machine = |tier| Machine { indices: (5, 7), ..Machine::new(CPUS, tier) };
+    let machines = [Tier::RseqCpu, Tier::Atomic].map(machine);
+    in_random_orders_on(&machines, executions, move |_| test());
+}
+
+/// Runs `test` in `executions` random orders, which it divides between the machines.
+///
+/// `THISCPU_MODEL_RUNS` multiplies their number.
+pub(crate) fn in_random_orders_on(
+    machines: &[Machine],
+    executions: usize,
+    test: impl Fn(Machine) + Copy + Send + Sync + 'static,
+) {
+    let times = std::env::var("THISCPU_MODEL_RUNS").ok();
+    let times = times.map_or(1, |times| times.parse().expect("THISCPU_MODEL_RUNS is a number"));
+    let orders = [Order::Uniform, Order::FewChanges(3)];
+    let each = executions * times / (machines.len() * orders.len());
+    for &machine in machines {
+        for order in orders {
+            random(machine, order, each, move || test(machine));
+        }
+    }
+}
