@@ -1,10 +1,12 @@
 //! A charge that its lane does not take at once.
 
 use super::bypass::{self, BYPASS_CALLS, Mode};
+use super::cache;
 use super::cache::EVICTING;
-use super::{Account, cache};
+use super::core::LedgerCore;
+use super::record::Record;
 use crate::lanes::{current, table};
-use crate::section::{ATTEMPTS, BATCH, Outcome};
+use crate::section::{ATTEMPTS, BATCH, LedgerSections as _, Outcome, Processor};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
 use crate::sys::startup;
@@ -22,11 +24,59 @@ fn is_chosen(miss: u64, bits: u32) -> bool {
     miss.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros() >= bits
 }
 
-impl<const N: usize> Account<N> {
+/// What a charge says to its section, for code that is no Rust.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AccountSlot {
+    /// Where its set is, as a section wants it.
+    pub set: usize,
+    /// The key to be found there.
+    pub key: u64,
+    /// From a key to its first counter.
+    pub first: usize,
+    /// From a counter to the next.
+    pub step: usize,
+}
+
+impl<const N: usize> Record<N> {
+    pub(super) fn slot(self) -> AccountSlot {
+        let (key, chunk) = (self.key(), self.chunk());
+        let [first, second] = [0, 1].map(|index| cache::counter_offset(index, N));
+        AccountSlot { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
+    }
+
+    /// Adds `n` to counter `index`, which is below `N`.
+    #[inline(always)]
+    pub(super) fn charge(self, index: usize, n: i64) {
+        match bypass::mode() {
+            Mode::Cached => {
+                let outcome = self.charge_lane(index, n);
+                if outcome != Outcome::Done {
+                    self.charge_slow(index, n, outcome);
+                }
+            }
+            Mode::Bypass(left) => {
+                self.charge_shared(index, n);
+                if bypass::count_bypassed(left) {
+                    self.end_bypass();
+                }
+            }
+            Mode::Sampling => self.charge_sampled(index, n),
+        }
+    }
+
+    #[inline(always)]
+    fn charge_lane(self, index: usize, n: i64) -> Outcome {
+        let (key, chunk) = (self.key(), self.chunk());
+        let set = chunk.cache + cache::set_of(key, N);
+        // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
+        unsafe { Processor::charge(set, key, cache::counter_offset(index, N), n) }
+    }
+
     /// A charge of a thread that watches what comes of looking into its lane.
     #[cold]
     #[inline(never)]
-    pub(super) fn charge_sampled(&self, index: usize, n: i64) {
+    pub(super) fn charge_sampled(self, index: usize, n: i64) {
         let outcome = self.charge_lane_again(index, n);
         if outcome != Outcome::Done {
             self.charge_slow(index, n, outcome);
@@ -37,15 +87,15 @@ impl<const N: usize> Account<N> {
     /// The last charge of some that bypassed the lane.
     #[cold]
     #[inline(never)]
-    pub(super) fn end_bypass(&self) {
+    pub(super) fn end_bypass(self) {
         let _errno = errno::save();
-        self.shared().count_misses(BYPASS_CALLS as u64);
+        self.ledger().count_misses(BYPASS_CALLS as u64);
         bypass::start_sampling();
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn charge_slow(&self, index: usize, n: i64, outcome: Outcome) {
+    pub(super) fn charge_slow(self, index: usize, n: i64, outcome: Outcome) {
         let _errno = errno::save();
         if startup::tier_or_panic() == Tier::Atomic {
             bypass::bypass_forever();
@@ -70,7 +120,7 @@ impl<const N: usize> Account<N> {
             Outcome::Differs if !is_captured => self.record_miss(),
             // What no lane would take needs no room there.
             Outcome::Window if n.unsigned_abs() < BATCH.into() => {
-                self.shared().flush_and_keep(self.record())
+                self.ledger().flush_and_keep(self)
             }
             _ => {}
         }
@@ -78,14 +128,14 @@ impl<const N: usize> Account<N> {
 
     /// One copy of the section, however often it is tried.
     #[inline(never)]
-    fn charge_lane_again(&self, index: usize, n: i64) -> Outcome {
+    fn charge_lane_again(self, index: usize, n: i64) -> Outcome {
         self.charge_lane(index, n)
     }
 
     /// Charges the account's own word. Whether nobody had noted it.
     #[inline(always)]
-    pub(super) fn charge_shared(&self, index: usize, n: i64) -> bool {
-        let is_free = self.record().charge(index, n);
+    pub(super) fn charge_shared(self, index: usize, n: i64) -> bool {
+        let is_free = self.charge_word(index, n);
         if !is_free {
             self.finish_captured_charge(index);
         }
@@ -95,9 +145,9 @@ impl<const N: usize> Account<N> {
     /// What is left of a charge that found its account noted.
     #[cold]
     #[inline(never)]
-    fn finish_captured_charge(&self, index: usize) {
+    fn finish_captured_charge(self, index: usize) {
         let _errno = errno::save();
-        let (record, shared) = (self.record(), self.shared());
+        let (record, shared) = (self, self.ledger());
         let _guard = shared.lock_account(record);
         if !record.is_captured() && record.has_captured_word() {
             // An overflow or a fork has left it.
@@ -107,8 +157,8 @@ impl<const N: usize> Account<N> {
     }
 
     /// Takes notice of a charge that found the account in no lane.
-    fn record_miss(&self) {
-        let (record, shared) = (self.record(), self.shared());
+    fn record_miss(self) {
+        let (record, shared) = (self, self.ledger());
         let (set, entry) = (shared.set_of(record), current::entry());
         let misses = shared.count_misses(1);
         if entry != 0 && shared.find(set, entry, record.key() | EVICTING).is_some() {
@@ -130,7 +180,7 @@ impl<const N: usize> Account<N> {
     }
 }
 
-impl<const N: usize> super::Shared<N> {
+impl<const N: usize> LedgerCore<N> {
     pub(super) fn misses(&self) -> u64 {
         let in_lane = |item| move |lane| cache::misses(item, lane).load(Relaxed);
         self.item().map_or(0, |item| (1..=table::in_use()).map(in_lane(item)).sum())

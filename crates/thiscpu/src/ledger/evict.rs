@@ -8,8 +8,8 @@
 //! 3. The key becomes 0: the way is free, and its counters are 0.
 //! 4. A section on a lane puts another account's key into a free way.
 
-use super::Shared;
 use super::cache::{EVICTING, WAYS, Way};
+use super::core::LedgerCore;
 use super::record::Record;
 use crate::lanes::{current, table::READY_BIT};
 use crate::section::{Outcome, Processor, WordSections};
@@ -27,7 +27,7 @@ fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     outcome == Outcome::Done
 }
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> LedgerCore<N> {
     /// The way of the set in this thread's lane that holds `key`, or 0 for one that is free.
     pub(super) fn find(&self, set: usize, entry: usize, key: u64) -> Option<usize> {
         (0..WAYS).find(|&way| Way::<N>::at_entry(set, entry, way).key() == key)

@@ -4,14 +4,15 @@
 //! ends those that do. Then its words are noted, each at an instant of its own; who charges them later waits for the
 //! lock. When the last one is, the account comes to what was noted and what its ways hold. Others are not held up.
 
+use super::cache;
 use super::cache::{EVICTING, Way};
+use super::core::LedgerCore;
 use super::record::{Record, wrapped};
-use super::{Account, Shared, cache};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
 use crate::sys::lock::Guard;
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> LedgerCore<N> {
     /// Takes an account's lock, and ends what a report has begun with the account, if it can.
     pub(super) fn lock_account(&self, record: Record<N>) -> Guard<'_> {
         self.recover_after_fork();
@@ -85,6 +86,19 @@ impl<const N: usize> Shared<N> {
         })
     }
 
+    /// One counter's value at one instant.
+    pub(super) fn sum(&self, record: Record<N>, index: usize) -> i64 {
+        let _guard = self.lock_account(record);
+        let captured = self.captured(record);
+        let mut ways = [0; N];
+        self.while_marked(record, captured.is_some(), || {
+            self.add_ways(record, &mut ways);
+            // The instant, unless a report has noted the account: who has charged it since has not returned.
+            let words = captured.map_or_else(|| record.value(index), |captured| captured[index]);
+            wrapped(words.wrapping_add(ways[index]))
+        })
+    }
+
     /// Adds what lanes hold to the accounts it belongs to.
     pub(super) fn sync(&self) {
         self.recover_after_fork();
@@ -119,27 +133,12 @@ impl<const N: usize> Shared<N> {
 
 /// Takes the marks away, also when there is no fence and who wants one panics.
 struct UnmarkOnDrop<'a, const N: usize> {
-    shared: &'a Shared<N>,
+    shared: &'a LedgerCore<N>,
     record: Record<N>,
 }
 
 impl<const N: usize> Drop for UnmarkOnDrop<'_, N> {
     fn drop(&mut self) {
         self.shared.unmark_evicting(self.record);
-    }
-}
-
-impl<const N: usize> Account<N> {
-    pub(super) fn sum_of(&self, index: usize) -> i64 {
-        let (record, shared) = (self.record(), self.shared());
-        let _guard = shared.lock_account(record);
-        let captured = shared.captured(record);
-        let mut ways = [0; N];
-        shared.while_marked(record, captured.is_some(), || {
-            shared.add_ways(record, &mut ways);
-            // The instant, unless a report has noted the account: who has charged it since has not returned.
-            let words = captured.map_or_else(|| record.value(index), |captured| captured[index]);
-            wrapped(words.wrapping_add(ways[index]))
-        })
     }
 }

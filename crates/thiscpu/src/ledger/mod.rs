@@ -3,32 +3,28 @@
 mod bypass;
 mod cache;
 mod charge;
+mod core;
 mod evict;
 mod exact;
 mod record;
+mod recover;
 mod registry;
 mod snapshot_all;
+mod snapshot_state;
 mod transfer;
+mod transfer_log;
 
 pub(crate) use self::registry::NO_MEMORY;
 
-use core::fmt;
-use core::mem::ManuallyDrop;
+use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use self::bypass::Mode;
+pub use self::charge::AccountSlot;
+use self::core::LedgerCore;
+pub use self::record::AccountId;
 use self::record::Record;
-use self::snapshot_all::SnapshotState;
-use self::transfer::TransferLog;
-use crate::section::{LedgerSections as _, Outcome, Processor};
-use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
-};
-use crate::sys::lock::Lock;
-
-/// The most counters that an account can have.
-const COUNTERS_MAX: usize = 64;
+use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 
 /// Accounts with `N` counters each: the memory of tenants, the pages of processes, the requests of clients.
 ///
@@ -73,49 +69,21 @@ const COUNTERS_MAX: usize = 64;
 /// assert_eq!((ledger.len(), pages), (2, 250));
 /// # let _ = SWAP;
 /// ```
-pub struct Ledger<const N: usize>(Arc<Shared<N>>);
+pub struct Ledger<const N: usize>(Arc<LedgerCore<N>>);
 
 /// One account of a [`Ledger`]. Clones are the same account; it is closed when the last of them goes. 8 bytes.
 pub struct Account<const N: usize>(Record<N>);
-
-/// Which account of its ledger: different for each that was ever open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AccountId(u64);
-
-/// What handles and accounts of a ledger share.
-struct Shared<const N: usize> {
-    /// Held by whoever opens accounts, or needs all of them.
-    registry: Lock,
-    /// The chunks that records are in, the oldest first.
-    first: AtomicUsize,
-    last: AtomicUsize,
-    /// How many records have been in use.
-    records: AtomicU32,
-    /// Those that nobody uses now, by key.
-    free_lock: Lock,
-    free: AtomicUsize,
-    /// The cache, an item in the lanes.
-    item: AtomicUsize,
-    /// The generation of the process that has ended what a fork cut in two.
-    recovered: AtomicU32,
-    open: AtomicUsize,
-    transfers: Lock,
-    transfer_log: TransferLog,
-    snapshot_lock: Lock,
-    snapshot_state: SnapshotState,
-    is_signed: bool,
-}
 
 impl<const N: usize> Ledger<N> {
     /// A ledger whose counters are never negative: whoever uncharges has charged before. Then [`Account::read`]
     /// shows no negative values either.
     pub fn new() -> Self {
-        Ledger(Arc::new(Shared::new(false)))
+        Ledger(Arc::new(LedgerCore::new(false)))
     }
 
     /// A ledger whose counters may be negative.
     pub fn new_signed() -> Self {
-        Ledger(Arc::new(Shared::new(true)))
+        Ledger(Arc::new(LedgerCore::new(true)))
     }
 
     /// Opens an account whose counters are 0. Waits for others who do, and for the first half of
@@ -186,69 +154,14 @@ impl<const N: usize> Clone for Ledger<N> {
     }
 }
 
-impl AccountId {
-    /// The number that it is.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-
-    fn of<const N: usize>(record: Record<N>) -> AccountId {
-        AccountId(u64::from(record.opens() / 2) << 32 | u64::from(record.number()))
-    }
-}
-
-impl fmt::Display for AccountId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// What a charge says to its section, for code that is no Rust.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct AccountSlot {
-    /// Where its set is, as a section wants it.
-    pub set: usize,
-    /// The key to be found there.
-    pub key: u64,
-    /// From a key to its first counter.
-    pub first: usize,
-    /// From a counter to the next.
-    pub step: usize,
-}
-
 // SAFETY: a handle is a reference to a record, whose fields are atomics, and to what the ledger shares.
 unsafe impl<const N: usize> Send for Account<N> {}
 // SAFETY: as above.
 unsafe impl<const N: usize> Sync for Account<N> {}
-// SAFETY: all of it is atomics and locks; the chunks it points to are its own.
-unsafe impl<const N: usize> Send for Shared<N> {}
-// SAFETY: as above.
-unsafe impl<const N: usize> Sync for Shared<N> {}
 
 impl<const N: usize> Account<N> {
-    #[inline(always)]
-    fn record(&self) -> Record<N> {
-        self.0
-    }
-
-    fn shared(&self) -> &Shared<N> {
-        // SAFETY: the handle keeps it.
-        unsafe { &*self.record().chunk().ledger }
-    }
-
     pub(crate) fn slot(&self) -> AccountSlot {
-        let (key, chunk) = (self.record().key(), self.record().chunk());
-        let [first, second] = [0, 1].map(|index| cache::counter_offset(index, N));
-        AccountSlot { set: chunk.cache + cache::set_of(key, N), key, first, step: second - first }
-    }
-
-    #[inline(always)]
-    fn charge_lane(&self, index: usize, n: i64) -> Outcome {
-        let (key, chunk) = (self.record().key(), self.record().chunk());
-        let set = chunk.cache + cache::set_of(key, N);
-        // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
-        unsafe { Processor::charge(set, key, cache::counter_offset(index, N), n) }
+        self.0.slot()
     }
 
     /// Adds `n` to counter `index`.
@@ -263,21 +176,7 @@ impl<const N: usize> Account<N> {
     #[inline(always)]
     pub fn charge(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
-        match bypass::mode() {
-            Mode::Cached => {
-                let outcome = self.charge_lane(index, n);
-                if outcome != Outcome::Done {
-                    self.charge_slow(index, n, outcome);
-                }
-            }
-            Mode::Bypass(left) => {
-                self.charge_shared(index, n);
-                if bypass::count_bypassed(left) {
-                    self.end_bypass();
-                }
-            }
-            Mode::Sampling => self.charge_sampled(index, n),
-        }
+        self.0.charge(index, n);
     }
 
     /// Takes `n` from counter `index`. Otherwise as [`charge`](Account::charge).
@@ -295,7 +194,7 @@ impl<const N: usize> Account<N> {
     pub fn charge_uncached(&self, index: usize, n: i64) {
         assert!(index < N, "thiscpu: an account has no such counter");
         crate::sys::startup::tier_or_panic();
-        self.charge_shared(index, n);
+        self.0.charge_shared(index, n);
     }
 
     /// Counter `index` without what lanes hold of it: seldom more than 1,024 for each lane in use. A few loads. Not
@@ -306,9 +205,9 @@ impl<const N: usize> Account<N> {
     /// If there is no counter `index`.
     pub fn read(&self, index: usize) -> i64 {
         assert!(index < N, "thiscpu: an account has no such counter");
-        self.shared().recover_after_fork();
-        let value = self.record().value(index);
-        if self.record().chunk().is_signed { value } else { value.max(0) }
+        self.0.ledger().recover_after_fork();
+        let value = self.0.value(index);
+        if self.0.chunk().is_signed { value } else { value.max(0) }
     }
 
     /// Counter `index`, exactly, at one instant within this call. One lock, and one fence if the account is in a lane.
@@ -318,7 +217,7 @@ impl<const N: usize> Account<N> {
     /// If there is no counter `index`, and as [`Counter::sum`](crate::Counter::sum).
     pub fn sum(&self, index: usize) -> i64 {
         assert!(index < N, "thiscpu: an account has no such counter");
-        self.sum_of(index)
+        self.0.ledger().sum(self.0, index)
     }
 
     /// All counters, exactly, at one instant within this call. As [`sum`](Account::sum), and an atomic instruction or two a
@@ -328,7 +227,7 @@ impl<const N: usize> Account<N> {
     ///
     /// As [`Counter::sum`](crate::Counter::sum).
     pub fn snapshot(&self) -> [i64; N] {
-        self.shared().snapshot(self.record())
+        self.0.ledger().snapshot(self.0)
     }
 
     /// Takes `n` from counter `index` of this account and adds it to that of `other`, at one instant: whoever looks
@@ -344,23 +243,23 @@ impl<const N: usize> Account<N> {
             "thiscpu: units cannot be moved to an account of another ledger"
         );
         if self.0 != other.0 {
-            self.shared().transfer(self.record(), other.record(), index, n);
+            self.0.ledger().transfer(self.0, other.0, index, n);
         }
     }
 
     /// Whether both are accounts of one ledger, so that [`transfer_to`](Account::transfer_to) may be asked for.
     pub fn is_same_ledger(&self, other: &Account<N>) -> bool {
-        core::ptr::eq(self.shared(), other.shared())
+        std::ptr::eq(self.0.ledger(), other.0.ledger())
     }
 
     pub(crate) fn shares_set_with(&self, other: &Account<N>) -> bool {
-        let shared = self.shared();
-        shared.set_of(self.record()) == shared.set_of(other.record())
+        let shared = self.0.ledger();
+        shared.set_of(self.0) == shared.set_of(other.0)
     }
 
     /// Which account this is.
     pub fn id(&self) -> AccountId {
-        AccountId::of(self.record())
+        self.0.id()
     }
 }
 
@@ -368,7 +267,7 @@ impl<const N: usize> Clone for Account<N> {
     /// The same account. Ends the process if it has 2^31 handles.
     fn clone(&self) -> Self {
         // Relaxed: who clones a handle has one.
-        let handles = self.record().handles().fetch_add(1, Relaxed);
+        let handles = self.0.handles().fetch_add(1, Relaxed);
         // As `Arc` does: a count that wraps around would free what is in use.
         if handles > u32::MAX / 2 {
             std::process::abort();
@@ -380,9 +279,9 @@ impl<const N: usize> Clone for Account<N> {
 impl<const N: usize> Drop for Account<N> {
     fn drop(&mut self) {
         // AcqRel: what others did with their handles comes before the account is closed.
-        if self.record().handles().fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
-            let shared = self.record().chunk().ledger;
-            self.shared().close(self.record());
+        if self.0.handles().fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
+            let shared = self.0.chunk().ledger;
+            self.0.ledger().close(self.0);
             // SAFETY: the account's own reference, which `open` left to it.
             unsafe { Arc::decrement_strong_count(shared) };
         }

@@ -21,9 +21,10 @@
 //! return before that is settled, under the account's lock. It is the sign so that a charge learns of it from the
 //! addition's flags, without the sum.
 
-use core::ptr::NonNull;
+use std::fmt;
+use std::ptr::NonNull;
 
-use super::Shared;
+use super::core::LedgerCore;
 use crate::sys::atomic::{
     AtomicI64, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -40,6 +41,23 @@ const CAPTURED: i64 = i64::MIN;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Record<const N: usize>(NonNull<AtomicI64>);
+
+/// Which account of its ledger: different for each that was ever open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AccountId(u64);
+
+impl AccountId {
+    /// The number that it is.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// What a record is besides its counters.
 #[repr(C)]
@@ -104,6 +122,16 @@ impl<const N: usize> Record<N> {
         unsafe { &*(chunk as *const Chunk<N>) }
     }
 
+    pub(super) fn ledger<'a>(self) -> &'a LedgerCore<N> {
+        // SAFETY: the handle keeps it.
+        unsafe { &*self.chunk().ledger }
+    }
+
+    /// The id of its account.
+    pub(super) fn id(self) -> AccountId {
+        AccountId(u64::from(self.opens() / 2) << 32 | u64::from(self.number()))
+    }
+
     /// Its place in its chunk.
     fn index(self) -> usize {
         (self.key() as usize % CHUNK_BYTES - size_of::<Chunk<N>>()) / size_of::<AtomicI64>()
@@ -123,7 +151,7 @@ impl<const N: usize> Record<N> {
     }
 
     fn metadata<'a>(self) -> &'a Metadata {
-        let metadata = core::ptr::from_ref(self.chunk()) as usize + Chunk::<N>::METADATA_AT;
+        let metadata = std::ptr::from_ref(self.chunk()) as usize + Chunk::<N>::METADATA_AT;
         // SAFETY: what follows the rows is a `Metadata` for each record; it began as zeros, which is one.
         unsafe { &*((metadata + self.index() * size_of::<Metadata>()) as *const Metadata) }
     }
@@ -138,7 +166,7 @@ impl<const N: usize> Record<N> {
 
     /// Charges the account itself, in whatever lanes it is. Whether it was not noted.
     #[inline(always)]
-    pub(super) fn charge(self, counter: usize, n: i64) -> bool {
+    pub(super) fn charge_word(self, counter: usize, n: i64) -> bool {
         let n = n << VALUE_SHIFT;
         // AcqRel: a sum that sees a later charge of this thread to another counter sees this one.
         self.word(counter).fetch_add(n, AcqRel).wrapping_add(n) >= 0
@@ -153,7 +181,7 @@ impl<const N: usize> Record<N> {
     /// its lock.
     pub(super) fn begin_capture(self) -> [i64; N] {
         self.metadata().is_captured.store(1, Relaxed);
-        core::array::from_fn(|counter| value(self.word(counter).fetch_or(CAPTURED, AcqRel)))
+        std::array::from_fn(|counter| value(self.word(counter).fetch_or(CAPTURED, AcqRel)))
     }
 
     /// Takes the signs away, also those that a fork or an overflow has left. Under its lock.
@@ -249,7 +277,7 @@ pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 102
 #[repr(C, align(64))]
 pub(super) struct Chunk<const N: usize> {
     /// As `Arc::as_ptr` has it, whose count each account shares.
-    pub(super) ledger: *const Shared<N>,
+    pub(super) ledger: *const LedgerCore<N>,
     /// Where the ledger's keys are in the lanes, in the form that sections take; see [`crate::gate`]. Never changed:
     /// where there was no memory for lanes, the chunk's accounts do without.
     pub(super) cache: usize,
@@ -273,7 +301,7 @@ impl<const N: usize> Chunk<N> {
     /// Record `index` of this chunk.
     pub(super) fn record(&self, index: usize) -> Record<N> {
         assert!(index < Self::RECORDS);
-        let first = core::ptr::from_ref(self) as usize + size_of::<Self>();
+        let first = std::ptr::from_ref(self) as usize + size_of::<Self>();
         // SAFETY: the chunk's memory goes on that far; it began as zeros, which is a record.
         unsafe { Record::of_key((first + index * size_of::<AtomicI64>()) as u64) }
     }

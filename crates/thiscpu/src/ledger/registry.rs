@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use super::cache::{self, EVICTING, Way};
+use super::cache;
 use super::record::{CHUNK_BYTES, Chunk, Record};
-use super::snapshot_all::SnapshotState;
-use super::{Shared, TransferLog};
+
+use super::core::LedgerCore;
 use crate::gate::ITEM_ALIGN;
 use crate::lanes::{region, table::READY_BIT};
 use crate::sys::Host;
 use crate::sys::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use crate::sys::startup;
 use crate::tier::Tier;
@@ -24,35 +23,7 @@ const NO_CACHE: usize = 0;
 /// The beginning of the panic message when there is no memory, by which callers in C are told.
 pub(crate) const NO_MEMORY: &str = "thiscpu: no memory";
 
-impl<const N: usize> Shared<N> {
-    pub(super) fn new(is_signed: bool) -> Shared<N> {
-        const { assert!(N >= 1 && N <= super::COUNTERS_MAX, "a ledger has 1 to 64 counters") };
-        Shared {
-            registry: Lock::new(),
-            first: AtomicUsize::new(0),
-            last: AtomicUsize::new(0),
-            records: AtomicU32::new(0),
-            free_lock: Lock::new(),
-            free: AtomicUsize::new(0),
-            item: AtomicUsize::new(0),
-            recovered: AtomicU32::new(Host::generation()),
-            open: AtomicUsize::new(0),
-            transfers: Lock::new(),
-            transfer_log: TransferLog::new(),
-            snapshot_lock: Lock::new(),
-            snapshot_state: SnapshotState::new(),
-            is_signed,
-        }
-    }
-
-    /// The cache in lane 0, if there is one: not in the atomic tier, nor where no memory could be had.
-    pub(super) fn item(&self) -> Option<usize> {
-        match self.item.load(Acquire) {
-            0 => None,
-            item => Some(item),
-        }
-    }
-
+impl<const N: usize> LedgerCore<N> {
     /// Takes memory in the lanes, if there are sections to use it.
     fn take_item(&self) {
         if self.item().is_some() || startup::tier_or_panic() == Tier::Atomic {
@@ -178,55 +149,9 @@ impl<const N: usize> Shared<N> {
         // AcqRel: as a count of references is.
         self.open.fetch_add(1_usize.wrapping_neg(), AcqRel);
     }
-
-    /// Ends what a fork cut in two, before anything rests on what is in lanes.
-    pub(super) fn recover_after_fork(&self) {
-        // Before the first lock: until then a child cannot be told from its parent.
-        startup::tier_or_panic();
-        // Acquire: pairs with the Release below.
-        let is_recovered = || self.recovered.load(Acquire) == Host::generation();
-        if is_recovered() {
-            return;
-        }
-        let _recovering = self.registry.lock();
-        if is_recovered() {
-            return;
-        }
-        // Accounts that it has noted are released by whoever comes to them.
-        self.snapshot_state.abandon();
-        self.transfer_log.end::<N>();
-        if let Some(item) = self.item() {
-            let evicting =
-                || cache::all_ways(item).filter(|way: &Way<N>| way.key() & EVICTING != 0);
-            // All of these first: an account may be leaving several ways, and the transfer that was begun from one of
-            // them is forgotten with the next.
-            evicting().for_each(|way| self.end_transfer(way));
-            evicting().for_each(|way| self.recover_way(way));
-        }
-        self.recovered.store(Host::generation(), Release);
-    }
-
-    /// Takes from a way that is leaving what its account has already, if a fork came in between.
-    fn end_transfer(&self, way: Way<N>) {
-        // SAFETY: a key leads to a record of this ledger.
-        let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
-        let begun = record.transfer().filter(|transfer| transfer.way_id == way.way_id());
-        if let Some(transfer) = begun.filter(|&transfer| record.is_done(transfer)) {
-            way.counter(transfer.index).store(0, Relaxed);
-        }
-    }
-
-    /// Empties a way that is leaving.
-    fn recover_way(&self, way: Way<N>) {
-        // SAFETY: as above.
-        let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
-        let _guard = record.lock().lock();
-        self.flush_way(record, way);
-        self.free_way(record, way);
-    }
 }
 
-impl<const N: usize> Drop for Shared<N> {
+impl<const N: usize> Drop for LedgerCore<N> {
     fn drop(&mut self) {
         if let Some(item) = self.item() {
             region::lock().free(item, cache::bytes(N));
@@ -239,37 +164,5 @@ impl<const N: usize> Drop for Shared<N> {
             // SAFETY: as above; it was mapped with this size.
             unsafe { Host::unmap(chunk as usize, CHUNK_BYTES) };
         }
-    }
-}
-
-#[cfg(all(test, not(thiscpu_model)))]
-mod tests {
-    use super::*;
-    use crate::Ledger;
-
-    /// What a fork leaves of a sync: the units of the second way have been added, and are still in it.
-    #[test]
-    fn a_child_ends_the_transfer_of_any_way() {
-        let ledger: Ledger<2> = Ledger::new();
-        let [account, other] = [0; 2].map(|_| ledger.open());
-        // So that there is a lane.
-        other.charge(0, 1);
-        let (shared, record) = (&*ledger.0, account.0);
-        if shared.item().is_none() || crate::lanes::table::in_use() == 0 {
-            return;
-        }
-        let set = shared.set_of(record);
-        let ways: Vec<Way<2>> =
-            Way::in_all_lanes(set).filter(|way| way.key() == 0).take(2).collect();
-        for way in &ways {
-            way.counter(1).store(64, Relaxed);
-            way.set_key(record.key() | EVICTING);
-            record.set_way_count(record.way_count() + 1);
-        }
-        let transfer = record.begin_transfer(1, ways[1].way_id());
-        record.transfer_in(transfer, 64);
-        shared.recovered.store(0, Relaxed);
-        assert_eq!(account.snapshot(), [0, 2 * 64]);
-        assert_eq!((account.read(1), record.way_count()), (2 * 64, 0));
     }
 }

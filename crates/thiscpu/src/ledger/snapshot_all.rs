@@ -19,13 +19,9 @@
 
 use core::cell::UnsafeCell;
 
-use super::record::{Record, wrapped};
-use super::{AccountId, Shared};
-use crate::sys::atomic::{
-    AtomicUsize,
-    Ordering::{Acquire, Release},
-    fence as memory_fence,
-};
+use super::core::LedgerCore;
+use super::record::{AccountId, Record, wrapped};
+use super::snapshot_state::{INSTANT_PASSED, NONE, Stage};
 use crate::sys::fence;
 
 /// What is written down of an account.
@@ -37,47 +33,7 @@ struct Captured<const N: usize> {
 /// A place for each account, by number. Accessed under the account's lock.
 struct Captures<const N: usize>(Box<[UnsafeCell<Option<Captured<N>>>]>);
 
-/// The report under way: where its notes are, and in bit 0 whether its instant has passed.
-pub(super) struct SnapshotState(AtomicUsize);
-
-/// How far it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stage(usize);
-
-const NONE: Stage = Stage(0);
-const INSTANT_PASSED: usize = 1;
-
-impl SnapshotState {
-    pub(super) const fn new() -> SnapshotState {
-        SnapshotState(AtomicUsize::new(NONE.0))
-    }
-
-    /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
-    /// further finds it that far. And so does who has charged an account in its lane, by a key that was released
-    /// when the instant had passed: the section's load is relaxed, and the fence pairs with the Release of that key. (If
-    /// that was another thread, which then told this one: on these processors what it saw is there for all.)
-    pub(super) fn stage(&self) -> Stage {
-        memory_fence(Acquire);
-        Stage(self.0.load(Acquire))
-    }
-
-    fn advance(&self, to: Stage) {
-        self.0.store(to.0, Release);
-    }
-
-    /// In a child that was forked amid a report.
-    pub(super) fn abandon(&self) {
-        self.advance(NONE);
-    }
-}
-
-impl Stage {
-    fn is_before_instant(self) -> bool {
-        self != NONE && self.0 & INSTANT_PASSED == 0
-    }
-}
-
-impl<const N: usize> Shared<N> {
+impl<const N: usize> LedgerCore<N> {
     /// The notes of the report under way.
     fn captures(&self, stage: Stage) -> Option<&Captures<N>> {
         // SAFETY: a report has its notes until it has taken each noted account's lock and released it. So
@@ -174,7 +130,7 @@ impl<const N: usize> Shared<N> {
             if record.is_open() {
                 self.mark_evicting(record);
                 is_any_in_lanes |= record.way_count() > 0;
-                let note = Captured { id: AccountId::of(record), total: record.begin_capture() };
+                let note = Captured { id: record.id(), total: record.begin_capture() };
                 self.capture_slot(record, stage).expect("a report is under way").replace(note);
             }
         }
@@ -191,7 +147,7 @@ impl<const N: usize> Shared<N> {
 
 /// Releases all accounts before the notes go, also when there is no fence and the report panics.
 struct ReleaseAll<'a, const N: usize> {
-    shared: &'a Shared<N>,
+    shared: &'a LedgerCore<N>,
     /// How many places there are.
     count: usize,
 }

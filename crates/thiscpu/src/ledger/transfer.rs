@@ -1,13 +1,9 @@
 //! Moves of units between accounts.
 
-use super::Shared;
-use super::record::{ANOTHER_ACCOUNT, Record, Transfer};
-use crate::sys::atomic::{
-    AtomicI64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use super::core::LedgerCore;
+use super::record::{ANOTHER_ACCOUNT, Record};
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> LedgerCore<N> {
     /// Moves units from one account to another.
     pub(super) fn transfer(&self, from: Record<N>, to: Record<N>, index: usize, n: i64) {
         self.recover_after_fork();
@@ -27,49 +23,5 @@ impl<const N: usize> Shared<N> {
         self.transfer_log.forget();
         from.end_transfers();
         to.end_transfers();
-    }
-}
-
-/// A move between accounts that is under way, for a child that is forked in the middle of it.
-pub(super) struct TransferLog {
-    /// The keys; 0 if there is no move.
-    from: AtomicUsize,
-    to: AtomicUsize,
-    n: AtomicI64,
-}
-
-impl TransferLog {
-    pub(super) const fn new() -> TransferLog {
-        TransferLog { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
-    }
-
-    /// Release: whoever finds it in a child finds the rest, and both transfers begun.
-    fn begin(&self, from: u64, to: u64, n: i64) {
-        self.n.store(n, Relaxed);
-        self.to.store(to as usize, Relaxed);
-        self.from.store(from as usize, Release);
-    }
-
-    fn forget(&self) {
-        self.from.store(0, Release);
-    }
-
-    /// Does what is left of a move that a fork cut in two.
-    pub(super) fn end<const N: usize>(&self) {
-        let from = self.from.load(Acquire);
-        if from == 0 {
-            return;
-        }
-        let n = self.n.load(Relaxed);
-        for (key, n) in [(from, n.wrapping_neg()), (self.to.load(Relaxed), n)] {
-            // SAFETY: the keys of two records of this ledger.
-            let record = unsafe { Record::<N>::of_key(key as u64) };
-            let is_left = |transfer: &Transfer| !record.is_done(*transfer);
-            if let Some(transfer) = record.transfer().filter(is_left) {
-                record.transfer_in(transfer, n);
-            }
-            record.end_transfers();
-        }
-        self.forget();
     }
 }

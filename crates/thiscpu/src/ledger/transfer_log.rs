@@ -1,0 +1,37 @@
+//! The log of a transfer between accounts, for a child that is forked in the middle of it.
+
+use crate::sys::atomic::{
+    AtomicI64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// A move between accounts that is under way, for a child that is forked in the middle of it.
+pub(super) struct TransferLog {
+    /// The keys; 0 if there is no move.
+    from: AtomicUsize,
+    to: AtomicUsize,
+    n: AtomicI64,
+}
+
+impl TransferLog {
+    pub(super) const fn new() -> TransferLog {
+        TransferLog { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
+    }
+
+    /// Release: whoever finds it in a child finds the rest, and both transfers begun.
+    pub(super) fn begin(&self, from: u64, to: u64, n: i64) {
+        self.n.store(n, Relaxed);
+        self.to.store(to as usize, Relaxed);
+        self.from.store(from as usize, Release);
+    }
+
+    pub(super) fn forget(&self) {
+        self.from.store(0, Release);
+    }
+
+    /// Returns the keys of both accounts and the amount, if a transfer has not ended.
+    pub(super) fn unfinished(&self) -> Option<(u64, u64, i64)> {
+        let from = self.from.load(Acquire);
+        (from != 0).then(|| (from as u64, self.to.load(Relaxed) as u64, self.n.load(Relaxed)))
+    }
+}
