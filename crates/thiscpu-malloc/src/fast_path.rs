@@ -40,7 +40,7 @@ fn update(change: impl FnOnce(u8) -> u8) {
     let flags = change(FLAGS.load(Relaxed));
     FLAGS.store(flags, Relaxed);
     let is_unblocked = is_unblocked(flags);
-    inside::watch(!is_unblocked);
+    inside::disable_fast_free(!is_unblocked);
     heap::set_direct_allowed(is_unblocked);
     // Release: pairs with the Acquire in `gated_cell` and `is_enabled`, which imply that sections
     // are ready. A few calls may still pass after the paths were disabled. Last, because

@@ -178,6 +178,6 @@ unsafe extern "C" fn free_large_or_guarded(block: NonNull<u8>) {
 
 /// Reports that no block begins at an address, and aborts.
 pub(crate) fn abort_invalid(address: usize) -> ! {
-    let (fault, size) = large::fault_at(address);
-    fault.report(address, size)
+    let (error, size) = large::error_at(address);
+    error.report(address, size)
 }

@@ -110,7 +110,7 @@ pub(crate) fn cell_of(address: usize) -> Option<usize> {
 /// That finds nothing while the fast path is blocked, and where address space is scarce.
 #[inline(always)]
 pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
-    cell_of_tag(inside::tag_of_block(address))
+    cell_of_tag(inside::fast_tag_of(address))
 }
 
 #[inline(always)]

@@ -8,10 +8,10 @@ pub mod front;
 pub mod word;
 
 pub use crate::section::{Front, Ready, Way};
-pub use crate::slab::arena::heap_error::Fault;
+pub use crate::slab::arena::heap_error::HeapError;
 pub use crate::slab::arena::large;
-pub use crate::slab::arena::purge::{purge, some_if_many as purge_some_if_many};
-pub use crate::slab::arena::{NOTHING, Tag, memory, tag_of, tag_of_block, watch};
+pub use crate::slab::arena::purge::{purge, purge_some_if_excess};
+pub use crate::slab::arena::{NOTHING, Tag, disable_fast_free, fast_tag_of, memory, tag_of};
 pub use crate::slab::backend::node_slabs::out_by_tag;
 pub use crate::slab::class::Life;
 pub use crate::slab::class::shrink::Fence;

@@ -251,7 +251,7 @@ impl RawCache {
         };
         self.handle().shrink();
         // Here this thread holds no lock.
-        purge::if_many();
+        purge::purge_if_excess();
         match depot.objects_out_for_good() {
             0 => {
                 depot.settle();

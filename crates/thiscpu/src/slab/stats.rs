@@ -34,7 +34,7 @@ impl Class {
         CacheStats {
             object_bytes,
             slabs,
-            slab_bytes: slabs * self.shape.units * super::arena::UNIT,
+            slab_bytes: slabs * self.shape.chunks * super::arena::CHUNK_BYTES,
             objects_outside_slabs: depot.objects_outside_slabs(),
             objects_in_barns: depot.objects_in_barns(),
             sheaf_capacity: depot.capacity(),

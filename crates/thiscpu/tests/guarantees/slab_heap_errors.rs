@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::RawCache;
-use thiscpu::inside::{Fault, large};
+use thiscpu::inside::{HeapError, large};
 
 use crate::common::objects::cache_of;
 use crate::common::single_step::{at_sampled_steps, can_single_step};
@@ -211,7 +211,7 @@ fn concurrent_double_free_of_large_block_is_reported() {
         let address = block.load(SeqCst);
         if large::free(address) {
             freed.fetch_add(1, SeqCst);
-        } else if !matches!(large::fault_at(address), (Fault::FreedTwice, BYTES)) {
+        } else if !matches!(large::error_at(address), (HeapError::DoubleFree, BYTES)) {
             wrong.fetch_add(1, SeqCst);
         }
     };

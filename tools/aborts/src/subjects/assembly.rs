@@ -47,7 +47,7 @@ pub(super) fn alloc() -> Option<NonNull<u8>> {
 /// The object is of the class, and nobody uses it.
 pub(super) unsafe fn free(object: NonNull<u8>) {
     come_near();
-    inside::watch(false);
+    inside::disable_fast_free(false);
     // SAFETY: the caller's promise.
     unsafe { give(object.as_ptr()) };
 }

@@ -87,12 +87,12 @@ macro_rules! define_front_alloc {
                 "jmp {farther}",
                 "38:",
                 "mov rdi, rax",
-                "jmp {written_to}",
+                "jmp {write_after_free}",
             ]
             cells = sym $cells,
             MOST = const $most,
             farther = sym $farther,
-            written_to = sym $crate::inside::front::written_to,
+            write_after_free = sym $crate::inside::front::write_after_free,
         );
     };
 }
@@ -106,15 +106,15 @@ macro_rules! define_front_free {
         $(#[$attribute:meta])* $visibility:vis fn $name:ident($object:ty), in $section:literal,
         group: $group:path, otherwise: $otherwise:path, farther: $farther:path
     ) => {
-        // As `tag_of_block`, and then as in the sections that are inlined.
+        // As `fast_tag_of`, and then as in the sections that are inlined.
         $crate::define_front_function!(
             $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)] in $section, group: $group,
             code: [
-                "mov rcx, qword ptr [rip + {space} + {ORIGIN_AT_HAND}]",
+                "mov rcx, qword ptr [rip + {arena} + {FAST_ORIGIN}]",
                 "mov rax, rdi",
                 "sub rax, rcx",
-                "shr rax, {UNIT_SHIFT}",
-                "cmp rax, {NUMBERS}",
+                "shr rax, {CHUNK_SHIFT}",
+                "cmp rax, {CHUNKS_FROM_ORIGIN}",
                 "jae 37f",
                 "mov eax, dword ptr [rcx + rax*4]",
                 "test eax, eax",
@@ -139,16 +139,16 @@ macro_rules! define_front_free {
                 "37:",
                 "jmp {otherwise}",
                 "38:",
-                "jmp {freed_twice}",
+                "jmp {double_free}",
                 "39:",
                 "jmp {farther}",
             ]
-            space = sym $crate::inside::front::SPACE,
-            ORIGIN_AT_HAND = const $crate::inside::front::ORIGIN_AT_HAND,
-            NUMBERS = const $crate::inside::front::NUMBERS,
-            UNIT_SHIFT = const $crate::inside::front::UNIT_SHIFT,
+            arena = sym $crate::inside::front::ARENA,
+            FAST_ORIGIN = const $crate::inside::front::FAST_ORIGIN,
+            CHUNKS_FROM_ORIGIN = const $crate::inside::front::CHUNKS_FROM_ORIGIN,
+            CHUNK_SHIFT = const $crate::inside::front::CHUNK_SHIFT,
             otherwise = sym $otherwise,
-            freed_twice = sym $crate::inside::front::freed_twice,
+            double_free = sym $crate::inside::front::double_free,
             farther = sym $farther,
         );
     };

@@ -1,4 +1,4 @@
-//! A row of bits in memory: which units, or objects, are something.
+//! A row of bits in memory: which chunks, or objects, are something.
 //!
 //! Changed one word at a time, under a lock, so that a fork finds each word as it was or as it is to be.
 

@@ -11,28 +11,30 @@ use crate::sys::stderr::write_line;
 /// What was noticed.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
-pub enum Fault {
+pub enum HeapError {
     /// An object is freed that is free.
-    FreedTwice,
+    DoubleFree,
     /// A free object has been written to.
-    WrittenTo,
+    WriteAfterFree,
     /// An address is freed that is in no slab of the cache.
-    Foreign,
+    InvalidFree,
     /// An address is freed at which no object begins.
-    Inside,
+    InteriorFree,
 }
 
-impl Fault {
+impl HeapError {
     /// Says what is wrong with the object at an address, of `size` bytes if that is not 0, and ends the process. Allocates nothing and takes no lock.
     #[cold]
     #[inline(never)]
     pub fn report(self, address: usize, size: usize) -> ! {
         let what = match self {
-            Fault::FreedTwice => "freed twice",
-            Fault::WrittenTo => "written to after it was freed",
-            Fault::Foreign if size == 0 => "freed, but nothing was ever handed out there",
-            Fault::Foreign => "freed, but nothing of that size was ever handed out there",
-            Fault::Inside => "freed, but it is inside of an object and not where one begins",
+            HeapError::DoubleFree => "freed twice",
+            HeapError::WriteAfterFree => "written to after it was freed",
+            HeapError::InvalidFree if size == 0 => "freed, but nothing was ever handed out there",
+            HeapError::InvalidFree => "freed, but nothing of that size was ever handed out there",
+            HeapError::InteriorFree => {
+                "freed, but it is inside of an object and not where one begins"
+            }
         };
         if cfg!(thiscpu_model) {
             panic!("{address:#x} ({size} bytes): {what}");
@@ -54,24 +56,24 @@ impl Fault {
 /// Says that an object is freed which is free, and ends the process.
 #[cold]
 #[inline(never)]
-pub extern "C" fn freed_twice(object: usize) {
+pub extern "C" fn double_free(object: usize) {
     // The compiler is not to know that this never returns.
     if black_box(true) {
-        Fault::FreedTwice.report(object, size_at(object))
+        HeapError::DoubleFree.report(object, size_at(object))
     }
 }
 
 /// Says that a free object has been written to, and ends the process.
 #[cold]
 #[inline(never)]
-pub extern "C" fn written_to(object: usize) -> Option<NonNull<u8>> {
+pub extern "C" fn write_after_free(object: usize) -> Option<NonNull<u8>> {
     if black_box(true) {
-        Fault::WrittenTo.report(object, size_at(object))
+        HeapError::WriteAfterFree.report(object, size_at(object))
     }
     None
 }
 
 /// The bytes of the objects in whose slab an address is, if it is in one.
 fn size_at(object: usize) -> usize {
-    Slab::holding(object).map_or(0, |slab| slab.size.load(Relaxed))
+    Slab::containing(object).map_or(0, |slab| slab.size.load(Relaxed))
 }

@@ -1,55 +1,55 @@
-//! Finding free units that follow each other: the first run that is long enough; or, for slabs of which there are many, where a neighbourhood
+//! Finding free chunks that follow each other: the first run that is long enough; or, for slabs of which there are many, where a extent
 //! of them may begin.
 //!
-//! For each chunk of 1,024 units there is a bound: no free run that begins in it is longer. A run that goes on in the next chunk
-//! has no length there but [`BEYOND`], so that what is freed behind it, or joined to it from behind, changes nothing where it begins, and
+//! For each summary of 1,024 chunks there is a max_run: no free run that begins in it is longer. A run that goes on in the next summary
+//! has no length there but [`CONTINUES`], so that what is freed behind it, or joined to it from behind, changes nothing where it begins, and
 //! nobody has to go back there: that may be far, where much was freed. Who searches passes by
-//! chunks whose bound is too low, and lowers that of a chunk where it has looked in vain to what it has seen; who gives units back
-//! raises that of the chunk where the run begins that they are now in, before they are free. So a bound
+//! summaries whose max_run is too low, and lowers that of a summary where it has looked in vain to what it has seen; who gives chunks back
+//! raises that of the summary where the run begins that they are now in, before they are free. So a max_run
 //! is never too low, but where a fork has cut the taking of a long run in two, until something beside that run is freed; and
 //! one that is too high costs one look.
 
-use super::{CHUNK, Space};
+use super::{Arena, SUMMARY_CHUNKS};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The units of a neighbourhood, which begins at a multiple of as many: a mebibyte.
-const NEIGHBOURS: usize = 16;
-/// The bound of a chunk in which a free run begins that does not end there.
-const BEYOND: u32 = u32::MAX;
+/// The chunks of a extent, which begins at a multiple of as many: a mebibyte.
+const EXTENT_CHUNKS: usize = 16;
+/// The max_run of a summary in which a free run begins that does not end there.
+const CONTINUES: u32 = u32::MAX;
 
-/// Where the chunk of a unit ends.
-fn chunk_end(unit: usize) -> usize {
-    (unit / CHUNK + 1) * CHUNK
+/// Where the summary of a chunk ends.
+fn summary_end(chunk: usize) -> usize {
+    (chunk / SUMMARY_CHUNKS + 1) * SUMMARY_CHUNKS
 }
 
-/// The length of a free run, to the chunk in which it begins.
-fn length(first: usize, end: usize) -> u32 {
-    if end > chunk_end(first) { BEYOND } else { (end - first) as u32 }
+/// The length of a free run, to the summary in which it begins.
+fn run_in_summary(first: usize, end: usize) -> u32 {
+    if end > summary_end(first) { CONTINUES } else { (end - first) as u32 }
 }
 
-impl Space {
-    fn bound(&self, chunk: usize) -> &'static AtomicU32 {
-        assert!(chunk * CHUNK < self.most.load(Relaxed));
-        let bounds = self.start.load(Relaxed) as *const AtomicU32;
-        // SAFETY: there is one for each chunk, accessible for ever; zero is one.
-        unsafe { &*bounds.add(chunk) }
+impl Arena {
+    fn max_run(&self, summary: usize) -> &'static AtomicU32 {
+        assert!(summary * SUMMARY_CHUNKS < self.len.load(Relaxed));
+        let max_runs = self.start.load(Relaxed) as *const AtomicU32;
+        // SAFETY: there is one for each summary, accessible for ever; zero is one.
+        unsafe { &*max_runs.add(summary) }
     }
 
-    /// The first of `count` free units at a multiple of `align`.
-    pub(super) fn find_anywhere(&self, count: usize, align: usize) -> Option<usize> {
+    /// The first of `count` free chunks at a multiple of `align`.
+    pub(super) fn find_any(&self, count: usize, align: usize) -> Option<usize> {
         self.find(count, align).or_else(|| self.find_at_end(count, align))
     }
 
-    /// The same for the first of many: where a neighbourhood begins that is all free, unless there are units that have their pages still. If
+    /// The same for the first of many: where a extent begins that is all free, unless there are chunks that have their pages still. If
     /// there is no room for that, anywhere.
-    pub(super) fn find_apart(&self, count: usize) -> Option<usize> {
+    pub(super) fn find_extent(&self, count: usize) -> Option<usize> {
         self.find_dirty(count)
-            .or_else(|| self.find(NEIGHBOURS, NEIGHBOURS))
-            .or_else(|| self.find_at_end(count, NEIGHBOURS))
-            .or_else(|| self.find_anywhere(count, 1))
+            .or_else(|| self.find(EXTENT_CHUNKS, EXTENT_CHUNKS))
+            .or_else(|| self.find_at_end(count, EXTENT_CHUNKS))
+            .or_else(|| self.find_any(count, 1))
     }
 
-    /// The first free unit that may have its pages, and those behind it, if so many are free there.
+    /// The first free chunk that may have its pages, and those behind it, if so many are free there.
     fn find_dirty(&self, count: usize) -> Option<usize> {
         if self.dirty.load(Relaxed) == 0 {
             return None;
@@ -60,37 +60,37 @@ impl Space {
         (end <= high && used.find(true, first, end) == end).then_some(first)
     }
 
-    /// Whether so many units from one on are in the neighbourhood of the one before.
-    pub(crate) fn has_neighbours(&self, next: usize, count: usize) -> bool {
-        self.aligned(next, NEIGHBOURS).is_some_and(|end| next + count <= end)
+    /// Whether so many chunks from one on are in the extent of the one before.
+    pub(crate) fn fits_extent(&self, next: usize, count: usize) -> bool {
+        self.align_up(next, EXTENT_CHUNKS).is_some_and(|end| next + count <= end)
     }
 
-    /// The first of `count` free units below `high`, at a multiple of `align`.
+    /// The first of `count` free chunks below `high`, at a multiple of `align`.
     pub(super) fn find(&self, count: usize, align: usize) -> Option<usize> {
         let high = self.high();
-        for chunk in 0..high.div_ceil(CHUNK) {
-            let bound = self.bound(chunk);
-            if bound.load(Relaxed) as usize >= count {
-                match self.find_in(chunk, high, count, align)? {
+        for summary in 0..high.div_ceil(SUMMARY_CHUNKS) {
+            let max_run = self.max_run(summary);
+            if max_run.load(Relaxed) as usize >= count {
+                match self.find_in_summary(summary, high, count, align)? {
                     Ok(first) => return Some(first),
-                    Err(longest) => bound.store(longest, Relaxed),
+                    Err(longest) => max_run.store(longest, Relaxed),
                 }
             }
         }
         None
     }
 
-    /// The same in runs that begin in a chunk; else the length of the longest of them.
-    fn find_in(
+    /// The same in runs that begin in a summary; else the length of the longest of them.
+    fn find_in_summary(
         &self,
-        chunk: usize,
+        summary: usize,
         high: usize,
         count: usize,
         align: usize,
     ) -> Option<Result<usize, u32>> {
         let used = self.used_bits();
-        let end = high.min((chunk + 1) * CHUNK);
-        let (mut at, mut longest) = (chunk * CHUNK, 0);
+        let end = high.min((summary + 1) * SUMMARY_CHUNKS);
+        let (mut at, mut longest) = (summary * SUMMARY_CHUNKS, 0);
         if at > 0 && !used.has(at - 1) {
             // It begins before.
             at = used.find(true, at, end);
@@ -100,42 +100,42 @@ impl Space {
             if at == end {
                 return Some(Err(longest));
             }
-            let first = self.aligned(at, align)?;
+            let first = self.align_up(at, align)?;
             let wanted = first.checked_add(count)?;
             let stop = used.find(true, at, wanted.min(high));
             if stop == wanted {
                 return Some(Ok(first));
             }
-            longest = longest.max(length(at, stop));
+            longest = longest.max(run_in_summary(at, stop));
             at = stop;
         }
     }
 
-    /// A free run begins at a unit, or will, and ends there at the latest.
-    pub(super) fn raise(&self, first: usize, end: usize) {
+    /// A free run begins at a chunk, or will, and ends there at the latest.
+    pub(super) fn raise_max_run(&self, first: usize, end: usize) {
         if first < end {
-            let bound = self.bound(first / CHUNK);
-            bound.store(bound.load(Relaxed).max(length(first, end)), Relaxed);
+            let max_run = self.max_run(first / SUMMARY_CHUNKS);
+            max_run.store(max_run.load(Relaxed).max(run_in_summary(first, end)), Relaxed);
         }
     }
 
-    /// What begins behind units that are taken.
-    pub(super) fn raise_behind(&self, end: usize) {
-        self.raise(end, self.end_of_run(end, chunk_end(end)));
+    /// What begins behind chunks that are taken.
+    pub(super) fn raise_after(&self, end: usize) {
+        self.raise_max_run(end, self.end_of_run(end, summary_end(end)));
     }
 
-    /// What the units will be in when they are free.
-    pub(super) fn raise_around(&self, first: usize, count: usize) {
-        let (used, chunk_start) = (self.used_bits(), first / CHUNK * CHUNK);
-        let start = used.after_last(chunk_start, first);
-        if start == chunk_start && start > 0 && !used.has(start - 1) {
-            // It begins in a chunk before, and if that is not the last one the bound there says so by now.
-            return self.raise(start - 1, first + count);
+    /// What the chunks will be in when they are free.
+    pub(super) fn raise_for_free(&self, first: usize, count: usize) {
+        let (used, summary_start) = (self.used_bits(), first / SUMMARY_CHUNKS * SUMMARY_CHUNKS);
+        let start = used.after_last(summary_start, first);
+        if start == summary_start && start > 0 && !used.has(start - 1) {
+            // It begins in a summary before, and if that is not the last one the max_run there says so by now.
+            return self.raise_max_run(start - 1, first + count);
         }
-        self.raise(start, self.end_of_run(first + count, chunk_end(start)));
+        self.raise_max_run(start, self.end_of_run(first + count, summary_end(start)));
     }
 
-    /// Where a free run ends that goes on at a unit, or somewhere behind `near`.
+    /// Where a free run ends that goes on at a chunk, or somewhere behind `near`.
     fn end_of_run(&self, from: usize, near: usize) -> usize {
         let most = self.high().min(near + 1).max(from);
         self.used_bits().find(true, from, most)
@@ -147,18 +147,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::slab::arena::{NOTHING, UNIT};
+    use crate::slab::arena::{CHUNK_BYTES, NOTHING};
 
-    /// What is said of units, in the plainest way.
+    /// What is said of chunks, in the plainest way.
     struct Naive {
-        space: &'static Space,
-        /// Of all units below `high` whether they are used.
+        arena: &'static Arena,
+        /// Of all chunks below `high` whether they are used.
         used: Vec<bool>,
     }
 
     impl Naive {
         fn is_free(&self, first: usize, count: usize) -> bool {
-            self.used.get(first..first + count).is_some_and(|units| !units.contains(&true))
+            self.used.get(first..first + count).is_some_and(|chunks| !chunks.contains(&true))
         }
 
         fn put(&mut self, first: usize, count: usize, value: bool) {
@@ -168,12 +168,12 @@ mod tests {
 
         /// The first that fits; else what comes after all that is used.
         fn find(&self, count: usize, align: usize) -> usize {
-            let aligned = |unit| self.space.aligned(unit, align).expect("far from the end");
-            let starts = (0..self.used.len()).filter(|&unit| unit == 0 || self.used[unit - 1]);
-            let mut fitting = starts.map(aligned).filter(|&first| self.is_free(first, count));
+            let align_up = |chunk| self.arena.align_up(chunk, align).expect("far from the end");
+            let starts = (0..self.used.len()).filter(|&chunk| chunk == 0 || self.used[chunk - 1]);
+            let mut fitting = starts.map(align_up).filter(|&first| self.is_free(first, count));
             fitting.next().unwrap_or_else(|| {
                 let last = self.used.iter().rposition(|&is_used| is_used);
-                aligned(last.map_or(0, |last| last + 1))
+                align_up(last.map_or(0, |last| last + 1))
             })
         }
     }
@@ -183,16 +183,16 @@ mod tests {
         the_first_is_found(1, 1_000);
     }
 
-    /// The same where runs begin and end where chunks do.
+    /// The same where runs begin and end where summaries do.
     #[test]
     fn the_first_run_is_found_where_chunks_end() {
-        the_first_is_found(CHUNK / 4, 50);
+        the_first_is_found(SUMMARY_CHUNKS / 4, 50);
     }
 
-    /// Takes, gives and extends so many units at random, or times as many; each time the space says what the naive one does.
+    /// Takes, gives and extends so many chunks at random, or times as many; each time the arena says what the naive one does.
     fn the_first_is_found(step: usize, phase_rounds: usize) {
-        let space: &'static Space = Box::leak(Box::new(Space::new()));
-        let mut naive = Naive { space, used: Vec::new() };
+        let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
+        let mut naive = Naive { arena, used: Vec::new() };
         let mut taken: Vec<(usize, usize)> = Vec::new();
         let mut seed = 1_u64;
         let mut random = |below: usize| {
@@ -209,7 +209,11 @@ mod tests {
                 let count = step * (1 + random(most / step.min(5)));
                 let align = [1, 1, 1, 16, 256][random(if step == 1 { 5 } else { 3 })];
                 let first = naive.find(count, align);
-                assert_eq!(space.take(count, align), Some(first), "{count} units in round {round}");
+                assert_eq!(
+                    arena.alloc(count, align),
+                    Some(first),
+                    "{count} chunks in round {round}"
+                );
                 naive.put(first, count, true);
                 taken.push((first, count));
                 continue;
@@ -223,99 +227,100 @@ mod tests {
             match random(8) {
                 0 => {
                     let is_free =
-                        (end..(end + more).min(naive.used.len())).all(|unit| !naive.used[unit]);
-                    assert_eq!(space.extend(end, more).is_some(), is_free, "in round {round}");
+                        (end..(end + more).min(naive.used.len())).all(|chunk| !naive.used[chunk]);
+                    assert_eq!(arena.extend(end, more).is_some(), is_free, "in round {round}");
                     let more = if is_free { more } else { 0 };
                     naive.put(first, count + more, true);
                     taken.push((first, count + more));
                 }
                 1 if count > step => {
                     let kept = step * (1 + random(count / step - 1));
-                    space.give(first + kept, count - kept);
+                    arena.free(first + kept, count - kept);
                     naive.put(first + kept, count - kept, false);
                     taken.push((first, kept));
                 }
                 _ => {
-                    space.give(first, count);
+                    arena.free(first, count);
                     naive.put(first, count, false);
                 }
             }
         }
-        assert!(naive.used.len() > 5 * CHUNK, "only {} units", naive.used.len());
-        assert_eq!(space.tag(0), NOTHING);
+        assert!(naive.used.len() > 5 * SUMMARY_CHUNKS, "only {} chunks", naive.used.len());
+        assert_eq!(arena.tag(0), NOTHING);
     }
 
-    /// Takes a unit beside the last one of each of two in turn, until there are so many or no more. What each has.
-    fn taken_in_turn(space: &Space, most: usize) -> [Vec<usize>; 2] {
+    /// Takes a chunk beside the last one of each of two in turn, until there are so many or no more. What each has.
+    fn taken_in_turn(arena: &Arena, most: usize) -> [Vec<usize>; 2] {
         let mut taken = [Vec::new(), Vec::new()];
         for turn in 0..most {
-            let units = &mut taken[turn % 2];
-            let Some(unit) = space.take_beside(units.last().map_or(0, |last| last + 1), 1) else {
+            let chunks = &mut taken[turn % 2];
+            let Some(chunk) = arena.alloc_in_extent(chunks.last().map_or(0, |last| last + 1), 1)
+            else {
                 break;
             };
-            units.push(unit);
+            chunks.push(chunk);
         }
         taken
     }
 
     #[test]
     fn two_have_neighbourhoods_of_their_own() {
-        let space: &'static Space = Box::leak(Box::new(Space::new()));
-        space.begin().expect("there is memory");
-        // The next neighbourhood is all free but for one unit.
-        let next = space.aligned(1, NEIGHBOURS).expect("far from the end");
-        assert_eq!(space.take(next + 1, 1), Some(0));
-        let taken = taken_in_turn(space, 4 * NEIGHBOURS);
-        let neighbourhoods = taken.map(|units| {
-            units
+        let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
+        arena.init().expect("there is memory");
+        // The next extent is all free but for one chunk.
+        let next = arena.align_up(1, EXTENT_CHUNKS).expect("far from the end");
+        assert_eq!(arena.alloc(next + 1, 1), Some(0));
+        let taken = taken_in_turn(arena, 4 * EXTENT_CHUNKS);
+        let extents = taken.map(|chunks| {
+            chunks
                 .iter()
-                .map(|&unit| space.address(unit) / UNIT / NEIGHBOURS)
+                .map(|&chunk| arena.address(chunk) / CHUNK_BYTES / EXTENT_CHUNKS)
                 .collect::<BTreeSet<_>>()
         });
-        assert!(neighbourhoods.iter().all(|of_one| of_one.len() == 2), "{neighbourhoods:?}");
-        assert!(neighbourhoods[0].is_disjoint(&neighbourhoods[1]), "{neighbourhoods:?}");
+        assert!(extents.iter().all(|of_one| of_one.len() == 2), "{extents:?}");
+        assert!(extents[0].is_disjoint(&extents[1]), "{extents:?}");
     }
 
     #[test]
     fn what_has_pages_is_used_before_a_neighbourhood_begins() {
-        let space: &'static Space = Box::leak(Box::new(Space::new()));
-        assert_eq!(space.take(4, 1), Some(0));
-        let nowhere = space.aligned(0, NEIGHBOURS).expect("far from the end");
-        assert_ne!(space.take_beside(nowhere, 1), Some(4), "it has no page");
+        let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
+        assert_eq!(arena.alloc(4, 1), Some(0));
+        let nowhere = arena.align_up(0, EXTENT_CHUNKS).expect("far from the end");
+        assert_ne!(arena.alloc_in_extent(nowhere, 1), Some(4), "it has no page");
         {
-            let _guard = space.lock();
-            space.give_at(0, 1, false);
+            let _guard = arena.lock();
+            arena.mark_free(0, 1, false);
         }
-        space.give(2, 1);
-        assert_eq!(space.take_beside(nowhere, 1), Some(2));
-        space.give(2, 1);
-        assert_ne!(space.take_beside(nowhere, 2), Some(2), "there is one");
+        arena.free(2, 1);
+        assert_eq!(arena.alloc_in_extent(nowhere, 1), Some(2));
+        arena.free(2, 1);
+        assert_ne!(arena.alloc_in_extent(nowhere, 2), Some(2), "there is one");
     }
 
     #[test]
     fn a_neighbourhood_is_used_again() {
-        let space: &'static Space = Box::leak(Box::new(Space::new()));
-        space.begin().expect("there is memory");
-        let first = space.aligned(1, NEIGHBOURS).expect("far from the end");
-        assert_eq!(space.take(first + NEIGHBOURS + 1, 1), Some(0));
+        let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
+        arena.init().expect("there is memory");
+        let first = arena.align_up(1, EXTENT_CHUNKS).expect("far from the end");
+        assert_eq!(arena.alloc(first + EXTENT_CHUNKS + 1, 1), Some(0));
         {
-            let _guard = space.lock();
-            space.give_at(first, NEIGHBOURS, false);
+            let _guard = arena.lock();
+            arena.mark_free(first, EXTENT_CHUNKS, false);
         }
-        assert_eq!(space.take_beside(first, 1), Some(first));
+        assert_eq!(arena.alloc_in_extent(first, 1), Some(first));
     }
 
-    /// Where neighbourhoods are to be had no more all units are used all the same.
+    /// Where extents are to be had no more all chunks are used all the same.
     #[test]
     fn none_is_left_over() {
         const UNITS: usize = 256;
-        // An even number of neighbourhoods is left for two, and an odd one.
-        for before in [NEIGHBOURS / 2, NEIGHBOURS + NEIGHBOURS / 2] {
-            let space: &'static Space = Box::leak(Box::new(Space::new()));
+        // An even number of extents is left for two, and an odd one.
+        for before in [EXTENT_CHUNKS / 2, EXTENT_CHUNKS + EXTENT_CHUNKS / 2] {
+            let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
             // A mapping of another test may come in between.
-            assert!((0..10).any(|_| space.begin_with(UNITS).is_some()), "there is no room");
-            assert_eq!(space.take(before, 1), Some(0));
-            let taken = taken_in_turn(space, UNITS);
+            assert!((0..10).any(|_| arena.init_with(UNITS).is_some()), "there is no room");
+            assert_eq!(arena.alloc(before, 1), Some(0));
+            let taken = taken_in_turn(arena, UNITS);
             let all: BTreeSet<usize> = taken.iter().flatten().copied().collect();
             assert_eq!(before + all.len(), UNITS);
         }

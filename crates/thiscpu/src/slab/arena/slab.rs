@@ -1,29 +1,29 @@
-//! A slab: units that hold objects of one cache, and a bit for each object that is free in it.
+//! A slab: chunks that hold objects of one cache, and a bit for each object that is free in it.
 //!
 //! Objects that were never handed out have no bit: they are those from `fresh` on, and are taken in order, so that
 //! memory is touched as it is needed. All of it is changed under the lock of the slab's barn. The bits and `fresh` are what
 //! counts: how many are free, and which slabs are in the barn's list, a forked child makes anew from those.
 
 use super::bits::Bits;
-use super::{SPACE, Tag, UNIT};
+use super::{ARENA, CHUNK_BYTES, Tag};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The smallest object.
-pub(crate) const OBJECT_LEAST: usize = 8;
+pub(crate) const OBJECT_BYTES_MIN: usize = 8;
 /// The bytes of the bits of a slab's objects. They are apart from what else is known of a slab, for large blocks have none, and would
 /// have a page for each few of them.
-pub(super) const OBJECT_BITS: usize = UNIT / OBJECT_LEAST / 8;
+pub(super) const OBJECT_BITS_BYTES: usize = CHUNK_BYTES / OBJECT_BYTES_MIN / 8;
 
-/// What is known of the slab, or of the large block, that begins with a unit. In one line, because who frees many objects of as many slabs
+/// What is known of the slab, or of the large block, that begins with a chunk. In one line, because who frees many objects of as many slabs
 /// looks at as many of these.
 #[repr(C, align(64))]
 pub(crate) struct Slab {
     /// The cache that it belongs to, 0 for a large block, and the node: one word, because who looks without the barn's lock
     /// must not take one slab's cache and the next one's node for a slab of its own.
-    home: AtomicU64,
-    /// The unit it begins with: this unit is one of its units.
-    head: AtomicU32,
-    pub(super) units: AtomicU32,
+    owner_node: AtomicU64,
+    /// The chunk it begins with: this chunk is one of its chunks.
+    first_chunk: AtomicU32,
+    pub(super) chunks: AtomicU32,
     /// The bytes of an object, or of the large block.
     pub(super) size: AtomicUsize,
     objects: AtomicU32,
@@ -33,7 +33,7 @@ pub(crate) struct Slab {
     first_word: AtomicU32,
     /// The part of the barn whose list it is in when an object is free.
     part: AtomicU32,
-    /// In the barn's list, as unit numbers plus one.
+    /// In the barn's list, as chunk numbers plus one.
     pub(crate) next: AtomicU32,
     /// The same; or how far the end of a slab has come whose objects are constructed.
     pub(crate) previous: AtomicU32,
@@ -49,67 +49,67 @@ const ENDING: u32 = u32::MAX - 1;
 pub(crate) struct Shape {
     /// The bytes of an object.
     pub(crate) size: usize,
-    /// The units of a slab.
-    pub(crate) units: usize,
+    /// The chunks of a slab.
+    pub(crate) chunks: usize,
     /// From an object to its mark; not 0 if objects stay constructed.
     pub(crate) mark: usize,
 }
 
 impl Shape {
-    /// Few units, of which at most a sixteenth is left over.
+    /// Few chunks, of which at most a sixteenth is left over.
     pub(crate) const fn of(size: usize) -> Shape {
-        let mut units = 1;
-        while units < 16 {
-            let bytes = units * UNIT;
+        let mut chunks = 1;
+        while chunks < 16 {
+            let bytes = chunks * CHUNK_BYTES;
             if bytes >= 8 * size && bytes % size <= bytes / 16 {
-                return Shape { size, units, mark: 0 };
+                return Shape { size, chunks, mark: 0 };
             }
-            units += 1;
+            chunks += 1;
         }
-        let units = if 16 * UNIT >= size { 16 } else { size.div_ceil(UNIT) };
-        Shape { size, units, mark: 0 }
+        let chunks = if 16 * CHUNK_BYTES >= size { 16 } else { size.div_ceil(CHUNK_BYTES) };
+        Shape { size, chunks, mark: 0 }
     }
 
     pub(crate) const fn objects(self) -> usize {
-        self.units * UNIT / self.size
+        self.chunks * CHUNK_BYTES / self.size
     }
 }
 
 /// Where an object is.
-pub(crate) struct Place {
+pub(crate) struct ObjectRef {
     pub(crate) slab: &'static Slab,
     pub(crate) index: usize,
 }
 
 /// An object that was free in its slab.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct TakenObject {
     pub(crate) object: usize,
     /// Whether it was never handed out since the slab began.
     pub(crate) is_fresh: bool,
 }
 
-/// How many units say what they are: of a large block only the first, which may be one of many thousands.
-fn tagged(units: usize, tag: Tag) -> usize {
-    if tag == super::LARGE { 1 } else { units }
+/// How many chunks say what they are: of a large block only the first, which may be one of many thousands.
+fn tagged(chunks: usize, tag: Tag) -> usize {
+    if tag == super::LARGE { 1 } else { chunks }
 }
 
-const fn home(owner: u32, node: usize) -> u64 {
+const fn owner_node(owner: u32, node: usize) -> u64 {
     (owner as u64) << 32 | node as u64
 }
 
 impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
-    pub(crate) fn holding(address: usize) -> Option<&'static Slab> {
-        let unit = super::unit_of(address).filter(|&unit| unit < SPACE.high())?;
-        if SPACE.tag(unit) == super::NOTHING {
+    pub(crate) fn containing(address: usize) -> Option<&'static Slab> {
+        let chunk = super::chunk_of(address).filter(|&chunk| chunk < ARENA.high())?;
+        if ARENA.tag(chunk) == super::NOTHING {
             return None;
         }
-        Some(SPACE.slab(SPACE.slab(unit).head.load(Relaxed) as usize))
+        Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
     }
 
-    /// Makes a slab, or a large block, of units that were just taken.
-    pub(crate) fn begin(
+    /// Makes a slab, or a large block, of chunks that were just taken.
+    pub(crate) fn init(
         first: usize,
         owner: u32,
         node: usize,
@@ -117,8 +117,8 @@ impl Slab {
         shape: Shape,
         tag: Tag,
     ) -> &'static Slab {
-        let slab = SPACE.slab(first);
-        slab.units.store(shape.units as u32, Relaxed);
+        let slab = ARENA.slab(first);
+        slab.chunks.store(shape.chunks as u32, Relaxed);
         slab.size.store(shape.size, Relaxed);
         slab.objects.store(shape.objects() as u32, Relaxed);
         slab.clear_bits(first);
@@ -127,60 +127,60 @@ impl Slab {
         slab.first_word.store(0, Relaxed);
         slab.set_part(part);
         slab.previous.store(0, Relaxed);
-        slab.home.store(home(owner, node), Relaxed);
+        slab.owner_node.store(owner_node(owner, node), Relaxed);
         // The first of them comes last: a child that is forked in between finds a whole slab, or none.
-        for unit in (first..first + tagged(shape.units, tag)).rev() {
-            SPACE.slab(unit).head.store(first as u32, Relaxed);
+        for chunk in (first..first + tagged(shape.chunks, tag)).rev() {
+            ARENA.slab(chunk).first_chunk.store(first as u32, Relaxed);
             // Last: whoever finds the tag finds what is above.
-            SPACE.set_tag(unit, tag);
+            ARENA.set_tag(chunk, tag);
         }
         slab
     }
 
     /// Clears what its objects before have left.
-    fn clear_bits(&self, unit: usize) {
+    fn clear_bits(&self, chunk: usize) {
         let used = self.fresh.load(Relaxed) as usize;
-        SPACE.object_bits(unit).put(0, used, false);
+        ARENA.object_bits(chunk).put(0, used, false);
     }
 
-    /// Gives the units back.
-    pub(crate) fn end(&self) {
-        let (first, units) = (self.unit(), self.units.load(Relaxed) as usize);
-        for unit in first..first + units {
-            SPACE.set_tag(unit, super::NOTHING);
+    /// Gives the chunks back.
+    pub(crate) fn free_chunks(&self) {
+        let (first, chunks) = (self.chunk(), self.chunks.load(Relaxed) as usize);
+        for chunk in first..first + chunks {
+            ARENA.set_tag(chunk, super::NOTHING);
         }
-        SPACE.give(first, units);
+        ARENA.free(first, chunks);
     }
 
-    /// The same for a large block: how many units it had; `None` if somebody else has just done it.
-    pub(super) fn end_large(&self) -> Option<usize> {
-        let space = SPACE.held();
-        let first = self.unit();
-        let is_mine = SPACE.tag(first) == super::LARGE;
+    /// The same for a large block: how many chunks it had; `None` if somebody else has just done it.
+    pub(super) fn free_large(&self) -> Option<usize> {
+        let arena = ARENA.locked();
+        let first = self.chunk();
+        let is_mine = ARENA.tag(first) == super::LARGE;
         is_mine.then(|| {
-            let units = self.units.load(Relaxed) as usize;
-            SPACE.set_tag(first, super::NOTHING);
-            space.give(first, units);
-            units
+            let chunks = self.chunks.load(Relaxed) as usize;
+            ARENA.set_tag(first, super::NOTHING);
+            arena.free(first, chunks);
+            chunks
         })
     }
 
-    pub(crate) fn unit(&self) -> usize {
-        self.head.load(Relaxed) as usize
+    pub(crate) fn chunk(&self) -> usize {
+        self.first_chunk.load(Relaxed) as usize
     }
 
     pub(crate) fn owner(&self) -> u32 {
-        (self.home.load(Relaxed) >> 32) as u32
+        (self.owner_node.load(Relaxed) >> 32) as u32
     }
 
     /// Whether it is that cache's and on that node. Who has the lock of the barn in question may rest on it: there it begins
     /// and ends under that lock only.
     pub(crate) fn is_of(&self, owner: u32, node: usize) -> bool {
-        self.home.load(Relaxed) == home(owner, node)
+        self.owner_node.load(Relaxed) == owner_node(owner, node)
     }
 
     pub(crate) fn node(&self) -> usize {
-        self.home.load(Relaxed) as u32 as usize
+        self.owner_node.load(Relaxed) as u32 as usize
     }
 
     pub(crate) fn part(&self) -> usize {
@@ -193,7 +193,7 @@ impl Slab {
     }
 
     fn bits(&self) -> Bits<'static> {
-        SPACE.object_bits(self.unit())
+        ARENA.object_bits(self.chunk())
     }
 
     pub(crate) fn objects(&self) -> usize {
@@ -215,7 +215,7 @@ impl Slab {
     }
 
     /// How many are free, from the bits.
-    pub(crate) fn count_anew(&self) {
+    pub(crate) fn recount(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
         let free = self.bits().count(0, fresh) + self.objects() - fresh;
         self.free.store(free as u32, Relaxed);
@@ -223,23 +223,23 @@ impl Slab {
     }
 
     /// The object at an address of this slab, if one begins there.
-    pub(crate) fn place(&'static self, address: usize) -> Option<Place> {
+    pub(crate) fn object_at(&'static self, address: usize) -> Option<ObjectRef> {
         // A slab has less than 4 GiB, and division is faster with fewer bits.
-        let offset = (address - SPACE.address(self.unit())) as u32;
+        let offset = (address - ARENA.address(self.chunk())) as u32;
         let size = self.size.load(Relaxed) as u32;
         let index = (offset / size) as usize;
         (offset.is_multiple_of(size) && index < self.objects())
-            .then_some(Place { slab: self, index })
+            .then_some(ObjectRef { slab: self, index })
     }
 
     pub(crate) fn object(&self, index: usize) -> usize {
-        SPACE.address(self.unit()) + index * self.size.load(Relaxed)
+        ARENA.address(self.chunk()) + index * self.size.load(Relaxed)
     }
 
     /// Takes up to `most` free objects; `each` is called with each. Bits go first, so that a fork loses
     /// objects and doubles none.
-    pub(crate) fn take(&self, most: usize, mut each: impl FnMut(Taken)) {
-        let mut each = |index, is_fresh| each(Taken { object: self.object(index), is_fresh });
+    pub(crate) fn take(&self, most: usize, mut each: impl FnMut(TakenObject)) {
+        let mut each = |index, is_fresh| each(TakenObject { object: self.object(index), is_fresh });
         let wanted = most.min(self.free());
         let mut left = wanted;
         let fresh = self.fresh.load(Relaxed) as usize;
@@ -267,7 +267,7 @@ impl Slab {
     }
 
     /// Says that a thread has it for itself, and destroys them.
-    pub(crate) fn begin_to_end(&self) {
+    pub(crate) fn begin_destroy(&self) {
         self.previous.store(ENDING, Relaxed);
     }
 
@@ -277,7 +277,7 @@ impl Slab {
     }
 
     /// The same, or are being destroyed: then all of them came back.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_retired_or_ending(&self) -> bool {
         self.is_retired() || self.previous.load(Relaxed) == ENDING
     }
 

@@ -84,12 +84,12 @@ impl Stock {
     /// After a fork amid a change, counts that are right again.
     fn right<'a>(&self, guard: Guard<'a>) -> Guard<'a> {
         if guard.left_behind {
-            self.count_anew();
+            self.recount();
         }
         guard
     }
 
-    fn count_anew(&self) {
+    fn recount(&self) {
         self.objects.store(self.with_entries.totals().1 as u32, Relaxed);
         self.empty_count.store(self.empty.totals().0 as u32, Relaxed);
         self.idle.store(0, Relaxed);

@@ -9,7 +9,7 @@ pub(crate) mod node_slabs;
 
 use core::ptr;
 
-use super::arena::UNIT;
+use super::arena::CHUNK_BYTES;
 use super::arena::slab::{Shape, Slab};
 use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
@@ -36,7 +36,7 @@ pub(super) struct Depot {
     next: AtomicUsize,
     /// Which stock was last looked at for what is idle.
     turn: AtomicUsize,
-    /// Held by whoever destroys what is in retired slabs.
+    /// LockedArena by whoever destroys what is in retired slabs.
     pub(super) retiring: Lock,
     /// Whether somebody who cannot have that lock wants all of it to be destroyed.
     pub(super) all_wanted: AtomicBool,
@@ -237,13 +237,13 @@ impl Depot {
     /// that is worth it is free, and nobody else is about to fill sheaves. What is constructed stays so while it is in a stock. Objects of
     /// a page or more need no neighbours.
     fn is_for_slabs(&'static self, stock: &Stock, sheaf: &Sheaf, here: usize) -> bool {
-        let Shape { size, units, mark } = self.kind.shape;
+        let Shape { size, chunks, mark } = self.kind.shape;
         let bytes = stock.objects() * size;
         if bytes < SCATTERED_BYTES_MAX || size >= SCATTERED_SIZE_MAX || mark != 0 {
             return false;
         }
         let barn = &self.nodes()[here].barn;
-        bytes >= barn.slabs() * units * UNIT / SCATTERED_PART_MAX
+        bytes >= barn.slabs() * chunks * CHUNK_BYTES / SCATTERED_PART_MAX
             && sheaf.is_scattered(NEAR_BYTES)
             && !barn.is_busy()
     }
@@ -384,12 +384,12 @@ fn memory(bytes: usize) -> Option<(usize, u32)> {
     // 0 is nobody's.
     let owner = NUMBERED.load(Relaxed).checked_add(1)?;
     if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
-        let chunk = bytes.next_power_of_two().max(64 * 1024);
-        let memory = Host::map(chunk).ok()?;
+        let mapping = bytes.next_power_of_two().max(64 * 1024);
+        let memory = Host::map(mapping).ok()?;
         // In this order: a fork in between leaves nothing to use, and both are changed again.
         FRESH_END.store(0, Relaxed);
         FRESH.store(memory, Relaxed);
-        FRESH_END.store(memory + chunk, Relaxed);
+        FRESH_END.store(memory + mapping, Relaxed);
     }
     let at = FRESH.load(Relaxed);
     FRESH.store(at + bytes, Relaxed);

@@ -5,9 +5,9 @@
 //! them.
 
 use super::barn::STOCKS;
-use crate::slab::arena::heap_error::Fault;
-use crate::slab::arena::slab::{Place, Shape, Slab, Taken};
-use crate::slab::arena::{NOTHING, SPACE, Tag};
+use crate::slab::arena::heap_error::HeapError;
+use crate::slab::arena::slab::{ObjectRef, Shape, Slab, TakenObject};
+use crate::slab::arena::{ARENA, NOTHING, Tag};
 use crate::slab::lane::encoding::{self, Key};
 use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -24,7 +24,7 @@ pub(crate) struct Kind {
 
 impl Kind {
     /// The entry of an object that was just taken from its slab; even, as no other is, if it was never handed out.
-    fn entry_of(self, taken: Taken) -> usize {
+    fn entry_of(self, taken: TakenObject) -> usize {
         self.key.entry(taken.object) & !usize::from(taken.is_fresh)
     }
 
@@ -34,7 +34,7 @@ impl Kind {
         if entry != odd {
             self.mark_fresh(odd);
         } else if !self.is_marked(odd) {
-            Fault::WrittenTo.report(self.key.object(odd), self.shape.size);
+            HeapError::WriteAfterFree.report(self.key.object(odd), self.shape.size);
         }
         odd
     }
@@ -61,16 +61,16 @@ impl Kind {
 /// Lanes that have a stock in common have a part of the slabs in common, so that no two of them fill what is side by side, where
 /// what one CPU fetches ahead is the other's.
 const PARTS: usize = STOCKS;
-/// Once a barn has so many slabs, those of a part lie side by side too, if they have so many units at most.
+/// Once a barn has so many slabs, those of a part lie side by side too, if they have so many chunks at most.
 const SLABS_TO_PART: usize = 8;
-const UNITS_TO_PART: usize = 4;
+const CHUNKS_TO_PART: usize = 4;
 
 #[repr(align(64))]
 pub(crate) struct Barn {
     lock: Lock,
-    /// The first slab of each part in which an object is free, as its unit plus one.
+    /// The first slab of each part in which an object is free, as its chunk plus one.
     firsts: [AtomicU32; PARTS],
-    /// What comes behind the last slab that was made in a neighbourhood of each part's, as a unit; no more than advice.
+    /// What comes behind the last slab that was made in a extent of each part's, as a chunk; no more than advice.
     nexts: [AtomicU32; PARTS],
     /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
     /// that nobody believes the cache to be empty.
@@ -116,16 +116,16 @@ impl Barn {
         self.retired.store(0, Relaxed);
         self.slabs.store(0, Relaxed);
         for slab in all_firsts(kind).filter(|slab| slab.is_of(kind.owner, node)) {
-            slab.count_anew();
+            slab.recount();
             if slab.free() == slab.objects() {
                 // Its last object was coming back, or its first was to be taken.
-                slab.end();
+                slab.free_chunks();
                 continue;
             }
             self.slabs.store(self.slabs() + 1, Relaxed);
             if slab.is_retired() {
                 self.push_retired(slab);
-            } else if slab.free() > 0 && !slab.is_over() {
+            } else if slab.free() > 0 && !slab.is_retired_or_ending() {
                 // One that is ending is left to the thread that has it, which may be this very one: the drop of a value can
                 // fork. If that thread is not in this process the slab is lost.
                 self.link(slab);
@@ -136,7 +136,7 @@ impl Barn {
     fn push_retired(&self, slab: &Slab) {
         slab.retire();
         slab.next.store(self.retired.load(Relaxed), Relaxed);
-        self.retired.store(slab.unit() as u32 + 1, Relaxed);
+        self.retired.store(slab.chunk() as u32 + 1, Relaxed);
     }
 
     /// Whether a slab waits for its objects to be destroyed; about.
@@ -147,8 +147,8 @@ impl Barn {
     /// A slab whose objects are to be destroyed, which the caller has for itself.
     pub(super) fn pop_retired(&self, node: usize, kind: Kind) -> Option<&'static Slab> {
         let _guard = self.lock(node, kind);
-        let slab = SPACE.slab((self.retired.load(Relaxed) as usize).checked_sub(1)?);
-        slab.begin_to_end();
+        let slab = ARENA.slab((self.retired.load(Relaxed) as usize).checked_sub(1)?);
+        slab.begin_destroy();
         self.retired.store(slab.next.load(Relaxed), Relaxed);
         Some(slab)
     }
@@ -164,18 +164,18 @@ impl Barn {
 
     fn end(&self, slab: &'static Slab, kind: Kind) {
         self.slabs.store(self.slabs().saturating_sub(1), Relaxed);
-        SPACE.packed_less(kind.shape);
-        slab.end();
+        ARENA.count_slab_freed(kind.shape);
+        slab.free_chunks();
     }
 
     fn link(&self, slab: &Slab) {
         let head = &self.firsts[slab.part()];
         let first = head.load(Relaxed);
-        let number = slab.unit() as u32 + 1;
+        let number = slab.chunk() as u32 + 1;
         slab.next.store(first, Relaxed);
         slab.previous.store(0, Relaxed);
         if first != 0 {
-            SPACE.slab(first as usize - 1).previous.store(number, Relaxed);
+            ARENA.slab(first as usize - 1).previous.store(number, Relaxed);
         }
         head.store(number, Relaxed);
     }
@@ -184,10 +184,10 @@ impl Barn {
         let (next, previous) = (slab.next.load(Relaxed), slab.previous.load(Relaxed));
         match previous {
             0 => self.firsts[slab.part()].store(next, Relaxed),
-            _ => SPACE.slab(previous as usize - 1).next.store(next, Relaxed),
+            _ => ARENA.slab(previous as usize - 1).next.store(next, Relaxed),
         }
         if next != 0 {
-            SPACE.slab(next as usize - 1).previous.store(previous, Relaxed);
+            ARENA.slab(next as usize - 1).previous.store(previous, Relaxed);
         }
     }
 
@@ -252,26 +252,26 @@ impl Barn {
         if let Some(slab) = self.one_besides_the_first(part) {
             return Some(self.adopt(slab, part));
         }
-        let Some(first) = self.units_for(part, kind.shape.units) else {
+        let Some(first) = self.chunks_for(part, kind.shape.chunks) else {
             return self.any_slab().map(|slab| self.adopt(slab, part));
         };
-        SPACE.pack(first, kind.shape);
-        let slab = Slab::begin(first, kind.owner, node, part, kind.shape, kind.tag);
+        ARENA.advise_for_slab(first, kind.shape);
+        let slab = Slab::init(first, kind.owner, node, part, kind.shape, kind.tag);
         self.slabs.store(self.slabs() + 1, Relaxed);
         self.link(slab);
         Some(slab)
     }
 
-    /// Units for a new slab of a part.
-    fn units_for(&self, part: usize, units: usize) -> Option<usize> {
-        if self.slabs() < SLABS_TO_PART || units > UNITS_TO_PART {
-            return SPACE.take(units, 1);
+    /// Chunks for a new slab of a part.
+    fn chunks_for(&self, part: usize, chunks: usize) -> Option<usize> {
+        if self.slabs() < SLABS_TO_PART || chunks > CHUNKS_TO_PART {
+            return ARENA.alloc(chunks, 1);
         }
         let next = self.nexts[part].load(Relaxed) as usize;
-        let first = SPACE.take_beside(next, units)?;
+        let first = ARENA.alloc_in_extent(next, chunks)?;
         // Not from where it has just filled a hole on.
-        if first == next || !SPACE.has_neighbours(first, units) {
-            self.nexts[part].store((first + units) as u32, Relaxed);
+        if first == next || !ARENA.fits_extent(first, chunks) {
+            self.nexts[part].store((first + chunks) as u32, Relaxed);
         }
         Some(first)
     }
@@ -299,7 +299,7 @@ impl Barn {
     pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
         let _guard = self.lock(node, kind);
         sheaf.keep(|entry| {
-            let Place { slab, index } = find(kind.key.object(entry), kind);
+            let ObjectRef { slab, index } = find(kind.key.object(entry), kind);
             let is_here = slab.node() == node;
             if is_here {
                 self.take_back_one(slab, index, kind);
@@ -311,7 +311,7 @@ impl Barn {
     /// Takes one object back, which belongs to this node.
     pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
         let _guard = self.lock(node, kind);
-        let Place { slab, index } = find(kind.key.object(entry), kind);
+        let ObjectRef { slab, index } = find(kind.key.object(entry), kind);
         self.take_back_one(slab, index, kind);
     }
 
@@ -323,9 +323,9 @@ impl Barn {
     }
 
     fn take_back_one(&self, slab: &'static Slab, index: usize, kind: Kind) {
-        if slab.is_over() {
+        if slab.is_retired_or_ending() {
             // Its last object is out for whoever counts, and nobody's.
-            Fault::FreedTwice.report(slab.object(index), kind.shape.size);
+            HeapError::DoubleFree.report(slab.object(index), kind.shape.size);
         }
         let is_last = slab.free() + 1 == slab.objects();
         if is_last && kind.shape.mark != 0 && slab.is_out(index) {
@@ -335,7 +335,7 @@ impl Barn {
             return self.push_retired(slab);
         }
         if !slab.give(index) {
-            Fault::FreedTwice.report(slab.object(index), kind.shape.size);
+            HeapError::DoubleFree.report(slab.object(index), kind.shape.size);
         }
         let free = slab.free();
         if free == 1 {
@@ -350,7 +350,7 @@ impl Barn {
 
 /// The slab that such a word leads to.
 fn listed(word: &AtomicU32) -> Option<&'static Slab> {
-    (word.load(Relaxed) as usize).checked_sub(1).map(|unit| SPACE.slab(unit))
+    (word.load(Relaxed) as usize).checked_sub(1).map(|chunk| ARENA.slab(chunk))
 }
 
 /// The slabs of a cache, on any node.
@@ -365,25 +365,25 @@ fn all_firsts(kind: Kind) -> impl Iterator<Item = &'static Slab> {
 
 /// The slabs that have such a tag, and which.
 fn firsts(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &'static Slab)> {
-    // Acquire: pairs with the Release in `Slab::begin`, so that what is known of a slab is not from one before.
-    let tags = (0..SPACE.high()).map(|unit| (unit, SPACE.tag(unit)));
+    // Acquire: pairs with the Release in `Slab::init`, so that what is known of a slab is not from one before.
+    let tags = (0..ARENA.high()).map(|chunk| (chunk, ARENA.tag(chunk)));
     let slabs = tags.filter(move |&(_, tag)| is_wanted(tag));
     slabs
-        .map(|(unit, tag)| (unit, tag, SPACE.slab(unit)))
-        .filter_map(|(unit, tag, slab)| (slab.unit() == unit).then_some((tag, slab)))
+        .map(|(chunk, tag)| (chunk, tag, ARENA.slab(chunk)))
+        .filter_map(|(chunk, tag, slab)| (slab.chunk() == chunk).then_some((tag, slab)))
 }
 
-/// Each slab of a class with a number of its own: that, and how many objects are not free in it. One look at each unit that was ever used.
+/// Each slab of a class with a number of its own: that, and how many objects are not free in it. One look at each chunk that was ever used.
 pub fn out_by_tag() -> impl Iterator<Item = (Tag, usize)> {
     firsts(|tag| tag > NOTHING).map(|(tag, slab)| (tag, slab.out()))
 }
 
 /// Where an object of the cache is. Ends the process if it is none.
-pub(crate) fn find(object: usize, kind: Kind) -> Place {
-    match Slab::holding(object) {
-        Some(slab) if slab.owner() == kind.owner => {
-            slab.place(object).unwrap_or_else(|| Fault::Inside.report(object, kind.shape.size))
-        }
-        _ => Fault::Foreign.report(object, kind.shape.size),
+pub(crate) fn find(object: usize, kind: Kind) -> ObjectRef {
+    match Slab::containing(object) {
+        Some(slab) if slab.owner() == kind.owner => slab
+            .object_at(object)
+            .unwrap_or_else(|| HeapError::InteriorFree.report(object, kind.shape.size)),
+        _ => HeapError::InvalidFree.report(object, kind.shape.size),
     }
 }

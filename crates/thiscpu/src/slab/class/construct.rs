@@ -16,7 +16,7 @@ use core::ptr::{self, NonNull};
 
 use super::{Handle, Life};
 use crate::section::{Outcome, Processor, SlabSections as _, Way};
-use crate::slab::arena::heap_error::{self, Fault};
+use crate::slab::arena::heap_error::{self, HeapError};
 use crate::slab::arena::slab::Slab;
 use crate::slab::backend::Depot;
 use crate::slab::backend::node_slabs::Barn;
@@ -77,7 +77,7 @@ impl<W: Way> Handle<'_, W> {
     #[inline(never)]
     fn construct(self, object: usize, entry: usize) -> Option<NonNull<u8>> {
         if !encoding::unmark(object + self.class.shape.mark, encoding::unmade(entry)) {
-            return heap_error::written_to(object);
+            return heap_error::write_after_free(object);
         }
         let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
         let unmade = Unmade { depot, entry };
@@ -99,7 +99,7 @@ impl<W: Way> Handle<'_, W> {
         let entry = self.group.key().entry(object);
         let mark = object + self.class.shape.mark;
         if encoding::look(mark) | 1 == entry {
-            return heap_error::freed_twice(object);
+            return heap_error::double_free(object);
         }
         encoding::mark(mark, entry);
         let gate = self.group.gate_and_front();
@@ -224,7 +224,7 @@ impl Retiring {
                     unsafe { (life.destroy)(at) };
                 }
             } else if encoding::look(mark) != encoding::unmade(entry) {
-                Fault::WrittenTo.report(object, kind.shape.size);
+                HeapError::WriteAfterFree.report(object, kind.shape.size);
             }
         }
         self.is_done = true;

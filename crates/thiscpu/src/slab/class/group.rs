@@ -22,7 +22,7 @@ pub struct Group {
     pub(crate) gate: Gate,
     /// The key that entries are made with; odd once it is used.
     pub(crate) key: AtomicUsize,
-    /// Held by whoever opens or closes the gate.
+    /// LockedArena by whoever opens or closes the gate.
     pub(super) lock: Lock,
     /// How many cells its item has.
     pub(super) cells: u32,

@@ -90,8 +90,8 @@ impl Class {
         assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
         assert!(align <= ALIGN_MAX, "objects of a cache are aligned to at most 65,536 bytes");
         // One without bytes has an address of its own too, at a multiple of its alignment.
-        let size = if size > slab::OBJECT_LEAST { size } else { slab::OBJECT_LEAST };
-        let align = if align > slab::OBJECT_LEAST { align } else { slab::OBJECT_LEAST };
+        let size = if size > slab::OBJECT_BYTES_MIN { size } else { slab::OBJECT_BYTES_MIN };
+        let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
         Class { depot: AtomicUsize::new(0), shape, tag, life: None }
     }
@@ -178,7 +178,7 @@ impl<W: Way> Handle<'_, W> {
         let key = self.group.key();
         let object = key.object(entry);
         if !encoding::subtract_from_mark(object, entry) {
-            return written_to(object, entry);
+            return write_after_free(object, entry);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
@@ -194,7 +194,7 @@ impl<W: Way> Handle<'_, W> {
         let object = object.as_ptr().expose_provenance();
         let entry = key.entry(object);
         if encoding::look(object) == entry {
-            return heap_error::freed_twice(object);
+            return heap_error::double_free(object);
         }
         encoding::mark(object, entry);
         // SAFETY: the caller's promise.
@@ -291,7 +291,7 @@ impl<W: Way> Handle<'_, W> {
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(depot) = self.class.depot_if_used() {
             depot.put_entry(depot.kind.key.entry(object.as_ptr().expose_provenance()));
-            purge::if_many();
+            purge::purge_if_excess();
         }
     }
 
@@ -305,15 +305,15 @@ impl<W: Way> Handle<'_, W> {
     /// Whether an object of this class begins at an address.
     pub fn is_object(self, address: usize) -> bool {
         let Some(depot) = self.class.depot_if_used() else { return false };
-        let slab = Slab::holding(address).filter(|slab| slab.owner() == depot.kind.owner);
-        slab.is_some_and(|slab| slab.place(address).is_some())
+        let slab = Slab::containing(address).filter(|slab| slab.owner() == depot.kind.owner);
+        slab.is_some_and(|slab| slab.object_at(address).is_some())
     }
 }
 
 /// What an object has in place of its mark is there again, and then that is said.
 #[cold]
 #[inline(never)]
-fn written_to(object: usize, entry: usize) -> Option<NonNull<u8>> {
+fn write_after_free(object: usize, entry: usize) -> Option<NonNull<u8>> {
     encoding::add_to_mark(object, entry);
-    heap_error::written_to(object)
+    heap_error::write_after_free(object)
 }

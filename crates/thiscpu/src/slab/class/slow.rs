@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use super::Handle;
 use crate::lanes::current;
 use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
-use crate::slab::arena::heap_error::Fault;
+use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::purge;
 use crate::slab::backend::Depot;
 use crate::slab::lane::encoding;
@@ -60,13 +60,13 @@ impl<W: Way> Handle<'_, W> {
         let _errno = errno::save();
         self.free_anywhere(object.as_ptr().expose_provenance());
         // Here this thread holds no lock.
-        purge::if_many();
+        purge::purge_if_excess();
     }
 
     fn free_anywhere(self, object: usize) {
         let Some(depot) = self.class.depot_if_used() else {
             // Nothing was ever handed out.
-            Fault::Foreign.report(object, self.class.shape.size)
+            HeapError::InvalidFree.report(object, self.class.shape.size)
         };
         let entry = depot.kind.key.entry(object);
         encoding::mark(depot.kind.mark_of(entry), entry);

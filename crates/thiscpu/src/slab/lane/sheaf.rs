@@ -25,7 +25,7 @@ pub(crate) const CAPACITIES: &[usize] =
     if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508, 1020] };
 const HEADER_BYTES: usize = size_of::<Header>();
 /// The memory that sheaves of one kind are carved out of at once.
-const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
+const MAPPING_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 #[repr(C)]
 struct Header {
@@ -64,9 +64,9 @@ pub(super) fn has_room(slot: usize) -> bool {
 impl Sheaf {
     /// The sheaf whose top is at that slot, and which the caller has just taken out of a lane.
     pub(super) fn of_top(slot: usize) -> Sheaf {
-        let chunk = slot & !(CHUNK_BYTES - 1);
-        // A chunk begins with the bytes of each of its sheaves.
-        let bytes = word(chunk).load(Relaxed);
+        let mapping = slot & !(MAPPING_BYTES - 1);
+        // A mapping begins with the bytes of each of its sheaves.
+        let bytes = word(mapping).load(Relaxed);
         let sheaf = Sheaf(slot & !(bytes - 1));
         let count = (slot - sheaf.slots()) / 8;
         sheaf.header().count.store(count as u32, Relaxed);
@@ -194,7 +194,7 @@ impl List {
 struct Spare {
     lock: Lock,
     list: List,
-    /// The chunk that sheaves are carved out of, and the first that was not. The end of a chunk before there is one.
+    /// The mapping that sheaves are carved out of, and the first that was not. The end of a mapping before there is one.
     next: AtomicUsize,
 }
 
@@ -212,10 +212,10 @@ pub(crate) fn make(kind: usize) -> Option<Sheaf> {
     }
     let bytes = bytes(kind);
     let mut at = spare.next.load(Acquire);
-    if at.is_multiple_of(CHUNK_BYTES) {
-        let chunk = Host::map(CHUNK_BYTES).ok()?;
-        word(chunk).store(bytes, Relaxed);
-        at = chunk + bytes;
+    if at.is_multiple_of(MAPPING_BYTES) {
+        let mapping = Host::map(MAPPING_BYTES).ok()?;
+        word(mapping).store(bytes, Relaxed);
+        at = mapping + bytes;
     }
     // Release: nobody takes it twice, and what is written to it below is only read by whoever gets it.
     spare.next.store(at + bytes, Release);
