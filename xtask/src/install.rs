@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
+use crate::cargo;
+
 const CRATE: &str = "crates/thiscpu-capi";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a program that links the static library has to link too, because Rust's standard library wants it; and what it has to if it links
@@ -30,8 +32,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let target = sh.current_dir().join(target);
+    let target = cargo::target_directory(sh);
     // There, and for this machine, whatever a configuration says.
     cmd!(
         sh,

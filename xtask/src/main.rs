@@ -1,15 +1,18 @@
 //! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
 
 mod aborts;
-mod c_bench;
+mod app_bench;
+mod arch;
+mod bench_c;
+mod cargo;
 mod degraded;
 mod header;
 mod install;
 mod lint;
 mod model;
 mod mutants;
-mod programs;
 mod stats;
+mod template;
 mod tools;
 mod vm;
 
@@ -43,9 +46,9 @@ enum Task {
     /// Builds the library for C and C++ and installs it
     Install(install::Arguments),
     /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
-    Programs(programs::Arguments),
+    AppBench(app_bench::Arguments),
     /// Measures what an add costs in C, inlined and called, against one in the manner of librseq
-    CBench(c_bench::Arguments),
+    BenchC(bench_c::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -62,7 +65,7 @@ fn main() -> anyhow::Result<()> {
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),
         Task::Vm(arguments) => vm::run(&sh, &arguments),
-        Task::Programs(arguments) => programs::run(&sh, &arguments),
-        Task::CBench(arguments) => c_bench::run(&sh, &arguments),
+        Task::AppBench(arguments) => app_bench::run(&sh, &arguments),
+        Task::BenchC(arguments) => bench_c::run(&sh, &arguments),
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that a task needs and a machine may lack.
+//! Programs that a task needs and that a machine may lack.
 
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
@@ -10,9 +10,13 @@ pub(crate) struct Tool {
     pub(crate) package: &'static str,
 }
 
-/// Whether all of `tools` are here. If not, says what is skipped and the one command that installs
-/// what is missing; in CI, where a check must not be skipped unseen, that is an error.
-pub(crate) fn are_here(sh: &Shell, what: &str, tools: &[Tool]) -> Result<bool> {
+/// Returns whether all of `tools` are installed. If not, prints that `task` is skipped, and the command that
+/// installs the missing ones.
+///
+/// # Errors
+///
+/// If a tool is missing in CI, where no check may be skipped unnoticed.
+pub(crate) fn are_here(sh: &Shell, task: &str, tools: &[Tool]) -> Result<bool> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_here(sh, tool.program)).collect();
     if missing.is_empty() {
         return Ok(true);
@@ -20,13 +24,17 @@ pub(crate) fn are_here(sh: &Shell, what: &str, tools: &[Tool]) -> Result<bool> {
     let programs: Vec<_> = missing.iter().map(|tool| tool.program).collect();
     let mut packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
     packages.dedup();
-    say_missing(what, &programs.join(", "), &packages.join(" "))?;
+    skip(task, &programs.join(", "), &packages.join(" "))?;
     Ok(false)
 }
 
-/// Says that `what` is skipped, because something of `packages` is missing; in CI an error, as above.
-pub(crate) fn say_missing(what: &str, missing: &str, packages: &str) -> Result<()> {
-    let message = format!("{what}: {missing} not found; apt-get install -y {packages}");
+/// Prints that `task` is skipped because something of `packages` is missing.
+///
+/// # Errors
+///
+/// In CI, where no check may be skipped unnoticed.
+pub(crate) fn skip(task: &str, missing: &str, packages: &str) -> Result<()> {
+    let message = format!("{task}: {missing} not found; run `apt-get install -y {packages}`");
     if in_ci() {
         bail!("{message}");
     }
@@ -35,11 +43,11 @@ pub(crate) fn say_missing(what: &str, missing: &str, packages: &str) -> Result<(
 }
 
 fn is_here(sh: &Shell, program: &str) -> bool {
-    let found = "command -v \"$1\"";
-    cmd!(sh, "sh -c {found} sh {program}").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+    let find = "command -v \"$1\"";
+    cmd!(sh, "sh -c {find} sh {program}").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// Whether this is a run of CI, where what cannot be checked is a failure.
+/// Returns whether this is a run of CI.
 pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }

@@ -1,4 +1,4 @@
-// What an add costs in C: inlined, by a call, and what others do. Started by `cargo xtask c-bench`.
+// What an add costs in C: inlined, by a call, and what others do. Started by `cargo xtask bench-c`.
 //
 //     add CONTENDER CPU,CPU... MILLISECONDS
 //

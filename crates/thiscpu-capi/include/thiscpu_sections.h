@@ -6,17 +6,21 @@
 #include <stdint.h>
 
 /*
- * The sections that inlined calls are made of: restartable sequences, each a few loads and checks and one store that commits. The same as the
- * library's, instruction for instruction. They return whether they have committed, or what they took; if not, nothing has happened, and a
- * function of the library has to be called. `cpu_id` and `index` are the offsets of these fields from the thread pointer. Those that add order nothing but
- * themselves, to compilers too.
+ * The sections that inlined calls consist of: restartable sequences, each a few loads and checks and one store
+ * that commits. They are those of the library, instruction for instruction. A section returns whether it has
+ * committed, or the value that it took. If it has not, nothing has happened, and the caller calls a function of
+ * the library. `cpu_id` and `index` are offsets of these fields from the thread pointer. Sections that add order
+ * only themselves, for compilers too.
  *
- * For gcc 11 and clang 12 and newer ones.
+ * For gcc 11, clang 12 and later.
  */
 
 #define THISCPU_SECTION static inline __attribute__((always_inline, unused))
 
-/* A section's descriptor, and for checkers its name. Each is in the group of its function, if that is one of which linkers keep one copy of several. */
+/*
+ * A section's descriptor, and its name for checkers. Each is in the section group of its function, if there is
+ * one; linkers keep one group of several equal ones.
+ */
 #define THISCPU_DESCRIPTOR(name) \
     ".pushsection __rseq_cs, \"aw?\"\n\t" \
     ".balign 32\n" \
@@ -34,14 +38,14 @@
 
 #if defined(__x86_64__)
 
-/* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
+/* The kernel continues here if it aborts a section: after an undefined instruction whose operand is the signature. */
 #define THISCPU_ABORT_HANDLER \
     ".pushsection __rseq_failure, \"ax?\"\n\t" \
     ".byte 0x0f, 0xb9, 0x3d\n\t" \
     ".long 0x53053053\n" \
     "34:\n\t"
 
-/* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
+/* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
 THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t a, count, window, distance;
     __asm__ __volatile__ goto(
@@ -123,7 +127,7 @@ out:
     return 0;
 }
 
-/* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
+/* take_first: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
 THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t a, top;
     uintptr_t entry = 0;
@@ -162,7 +166,7 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t i
     return entry;
 }
 
-/* give_first: puts an entry into this CPU's part of a cache, if there is room. */
+/* give_first: pushes an encoded pointer to this CPU's lane of a cache, if it is not full. */
 THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
     uint64_t a, top;
     __asm__ __volatile__ goto(
@@ -230,7 +234,7 @@ out:
     return 0;
 }
 
-/* u16::add: the same of 2 bytes. */
+/* u16::add: adds to this CPU's word of 2 bytes. */
 THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -259,7 +263,7 @@ out:
     return 0;
 }
 
-/* u32::add: the same of 4 bytes. */
+/* u32::add: adds to this CPU's word of 4 bytes. */
 THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -288,7 +292,7 @@ out:
     return 0;
 }
 
-/* u64::add: the same of 8 bytes. */
+/* u64::add: adds to this CPU's word of 8 bytes. */
 THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -319,13 +323,13 @@ out:
 
 #elif defined(__aarch64__)
 
-/* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
+/* The kernel continues here if it aborts a section: after an instruction that is the signature. */
 #define THISCPU_ABORT_HANDLER \
     ".pushsection __rseq_failure, \"ax?\"\n\t" \
     ".inst 0xd428bc00\n" \
     "34:\n\t"
 
-/* add_windowed: adds to this CPU's part of a counter or budget, if that stays in its window. */
+/* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
 THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t s, a, count, window;
     __asm__ __volatile__ goto(
@@ -415,7 +419,7 @@ out:
     return 0;
 }
 
-/* take_first: takes an entry out of this CPU's part of a cache; 0 if there is none. */
+/* take_first: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
 THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t s, a, top;
     uintptr_t entry = 0;
@@ -456,7 +460,7 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t i
     return entry;
 }
 
-/* give_first: puts an entry into this CPU's part of a cache, if there is room. */
+/* give_first: pushes an encoded pointer to this CPU's lane of a cache, if it is not full. */
 THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
     uint64_t s, a, top;
     __asm__ __volatile__ goto(
@@ -534,7 +538,7 @@ out:
     return 0;
 }
 
-/* u16::add: the same of 2 bytes. */
+/* u16::add: adds to this CPU's word of 2 bytes. */
 THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -569,7 +573,7 @@ out:
     return 0;
 }
 
-/* u32::add: the same of 4 bytes. */
+/* u32::add: adds to this CPU's word of 4 bytes. */
 THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -604,7 +608,7 @@ out:
     return 0;
 }
 
-/* u64::add: the same of 8 bytes. */
+/* u64::add: adds to this CPU's word of 8 bytes. */
 THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(

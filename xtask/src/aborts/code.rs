@@ -1,23 +1,21 @@
-//! Instructions as text in which registers can be told from the rest.
+//! Instructions as text, with registers told apart from the rest.
 
-use anyhow::Result;
-
-use super::image::{Architecture, Copy, Image};
-use super::{aarch64, x86_64};
+use super::image::Copy;
+use crate::template::Parts;
 
 /// A piece of an instruction's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Text(String),
     Register {
-        /// The whole register, whichever part of it is named.
+        /// The whole register, whichever part of it the instruction names.
         whole: String,
-        /// Says which part of it: nothing for all of it.
+        /// The part of it that the instruction names; empty for all of it.
         width: &'static str,
     },
 }
 
-/// What checks need to know of an instruction.
+/// An instruction, as far as checks need to know it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub(super) parts: Vec<Part>,
@@ -25,9 +23,9 @@ pub(super) struct Line {
     pub(super) writes: Vec<String>,
     /// Whether it stores to memory.
     pub(super) stores: bool,
-    /// Whether it may go to code that does not come back by a jump: calls, traps, returns.
+    /// Whether it calls, traps or returns: the code that it reaches need not jump back.
     pub(super) calls: bool,
-    /// Whether nothing after it is run.
+    /// Whether the instruction after it is never executed.
     pub(super) ends: bool,
 }
 
@@ -39,46 +37,25 @@ impl Line {
         }
     }
 
-    /// With the registers that it has.
-    pub(super) fn as_it_is(&self) -> String {
+    pub(super) fn register(&mut self, whole: String, width: &'static str) {
+        self.parts.push(Part::Register { whole, width });
+    }
+
+    /// Returns the instruction with its actual registers.
+    pub(super) fn disassembled(&self) -> String {
         let text = self.parts.iter().map(|part| match part {
             Part::Text(text) => text.clone(),
             Part::Register { whole, width } => format!("{whole}{width}"),
         });
         text.collect()
     }
-
-    pub(super) fn register(&mut self, whole: String, width: &'static str) {
-        self.parts.push(Part::Register { whole, width });
-    }
 }
 
 /// The instructions of a copy.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Code {
-    /// From the one that loads the descriptor's address, up to the range.
-    pub(super) before: Vec<Line>,
-    pub(super) range: Vec<Line>,
-    /// The abort handler, up to its jump.
-    pub(super) abort: Vec<Line>,
-}
+pub(super) type Code = Parts<Line>;
 
-impl Code {
-    pub(super) fn of(image: &Image, copy: &Copy) -> Result<Code> {
-        match image.architecture {
-            Architecture::X86_64 => x86_64::code(image, copy),
-            Architecture::Aarch64 => aarch64::code(image, copy),
-        }
-    }
-
-    /// With the names that templates give them.
-    pub(super) fn parts(&self) -> [(&'static str, &[Line]); 3] {
-        [("before", &self.before), ("range", &self.range), ("abort", &self.abort)]
-    }
-}
-
-/// What a jump from a copy to `target` is called, given where the instructions before its range and in
-/// it begin. The rest of the function differs from copy to copy.
+/// Returns the name of the target of a jump in a copy. `begins` has the addresses of the instructions before
+/// and in its range. Other addresses in the function differ from copy to copy, so they share one name.
 pub(super) fn label(copy: &Copy, begins: &[u64], target: u64) -> String {
     let before = begins.partition_point(|&begin| begin < copy.start);
     match begins.iter().position(|&begin| begin == target) {

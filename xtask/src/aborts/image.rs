@@ -1,41 +1,19 @@
-//! A binary, and every copy of every section that it says it holds.
+//! A binary, and every copy of every section that its tables list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use object::{
-    File, Object as _, ObjectSection as _, RelocationFlags, SectionFlags,
+    Architecture, File, Object as _, ObjectSection as _, RelocationFlags, SectionFlags,
     elf::{R_AARCH64_RELATIVE, R_X86_64_RELATIVE, SHF_EXECINSTR},
 };
+
+use crate::arch::Arch;
 
 const DESCRIPTORS: &str = "__rseq_cs";
 const NAMES: &str = ".thiscpu_sections";
 const DESCRIPTOR_BYTES: u64 = 32;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Architecture {
-    X86_64,
-    Aarch64,
-}
-
-impl Architecture {
-    /// As in the names of targets, and of the directory of its templates.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Architecture::X86_64 => "x86_64",
-            Architecture::Aarch64 => "aarch64",
-        }
-    }
-
-    /// What the kernel wants to see before an abort handler.
-    pub(super) fn signature(self) -> u32 {
-        match self {
-            Architecture::X86_64 => 0x5305_3053,
-            Architecture::Aarch64 => 0xd428_bc00,
-        }
-    }
-}
 
 /// One copy of a section.
 #[derive(Clone, Debug)]
@@ -56,45 +34,43 @@ impl Copy {
 }
 
 pub(super) struct Image {
-    pub(super) architecture: Architecture,
+    pub(super) arch: Arch,
     pub(super) copies: Vec<Copy>,
-    /// The contents of its sections that are loaded: name, address, whether it is code, bytes.
+    /// The ELF sections that are loaded: name, address, whether it is code, content.
     loaded: Vec<(String, u64, bool, Vec<u8>)>,
 }
 
 impl Image {
     pub(super) fn parse(data: &[u8]) -> Result<Image> {
-        let elf = File::parse(data).context("this is no ELF file")?;
-        let architecture = match elf.architecture() {
-            object::Architecture::X86_64 => Architecture::X86_64,
-            object::Architecture::Aarch64 => Architecture::Aarch64,
-            other => bail!("it is for {other:?}, where there are no sections"),
+        let elf = File::parse(data).context("not an ELF file")?;
+        let arch = match elf.architecture() {
+            Architecture::X86_64 => Arch::X86_64,
+            Architecture::Aarch64 => Arch::Aarch64,
+            other => bail!("no sections exist for the architecture {other:?}"),
         };
         let loaded = elf.sections().filter(|section| section.address() != 0).map(|section| {
             let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
-                bail!("this is no ELF file")
+                bail!("not an ELF file")
             };
             let code = sh_flags.contains(SHF_EXECINSTR);
             Ok((section.name()?.to_owned(), section.address(), code, section.data()?.to_vec()))
         });
-        let mut image =
-            Image { architecture, copies: Vec::new(), loaded: loaded.collect::<Result<_>>()? };
-        let relocated = relocated(&elf, architecture);
-        image.copies = image.find_copies(names(&elf)?, &relocated)?;
+        let mut image = Image { arch, copies: Vec::new(), loaded: loaded.collect::<Result<_>>()? };
+        image.copies = image.find_copies(names(&elf)?, &relocated(&elf, arch))?;
         Ok(image)
     }
 
-    /// The bytes from `address` to the end of its section.
+    /// Returns the bytes from `address` to the end of its section.
     pub(super) fn at(&self, address: u64) -> Result<&[u8]> {
         let (_, begin, _, bytes) = self.section(address)?;
         Ok(&bytes[(address - begin) as usize..])
     }
 
-    /// The code at `range`, which must be in one section.
+    /// Returns the code at `range`, which must lie in one section.
     pub(super) fn code(&self, range: Range<u64>) -> Result<&[u8]> {
         let (name, begin, code, bytes) = self.section(range.start)?;
         ensure!(code, "{:#x} is in `{name}`, which is not code", range.start);
-        ensure!(range.start <= range.end, "it ends before it begins");
+        ensure!(range.start <= range.end, "{:#x} is after {:#x}", range.start, range.end);
         let bytes = bytes.get((range.start - begin) as usize..(range.end - begin) as usize);
         bytes.with_context(|| format!("{:#x} is outside of `{name}`", range.end))
     }
@@ -103,35 +79,40 @@ impl Image {
         Ok(&self.section(address)?.0)
     }
 
+    /// Returns the signature that the kernel requires before an abort handler.
+    pub(super) fn signature(&self) -> u32 {
+        match self.arch {
+            Arch::X86_64 => 0x5305_3053,
+            Arch::Aarch64 => 0xd428_bc00,
+        }
+    }
+
     fn section(&self, address: u64) -> Result<&(String, u64, bool, Vec<u8>)> {
         self.loaded
             .iter()
             .find(|(_, begin, _, bytes)| (*begin..begin + bytes.len() as u64).contains(&address))
-            .with_context(|| format!("there is nothing at {address:#x}"))
+            .with_context(|| format!("no section contains {address:#x}"))
     }
 
     fn word(&self, address: u64, relocated: &BTreeMap<u64, u64>) -> Result<u64> {
         if let Some(value) = relocated.get(&address) {
             return Ok(*value);
         }
-        let bytes = self.at(address)?.first_chunk().context("a word is cut off")?;
-        Ok(u64::from_le_bytes(*bytes))
+        let bytes = self.at(address)?.first_chunk();
+        Ok(u64::from_le_bytes(*bytes.context("a descriptor is cut off")?))
     }
 
-    /// Walks all descriptors. Each has one name.
+    /// Walks all descriptors, each of which must have one name.
     fn find_copies(
         &self,
         mut names: BTreeMap<u64, Vec<String>>,
         relocated: &BTreeMap<u64, u64>,
     ) -> Result<Vec<Copy>> {
         let mut copies = Vec::new();
-        for descriptor in self.addresses()? {
+        for descriptor in self.descriptors()? {
             let named = names.remove(&descriptor).unwrap_or_default();
             let [name] = &named[..] else {
-                bail!(
-                    "the descriptor at {descriptor:#x} has {} names, not one: {named:?}",
-                    named.len()
-                );
+                bail!("the descriptor at {descriptor:#x} must have one name, but has {named:?}");
             };
             let word = |at: u64| self.word(descriptor + at, relocated);
             let (flags, start, bytes, abort) = (word(0)?, word(8)?, word(16)?, word(24)?);
@@ -142,18 +123,18 @@ impl Image {
         Ok(copies)
     }
 
-    fn addresses(&self) -> Result<impl Iterator<Item = u64> + use<>> {
+    fn descriptors(&self) -> Result<impl Iterator<Item = u64> + use<>> {
         let found = self.loaded.iter().find(|(name, ..)| name == DESCRIPTORS);
-        let (_, begin, _, bytes) = found.context("there is no `__rseq_cs` in it")?;
+        let (_, begin, _, bytes) = found.with_context(|| format!("no section `{DESCRIPTORS}`"))?;
         Ok((*begin..begin + bytes.len() as u64).step_by(DESCRIPTOR_BYTES as usize))
     }
 }
 
-/// The words that are filled in when the program is loaded, as if it were loaded at 0.
-fn relocated(elf: &File<'_>, architecture: Architecture) -> BTreeMap<u64, u64> {
-    let relative = match architecture {
-        Architecture::X86_64 => R_X86_64_RELATIVE,
-        Architecture::Aarch64 => R_AARCH64_RELATIVE,
+/// Returns the words that a loader fills in, as if it loaded the program at 0.
+fn relocated(elf: &File<'_>, arch: Arch) -> BTreeMap<u64, u64> {
+    let relative = match arch {
+        Arch::X86_64 => R_X86_64_RELATIVE,
+        Arch::Aarch64 => R_AARCH64_RELATIVE,
     };
     let all = elf.dynamic_relocations().into_iter().flatten();
     all.filter(|(_, relocation)| relocation.flags() == RelocationFlags::Elf { r_type: relative })
@@ -161,15 +142,14 @@ fn relocated(elf: &File<'_>, architecture: Architecture) -> BTreeMap<u64, u64> {
         .collect()
 }
 
-/// What the copies are called, by the addresses of their descriptors.
+/// Returns the names of the copies, by the addresses of their descriptors.
 fn names(elf: &File<'_>) -> Result<BTreeMap<u64, Vec<String>>> {
-    let section =
-        elf.section_by_name(NAMES).with_context(|| format!("no `{NAMES}` is left in it"))?;
+    let section = elf.section_by_name(NAMES).with_context(|| format!("no section `{NAMES}`"))?;
     let mut rest = section.data()?;
     let mut names = BTreeMap::<_, Vec<_>>::new();
     while let Some((address, text)) = rest.split_first_chunk() {
         let end = text.iter().position(|&byte| byte == 0);
-        let end = end.with_context(|| format!("`{NAMES}` ends inside a name"))?;
+        let end = end.with_context(|| format!("`{NAMES}` ends within a name"))?;
         let name = String::from_utf8_lossy(&text[..end]).into_owned();
         names.entry(u64::from_le_bytes(*address)).or_default().push(name);
         rest = &text[end + 1..];

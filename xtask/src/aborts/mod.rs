@@ -1,13 +1,14 @@
-//! `cargo xtask aborts`: every section is aborted at each of its instructions and yet happens once, and
-//! every inlined copy of it in what is shipped is the section that was looked at.
+//! `cargo xtask aborts`: abort every section at each of its instructions, and check its copies in binaries.
+//!
+//! An aborted section must still happen exactly once. Every inlined copy in a shipped binary must be the section
+//! that was driven, instruction for instruction.
 
-mod aarch64;
 mod binary;
+mod c_copies;
 mod code;
+mod compare;
+mod decode;
 mod image;
-mod in_c;
-mod template;
-mod x86_64;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,22 +16,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
-use binary::Checked;
-pub(crate) use image::Architecture;
-pub(crate) use template::path as template_of;
+use self::binary::Checked;
+use crate::cargo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the sections whose names contain this, and of binaries only the one that drives them
+    /// Only sections whose names contain this, and only the binary that drives them
     #[arg(default_value = "")]
     filter: String,
-    /// Only one half: drive the sections, or look at binaries
+    /// Only one half: drive the sections, or check binaries
     #[arg(long, value_enum)]
     only: Option<Half>,
-    /// Looks at these binaries, of either architecture, in place of those it would build
+    /// Check these binaries, of either architecture, instead of building any
     #[arg(long, value_name = "PATH")]
     binary: Vec<PathBuf>,
-    /// Takes what is there for right, and writes the templates anew; look at the difference
+    /// Write the templates from what is built; read the difference afterwards
     #[arg(long)]
     bless: bool,
 }
@@ -41,9 +41,9 @@ enum Half {
     Binary,
 }
 
-/// The sections that are in what is shipped and not in what drives them, each with the reason.
+/// The sections of shipped binaries that the harness does not drive, each with the reason.
 const NOT_DRIVEN: [&str; 1] = [
-    // Not the library's: a yardstick of `thiscpu-bench`, which restarts itself.
+    // A yardstick of `thiscpu-bench`, which restarts itself. The library does not contain it.
     "bench::section",
 ];
 
@@ -51,7 +51,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let filter = &*arguments.filter;
     let whole = filter.is_empty() && arguments.only.is_none();
     if !arguments.binary.is_empty() {
-        return look(sh, &arguments.binary, filter, arguments.bless).map(drop);
+        return check(sh, &arguments.binary, filter, arguments.bless).map(drop);
     }
     let driver = build(sh, "thiscpu-aborts", &["--release", "--features", "c"], &[])?;
     if arguments.only != Some(Half::Binary) && !arguments.bless {
@@ -67,30 +67,21 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     if whole {
         binaries.extend(linked_differently(sh)?);
     }
-    let checked = look(sh, &binaries, filter, arguments.bless)?;
+    let checked = check(sh, &binaries, filter, arguments.bless)?;
     if whole && !arguments.bless {
-        complete(sh, &checked)?;
-        for checked in look(sh, &in_c::objects(sh)?, "", false)? {
-            let sections = checked.copies.len();
-            ensure!(sections == crate::header::SECTIONS_IN_C, "FAILED it has {sections} sections");
+        check_complete(sh, &checked)?;
+        for checked in check(sh, &c_copies::objects(sh)?, "", false)? {
+            let (sections, expected) = (checked.copies.len(), crate::header::SECTIONS_IN_C);
+            ensure!(sections == expected, "FAILED C has {sections} sections, not {expected}");
         }
     }
     Ok(())
 }
 
-/// Builds a package's program and says where it is.
+/// Builds a package's program and returns its path.
 fn build(sh: &Shell, package: &str, flags: &[&str], env: &[(&str, &str)]) -> Result<PathBuf> {
-    let messages =
-        cmd!(sh, "cargo build --quiet --package {package} --message-format json {flags...}")
-            .envs(env.iter().copied())
-            .quiet()
-            .read()
-            .with_context(|| format!("{package} cannot be built"))?;
-    // One message a line; the program's is the only one that names an executable.
-    let (_, rest) =
-        messages.rsplit_once("\"executable\":\"").context("cargo names no executable")?;
-    let (path, _) = rest.split_once('"').context("cargo names no executable")?;
-    Ok(PathBuf::from(path))
+    let build = cmd!(sh, "cargo build --quiet --package {package} {flags...}");
+    cargo::executables(build.envs(env.iter().copied()))?.pop().context("cargo has built no program")
 }
 
 fn drive(sh: &Shell, driver: &Path, filter: &str) -> Result<()> {
@@ -99,17 +90,16 @@ fn drive(sh: &Shell, driver: &Path, filter: &str) -> Result<()> {
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
     match output.status.code() {
         Some(0) => Ok(()),
-        Some(2) => bail!("no section can be driven on this machine; it says above why"),
-        _ => bail!("a section did not happen exactly once, or nothing drives it"),
+        Some(2) => bail!("no section can be driven on this machine; the driver has printed why"),
+        _ => bail!("a section did not happen exactly once, or no subject drives it"),
     }
 }
 
-/// The driver in builds where the linker has much to drop, by the linkers there are: names and
-/// descriptors must be dropped together.
+/// Builds the driver unoptimized, with each linker there is: linkers must drop names and descriptors together.
 fn linked_differently(sh: &Shell) -> Result<Vec<PathBuf>> {
     let mut binaries = vec![build(sh, "thiscpu-aborts", &["--features", "c"], &[])?];
     if cfg!(target_arch = "x86_64") {
-        // Rust's own linker is the default there; without it, it is the C compiler's.
+        // Rust's own linker is the default on x86-64; this selects the C compiler's.
         let env = [
             ("RUSTFLAGS", "-C linker-features=-lld"),
             ("CARGO_TARGET_DIR", "target/aborts-other-linker"),
@@ -119,7 +109,7 @@ fn linked_differently(sh: &Shell) -> Result<Vec<PathBuf>> {
     Ok(binaries)
 }
 
-fn look(sh: &Shell, binaries: &[PathBuf], filter: &str, bless: bool) -> Result<Vec<Checked>> {
+fn check(sh: &Shell, binaries: &[PathBuf], filter: &str, bless: bool) -> Result<Vec<Checked>> {
     let root = sh.current_dir().canonicalize()?;
     if bless {
         for binary in binaries {
@@ -134,31 +124,31 @@ fn look(sh: &Shell, binaries: &[PathBuf], filter: &str, bless: bool) -> Result<V
         println!(
             "{}: {}, {sections} sections, {copies} copies, {} boundaries, {} wrong",
             binary.strip_prefix(&root).unwrap_or(binary).display(),
-            checked.architecture.name(),
+            checked.arch,
             checked.boundaries,
             checked.wrong.len()
         );
         checked.wrong.iter().for_each(|wrong| println!("FAILED {wrong}"));
         all.push(checked);
     }
-    ensure!(all.iter().all(|checked| checked.wrong.is_empty()), "a copy is not what it must be");
+    ensure!(all.iter().all(|checked| checked.wrong.is_empty()), "a copy differs from its section");
     ensure!(
         all.iter().any(|checked| !checked.copies.is_empty()),
-        "no section is called `{filter}`"
+        "no section has a name that contains `{filter}`"
     );
     Ok(all)
 }
 
-/// Nothing is shipped that is not driven, and no template is left of a section that is gone.
-fn complete(sh: &Shell, checked: &[Checked]) -> Result<()> {
-    let [driver, shipped, ..] = checked else { bail!("two binaries were to be looked at") };
+/// Checks that the driver drives every shipped section, and that every template has a section.
+fn check_complete(sh: &Shell, checked: &[Checked]) -> Result<()> {
+    let [driver, shipped, ..] = checked else { bail!("the driver and the benchmark are needed") };
     let undriven: BTreeSet<_> = shipped
         .copies
         .keys()
         .filter(|name| !driver.copies.contains_key(*name) && !NOT_DRIVEN.contains(&&***name))
         .collect();
-    ensure!(undriven.is_empty(), "FAILED shipped, but nothing drives them: {undriven:?}");
+    ensure!(undriven.is_empty(), "FAILED shipped sections that no subject drives: {undriven:?}");
     let stale = binary::stale(&sh.current_dir().canonicalize()?, checked)?;
-    ensure!(stale.is_empty(), "FAILED no section is left that these are templates of: {stale:?}");
+    ensure!(stale.is_empty(), "FAILED templates without a section: {stale:?}");
     Ok(())
 }

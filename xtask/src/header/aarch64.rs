@@ -1,26 +1,26 @@
-//! Templates of AArch64, whose syntax is nearly that of assembly.
+//! Lines of AArch64 templates, whose syntax is almost that of assemblers.
 
 use anyhow::{Context as _, Result};
 
-use super::sections::Names;
+use super::operands::Names;
 
 pub(super) const ABORT_HANDLER: &str = "\
-/* Where the kernel goes on if it interrupts a section: behind an instruction that is the signature. */
+/* The kernel continues here if it aborts a section: after an instruction that is the signature. */
 #define THISCPU_ABORT_HANDLER \\
     \".pushsection __rseq_failure, \\\"ax?\\\"\\n\\t\" \\
     \".inst 0xd428bc00\\n\" \\
     \"34:\\n\\t\"
 ";
 
-/// What jumps, and to where its last operand says.
+/// Instructions that jump to their last operand.
 const JUMPS: [&str; 5] = ["b", "cbz", "cbnz", "tbz", "tbnz"];
 
-/// A line of a template.
+/// Translates a line of a template.
 pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
     let mut operands: Vec<_> = operands.split(", ").map(str::to_owned).collect();
     if JUMPS.contains(&mnemonic) || mnemonic.starts_with("b.") {
-        let label = operands.pop().context("a jump to nowhere")?;
+        let label = operands.pop().context("a jump without a target")?;
         operands.push(names.label(&label)?.to_owned());
     }
     if operands.last().is_some_and(|last| last == "descriptor") {
@@ -38,7 +38,7 @@ pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     Ok(format!("{mnemonic} {}", translated.join(", ")))
 }
 
-/// A register, maybe with the brackets of an address around it, or what stays as it is.
+/// Translates a register, with or without the brackets of an address; leaves other operands as they are.
 fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
     let core = operand.trim_start_matches('[').trim_end_matches(['!', ']']);
     let Some((name, part)) = names.operand(core)? else { return Ok(operand.to_owned()) };
@@ -47,13 +47,13 @@ fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sections::Role::Reads;
     use super::*;
+    use crate::header::operands::Role::Reads;
 
     #[test]
-    fn lines_get_their_operands() {
+    fn registers_become_operands() {
         let operands = [("s", Reads), ("a", Reads), ("cpu_id", Reads)];
-        let names = Names::of(&operands, false);
+        let names = Names::new(&operands, false);
         for (template, wanted) in [
             ("mrs r1, tpidr_el0", "mrs %[s], tpidr_el0"),
             ("adrp r2, descriptor", "adrp %[a], 30b"),

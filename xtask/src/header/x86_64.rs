@@ -1,11 +1,11 @@
-//! Templates of x86-64, which are in Intel's syntax, as C compilers want assembly: in AT&T's.
+//! Lines of x86-64 templates, which are in Intel's syntax, in AT&T's, as C compilers expect it.
 
 use anyhow::{Context as _, Result, bail};
 
-use super::sections::Names;
+use super::operands::Names;
 
 pub(super) const ABORT_HANDLER: &str = "\
-/* Where the kernel goes on if it interrupts a section: behind an undefined instruction whose operand is the signature. */
+/* The kernel continues here if it aborts a section: after an undefined instruction whose operand is the signature. */
 #define THISCPU_ABORT_HANDLER \\
     \".pushsection __rseq_failure, \\\"ax?\\\"\\n\\t\" \\
     \".byte 0x0f, 0xb9, 0x3d\\n\\t\" \\
@@ -13,22 +13,26 @@ pub(super) const ABORT_HANDLER: &str = "\
     \"34:\\n\\t\"
 ";
 
-/// A line of a template.
+/// Translates a line of a template.
 pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
     if mnemonic.starts_with('j') {
         return Ok(format!("{mnemonic} {}", names.label(operands)?));
     }
     let operands: Vec<_> = operands.split(", ").collect();
-    let suffix = operands.iter().find_map(|operand| suffix(operand)).context("no width")?;
+    let suffix =
+        operands.iter().find_map(|operand| suffix(operand)).context("no operand has a width")?;
     let mut translated = Vec::new();
     for operand in operands.iter().rev() {
         translated.push(translate_operand(operand, names)?);
     }
     let mnemonic = match mnemonic {
-        // From the width that is read to the one that is written.
+        // The suffixes are the width that is read and the width that is written.
         "movzx" => {
-            let from = operands.last().and_then(|from| self::suffix(from)).context("no width")?;
+            let from = operands
+                .last()
+                .and_then(|from| self::suffix(from))
+                .context("no operand has a width")?;
             format!("movz{from}{suffix}")
         }
         _ => format!("{mnemonic}{suffix}"),
@@ -36,7 +40,7 @@ pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     Ok(format!("{mnemonic} {}", translated.join(", ")))
 }
 
-/// How wide an operand is, if it says so.
+/// Returns the suffix for an operand's width, if the operand names one.
 fn suffix(operand: &str) -> Option<char> {
     for (prefix, suffix) in
         [("byte ptr", 'b'), ("word ptr", 'w'), ("dword ptr", 'l'), ("qword ptr", 'q')]
@@ -60,7 +64,7 @@ fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
     }
     if let Some((_, address)) = operand.split_once('[') {
         let segment = if operand.contains("fs:") { "%%fs:" } else { "" };
-        let address = address.strip_suffix(']').context("an address without an end")?;
+        let address = address.strip_suffix(']').context("an address without `]`")?;
         return Ok(format!("{segment}{}", translate_address(address, names)?));
     }
     match names.operand(operand)? {
@@ -77,7 +81,7 @@ fn register(name: &str, part: &str) -> String {
     format!("%{part}[{name}]")
 }
 
-/// `base + index*8 + displacement`, of which all but the first may be missing.
+/// Translates `base + index*8 + displacement`. All parts but one may be missing.
 fn translate_address(address: &str, names: &Names<'_>) -> Result<String> {
     let (mut base, mut index, mut displacement) = (None, None, String::new());
     for part in address.split(" + ") {
@@ -94,24 +98,24 @@ fn translate_address(address: &str, names: &Names<'_>) -> Result<String> {
     Ok(format!("{displacement}({base}{index})"))
 }
 
-/// `8`, or `10h`.
+/// Parses a number such as `8` or `10h`.
 fn number(text: &str) -> Result<i64> {
     let number = match text.strip_suffix('h') {
         Some(digits) => i64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.with_context(|| format!("`{text}` is no number"))
+    number.with_context(|| format!("`{text}` is not a number"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sections::Role::Reads;
     use super::*;
+    use crate::header::operands::Role::Reads;
 
     #[test]
-    fn lines_become_those_of_att() {
+    fn lines_are_translated_to_att_syntax() {
         let operands = [("a", Reads), ("cpu_id", Reads), ("n", Reads)];
-        let names = Names::of(&operands, false);
+        let names = Names::new(&operands, false);
         for (template, wanted) in [
             ("lea r1, [descriptor]", "leaq 30b(%%rip), %[a]"),
             ("mov qword ptr fs:[r2 + 4], r1", "movq %[a], %%fs:4(%[cpu_id])"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
-use super::machine::Arch;
+use crate::arch::Arch;
 
 /// The release that packages are taken from, whatever this machine runs.
 const RELEASE: &str = "bookworm";
@@ -45,7 +45,7 @@ impl<'a> Apt<'a> {
 
     /// The unpacked kernel package that the package `newest` stands for; downloaded once.
     pub(crate) fn kernel(&self, newest: &str, arch: Arch, suite: Suite) -> Result<PathBuf> {
-        let stable = format!("{newest}:{}", arch.debian());
+        let stable = format!("{newest}:{}", debian(arch));
         let directory = self.unpacked(&format!("{newest}-{suite:?}"));
         if self.sh.path_exists(&directory) {
             return Ok(directory);
@@ -159,5 +159,13 @@ impl<'a> Apt<'a> {
 }
 
 fn name_with_arch(name: &str, arch: Arch) -> String {
-    format!("{name}:{}", arch.debian())
+    format!("{name}:{}", debian(arch))
+}
+
+/// Returns Debian's name of an architecture.
+fn debian(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "amd64",
+        Arch::Aarch64 => "arm64",
+    }
 }

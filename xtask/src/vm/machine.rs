@@ -9,14 +9,8 @@ use clap::ValueEnum;
 use xshell::Shell;
 
 use super::apt::{Apt, Suite};
+use crate::arch::Arch;
 use crate::tools::Tool;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Arch {
-    #[value(name = "x86_64")]
-    X86_64,
-    Aarch64,
-}
 
 /// A kernel of Debian's, by what it means for this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,29 +44,11 @@ pub(crate) const ALL: [Machine; 5] = [
     Machine { arch: Arch::Aarch64, kernel: Kernel::V6_1, cpus: 8, nodes: 1, memory_mib: 2048 },
 ];
 
-impl Arch {
-    /// What a machine of this kind needs on this one.
-    pub(crate) fn tools(self) -> &'static [Tool] {
-        match self {
-            Arch::X86_64 => &X86_64_TOOLS,
-            Arch::Aarch64 => &AARCH64_TOOLS,
-        }
-    }
-
-    /// Debian's name.
-    pub(crate) fn debian(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "amd64",
-            Arch::Aarch64 => "arm64",
-        }
-    }
-
-    /// Rust's name.
-    pub(crate) fn target(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "x86_64-unknown-linux-gnu",
-            Arch::Aarch64 => "aarch64-unknown-linux-gnu",
-        }
+/// Returns what a machine of this architecture needs here.
+pub(crate) fn tools(arch: Arch) -> &'static [Tool] {
+    match arch {
+        Arch::X86_64 => &X86_64_TOOLS,
+        Arch::Aarch64 => &AARCH64_TOOLS,
     }
 }
 
@@ -159,15 +135,6 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} CPUs, kernel {}", self.arch, self.cpus, self.kernel)
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Arch::X86_64 => "x86_64",
-            Arch::Aarch64 => "aarch64",
-        })
     }
 }
 

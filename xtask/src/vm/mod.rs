@@ -18,8 +18,9 @@ use anyhow::{Result, ensure};
 use xshell::Shell;
 
 use self::apt::Apt;
-use self::machine::{Arch, Kernel, Machine};
+use self::machine::{Kernel, Machine};
 use self::steps::Bounds;
+use crate::arch::Arch;
 use crate::tools;
 
 #[derive(Debug, clap::Args)]
@@ -55,9 +56,10 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     sh.create_dir(&directory)?;
     let apt = Apt::new(sh, directory.join("apt"));
     let mut failed = Vec::new();
-    for arch in [Arch::X86_64, Arch::Aarch64] {
+    for arch in Arch::ALL {
         let machines: Vec<_> = machines.iter().filter(|machine| machine.arch == arch).collect();
-        if machines.is_empty() || !tools::are_here(sh, &format!("vm {arch}"), arch.tools())? {
+        if machines.is_empty() || !tools::are_here(sh, &format!("vm {arch}"), machine::tools(arch))?
+        {
             continue;
         }
         let programs = programs::build(sh, &apt, arch)?;

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
 use super::apt::Apt;
-use super::machine::Arch;
+use crate::arch::Arch;
+use crate::cargo;
 
 /// What cargo is told to build.
 const PROGRAMS: [&[&str]; 4] = [
@@ -37,22 +38,10 @@ pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     eprintln!("building programs for {arch}");
     let mut programs = Vec::new();
     for wanted in PROGRAMS {
-        programs.extend(built(sh, wanted, arch)?);
+        let target = arch.target();
+        programs
+            .extend(cargo::executables(cmd!(sh, "cargo {wanted...} --quiet --target {target}"))?);
     }
-    Ok(programs)
-}
-
-fn built(sh: &Shell, wanted: &[&str], arch: Arch) -> Result<Vec<PathBuf>> {
-    let target = arch.target();
-    let cargo = cmd!(sh, "cargo {wanted...} --quiet --target {target}");
-    let messages = cargo.arg("--message-format=json-render-diagnostics").quiet().read()?;
-    // Each line is an object; that of a program ends up with its path.
-    let executables = messages.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("\"executable\":\"")?;
-        rest.split_once('"').map(|(path, _)| PathBuf::from(path))
-    });
-    let programs: Vec<_> = executables.collect();
-    ensure!(!programs.is_empty(), "cargo built no program of {wanted:?}");
     Ok(programs)
 }
 

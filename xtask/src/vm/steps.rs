@@ -1,6 +1,7 @@
 //! What a guest does, one after the other.
 
-use super::machine::{Arch, Machine};
+use super::machine::Machine;
+use crate::arch::Arch;
 
 /// A line of the guest's shell, which fails if it does not end with 0.
 #[derive(Debug)]

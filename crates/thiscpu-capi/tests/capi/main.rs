@@ -149,7 +149,7 @@ fn copies_of_the_library_never_share_lanes() {
     }
 }
 
-/// `cargo xtask c-bench` measures adds that happen. The program ends with 2 where it cannot be about its tier.
+/// `cargo xtask bench-c` measures adds that happen. The program ends with 2 where it cannot be about its tier.
 #[test]
 fn bench_counts_every_add() {
     if !has("gcc") {

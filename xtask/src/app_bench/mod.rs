@@ -1,4 +1,4 @@
-//! `cargo xtask programs`: real programs on each allocator, preloaded: whether they do the same, in what time and memory.
+//! `cargo xtask app-bench`: real programs on each allocator, preloaded: whether they do the same, in what time and memory.
 //!
 //! Each program first runs on the system's allocator, and what it writes then is what each later run has to write. In
 //! each round each allocator has its turn, in another order than in the round before.
@@ -26,7 +26,8 @@ use clap::ValueEnum;
 use xshell::Shell;
 
 use self::allocator::{Allocator, Choice};
-use self::program::{Program, Scale};
+use self::program::Program;
+use self::run::Scale;
 use self::trial::Trial;
 use crate::tools;
 
@@ -61,7 +62,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         // Either takes less than ten minutes where nobody else is at work.
         false => (Scale::Full, arguments.rounds.unwrap_or(if arguments.hardened { 15 } else { 5 })),
     };
-    let directory = sh.create_dir("target/programs")?.canonicalize()?;
+    let directory = sh.create_dir("target/app-bench")?.canonicalize()?;
     let mut trial = Trial::new(directory, scale);
     trial.prepare(&programs);
     let limit = Duration::from_secs(arguments.minutes.saturating_mul(60));
@@ -103,7 +104,7 @@ fn allocators(
 fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Result<Vec<Program>> {
     let mut found = Vec::new();
     for program in all_if_none(&arguments.programs) {
-        match tools::are_here(sh, &format!("programs: {program}"), program.tools())? {
+        match tools::are_here(sh, &format!("app-bench: {program}"), program.tools())? {
             true => found.push(program),
             false => missing.push(program.to_string()),
         }

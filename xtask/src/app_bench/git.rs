@@ -8,9 +8,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::measure::Cost;
-use super::program::Scale;
 use super::random::Random;
-use super::run::Run;
+use super::run::{Run, Scale};
 use crate::tools::Tool;
 
 const GIT: &str = "/usr/bin/git";

@@ -8,7 +8,24 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::allocator::Allocator;
 use super::measure::{self, Cost};
-use super::program::Scale;
+
+/// How much a program is given to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// Enough to see that it works.
+    Quick,
+    /// A second or two.
+    Full,
+}
+
+impl Scale {
+    pub(super) fn of(self, quick: u32, full: u32) -> u32 {
+        match self {
+            Scale::Quick => quick,
+            Scale::Full => full,
+        }
+    }
+}
 
 pub(super) struct Run<'a> {
     /// What it reads, and leaves as it is.

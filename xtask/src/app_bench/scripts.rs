@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::measure::Cost;
-use super::program::Scale;
-use super::run::Run;
+use super::run::{Run, Scale};
 use crate::tools::Tool;
 
 const PYTHON: &str = "/usr/bin/python3";

@@ -175,7 +175,7 @@ fn aligned(mut table: Table) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::series::tests::series;
+    use crate::app_bench::series::tests::series;
 
     fn lines(all: &[Series], rounds: u32) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

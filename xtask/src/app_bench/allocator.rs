@@ -9,7 +9,7 @@ use object::{Object as _, ObjectSymbol as _, ReadCache};
 use xshell::{Shell, cmd};
 
 use super::mimalloc;
-use crate::tools;
+use crate::{cargo, tools};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,7 +48,7 @@ impl Allocator {
             Choice::System => return Ok(Some(Allocator::SYSTEM)),
             Choice::Mimalloc3 => match mimalloc::build(sh) {
                 Err(why) if !tools::in_ci() => {
-                    eprintln!("skipped programs: {choice}: {why:#}");
+                    eprintln!("skipped app-bench: {choice}: {why:#}");
                     None
                 }
                 built => Some(built?),
@@ -101,7 +101,7 @@ fn of_package(
     let files = cmd!(sh, "dpkg -L {package}").quiet().ignore_stderr().ignore_status().read();
     let files = files.unwrap_or_default();
     let Some(library) = files.lines().find(|file| file.contains(part)) else {
-        tools::say_missing(&format!("programs: {what}"), part.trim_start_matches('/'), package)?;
+        tools::skip(&format!("app-bench: {what}"), part.trim_start_matches('/'), package)?;
         return Ok(None);
     };
     let format = "--showformat=${Version}";
@@ -111,8 +111,7 @@ fn of_package(
 
 fn build(sh: &Shell) -> Result<PathBuf> {
     cmd!(sh, "cargo build --release --quiet --package thiscpu-malloc-preload").quiet().run()?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
-    let library = sh.current_dir().join(target).join("release/libthiscpu_malloc.so");
+    let library = cargo::target_directory(sh).join("release/libthiscpu_malloc.so");
     library.canonicalize().with_context(|| format!("cargo has built no {}", library.display()))
 }
 

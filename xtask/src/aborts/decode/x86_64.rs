@@ -7,44 +7,43 @@ use iced_x86::{
     OpAccess, Register, SymbolResolver, SymbolResult,
 };
 
-use super::code::{Code, Line, label};
-use super::image::{Copy, Image};
+use super::HANDLER_MAX;
+use crate::aborts::code::{Code, Line, label};
+use crate::aborts::image::{Copy, Image};
 
-/// More than the way in takes.
-const WINDOW: u64 = 32;
-/// More than an abort handler takes.
-const HANDLER_MAX: usize = 4;
+/// The number of bytes that no entry exceeds.
+const ENTRY_MAX: u64 = 32;
 
-pub(super) fn code(image: &Image, copy: &Copy) -> Result<Code> {
+pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     let range = image.code(copy.range())?;
-    let instructions: Vec<_> = decode(range, copy.start).collect();
+    let instructions: Vec<_> = instructions(range, copy.start).collect();
     ensure!(
         instructions.iter().all(|instruction| !instruction.is_invalid()),
         "its range is not whole instructions"
     );
-    let before = way_in(image, copy)?;
-    let begins: Vec<_> = before.iter().chain(&instructions).map(Instruction::ip).collect();
+    let entry = entry(image, copy)?;
+    let begins: Vec<_> = entry.iter().chain(&instructions).map(Instruction::ip).collect();
     let line = |instruction: &Instruction| line(copy, &begins, instruction);
     let mut abort = Vec::new();
-    for instruction in decode(image.at(copy.abort)?, copy.abort).take(HANDLER_MAX) {
+    for instruction in self::instructions(image.at(copy.abort)?, copy.abort).take(HANDLER_MAX) {
         abort.push(line(&instruction));
         if abort.last().is_some_and(|line| line.ends) {
             break;
         }
     }
     let lines = |all: Vec<Instruction>| all.iter().map(line).collect();
-    Ok(Code { before: lines(before), range: lines(instructions), abort })
+    Ok(Code { entry: lines(entry), range: lines(instructions), abort })
 }
 
-fn decode(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
+fn instructions(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
-/// The instructions from the one that loads the descriptor's address up to the range.
-fn way_in(image: &Image, copy: &Copy) -> Result<Vec<Instruction>> {
-    for begin in (copy.start - WINDOW..copy.start).rev() {
-        let all: Vec<_> = decode(image.code(begin..copy.start)?, begin).collect();
+/// Returns the instructions from the one that loads the descriptor's address up to the range.
+fn entry(image: &Image, copy: &Copy) -> Result<Vec<Instruction>> {
+    for begin in (copy.start - ENTRY_MAX..copy.start).rev() {
+        let all: Vec<_> = instructions(image.code(begin..copy.start)?, begin).collect();
         if all.first().is_some_and(|first| {
             first.code() == Opcode::Lea_r64_m
                 && first.is_ip_rel_memory_operand()
@@ -53,7 +52,7 @@ fn way_in(image: &Image, copy: &Copy) -> Result<Vec<Instruction>> {
             return Ok(all);
         }
     }
-    bail!("nothing just before its range loads its descriptor's address")
+    bail!("no instruction just before its range loads its descriptor's address")
 }
 
 fn line(copy: &Copy, begins: &[u64], instruction: &Instruction) -> Line {
@@ -115,7 +114,7 @@ impl FormatterOutput for Line {
     }
 }
 
-/// Gives the addresses that differ from copy to copy their names.
+/// The names of addresses that differ from copy to copy.
 struct Names {
     copy: Copy,
     begins: Vec<u64>,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::measure::Cost;
-use super::run::Run;
+use super::run::{Run, Scale};
 use super::{gcc, git, redis, scripts, xz};
 use crate::tools::Tool;
 
@@ -29,24 +29,6 @@ pub(crate) enum Program {
     Xz,
     /// Hashes, lists, sorts, regular expressions
     Perl,
-}
-
-/// How much a program is given to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
-    /// Enough to see that it works.
-    Quick,
-    /// A second or two.
-    Full,
-}
-
-impl Scale {
-    pub(super) fn of(self, quick: u32, full: u32) -> u32 {
-        match self {
-            Scale::Quick => quick,
-            Scale::Full => full,
-        }
-    }
 }
 
 impl Program {

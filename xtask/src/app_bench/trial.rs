@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::allocator::Allocator;
 use super::measure::{self, Cost};
-use super::program::{Program, Scale};
+use super::program::Program;
 use super::results;
-use super::run::{self, Run};
+use super::run::{self, Run, Scale};
 use super::series::Series;
 
 pub(super) struct Trial {
@@ -167,7 +167,7 @@ const EXPECTED: &str = "expected";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::allocator::Choice;
+    use crate::app_bench::allocator::Choice;
     use crate::tools;
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask c-bench`: what an add costs in C.
+//! `cargo xtask bench-c`: what an add costs in C.
 //!
 //! Each figure is of a process of its own, which adds for a slice of time. Rounds are interleaved: each measures every contender
 //! once, so that ratios are of slices that follow each other. An add is a few instructions, and where in a line of 64 bytes its branches
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use xshell::{Shell, cmd};
 
+use crate::cargo;
 use crate::stats::{largest, least, median};
 use crate::tools::{Tool, are_here};
 
@@ -46,7 +47,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let tools = ["gcc", "clang"].map(|program| Tool { program, package: program });
     let compilers: Vec<_> = tools
         .into_iter()
-        .filter(|&tool| are_here(sh, "c-bench", &[tool]).unwrap_or(false))
+        .filter(|&tool| are_here(sh, "bench-c", &[tool]).unwrap_or(false))
         .map(|tool| tool.program)
         .collect();
     ensure!(!compilers.is_empty(), "there is no compiler for C");
@@ -84,9 +85,8 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
 
 /// With each compiler, linked both ways.
 fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let built = sh.current_dir().join(target).join("release");
-    let here = built.join("c-bench");
+    let built = cargo::target_directory(sh).join("release");
+    let here = built.join("bench-c");
     sh.create_dir(&here)?;
     // By the name that the program is to find.
     sh.copy_file(built.join("libthiscpu_capi.so"), here.join("libthiscpu.so"))?;

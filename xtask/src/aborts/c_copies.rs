@@ -7,11 +7,11 @@ use xshell::{Shell, cmd};
 
 use crate::tools::{Tool, are_here};
 
-/// A program that has all of them.
+/// A program that uses all of them.
 const SOURCE: &str = "crates/thiscpu-capi/tests/capi/programs/inlined.c";
-const HEADERS: &str = "crates/thiscpu-capi/include";
+const INCLUDE: &str = "crates/thiscpu-capi/include";
 
-/// What compiles it, for this architecture or for the other, and how.
+/// Compilers for either architecture, their packages, and their options.
 const COMPILERS: [(&str, &str, &[&str]); 4] = [
     ("gcc", "gcc", &[]),
     ("clang", "clang", &[]),
@@ -19,18 +19,19 @@ const COMPILERS: [(&str, &str, &[&str]); 4] = [
     ("clang", "clang", &["--target=aarch64-linux-gnu"]),
 ];
 
-/// Shared objects with these copies, optimized and not: finished by the linker, which need not find the library for that.
+/// Compiles shared objects with these copies, optimized and unoptimized. Linking them does not need the library.
 pub(super) fn objects(sh: &Shell) -> Result<Vec<PathBuf>> {
-    let here = sh.current_dir().canonicalize()?.join("target/aborts-in-c");
-    sh.create_dir(&here)?;
+    let directory = sh.current_dir().canonicalize()?.join("target/aborts-in-c");
+    sh.create_dir(&directory)?;
     let mut objects = Vec::new();
     for (number, (program, package, options)) in COMPILERS.into_iter().enumerate() {
         if !are_here(sh, "copies in C", &[Tool { program, package }])? {
             continue;
         }
         for level in ["-O0", "-Os", "-O2"] {
-            let object = here.join(format!("{number}-{program}{level}.so"));
-            cmd!(sh, "{program} {options...} {level} -std=c11 -D_GNU_SOURCE -shared -fPIC -nostdlib -I {HEADERS} {SOURCE} -o {object}")
+            let object = directory.join(format!("{number}-{program}{level}.so"));
+            let flags = "-std=c11 -D_GNU_SOURCE -shared -fPIC -nostdlib".split(' ');
+            cmd!(sh, "{program} {options...} {level} {flags...} -I {INCLUDE} {SOURCE} -o {object}")
                 .quiet()
                 .run()?;
             objects.push(object);

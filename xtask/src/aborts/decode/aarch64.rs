@@ -4,65 +4,65 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
-use super::code::{Code, Line, label};
-use super::image::{Copy, Image};
+use super::HANDLER_MAX;
+use crate::aborts::code::{Code, Line, Part, label};
+use crate::aborts::image::{Copy, Image};
 
-/// More instructions than the way in takes.
-const WAY_IN_MAX: u64 = 8;
-/// More than an abort handler takes.
-const HANDLER_MAX: usize = 4;
+/// The number of instructions that no entry exceeds.
+const ENTRY_MAX: u64 = 8;
 const PAGE: u64 = 4096;
-/// The number that stands for the zero register.
+/// The number of the zero register.
 const ZERO: u16 = 31;
 
-pub(super) fn code(image: &Image, copy: &Copy) -> Result<Code> {
-    let before = way_in(image, copy)?;
-    let instructions = decode(image.code(copy.range())?, copy.start)?;
-    let begins: Vec<_> = before.iter().chain(&instructions).map(|(address, _)| *address).collect();
+pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
+    let entry = entry(image, copy)?;
+    let range = instructions(image.code(copy.range())?, copy.start)?;
+    let begins: Vec<_> = entry.iter().chain(&range).map(|(address, _)| *address).collect();
     let lines = |all: &[(u64, Instruction)]| {
         all.iter().map(|(at, one)| line(copy, &begins, *at, one)).collect::<Result<Vec<_>>>()
     };
     let handler = image.at(copy.abort)?;
-    let handler = decode(&handler[..handler.len().min(4 * HANDLER_MAX) & !3], copy.abort)?;
+    let handler = instructions(&handler[..handler.len().min(4 * HANDLER_MAX) & !3], copy.abort)?;
     let jump = handler.iter().position(|(_, one)| one.opcode == Opcode::B);
     let jump = jump.context("its abort handler does not jump away")?;
     Ok(Code {
-        before: descriptor_named(copy, &begins, &before)?,
-        range: lines(&instructions)?,
+        entry: name_descriptor(copy, &begins, &entry)?,
+        range: lines(&range)?,
         abort: lines(&handler[..=jump])?,
     })
 }
 
-fn decode(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
+fn instructions(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
     let (words, rest) = bytes.as_chunks::<4>();
-    anyhow::ensure!(rest.is_empty(), "it is not whole instructions");
+    anyhow::ensure!(rest.is_empty(), "its code is not whole instructions");
     let decoder = InstDecoder::default();
     let addresses = (address..).step_by(4);
     addresses
         .zip(words)
         .map(|(address, word)| {
             let instruction = decoder.decode(&mut U8Reader::new(word));
-            let what = || anyhow!("{:08x} is no instruction", u32::from_le_bytes(*word));
-            Ok((address, instruction.map_err(|_| what())?))
+            let invalid =
+                |_| anyhow!("{:08x} is not a valid instruction", u32::from_le_bytes(*word));
+            Ok((address, instruction.map_err(invalid)?))
         })
         .collect()
 }
 
-/// The instructions from the one that reads the thread pointer up to the range.
-fn way_in(image: &Image, copy: &Copy) -> Result<Vec<(u64, Instruction)>> {
-    for count in 1..=WAY_IN_MAX {
+/// Returns the instructions from the one that reads the thread pointer up to the range.
+fn entry(image: &Image, copy: &Copy) -> Result<Vec<(u64, Instruction)>> {
+    for count in 1..=ENTRY_MAX {
         let begin = copy.start - 4 * count;
-        let all = decode(image.code(begin..copy.start)?, begin)?;
+        let all = instructions(image.code(begin..copy.start)?, begin)?;
         if all.first().is_some_and(|(_, first)| first.opcode == Opcode::MRS) {
             return Ok(all);
         }
     }
-    bail!("nothing just before its range reads the thread pointer")
+    bail!("no instruction just before its range reads the thread pointer")
 }
 
-/// The two instructions that make the descriptor's address are the same in all copies but for the
-/// address; and a linker may have made one of them, if it was near.
-fn descriptor_named(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> Result<Vec<Line>> {
+/// Gives the pair of instructions that makes the descriptor's address one text in all copies. A linker may
+/// have changed the pair if the descriptor is close.
+fn name_descriptor(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     let mut rest = all;
     while let [(address, first), more @ ..] = rest {
@@ -77,7 +77,9 @@ fn descriptor_named(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> 
                 continue;
             }
         };
-        let [register] = &written(&register)[..] else { bail!("an address in no register") };
+        let [register] = &registers(&register)[..] else {
+            bail!("the descriptor's address is in no register")
+        };
         for text in ["adrp ", "add "] {
             let mut line = Line { writes: vec![register.clone()], ..Line::default() };
             line.text(text);
@@ -89,7 +91,7 @@ fn descriptor_named(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> 
     Ok(lines)
 }
 
-/// Whether two instructions put the descriptor's address into a register.
+/// Returns whether two instructions put the descriptor's address into a register.
 fn is_address(copy: &Copy, first: (u64, &Instruction), second: (u64, &Instruction)) -> bool {
     let ((at, first), (next, second)) = (first, second);
     match (first.opcode, first.operands, second.opcode, second.operands) {
@@ -100,7 +102,7 @@ fn is_address(copy: &Copy, first: (u64, &Instruction), second: (u64, &Instructio
             [result, from, Operand::Immediate(low), ..],
         ) => {
             let page = (at & !(PAGE - 1)).wrapping_add_signed(page);
-            let same = written(&to) == written(&from) && written(&to) == written(&result);
+            let same = registers(&to) == registers(&from) && registers(&to) == registers(&result);
             same && page + u64::from(low) == copy.descriptor
         }
         (Opcode::HINT, _, Opcode::ADR, [_, Operand::PCOffset(offset), ..]) => {
@@ -114,8 +116,7 @@ fn whole(number: u16) -> String {
     format!("x{number}")
 }
 
-/// What an instruction does to what a section must look after. Those that are not known here fail the
-/// check, until somebody has looked them up.
+/// The effect of an instruction, as far as a section's rules are about it.
 enum Kind {
     /// Changes the registers in this many operands, the first ones.
     Computes(usize),
@@ -127,13 +128,14 @@ enum Kind {
     Calls,
 }
 
+/// Returns the effect of an instruction. Unknown instructions fail the check until somebody adds them here.
 fn kind(opcode: Opcode) -> Option<Kind> {
     use Opcode::*;
     Some(match opcode {
         ADD | ADDS | SUB | SUBS | AND | ANDS | ORR | EOR | LSRV | LSLV | UBFM | MOVZ | MOVN
         | MOVK | MRS | ADRP | ADR | LDR | LDRB | LDRH | LDUR => Kind::Computes(1),
         LDP => Kind::Computes(2),
-        // Shown as `stadd` where nobody wants what was there.
+        // `ldadd` is shown as `stadd` if its old value is discarded.
         STR | STRB | STRH | STUR | STP | LDADD(_) => Kind::Stores,
         CASP(_) => Kind::Exchanges(1),
         B | Bcc(_) | CBZ | CBNZ | TBZ | TBNZ => Kind::Jumps,
@@ -156,37 +158,39 @@ fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) ->
         _ => None,
     });
     if let Some(target) = target {
-        let super::code::Part::Text(last) = line.parts.pop().context("an empty instruction")?
-        else {
+        let Some(Part::Text(last)) = line.parts.pop() else {
             bail!("`{instruction}` does not end with its target");
         };
-        let (before, _) = last.split_once('$').context("a target that is written differently")?;
+        let (before, _) = last
+            .split_once('$')
+            .with_context(|| format!("`{instruction}`: no `$` in its target"))?;
         line.text(&format!("{before}{}", label(copy, begins, target)));
     }
-    let kind = kind(instruction.opcode)
-        .with_context(|| format!("`{instruction}`: say in aborts/aarch64.rs what it changes"))?;
+    let kind = kind(instruction.opcode).with_context(|| {
+        format!("`{instruction}`: unknown instruction; add it to `kind` in {}", file!())
+    })?;
     let changed = match kind {
         Kind::Computes(count) | Kind::Exchanges(count) => count,
         _ => 0,
     };
-    let bases = instruction.operands.iter().flat_map(moved);
-    line.writes = instruction.operands[..changed].iter().flat_map(written).chain(bases).collect();
+    let bases = instruction.operands.iter().flat_map(pre_indexed);
+    line.writes = instruction.operands[..changed].iter().flat_map(registers).chain(bases).collect();
     line.stores = matches!(kind, Kind::Stores | Kind::Exchanges(_));
     line.calls = matches!(kind, Kind::Calls);
     line.ends = line.calls || instruction.opcode == Opcode::B;
     Ok(line)
 }
 
-/// The register that an operand moves on before it is used as an address.
-fn moved(operand: &Operand) -> Option<String> {
+/// Returns the register that an operand changes before it is used as an address.
+fn pre_indexed(operand: &Operand) -> Option<String> {
     match *operand {
         Operand::RegPreIndex(number, _, true) => Some(whole(number)),
         _ => None,
     }
 }
 
-/// The registers that an operand names.
-fn written(operand: &Operand) -> Vec<String> {
+/// Returns the registers that an operand names.
+fn registers(operand: &Operand) -> Vec<String> {
     match *operand {
         Operand::Register(_, ZERO) => Vec::new(),
         Operand::Register(_, number) | Operand::RegisterOrSP(_, number) => vec![whole(number)],
@@ -195,7 +199,7 @@ fn written(operand: &Operand) -> Vec<String> {
     }
 }
 
-/// Words and what stands between them.
+/// Splits an instruction's text into words and the text between them.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     for c in text.chars() {

@@ -7,9 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::measure::Cost;
-use super::program::Scale;
 use super::random::Random;
-use super::run::Run;
+use super::run::{Run, Scale};
 use crate::tools::Tool;
 
 const GCC: &str = "/usr/bin/gcc";

@@ -1,0 +1,21 @@
+//! The instructions of a copy, decoded.
+
+mod aarch64;
+mod x86_64;
+
+use anyhow::Result;
+
+use super::code::Code;
+use super::image::{Copy, Image};
+use crate::arch::Arch;
+
+/// The number of instructions that no abort handler exceeds.
+const HANDLER_MAX: usize = 4;
+
+/// Decodes the instructions of a copy.
+pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
+    match image.arch {
+        Arch::X86_64 => x86_64::decode(image, copy),
+        Arch::Aarch64 => aarch64::decode(image, copy),
+    }
+}
