@@ -138,8 +138,8 @@ impl RawCache {
         self.group.near(&self.class).alloc_or(|| self.alloc_farther())
     }
 
-    pub(crate) fn hand_out(&self, entry: usize) -> Option<NonNull<u8>> {
-        self.handle().hand_out(entry)
+    pub(crate) fn hand_out(&self, encoded: usize) -> Option<NonNull<u8>> {
+        self.handle().hand_out(encoded)
     }
 
     // With the arguments of the calls that lead here, so that little has to be done for them.

@@ -13,7 +13,7 @@
 
 use super::slab::{OBJECT_BITS_BYTES, Slab};
 use super::{Arena, CHUNK_BYTES, SUMMARY_CHUNKS, Tag};
-use crate::slab::lane::encoding::random_bits;
+use crate::slab::lane::encoding::auxv_bits;
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::Machine as _;
@@ -148,7 +148,7 @@ impl Arena {
         }
         if !cfg!(thiscpu_model) {
             for (from, size) in REGIONS {
-                let place = random_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let place = auxv_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                 let start = from + place as usize * REGION_ALIGN % size;
                 if self.init_at(start, CHUNKS_MAX).is_some() {
                     return Some(());

@@ -4,7 +4,7 @@
 //! first. What a stock keeps is bounded by objects and by bytes; what is more goes to the slabs. So does, a few sheaves at a time, what was in it for a while
 //! and nobody asked for: the fewest objects that there were meanwhile, the working set of Bonwick and Adams' depot.
 
-use crate::slab::lane::sheaf::{List, Sheaf};
+use crate::slab::lane::sheaf::{Sheaf, SheafList};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
@@ -27,8 +27,8 @@ const BUSY_NS: u64 = 8_000_000;
 pub(super) struct Stock {
     lock: Lock,
     empty_count: AtomicU32,
-    with_entries: List,
-    empty: List,
+    with_entries: SheafList,
+    empty: SheafList,
     /// How many sheaves were asked for and handed in.
     trades: AtomicU64,
     /// How many entries it has.
@@ -56,8 +56,8 @@ impl Stock {
         Stock {
             lock: Lock::new(),
             empty_count: AtomicU32::new(0),
-            with_entries: List::new(),
-            empty: List::new(),
+            with_entries: SheafList::new(),
+            empty: SheafList::new(),
             trades: AtomicU64::new(0),
             objects: AtomicU32::new(0),
             fewest: AtomicU32::new(0),
@@ -311,7 +311,7 @@ mod tests {
 
     /// A sheaf of so many entries.
     fn of(count: usize) -> Sheaf {
-        let mut sheaf = crate::slab::lane::sheaf::make(0).expect("there is memory");
+        let mut sheaf = crate::slab::lane::sheaf::alloc(0).expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));
         sheaf
     }

@@ -162,9 +162,9 @@ impl Depot {
         let one = |node: usize| self.nodes()[node].barn.take_one(lane % STOCKS, node, self.kind);
         nodes.find_map(one).or_else(|| {
             let mut sheaf = self.stocks().find_map(Stock::take)?;
-            let entry = sheaf.pop();
+            let encoded = sheaf.pop();
             self.put(sheaf, lane);
-            entry
+            encoded
         })
     }
 
@@ -175,22 +175,22 @@ impl Depot {
     /// One entry, for whom a sheaf is too much.
     pub(super) fn one_entry(&'static self, lane: usize) -> Option<usize> {
         let Some(mut sheaf) = self.for_so_many(1, lane) else { return self.last_entry(lane) };
-        let entry = sheaf.pop();
+        let encoded = sheaf.pop();
         self.put(sheaf, lane);
-        entry
+        encoded
     }
 
     /// Takes one entry back, straight into its slab.
-    pub(super) fn put_entry(&'static self, entry: usize) {
-        self.put_marked(entry, entry);
+    pub(super) fn put_entry(&'static self, encoded: usize) {
+        self.put_marked(encoded, encoded);
     }
 
     /// The same with that mark.
-    pub(super) fn put_marked(&'static self, entry: usize, mark: usize) {
-        encoding::mark(self.kind.mark_of(entry), mark);
-        let slab = node_slabs::find(self.kind.key.object(entry), self.kind).slab;
+    pub(super) fn put_marked(&'static self, encoded: usize, mark: usize) {
+        encoding::set_mark(self.kind.mark_of(encoded), mark);
+        let slab = node_slabs::find(self.kind.key.decode(encoded), self.kind).slab;
         let node = slab.node();
-        self.nodes()[node].barn.take_back_entry(entry, node, self.kind);
+        self.nodes()[node].barn.take_back_entry(encoded, node, self.kind);
     }
 
     /// A sheaf without entries; a smaller one than is wanted if there is no other. `None` if there is no memory.
@@ -201,17 +201,17 @@ impl Depot {
             if sheaf.capacity() >= CAPACITIES[kind] {
                 return Some(sheaf);
             }
-            sheaf::give_up(sheaf);
+            sheaf::free(sheaf);
         }
         // Where there is no memory for one a smaller one will do, or any that was given up.
-        let larger = || (kind + 1..CAPACITIES.len()).find_map(sheaf::given_up);
-        (0..=kind).rev().find_map(sheaf::make).or_else(larger)
+        let larger = || (kind + 1..CAPACITIES.len()).find_map(sheaf::reuse);
+        (0..=kind).rev().find_map(sheaf::alloc).or_else(larger)
     }
 
     fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
         let stock = &self.nodes()[self.here()].stocks[lane % STOCKS];
         if let Err(sheaf) = stock.push_empty(sheaf) {
-            sheaf::give_up(sheaf);
+            sheaf::free(sheaf);
         }
     }
 
@@ -279,8 +279,9 @@ impl Depot {
 
     /// Gives the objects of such nodes back to those. Only nodes that there is an object of are gone to.
     fn send(&'static self, mut sheaf: Sheaf, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
-        let node_of = |entry| node_slabs::find(self.kind.key.object(entry), self.kind).slab.node();
-        while let Some(node) = sheaf.entries().map(node_of).find(|&node| is_wanted(node)) {
+        let node_of =
+            |encoded| node_slabs::find(self.kind.key.decode(encoded), self.kind).slab.node();
+        while let Some(node) = sheaf.pointers().map(node_of).find(|&node| is_wanted(node)) {
             sheaf = self.nodes()[node].barn.take_back(sheaf, node, self.kind);
         }
         sheaf
@@ -316,7 +317,7 @@ impl Depot {
             })
         });
         for sheaf in sheaves.chain(all) {
-            sheaf::give_up(self.to_slabs(sheaf));
+            sheaf::free(self.to_slabs(sheaf));
         }
         self.begin_small();
     }
@@ -342,7 +343,7 @@ impl Depot {
     /// Gives up to `most` sheaves of those back to the slabs. How many.
     pub(super) fn give_back_unused(&'static self, most: usize) -> usize {
         let unused = self.stocks().flat_map(|stock| core::iter::from_fn(|| stock.pop_unused()));
-        unused.take(most).map(|sheaf| sheaf::give_up(self.to_slabs(sheaf))).count()
+        unused.take(most).map(|sheaf| sheaf::free(self.to_slabs(sheaf))).count()
     }
 
     /// From now on stocks count anew what nobody needs.

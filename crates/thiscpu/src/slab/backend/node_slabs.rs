@@ -25,36 +25,36 @@ pub(crate) struct Kind {
 impl Kind {
     /// The entry of an object that was just taken from its slab; even, as no other is, if it was never handed out.
     fn entry_of(self, taken: TakenObject) -> usize {
-        self.key.entry(taken.object) & !usize::from(taken.is_fresh)
+        self.key.encode(taken.object) & !usize::from(taken.is_fresh)
     }
 
     /// The entry with which it leaves the slab: one that was never handed out gets its mark, any other must have it still.
-    fn leave_slab(self, entry: usize) -> usize {
-        let odd = entry | 1;
-        if entry != odd {
+    fn leave_slab(self, encoded: usize) -> usize {
+        let odd = encoded | 1;
+        if encoded != odd {
             self.mark_fresh(odd);
         } else if !self.is_marked(odd) {
-            HeapError::WriteAfterFree.report(self.key.object(odd), self.shape.size);
+            HeapError::WriteAfterFree.report(self.key.decode(odd), self.shape.size);
         }
         odd
     }
 
     /// Where the mark of an entry's object is.
-    pub(crate) fn mark_of(self, entry: usize) -> usize {
-        self.key.object(entry) + self.shape.mark
+    pub(crate) fn mark_of(self, encoded: usize) -> usize {
+        self.key.decode(encoded) + self.shape.mark
     }
 
-    fn mark_fresh(self, entry: usize) {
+    fn mark_fresh(self, encoded: usize) {
         let is_unmade = self.shape.mark != 0;
-        encoding::mark(
-            self.mark_of(entry),
-            if is_unmade { encoding::unmade(entry) } else { entry },
+        encoding::set_mark(
+            self.mark_of(encoded),
+            if is_unmade { encoding::unconstructed_mark(encoded) } else { encoded },
         );
     }
 
-    fn is_marked(self, entry: usize) -> bool {
-        let mark = encoding::look(self.mark_of(entry));
-        mark == entry || (self.shape.mark != 0 && mark == encoding::unmade(entry))
+    fn is_marked(self, encoded: usize) -> bool {
+        let mark = encoding::load_mark(self.mark_of(encoded));
+        mark == encoded || (self.shape.mark != 0 && mark == encoding::unconstructed_mark(encoded))
     }
 }
 
@@ -218,22 +218,22 @@ impl Barn {
             }
         }
         // Not under the lock: here memory is touched for the first time.
-        sheaf.change(before, |entry| kind.leave_slab(entry));
+        sheaf.replace_from(before, |encoded| kind.leave_slab(encoded));
         sheaf.count() > before
     }
 
     /// The same for one entry, where there is no memory for a sheaf.
     pub(super) fn take_one(&self, part: usize, node: usize, kind: Kind) -> Option<usize> {
-        let mut entry = None;
+        let mut encoded = None;
         {
             let _guard = self.lock(node, kind);
             let slab = self.any_slab().or_else(|| self.a_slab(part, node, kind, true))?;
-            slab.take(1, |taken| entry = Some(kind.entry_of(taken)));
+            slab.take(1, |taken| encoded = Some(kind.entry_of(taken)));
             if slab.free() == 0 {
                 self.unlink(slab);
             }
         }
-        entry.map(|entry| kind.leave_slab(entry))
+        encoded.map(|encoded| kind.leave_slab(encoded))
     }
 
     /// A slab in which an object is free: one of that part, one of those that another part has besides its first, which belongs to this
@@ -298,8 +298,8 @@ impl Barn {
     /// are nobody's any more, nor may there be a slab where they are.
     pub(super) fn take_back(&self, sheaf: Sheaf, node: usize, kind: Kind) -> Sheaf {
         let _guard = self.lock(node, kind);
-        sheaf.keep(|entry| {
-            let ObjectRef { slab, index } = find(kind.key.object(entry), kind);
+        sheaf.retain(|encoded| {
+            let ObjectRef { slab, index } = find(kind.key.decode(encoded), kind);
             let is_here = slab.node() == node;
             if is_here {
                 self.take_back_one(slab, index, kind);
@@ -309,9 +309,9 @@ impl Barn {
     }
 
     /// Takes one object back, which belongs to this node.
-    pub(super) fn take_back_entry(&self, entry: usize, node: usize, kind: Kind) {
+    pub(super) fn take_back_entry(&self, encoded: usize, node: usize, kind: Kind) {
         let _guard = self.lock(node, kind);
-        let ObjectRef { slab, index } = find(kind.key.object(entry), kind);
+        let ObjectRef { slab, index } = find(kind.key.decode(encoded), kind);
         self.take_back_one(slab, index, kind);
     }
 

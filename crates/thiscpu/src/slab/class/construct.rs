@@ -46,7 +46,7 @@ impl<W: Way> Handle<'_, W> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
         match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
-            entry => self.hand_out_constructed(entry),
+            encoded => self.hand_out_constructed(encoded),
         }
     }
 
@@ -56,31 +56,34 @@ impl<W: Way> Handle<'_, W> {
             let _errno = errno::save();
             self.find_entry(self.depot()?)
         };
-        let entry = find().or_else(|| {
+        let encoded = find().or_else(|| {
             // One slab that goes back is room for one.
             self.retire_some();
             find()
         });
-        self.hand_out_constructed(entry?)
+        self.hand_out_constructed(encoded?)
     }
 
     #[inline(always)]
-    fn hand_out_constructed(self, entry: usize) -> Option<NonNull<u8>> {
-        let object = self.group.key().object(entry);
-        if !encoding::unmark(object + self.class.shape.mark, entry) {
-            return self.construct(object, entry);
+    fn hand_out_constructed(self, encoded: usize) -> Option<NonNull<u8>> {
+        let object = self.group.key().decode(encoded);
+        if !encoding::take_mark(object + self.class.shape.mark, encoded) {
+            return self.construct(object, encoded);
         }
         pointer(object)
     }
 
     #[cold]
     #[inline(never)]
-    fn construct(self, object: usize, entry: usize) -> Option<NonNull<u8>> {
-        if !encoding::unmark(object + self.class.shape.mark, encoding::unmade(entry)) {
+    fn construct(self, object: usize, encoded: usize) -> Option<NonNull<u8>> {
+        if !encoding::take_mark(
+            object + self.class.shape.mark,
+            encoding::unconstructed_mark(encoded),
+        ) {
             return heap_error::write_after_free(object);
         }
         let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
-        let unmade = Unmade { depot, entry };
+        let unmade = Unmade { depot, encoded };
         // SAFETY: it is of the class's size and alignment, nobody else's, and not constructed.
         unsafe { (life.construct)(life.context, at) };
         core::mem::forget(unmade);
@@ -96,15 +99,15 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
         let object = object.as_ptr().expose_provenance();
-        let entry = self.group.key().entry(object);
+        let encoded = self.group.key().encode(object);
         let mark = object + self.class.shape.mark;
-        if encoding::look(mark) | 1 == entry {
+        if encoding::load_mark(mark) | 1 == encoded {
             return heap_error::double_free(object);
         }
-        encoding::mark(mark, entry);
+        encoding::set_mark(mark, encoded);
         let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        if unsafe { Processor::give::<W>(gate, self.cell, entry) } != Outcome::Done {
+        if unsafe { Processor::give::<W>(gate, self.cell, encoded) } != Outcome::Done {
             slowly();
         }
     }
@@ -191,12 +194,12 @@ fn retire_for_others(depot: &'static Depot, life: Life) {
 /// An object whose constructor is under way. It goes back unconstructed if that panics.
 struct Unmade {
     depot: &'static Depot,
-    entry: usize,
+    encoded: usize,
 }
 
 impl Drop for Unmade {
     fn drop(&mut self) {
-        self.depot.put_marked(self.entry, encoding::unmade(self.entry));
+        self.depot.put_marked(self.encoded, encoding::unconstructed_mark(self.encoded));
     }
 }
 
@@ -213,17 +216,17 @@ impl Retiring {
     fn destroy(mut self, life: Life) {
         let kind = self.depot.kind;
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
-            let entry = kind.key.entry(object);
-            let mark = kind.mark_of(entry);
-            if encoding::look(mark) == entry {
+            let encoded = kind.key.encode(object);
+            let mark = kind.mark_of(encoded);
+            if encoding::load_mark(mark) == encoded {
                 // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
                 // is forked by another thread finds it free.
-                encoding::mark(mark, encoding::unmade(entry));
+                encoding::set_mark(mark, encoding::unconstructed_mark(encoded));
                 if let Some(at) = pointer(object) {
                     // SAFETY: it is constructed, free, and nobody else's.
                     unsafe { (life.destroy)(at) };
                 }
-            } else if encoding::look(mark) != encoding::unmade(entry) {
+            } else if encoding::load_mark(mark) != encoding::unconstructed_mark(encoded) {
                 HeapError::WriteAfterFree.report(object, kind.shape.size);
             }
         }

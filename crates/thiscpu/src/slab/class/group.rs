@@ -126,7 +126,7 @@ impl Group {
     }
 
     fn item_bytes(&self) -> usize {
-        self.cells as usize * lane::BYTES
+        self.cells as usize * lane::CELL_BYTES
     }
 
     /// Its first use. Under the lock.

@@ -78,7 +78,7 @@ pub struct Handle<'a, W: Way = Any> {
 }
 
 /// The bytes of a class's part of the item.
-pub const CELL_BYTES: usize = lane::BYTES;
+pub const CELL_BYTES: usize = lane::CELL_BYTES;
 
 /// The largest object of a class, in bytes.
 pub(super) const SIZE_MAX: usize = 1024 * 1024;
@@ -168,17 +168,17 @@ impl<W: Way> Handle<'_, W> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
         match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
-            entry => self.hand_out(entry),
+            encoded => self.hand_out(encoded),
         }
     }
 
     /// The object of an entry that was just taken.
     #[inline(always)]
-    pub(super) fn hand_out(self, entry: usize) -> Option<NonNull<u8>> {
+    pub(super) fn hand_out(self, encoded: usize) -> Option<NonNull<u8>> {
         let key = self.group.key();
-        let object = key.object(entry);
-        if !encoding::subtract_from_mark(object, entry) {
-            return write_after_free(object, entry);
+        let object = key.decode(encoded);
+        if !encoding::subtract_from_mark(object, encoded) {
+            return write_after_free(object, encoded);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
@@ -192,13 +192,13 @@ impl<W: Way> Handle<'_, W> {
     pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
         let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
-        let entry = key.entry(object);
-        if encoding::look(object) == entry {
+        let encoded = key.encode(object);
+        if encoding::load_mark(object) == encoded {
             return heap_error::double_free(object);
         }
-        encoding::mark(object, entry);
+        encoding::set_mark(object, encoded);
         // SAFETY: the caller's promise.
-        if !unsafe { self.give(entry) } {
+        if !unsafe { self.give(encoded) } {
             slowly();
         }
     }
@@ -211,7 +211,7 @@ impl<W: Way> Handle<'_, W> {
     #[inline(always)]
     pub unsafe fn free_marked(self, object: NonNull<u8>) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.give(self.group.key().entry(object.as_ptr().expose_provenance())) }
+        unsafe { self.give(self.group.key().encode(object.as_ptr().expose_provenance())) }
     }
 
     /// Puts an entry into the lane, if there is room.
@@ -220,10 +220,10 @@ impl<W: Way> Handle<'_, W> {
     ///
     /// It is an object's of this class, which nobody uses any more.
     #[inline(always)]
-    unsafe fn give(self, entry: usize) -> bool {
+    unsafe fn give(self, encoded: usize) -> bool {
         let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        unsafe { Processor::give::<W>(gate, self.cell, entry) == Outcome::Done }
+        unsafe { Processor::give::<W>(gate, self.cell, encoded) == Outcome::Done }
     }
 
     fn depot(self) -> Option<&'static Depot> {
@@ -290,7 +290,7 @@ impl<W: Way> Handle<'_, W> {
     /// As for [`free_or`](Handle::free_or).
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(depot) = self.class.depot_if_used() {
-            depot.put_entry(depot.kind.key.entry(object.as_ptr().expose_provenance()));
+            depot.put_entry(depot.kind.key.encode(object.as_ptr().expose_provenance()));
             purge::purge_if_excess();
         }
     }
@@ -313,7 +313,7 @@ impl<W: Way> Handle<'_, W> {
 /// What an object has in place of its mark is there again, and then that is said.
 #[cold]
 #[inline(never)]
-fn write_after_free(object: usize, entry: usize) -> Option<NonNull<u8>> {
-    encoding::add_to_mark(object, entry);
+fn write_after_free(object: usize, encoded: usize) -> Option<NonNull<u8>> {
+    encoding::add_to_mark(object, encoded);
     heap_error::write_after_free(object)
 }

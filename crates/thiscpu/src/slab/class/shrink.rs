@@ -5,7 +5,7 @@ use super::group::Group;
 use crate::section::Way;
 use crate::slab::backend::Depot;
 use crate::slab::lane::Lane;
-use crate::slab::lane::sheaf::List;
+use crate::slab::lane::sheaf::SheafList;
 use crate::sys::fence;
 use crate::sys::startup;
 use crate::tier::Tier;
@@ -68,9 +68,9 @@ impl Group {
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, W>>,
         fence: Fence,
-        each: impl Fn(&'static Depot, &List),
+        each: impl Fn(&'static Depot, &SheafList),
     ) {
-        let sheaves = [const { List::new() }; N];
+        let sheaves = [const { SheafList::new() }; N];
         self.empty_lanes(&class, fence, &sheaves);
         for (number, sheaves) in sheaves.iter().enumerate() {
             if let Some((class, depot)) = class(number).and_then(Handle::used) {
@@ -85,7 +85,7 @@ impl Group {
         &'a self,
         class: &impl Fn(usize) -> Option<Handle<'a, W>>,
         fence: Fence,
-        sheaves: &[List; N],
+        sheaves: &[SheafList; N],
     ) {
         let _guard = self.lock.lock();
         let seen = self.gate.load();
@@ -127,11 +127,11 @@ impl<W: Way> Handle<'_, W> {
 
     /// Whether any lane holds a sheaf, or has something hot.
     fn has_in_lanes(self, item: usize) -> bool {
-        Lane::all(item, self.cell).any(|lane| !lane.is_bare())
+        Lane::all(item, self.cell).any(|lane| !lane.is_empty())
     }
 
     /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
-    fn empty_lanes(self, item: usize, is_fenced: bool, depot: &'static Depot, sheaves: &List) {
+    fn empty_lanes(self, item: usize, is_fenced: bool, depot: &'static Depot, sheaves: &SheafList) {
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
         for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
@@ -140,8 +140,8 @@ impl<W: Way> Handle<'_, W> {
             if is_locked || is_fenced {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
-                if let Some(entry) = lane.take_hot() {
-                    add(depot, lane, entry, sheaves);
+                if let Some(encoded) = lane.take_hot() {
+                    add(depot, lane, encoded, sheaves);
                 }
             }
         }
@@ -149,7 +149,7 @@ impl<W: Way> Handle<'_, W> {
 }
 
 /// Adds an entry to a list of sheaves; to its slab if there is no memory for another sheaf.
-fn add(depot: &'static Depot, lane: Lane, entry: usize, sheaves: &List) {
+fn add(depot: &'static Depot, lane: Lane, encoded: usize, sheaves: &SheafList) {
     let sheaf = match sheaves.pop() {
         Some(first) if !first.is_full() => Some(first),
         full => {
@@ -159,9 +159,9 @@ fn add(depot: &'static Depot, lane: Lane, entry: usize, sheaves: &List) {
     };
     match sheaf {
         Some(mut sheaf) => {
-            sheaf.push(entry);
+            sheaf.push(encoded);
             sheaves.push(sheaf);
         }
-        None => depot.put_entry(entry),
+        None => depot.put_entry(encoded),
     }
 }

@@ -14,7 +14,7 @@ use crate::slab::arena::purge;
 use crate::slab::backend::Depot;
 use crate::slab::lane::encoding;
 use crate::slab::lane::sheaf::Sheaf;
-use crate::slab::lane::{Lane, Seen};
+use crate::slab::lane::{Lane, SlotState};
 use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -33,15 +33,15 @@ impl<W: Way> Handle<'_, W> {
     pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
         let depot = self.depot()?;
-        self.find_entry(depot).and_then(|entry| self.hand_out(entry))
+        self.find_entry(depot).and_then(|encoded| self.hand_out(encoded))
     }
 
     pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-            let entry = unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) };
-            if entry != 0 {
-                return Some(entry);
+            let encoded = unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) };
+            if encoded != 0 {
+                return Some(encoded);
             }
             let Some(lane) = self.own_lane() else { break };
             if let Next::Done(found) = self.refill(depot, lane) {
@@ -68,12 +68,12 @@ impl<W: Way> Handle<'_, W> {
             // Nothing was ever handed out.
             HeapError::InvalidFree.report(object, self.class.shape.size)
         };
-        let entry = depot.kind.key.entry(object);
-        encoding::mark(depot.kind.mark_of(entry), entry);
+        let encoded = depot.kind.key.encode(object);
+        encoding::set_mark(depot.kind.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
             let outcome =
-                unsafe { Processor::give::<W>(self.group.gate_and_front(), self.cell, entry) };
+                unsafe { Processor::give::<W>(self.group.gate_and_front(), self.cell, encoded) };
             if outcome == Outcome::Done {
                 return;
             }
@@ -82,7 +82,7 @@ impl<W: Way> Handle<'_, W> {
                 break;
             }
         }
-        self.give_locked(depot, entry);
+        self.give_locked(depot, encoded);
     }
 
     /// The calling thread's lane, if sections can use it.
@@ -105,30 +105,30 @@ impl<W: Way> Handle<'_, W> {
             return None;
         }
         self.group.come_near();
-        Some(Lane::at_entry(item, self.cell, entry))
+        Some(Lane::from_entry(item, self.cell, entry))
     }
 
     /// Gets entries into a lane whose main sheaf has none.
     fn refill(self, depot: &'static Depot, lane: Lane) -> Next<Option<usize>> {
-        let (main, spare) = (lane.main().look(), lane.spare().look());
-        if main.has_entries() {
+        let (main, spare) = (lane.main().load(), lane.spare().load());
+        if main.has_objects() {
             return Next::Again;
         }
-        if spare.has_entries() {
+        if spare.has_objects() {
             self.turn_round(depot, lane, main, spare);
             return Next::Again;
         }
         let Some(mut sheaf) = depot.with_entries(lane.number()) else {
             return Next::Done(depot.last_entry(lane.number()));
         };
-        let entry = sheaf.pop();
+        let encoded = sheaf.pop();
         self.install(depot, lane, main, sheaf);
-        Next::Done(entry)
+        Next::Done(encoded)
     }
 
     /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for any sheaf.
     fn make_room(self, depot: &'static Depot, lane: Lane) -> Next<()> {
-        let (main, spare) = (lane.main().look(), lane.spare().look());
+        let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_room() {
             return Next::Again;
         }
@@ -139,8 +139,9 @@ impl<W: Way> Handle<'_, W> {
         let Some(sheaf) = depot.empty(lane.number()) else {
             return self.empty_one(depot, lane, main, spare);
         };
-        if !spare.is_nothing()
-            && let Ok(Some(full)) = lane.spare().exchange(self.group.gate.word(), spare, None)
+        if !spare.is_none()
+            && let Ok(Some(full)) =
+                lane.spare().compare_exchange(self.group.gate.word(), spare, None)
         {
             depot.put(full, lane.number());
         }
@@ -150,12 +151,18 @@ impl<W: Way> Handle<'_, W> {
 
     /// Empties one of a lane's sheaves into the slabs, where there is no memory for another. Else each call would ask for that memory, and go to
     /// the slab by itself, until a lane has taken something.
-    fn empty_one(self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) -> Next<()> {
-        let (hand, seen) = match spare.is_nothing() {
+    fn empty_one(
+        self,
+        depot: &'static Depot,
+        lane: Lane,
+        main: SlotState,
+        spare: SlotState,
+    ) -> Next<()> {
+        let (slot, seen) = match spare.is_none() {
             true => (lane.main(), main),
             false => (lane.spare(), spare),
         };
-        match hand.exchange(self.group.gate.word(), seen, None) {
+        match slot.compare_exchange(self.group.gate.word(), seen, None) {
             Ok(Some(full)) => self.put_aside(depot, lane, depot.to_slabs(full)),
             Ok(None) => return Next::Done(()),
             Err(_) => {}
@@ -164,16 +171,17 @@ impl<W: Way> Handle<'_, W> {
     }
 
     /// Makes the spare sheaf the main one.
-    fn turn_round(self, depot: &'static Depot, lane: Lane, main: Seen, spare: Seen) {
-        if let Ok(Some(sheaf)) = lane.spare().exchange(self.group.gate.word(), spare, None) {
+    fn turn_round(self, depot: &'static Depot, lane: Lane, main: SlotState, spare: SlotState) {
+        if let Ok(Some(sheaf)) = lane.spare().compare_exchange(self.group.gate.word(), spare, None)
+        {
             self.install(depot, lane, main, sheaf);
         }
     }
 
     /// Makes a sheaf the main one, if that is still what was seen.
-    fn install(self, depot: &'static Depot, lane: Lane, main: Seen, sheaf: Sheaf) {
+    fn install(self, depot: &'static Depot, lane: Lane, main: SlotState, sheaf: Sheaf) {
         let (Ok(rest) | Err(rest)) =
-            lane.main().exchange(self.group.gate.word(), main, Some(sheaf));
+            lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
         if let Some(rest) = rest {
             self.put_aside(depot, lane, rest);
         }
@@ -181,11 +189,11 @@ impl<W: Way> Handle<'_, W> {
 
     /// Makes a sheaf the spare one if there is none; else it goes to the depot.
     fn put_aside(self, depot: &'static Depot, lane: Lane, sheaf: Sheaf) {
-        let spare = lane.spare().look();
-        let rest = match spare.is_nothing() {
+        let spare = lane.spare().load();
+        let rest = match spare.is_none() {
             true => lane
                 .spare()
-                .exchange(self.group.gate.word(), spare, Some(sheaf))
+                .compare_exchange(self.group.gate.word(), spare, Some(sheaf))
                 .unwrap_or_else(|sheaf| sheaf),
             false => Some(sheaf),
         };
@@ -205,18 +213,18 @@ impl<W: Way> Handle<'_, W> {
             _ if has_lane => return None,
             _ => 0,
         };
-        let lane = Lane::at_entry(item, self.cell, entry);
+        let lane = Lane::from_entry(item, self.cell, entry);
         Some((lane, lane.lock().try_lock()?))
     }
 
     fn take_locked(self, depot: &'static Depot) -> Option<usize> {
         let Some((lane, _guard)) = self.locked_lane() else { return depot.one_entry(0) };
-        if !lane.main().look().has_entries() {
+        if !lane.main().load().has_objects() {
             let other = lane.spare().swap(None);
             let main = lane.main().swap(other);
             lane.spare().swap(main);
         }
-        if !lane.main().look().has_entries() {
+        if !lane.main().load().has_objects() {
             let Some(sheaf) = depot.with_entries(lane.number()) else {
                 return depot.last_entry(lane.number());
             };
@@ -225,25 +233,25 @@ impl<W: Way> Handle<'_, W> {
             }
         }
         let mut sheaf = lane.main().swap(None)?;
-        let entry = sheaf.pop();
+        let encoded = sheaf.pop();
         lane.main().swap(Some(sheaf));
-        entry
+        encoded
     }
 
-    fn give_locked(self, depot: &'static Depot, entry: usize) {
-        let Some((lane, guard)) = self.locked_lane() else { return depot.put_entry(entry) };
-        if !lane.main().look().has_room() {
+    fn give_locked(self, depot: &'static Depot, encoded: usize) {
+        let Some((lane, guard)) = self.locked_lane() else { return depot.put_entry(encoded) };
+        if !lane.main().load().has_room() {
             let other = lane.spare().swap(None);
             let main = lane.main().swap(other);
             lane.spare().swap(main);
         }
-        if !lane.main().look().has_room() {
+        if !lane.main().load().has_room() {
             // The cache stays as long as this object is out, whatever goes to the slabs.
             let emptied = || lane.main().swap(None).map(|full| depot.to_slabs(full));
             let Some(empty) = depot.empty(lane.number()).or_else(emptied) else {
                 // First, because once the object is in its slab the cache may be closed, and its lanes be others'.
                 drop(guard);
-                return depot.put_entry(entry);
+                return depot.put_entry(encoded);
             };
             if let Some(full) = lane.main().swap(Some(empty)) {
                 depot.put(full, lane.number());
@@ -251,9 +259,9 @@ impl<W: Way> Handle<'_, W> {
         }
         let Some(mut sheaf) = lane.main().swap(None) else {
             drop(guard);
-            return depot.put_entry(entry);
+            return depot.put_entry(encoded);
         };
-        sheaf.push(entry);
+        sheaf.push(encoded);
         lane.main().swap(Some(sheaf));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Key(pub(crate) usize);
 impl Key {
     /// A key that no other cache has, and that says nothing of others: who reads what is free comes to know one.
     pub(crate) fn random() -> Key {
-        fresh_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
+        getrandom_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
     }
 
     /// The same where the kernel has nothing random yet, or may not be asked. What is random in it is the 16 bytes that it gives
@@ -26,7 +26,7 @@ impl Key {
     fn derived() -> Key {
         static DRAWN: AtomicUsize = AtomicUsize::new(0);
         let drawn = DRAWN.fetch_add(1, Relaxed) as u64 + 1;
-        let mut bits = random_bits() ^ drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut bits = auxv_bits() ^ drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The finalizer of splitmix64 (Steele, Lea and Flood, 2014).
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -34,29 +34,29 @@ impl Key {
     }
 
     #[inline(always)]
-    pub(crate) fn entry(self, object: usize) -> usize {
+    pub(crate) fn encode(self, object: usize) -> usize {
         self.0.wrapping_sub(object)
     }
 
     #[inline(always)]
-    pub(crate) fn object(self, entry: usize) -> usize {
-        self.0.wrapping_sub(entry)
+    pub(crate) fn decode(self, encoded: usize) -> usize {
+        self.0.wrapping_sub(encoded)
     }
 }
 
 // A mark is no atomic, so that it can be compared where it is: an object's is accessed by whoever has the object, or the entry.
 // Modelled memory is atomics, all of it.
 
-fn modelled(mark: usize) -> &'static AtomicUsize {
+fn modeled(mark: usize) -> &'static AtomicUsize {
     // SAFETY: as in `look`.
     unsafe { &*(mark as *const AtomicUsize) }
 }
 
 /// What is at the place of a mark.
 #[inline(always)]
-pub(crate) fn look(mark: usize) -> usize {
+pub(crate) fn load_mark(mark: usize) -> usize {
     if cfg!(thiscpu_model) {
-        return modelled(mark).load(Relaxed);
+        return modeled(mark).load(Relaxed);
     }
     // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses it: the object is free,
     // or the caller's.
@@ -65,20 +65,20 @@ pub(crate) fn look(mark: usize) -> usize {
 
 /// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
 #[inline(always)]
-pub(crate) fn mark(mark: usize, entry: usize) {
+pub(crate) fn set_mark(mark: usize, encoded: usize) {
     if cfg!(thiscpu_model) {
-        return modelled(mark).store(entry, Relaxed);
+        return modeled(mark).store(encoded, Relaxed);
     }
     // SAFETY: as for `look`.
-    unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(entry) }
+    unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(encoded) }
 }
 
 /// Takes the mark of an object away that is to be handed out; false if it has another, or none.
 #[inline(always)]
-pub(crate) fn unmark(mark: usize, entry: usize) -> bool {
-    let is_marked = look(mark) == entry;
+pub(crate) fn take_mark(mark: usize, encoded: usize) -> bool {
+    let is_marked = load_mark(mark) == encoded;
     if is_marked {
-        self::mark(mark, 0);
+        set_mark(mark, 0);
     }
     is_marked
 }
@@ -86,25 +86,25 @@ pub(crate) fn unmark(mark: usize, entry: usize) -> bool {
 /// The same by one subtraction in memory. If it is false [`add_to_mark`] is next, which puts back what is there instead of the mark: not here, because what
 /// is left would be kept in a register. A pair of a cache takes 2.15 ns with it, and 2.24 with a comparison and a store (Zen 4).
 #[inline(always)]
-pub(crate) fn subtract_from_mark(mark: usize, entry: usize) -> bool {
-    let left = look(mark).wrapping_sub(entry);
-    self::mark(mark, left);
+pub(crate) fn subtract_from_mark(mark: usize, encoded: usize) -> bool {
+    let left = load_mark(mark).wrapping_sub(encoded);
+    set_mark(mark, left);
     left == 0
 }
 
 /// Undoes that.
-pub(crate) fn add_to_mark(mark: usize, entry: usize) {
-    self::mark(mark, look(mark).wrapping_add(entry));
+pub(crate) fn add_to_mark(mark: usize, encoded: usize) {
+    set_mark(mark, load_mark(mark).wrapping_add(encoded));
 }
 
 /// The mark of a free object that has to be constructed first.
 #[inline(always)]
-pub(crate) fn unmade(entry: usize) -> usize {
-    entry & !1
+pub(crate) fn unconstructed_mark(encoded: usize) -> usize {
+    encoded & !1
 }
 
 /// What nobody else has, if the kernel has any. Never waits.
-fn fresh_bits() -> Option<u64> {
+fn getrandom_bits() -> Option<u64> {
     if cfg!(thiscpu_model) {
         return None;
     }
@@ -117,7 +117,7 @@ fn fresh_bits() -> Option<u64> {
 }
 
 /// The same in each call, and not to be shown to anybody.
-pub(crate) fn random_bits() -> u64 {
+pub(crate) fn auxv_bits() -> u64 {
     if cfg!(thiscpu_model) {
         return 0;
     }
@@ -146,7 +146,7 @@ mod tests {
             let bits = undo(key as u64, 31, 1);
             let bits = undo(bits, 27, inverse(0x94d0_49bb_1331_11eb));
             let bits = undo(bits, 30, inverse(0xbf58_476d_1ce4_e5b9));
-            (bits ^ random_bits()).wrapping_mul(inverse(0x9e37_79b9_7f4a_7c15))
+            (bits ^ auxv_bits()).wrapping_mul(inverse(0x9e37_79b9_7f4a_7c15))
         };
         // The lowest bit of a key is always set.
         let is_derived = |key: Key| drawn(key) < 1_000 || drawn(Key(key.0 ^ 1)) < 1_000;

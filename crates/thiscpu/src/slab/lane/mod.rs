@@ -28,10 +28,10 @@ use crate::sys::lock::Lock;
 use sheaf::Sheaf;
 
 /// From the cell to the lock, which is the 0 in front of the first `top` where sections look.
-const LOCK: usize = TOP - 8;
+const LOCK_OFFSET: usize = TOP - 8;
 /// From the cell to the word about the spare sheaf.
-const SPARE: usize = TOP + 8;
-pub(super) const BYTES: usize = SPARE + 8;
+const SPARE_OFFSET: usize = TOP + 8;
+pub(super) const CELL_BYTES: usize = SPARE_OFFSET + 8;
 
 /// A cache's part of one lane.
 #[derive(Clone, Copy)]
@@ -43,9 +43,9 @@ pub(super) struct Lane {
 
 /// One of its two words.
 #[derive(Clone, Copy)]
-pub(super) struct Hand {
+pub(super) struct SheafSlot {
     lane: Lane,
-    word: usize,
+    offset: usize,
 }
 
 impl Lane {
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// The lane of a table entry; 0 is for lane 0.
-    pub(super) fn at_entry(item: usize, cell: usize, entry: usize) -> Lane {
+    pub(super) fn from_entry(item: usize, cell: usize, entry: usize) -> Lane {
         Lane::of(item, cell, table::lane_of(entry))
     }
 
@@ -75,96 +75,96 @@ impl Lane {
     pub(super) fn lock(self) -> &'static Lock {
         // SAFETY: each lane in use of a cache's item is accessible as long as the cache lives, which no caller
         // outlives; zero is a lock.
-        unsafe { &*((self.address + LOCK) as *const Lock) }
+        unsafe { &*((self.address + LOCK_OFFSET) as *const Lock) }
     }
 
     /// Whether nothing is hot, and no sheaf is in it, nor in the hands of who holds its lock; about.
-    pub(super) fn is_bare(self) -> bool {
+    pub(super) fn is_empty(self) -> bool {
         // First: who takes it later began later.
         if self.lock().is_held() {
             return false;
         }
-        let hot = self.word(0).load(Relaxed);
-        hot == 0 && self.main().look().is_nothing() && self.spare().look().is_nothing()
+        let hot = self.slot_word(0).load(Relaxed);
+        hot == 0 && self.main().load().is_none() && self.spare().load().is_none()
     }
 
     /// Takes the hot entry away, for whoever owns the lane.
     pub(super) fn take_hot(self) -> Option<usize> {
-        let hot = self.word(0);
-        let entry = hot.load(Relaxed);
+        let hot = self.slot_word(0);
+        let encoded = hot.load(Relaxed);
         hot.store(0, Relaxed);
-        (entry != 0).then_some(entry)
+        (encoded != 0).then_some(encoded)
     }
 
-    fn word(self, at: usize) -> &'static AtomicUsize {
+    fn slot_word(self, offset: usize) -> &'static AtomicUsize {
         // SAFETY: as for `lock`.
-        unsafe { &*((self.address + at) as *const AtomicUsize) }
+        unsafe { &*((self.address + offset) as *const AtomicUsize) }
     }
 
-    pub(super) fn main(self) -> Hand {
-        Hand { lane: self, word: TOP }
+    pub(super) fn main(self) -> SheafSlot {
+        SheafSlot { lane: self, offset: TOP }
     }
 
-    pub(super) fn spare(self) -> Hand {
-        Hand { lane: self, word: SPARE }
+    pub(super) fn spare(self) -> SheafSlot {
+        SheafSlot { lane: self, offset: SPARE_OFFSET }
     }
 
     /// What distances are from.
-    fn first_top(self) -> usize {
+    fn base(self) -> usize {
         self.address - self.cell + TOP
     }
 
     /// What a distance leads to.
-    fn slot(self, distance: usize) -> usize {
-        self.first_top().wrapping_add(distance)
+    fn top_at(self, distance: usize) -> usize {
+        self.base().wrapping_add(distance)
     }
 
     /// The distance that says a sheaf's top, or that there is none.
     fn distance(self, sheaf: Option<&Sheaf>) -> usize {
-        sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.first_top()))
+        sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.base()))
     }
 }
 
 /// What a hand was seen to hold. It may have changed by now; who acts on it compares.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct SlotState {
     distance: usize,
-    slot: usize,
+    top: usize,
 }
 
-impl Seen {
-    pub(super) fn is_nothing(self) -> bool {
+impl SlotState {
+    pub(super) fn is_none(self) -> bool {
         self.distance == 0
     }
 
-    pub(super) fn has_entries(self) -> bool {
-        !self.is_nothing() && sheaf::below(self.slot) != 0
+    pub(super) fn has_objects(self) -> bool {
+        !self.is_none() && sheaf::load_below(self.top) != 0
     }
 
     pub(super) fn has_room(self) -> bool {
-        !self.is_nothing() && sheaf::has_room(self.slot)
+        !self.is_none() && sheaf::has_room(self.top)
     }
 }
 
-impl Hand {
+impl SheafSlot {
     fn word(self) -> &'static AtomicUsize {
-        self.lane.word(self.word)
+        self.lane.slot_word(self.offset)
     }
 
-    pub(super) fn look(self) -> Seen {
+    pub(super) fn load(self) -> SlotState {
         // Relaxed: whoever acts on it compares in a section, or owns the lane.
         let distance = self.word().load(Relaxed);
-        Seen { distance, slot: self.lane.slot(distance) }
+        SlotState { distance, top: self.lane.top_at(distance) }
     }
 
     /// Exchanges what was seen for a sheaf, in a section: what was there, or the sheaf if that was not done. This
     /// lane must still be the calling thread's.
     // Not inlined: each copy of the section would need a test that drives it, and some of its callers are seldom needed.
     #[inline(never)]
-    pub(super) fn exchange(
+    pub(super) fn compare_exchange(
         self,
         gate: &AtomicUsize,
-        seen: Seen,
+        seen: SlotState,
         sheaf: Option<Sheaf>,
     ) -> Result<Option<Sheaf>, Option<Sheaf>> {
         let new = self.lane.distance(sheaf.as_ref());
@@ -173,21 +173,21 @@ impl Hand {
             Processor::replace(
                 gate,
                 self.lane.entry(),
-                self.lane.cell + self.word,
+                self.lane.cell + self.offset,
                 seen.distance,
                 new,
             )
         };
         match outcome {
-            Outcome::Done => Ok((!seen.is_nothing()).then(|| Sheaf::of_top(seen.slot))),
+            Outcome::Done => Ok((!seen.is_none()).then(|| Sheaf::from_top(seen.top))),
             _ => Err(sheaf),
         }
     }
 
     /// The same for whoever owns the lane.
     pub(super) fn swap(self, sheaf: Option<Sheaf>) -> Option<Sheaf> {
-        let seen = self.look();
+        let seen = self.load();
         self.word().store(self.lane.distance(sheaf.as_ref()), Relaxed);
-        (!seen.is_nothing()).then(|| Sheaf::of_top(seen.slot))
+        (!seen.is_none()).then(|| Sheaf::from_top(seen.top))
     }
 }

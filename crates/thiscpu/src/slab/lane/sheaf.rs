@@ -34,15 +34,15 @@ struct Header {
     capacity: AtomicU32,
     count: AtomicU32,
     /// Below the first slot.
-    end: AtomicUsize,
+    terminator: AtomicUsize,
 }
 
 /// A sheaf in no lane, and in no list: whoever has this owns it.
 #[derive(Debug)]
 pub(crate) struct Sheaf(usize);
 
-const fn bytes(kind: usize) -> usize {
-    (HEADER_BYTES + 8 * (CAPACITIES[kind] + 1)).next_power_of_two()
+const fn bytes(index: usize) -> usize {
+    (HEADER_BYTES + 8 * (CAPACITIES[index] + 1)).next_power_of_two()
 }
 
 fn word(at: usize) -> &'static AtomicUsize {
@@ -52,7 +52,7 @@ fn word(at: usize) -> &'static AtomicUsize {
 }
 
 /// The entry below a slot of a sheaf; 0 if the slot is its first.
-pub(super) fn below(slot: usize) -> usize {
+pub(super) fn load_below(slot: usize) -> usize {
     word(slot - 8).load(Relaxed)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn has_room(slot: usize) -> bool {
 
 impl Sheaf {
     /// The sheaf whose top is at that slot, and which the caller has just taken out of a lane.
-    pub(super) fn of_top(slot: usize) -> Sheaf {
+    pub(super) fn from_top(slot: usize) -> Sheaf {
         let mapping = slot & !(MAPPING_BYTES - 1);
         // A mapping begins with the bytes of each of its sheaves.
         let bytes = word(mapping).load(Relaxed);
@@ -103,9 +103,9 @@ impl Sheaf {
         self.count() == self.capacity()
     }
 
-    pub(crate) fn push(&mut self, entry: usize) {
-        debug_assert!(!self.is_full() && entry != 0);
-        word(self.top()).store(entry, Relaxed);
+    pub(crate) fn push(&mut self, encoded: usize) {
+        debug_assert!(!self.is_full() && encoded != 0);
+        word(self.top()).store(encoded, Relaxed);
         self.set_count(self.count() + 1);
     }
 
@@ -116,15 +116,15 @@ impl Sheaf {
     }
 
     /// The same sheaf with those of its entries that are wanted.
-    pub(crate) fn keep(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
-        let entries = self.entries();
+    pub(crate) fn retain(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
+        let pointers = self.pointers();
         self.set_count(0);
-        entries.filter(|&entry| is_wanted(entry)).for_each(|entry| self.push(entry));
+        pointers.filter(|&encoded| is_wanted(encoded)).for_each(|encoded| self.push(encoded));
         self
     }
 
     /// Changes its entries from number `from` on.
-    pub(crate) fn change(&mut self, from: usize, to: impl Fn(usize) -> usize) {
+    pub(crate) fn replace_from(&mut self, from: usize, to: impl Fn(usize) -> usize) {
         for index in from..self.count() {
             let slot = word(self.slots() + 8 * index);
             slot.store(to(slot.load(Relaxed)), Relaxed);
@@ -142,7 +142,7 @@ impl Sheaf {
     }
 
     /// Its entries, from the first.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots();
         (0..self.count()).map(move |index| word(slots + 8 * index).load(Relaxed))
     }
@@ -150,11 +150,11 @@ impl Sheaf {
 
 /// A list of sheaves. Changed under a lock, one store at a time.
 #[derive(Debug)]
-pub(crate) struct List(AtomicUsize);
+pub(crate) struct SheafList(AtomicUsize);
 
-impl List {
-    pub(crate) const fn new() -> List {
-        List(AtomicUsize::new(0))
+impl SheafList {
+    pub(crate) const fn new() -> SheafList {
+        SheafList(AtomicUsize::new(0))
     }
 
     /// Relaxed: an estimate where the lock is not held.
@@ -191,56 +191,56 @@ impl List {
 }
 
 /// Empty sheaves of one kind that no cache has.
-struct Spare {
+struct UnusedSheaves {
     lock: Lock,
-    list: List,
+    list: SheafList,
     /// The mapping that sheaves are carved out of, and the first that was not. The end of a mapping before there is one.
     next: AtomicUsize,
 }
 
-static SPARES: [Spare; CAPACITIES.len()] =
-    [const { Spare { lock: Lock::new(), list: List::new(), next: AtomicUsize::new(0) } };
-        CAPACITIES.len()];
+static UNUSED: [UnusedSheaves; CAPACITIES.len()] = [const {
+    UnusedSheaves { lock: Lock::new(), list: SheafList::new(), next: AtomicUsize::new(0) }
+}; CAPACITIES.len()];
 
 /// An empty sheaf of that kind; `None` if there is no memory.
-pub(crate) fn make(kind: usize) -> Option<Sheaf> {
-    let spare = &SPARES[kind];
-    let _guard = spare.lock.lock();
-    if let Some(mut sheaf) = spare.list.pop() {
+pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
+    let unused = &UNUSED[index];
+    let _guard = unused.lock.lock();
+    if let Some(mut sheaf) = unused.list.pop() {
         sheaf.set_count(0);
         return Some(sheaf);
     }
-    let bytes = bytes(kind);
-    let mut at = spare.next.load(Acquire);
+    let bytes = bytes(index);
+    let mut at = unused.next.load(Acquire);
     if at.is_multiple_of(MAPPING_BYTES) {
         let mapping = Host::map(MAPPING_BYTES).ok()?;
         word(mapping).store(bytes, Relaxed);
         at = mapping + bytes;
     }
     // Release: nobody takes it twice, and what is written to it below is only read by whoever gets it.
-    spare.next.store(at + bytes, Release);
+    unused.next.store(at + bytes, Release);
     let sheaf = Sheaf(at);
-    sheaf.header().capacity.store(CAPACITIES[kind] as u32, Relaxed);
-    (0..CAPACITIES[kind]).for_each(|index| word(sheaf.slots() + 8 * index).store(1, Relaxed));
+    sheaf.header().capacity.store(CAPACITIES[index] as u32, Relaxed);
+    (0..CAPACITIES[index]).for_each(|index| word(sheaf.slots() + 8 * index).store(1, Relaxed));
     Some(sheaf)
 }
 
 /// An empty sheaf of that kind that no cache has, if there is one already.
-pub(crate) fn given_up(kind: usize) -> Option<Sheaf> {
-    let spare = &SPARES[kind];
-    let _guard = spare.lock.lock();
-    let mut sheaf = spare.list.pop()?;
+pub(crate) fn reuse(index: usize) -> Option<Sheaf> {
+    let unused = &UNUSED[index];
+    let _guard = unused.lock.lock();
+    let mut sheaf = unused.list.pop()?;
     sheaf.set_count(0);
     Some(sheaf)
 }
 
 /// Gives an empty sheaf up.
-pub(crate) fn give_up(sheaf: Sheaf) {
+pub(crate) fn free(sheaf: Sheaf) {
     debug_assert_eq!(sheaf.count(), 0);
-    let kind = CAPACITIES.iter().position(|&capacity| capacity == sheaf.capacity());
-    let spare = &SPARES[kind.expect("a sheaf is of a kind")];
-    let _guard = spare.lock.lock();
-    spare.list.push(sheaf);
+    let index = CAPACITIES.iter().position(|&capacity| capacity == sheaf.capacity());
+    let unused = &UNUSED[index.expect("a sheaf is of a index")];
+    let _guard = unused.lock.lock();
+    unused.list.push(sheaf);
 }
 
 #[cfg(all(test, not(thiscpu_model)))]
@@ -249,12 +249,12 @@ mod tests {
 
     /// Whether a sheaf is scattered whose objects are so far from those before them, again and again.
     fn is_scattered(count: usize, steps: &[usize]) -> bool {
-        let kind = CAPACITIES.iter().position(|&capacity| capacity >= count);
-        let mut sheaf = make(kind.unwrap()).unwrap();
-        let mut entry = 1 << 40;
+        let index = CAPACITIES.iter().position(|&capacity| capacity >= count);
+        let mut sheaf = alloc(index.unwrap()).unwrap();
+        let mut encoded = 1 << 40;
         for step in steps.iter().cycle().take(count) {
-            entry += step;
-            sheaf.push(entry);
+            encoded += step;
+            sheaf.push(encoded);
         }
         sheaf.is_scattered(1_000)
     }
