@@ -77,7 +77,8 @@ pub(crate) fn enable_when_ready() {
 
 /// Counts calls from now on.
 ///
-/// [`stats`](crate::stats()) and [`class_stats`](crate::class_stats) return the counts. Each call then takes some nanoseconds longer. Counting cannot be disabled again.
+/// [`stats`](crate::stats()) and [`class_stats`](crate::class_stats) return the counts. Each call
+/// then takes some nanoseconds longer. Counting cannot be disabled again.
 pub fn enable_counting() {
     // Choose the tier leniently before anything is used that would insist on a valid one.
     tier_or_best();
@@ -95,8 +96,8 @@ pub fn is_counting() -> bool {
 /// Guards a sample of all blocks from now on, to detect use after free and overflows.
 ///
 /// The guide's section on hardening says what is detected. Calls that find a block in their CPU's
-/// lane are as fast as before. Returns whether blocks can be guarded: `false` if there is no memory
-/// for that, or no signal handler can be installed.
+/// lane are as fast as before. Returns whether blocks can be guarded: `false` if memory for that is
+/// exhausted, or no signal handler can be installed.
 pub fn enable_hardening() -> bool {
     tier_or_best();
     let is_ready = guard::enable();

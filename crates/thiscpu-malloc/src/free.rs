@@ -26,7 +26,8 @@ use crate::{guard, stats};
 
 /// Frees a block.
 ///
-/// An invalid or a double free aborts the process, with a message that names the address. [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
+/// An invalid or a double free aborts the process, with a message that names the address.
+/// [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
 ///
 /// # Safety
 ///
@@ -52,7 +53,8 @@ pub unsafe fn free_fast(block: *mut u8) {
             // address belongs to the class of this cell.
             unsafe { free_in_class(block, cell) }
         }
-        // SAFETY: the caller guarantees that the pointer is null or an allocated block that is not used any more.
+        // SAFETY: the caller guarantees that the pointer is null or an allocated block that is not
+        // used any more.
         None => unsafe { free_general(block) },
     }
 }
@@ -109,8 +111,8 @@ pub unsafe extern "C" fn free_general(block: *mut u8) {
 pub unsafe extern "C" fn free_gated(block: NonNull<u8>) {
     heap::enable_direct();
     let Some(cell) = cell_of(block.as_ptr().addr()) else { return };
-    // SAFETY: the caller guarantees that the block is marked as free and not used any more; it is of
-    // this class. If the fast path is enabled, sections are ready.
+    // SAFETY: the caller guarantees that the block is marked as free and not used any more; it is
+    // of this class. If the fast path is enabled, sections are ready.
     unsafe {
         if !is_enabled() || !gated_objects_at(cell).free_marked(block) {
             free_flush(block, cell);

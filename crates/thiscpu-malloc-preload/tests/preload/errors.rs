@@ -31,7 +31,7 @@ const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
         "guarded overflow",
         "harden",
         libc::SIGABRT,
-        &["overflow", "1 byte behind the end of the block of 50 bytes", "allocated by thread"],
+        &["overflow", "1 byte after the end of the block of 50 bytes", "allocated by thread"],
     ),
 ];
 

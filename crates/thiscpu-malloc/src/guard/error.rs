@@ -1,36 +1,36 @@
-//! What a program can do wrong with a block, in words.
+//! The errors that guarded blocks detect, and how reports describe them.
 
 use core::fmt;
 
 use super::slot::{Block, State};
 
-/// Something that was done wrong.
+/// An error that the program has made.
 #[derive(Debug)]
 pub(super) struct Error {
-    /// What was accessed or freed.
+    /// The address that was accessed or freed.
     pub(super) address: usize,
     pub(super) kind: ErrorKind,
-    /// The block that it was done to, if one can be named.
+    /// The block that was accessed or freed, if it is known.
     pub(super) block: Option<Block>,
-    /// Whether the block was looked at while somebody may have changed it.
+    /// Whether the pool may have changed while `block` was read.
     pub(super) is_torn: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ErrorKind {
-    /// An access to what is not accessible.
+    /// An access to an inaccessible page of the pool.
     Access { is_write: Option<bool> },
-    /// A free of what was freed before.
+    /// A free of a block that was freed before.
     DoubleFree,
-    /// A free of an address within a block's page, but for its start.
+    /// A free of an address on a block's page at which the block does not begin.
     InteriorFree,
-    /// A free of what no block was ever at.
+    /// A free of an address where no block ever was.
     InvalidFree,
-    /// A free of a block beside which somebody has written, nearest to it at this address.
+    /// A free or shrink of a block whose canary was overwritten, nearest to it at this address.
     CanaryDamage { at: usize },
 }
 
-/// `1 byte`, `2 bytes`.
+/// A number of bytes, shown as `1 byte` or `2 bytes`.
 struct ByteCount(usize);
 
 impl fmt::Display for ByteCount {
@@ -39,7 +39,7 @@ impl fmt::Display for ByteCount {
     }
 }
 
-/// Where an address is, as seen from a block.
+/// An address, shown relative to a block.
 struct Location(usize, Block);
 
 impl fmt::Display for Location {
@@ -50,14 +50,15 @@ impl fmt::Display for Location {
             () if address < block.start => {
                 write!(f, "{} before the start of", ByteCount(block.start - address))
             }
-            // The byte at the end is the first behind it.
-            () if address >= end => write!(f, "{} behind the end of", ByteCount(address - end + 1)),
+            // The byte at `end` is the first one after the block.
+            () if address >= end => write!(f, "{} after the end of", ByteCount(address - end + 1)),
             () => write!(f, "byte {} of", address - block.start),
         }?;
         write!(f, " the {} at {:#x}", SizedBlock(block), block.start)
     }
 }
 
+/// A block, shown by its state and size.
 struct SizedBlock(Block);
 
 impl fmt::Display for SizedBlock {
@@ -75,7 +76,7 @@ impl fmt::Display for Error {
                 ErrorKind::Access { .. } => {
                     write!(f, "wild access to {address:#x}: no block was there")
                 }
-                _ => write!(f, "wrong free of {address:#x}: no block was there"),
+                _ => write!(f, "invalid free of {address:#x}: no block was there"),
             };
         };
         let location = Location(address, block);
@@ -91,21 +92,17 @@ impl fmt::Display for Error {
                     State::Freed => "use after free",
                     _ if address >= end => "overflow",
                     _ if address < block.start => "underflow",
-                    _ => "use after free (of a block whose place another has taken since)",
+                    _ => "use after free (of a block whose slot another one has taken since)",
                 };
                 write!(f, "{name}: {access} {address:#x}, {location}")
             }
             ErrorKind::DoubleFree => write!(f, "double free of {location}"),
             ErrorKind::InteriorFree | ErrorKind::InvalidFree => {
-                write!(f, "wrong free of {address:#x}, {location}")
+                write!(f, "invalid free of {address:#x}, {location}")
             }
             ErrorKind::CanaryDamage { at } => {
                 let name = if at < block.start { "underflow" } else { "overflow" };
-                write!(
-                    f,
-                    "{name}, seen at the free or realloc: somebody has written {}",
-                    Location(at, block)
-                )
+                write!(f, "{name}, found at free or realloc: a write {}", Location(at, block))
             }
         }
     }

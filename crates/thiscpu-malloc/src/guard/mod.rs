@@ -1,16 +1,20 @@
-//! Hardening by sampling: some blocks get a page of their own.
+//! Hardening by sampling: some blocks get a page of their own, as with KFENCE and GWP-ASan.
 //!
-//! Behind the page (or before it) is one that nobody may touch, so an access past the block's end (or before its start) faults. When the
-//! block is freed its page becomes inaccessible too and is not used again for long, so an access to a freed block faults. The
-//! report has the stacks of the access, of the allocation and of the free. The allocator's fast path does not know of it: its slow
-//! path asks whether it [`wants`] a block, and whoever frees what is in no slab asks [`owns`].
+//! Behind the page (or before it) lies an inaccessible one, so an access past the block's end (or
+//! before its start) faults. When the block is freed, its own page becomes inaccessible too, and is
+//! not used again for long. So an access to a freed block faults. The report has the stacks of the
+//! access, of the allocation and of the free.
 //!
-//! - [`pages`]: where they are; [`pool`]: allocating and freeing them; [`quarantine`]: which is used next; [`slot`]: what is known of each;
-//! - [`sampler`], [`throttle`], [`random`]: which blocks;
-//! - [`stack`]: who called;
-//! - [`error`], [`report`], [`stderr`], [`signal`]: saying what is wrong.
+//! The allocator's fast path does not know of guarded blocks. Its slow path asks whether it
+//! [`wants`] one, and `free` asks whether the pool [`owns`] a block that is in no slab.
 //!
-//! Nothing in here calls malloc, and no stack is walked under a lock.
+//! - [`pool`] allocates and frees the blocks; [`pages`] knows their addresses, [`quarantine`] the
+//!   order in which they are used again, and [`slot`] what is known of each.
+//! - [`sampler`], [`throttle`] and [`random`] choose the calls that get one.
+//! - [`stack`] finds the callers.
+//! - [`error`], [`report`], [`stderr`] and [`signal`] detect errors and report them.
+//!
+//! Nothing in this module calls malloc, and no stack is walked while a lock is held.
 
 mod error;
 mod pages;
@@ -40,31 +44,39 @@ pub(crate) use sampler::sample_every;
 static ENABLE_LOCK: Lock = Lock::new();
 static THROTTLE: Throttle = Throttle::new();
 
-/// Reserves the pool, installs the handler of faults, and prepares the sampler; once. Whether blocks can be guarded.
+/// Prepares the pool, the sampler and the fault handler, once. Returns whether all are there.
 ///
-/// Takes 4 MiB of address space; the memory of a block goes back to the system when it is freed.
+/// The pool takes 4 MiB of address space. The memory of a block returns to the system when it is
+/// freed.
 pub(crate) fn enable() -> bool {
     let _errno = save_errno();
-    let _one_at_a_time = ENABLE_LOCK.lock();
+    let _guard = ENABLE_LOCK.lock();
     random::init();
     sampler::init() && pool::init() && signal::init()
 }
 
-/// Whether a block is to be a guarded one that an allocation asks for which stands for `calls`.
+/// Returns whether an allocation that stands for `calls` should get a guarded block.
 pub(crate) fn wants(size: usize, align: usize, calls: usize) -> bool {
     span(size, align).is_some_and(pages::fits_page) && sample(calls)
 }
 
-/// The bytes that a block takes with what its alignment adds: what ends with the page must not be where the next one begins.
+/// Returns the size of a block including its alignment padding.
+///
+/// A block that ends with its page takes the padding behind it, so that its start is aligned.
 fn span(size: usize, align: usize) -> Option<usize> {
     size.max(1).checked_next_multiple_of(align)
 }
 
-/// A block of exactly `size` bytes, all zero, at a multiple of `align`, a power of two; none if it would take more than a page, if
-/// guarding has taken its share of the time, or if all slots hold blocks in use; also if fewer than a quarter of them do not, and one of those that do
-/// is from where this one is asked for.
+/// Allocates a zeroed block of exactly `size` bytes at a multiple of `align`, a power of two.
 ///
-/// Every other block ends where its page does, as far as the alignment allows; the others begin where it begins.
+/// Half of the blocks, at random, end where their page ends, as far as the alignment allows. The
+/// others begin where their page begins.
+///
+/// Returns `None` in any of these cases:
+/// - The block would take more than a page.
+/// - Guarding has taken its share of the time.
+/// - All slots hold blocks in use.
+/// - Three quarters of the slots do, and one of those blocks is from this call site.
 pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
     let span = span(size, align).filter(|&span| pages::fits_page(span))?;
     if !pool::has_room() {
@@ -74,17 +86,17 @@ pub fn allocate(size: usize, align: usize) -> Option<NonNull<u8>> {
         .and_then(|start| NonNull::new(start as *mut u8))
 }
 
-/// Whether an address is in the pool: two loads and a comparison.
+/// Returns whether an address is in the pool. Costs two loads and a comparison.
 #[inline(always)]
 pub fn owns(address: usize) -> bool {
     pages::owns(address)
 }
 
-/// Ends a block. If it is none, or somebody has written beside it, reports that and aborts.
+/// Frees a block. Reports and aborts if the free is invalid or the canary is overwritten.
 ///
 /// # Safety
 ///
-/// The pool owns the address. If it is a block's, nobody uses that any more.
+/// The pool owns the address. If a block begins there, nothing uses it any more.
 pub(crate) unsafe fn free(block: NonNull<u8>) {
     let _errno = save_errno();
     let started = throttle::start();
@@ -95,7 +107,7 @@ pub(crate) unsafe fn free(block: NonNull<u8>) {
     THROTTLE.charge(started);
 }
 
-/// Makes a block end sooner, where it is. If somebody has written beside it, reports that and aborts.
+/// Shrinks a block in place. Reports and aborts if its canary is overwritten.
 pub(crate) fn shrink(block: NonNull<u8>, size: usize) {
     let _errno = save_errno();
     if let Some(error) = pool::shrink(block.as_ptr() as usize, size) {
@@ -110,17 +122,17 @@ fn abort_with(error: &Error, stack: &Stack) -> ! {
     report::abort();
 }
 
-/// How many blocks are guarded, and how many ever were.
+/// Returns the numbers of guarded blocks in use and of those allocated so far.
 pub(crate) fn counts() -> [usize; 2] {
     pool::counts()
 }
 
-/// How many bytes were asked for.
+/// Returns the size that was requested for a block.
 pub(crate) fn usable_size(block: NonNull<u8>) -> usize {
     pool::size(block.as_ptr() as usize)
 }
 
-/// Does the work of guarding a block if there is time for it. Keeps `errno`.
+/// Does the work of guarding a block if the throttle has time for it. Keeps `errno`.
 fn throttled<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     if !THROTTLE.allows(throttle::now_ns()) && !sampler::is_unthrottled() {
         return None;
@@ -132,7 +144,7 @@ fn throttled<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     done
 }
 
-/// Does more of it, which has to be done now.
+/// Does further work for a guarded block, which cannot wait, and charges the throttle for it.
 pub(crate) fn charge(work: impl FnOnce()) {
     let started = throttle::start();
     work();

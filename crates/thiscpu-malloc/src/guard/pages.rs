@@ -1,7 +1,7 @@
-//! The pages of the pool: one for each slot, with an inaccessible page before and behind each of them.
+//! The pages of the pool: one per slot, with an inaccessible page before and after each.
 //!
-//! All is one reservation: what the pool knows, the stack that reports are written on, and the pages. A slot without
-//! a block is inaccessible too, and its memory has gone back to the system.
+//! One mapping holds the pool's metadata, the stack for reports, and the pages. The page of a slot
+//! without a block is inaccessible too, and its memory is returned to the system.
 
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -9,28 +9,35 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::quarantine::SLOTS;
 
-/// Enough for a report without optimization; a program's own stack for signals may be as small as 8 KiB.
+/// The size of the report stack: enough for unoptimized code.
+///
+/// A program's own signal stack may be as small as 8 KiB.
 const REPORT_STACK_BYTES: usize = 128 << 10;
 
-// Relaxed, all three: stored before the pool is published, and who asks about one of its blocks got that from the pool.
+// Relaxed, for all three: they are stored before the Release in `pool::init` publishes the pool. A
+// thread that asks about a guarded block got that block after its Acquire in `pool::get`, or from a
+// thread that did.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// The first and the last inaccessible page lie within.
+/// The address of the first page, which is inaccessible.
 static START: AtomicUsize = AtomicUsize::new(0);
+/// The size of all pages. The last one is inaccessible too.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether an address lies in the pool. Two loads and a comparison; false before there is one.
+/// Returns whether an address lies in the pool. Costs two loads and a comparison.
 #[inline(always)]
 pub(super) fn owns(address: usize) -> bool {
     address.wrapping_sub(START.load(Relaxed)) < BYTES.load(Relaxed)
 }
 
-/// Reserves them; returns `metadata_bytes` of zeroed memory in front of them. Once; none if there is no memory.
+/// Maps the pages, once, and returns `metadata_bytes` of zeroed memory in front of them.
+///
+/// Returns `None` if memory is exhausted.
 pub(super) fn reserve(metadata_bytes: usize) -> Option<NonNull<u8>> {
-    // SAFETY: reads a constant.
+    // SAFETY: sysconf has no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let metadata = (metadata_bytes + REPORT_STACK_BYTES).next_multiple_of(page);
     let pages = (2 * SLOTS + 1) * page;
-    // SAFETY: a fresh mapping, the first part of which is made accessible.
+    // SAFETY: the mapping is new, so nothing else uses it; its first part is made accessible.
     let start = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let start = libc::mmap(ptr::null_mut(), metadata + pages, libc::PROT_NONE, flags, -1, 0);
@@ -49,64 +56,67 @@ pub(super) fn reserve(metadata_bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(start.cast())
 }
 
-/// Whether a block may take so many bytes.
+/// Returns whether a block of `span` bytes fits a page.
 pub(super) fn fits_page(span: usize) -> bool {
     span <= page_bytes()
 }
 
+/// Returns the size of a page.
 pub(super) fn page_bytes() -> usize {
     PAGE_BYTES.load(Relaxed)
 }
 
-/// The end of the stack that reports are written on, which one may be at a time.
+/// Returns the end of the report stack, which one thread at a time may use.
 pub(super) fn report_stack() -> usize {
     START.load(Relaxed)
 }
 
-/// Where an address of the pool is.
+/// The position of an address in the pool.
 pub(super) enum PoolAddress {
     /// On the page of a slot.
     Slot(usize),
-    /// On the page between two slots, of which the outermost have one neighbour.
-    Between { before: Option<usize>, behind: Option<usize> },
+    /// On the page between two slots. The first and the last such page have one neighbor.
+    Between { before: Option<usize>, after: Option<usize> },
 }
 
-/// Where that is.
+/// Returns the position of an address that the pool owns.
 pub(super) fn locate(address: usize) -> PoolAddress {
     let index = (address - START.load(Relaxed)) / page_bytes();
     match index % 2 {
         1 => PoolAddress::Slot(index / 2),
         _ => PoolAddress::Between {
             before: (index / 2).checked_sub(1),
-            behind: Some(index / 2).filter(|&slot| slot < SLOTS),
+            after: Some(index / 2).filter(|&slot| slot < SLOTS),
         },
     }
 }
 
-/// The page of a slot.
+/// Returns the page of a slot.
 pub(super) fn page(slot: usize) -> Range<usize> {
     let start = START.load(Relaxed) + (2 * slot + 1) * page_bytes();
     start..start + page_bytes()
 }
 
-/// Makes a slot's page accessible, all zero; whether that worked.
+/// Makes a slot's page accessible; its bytes are zero. Returns whether that worked.
 pub(super) fn open(slot: usize) -> bool {
-    // SAFETY: the pool's page.
+    // SAFETY: the page belongs to the pool's mapping.
     unsafe {
         libc::mprotect(page(slot).start as *mut _, page_bytes(), libc::PROT_READ | libc::PROT_WRITE)
             == 0
     }
 }
 
-/// Makes a slot's page inaccessible, and then drops its contents: the other way round somebody might write in between.
-/// Where the kernel refuses (it has no room for another mapping), uses of a freed block go unseen.
+/// Makes a slot's page inaccessible, and then drops its contents.
+///
+/// In the opposite order, a write could come in between. If the kernel refuses, because the process
+/// has too many mappings, uses of the freed block are missed.
 pub(super) fn close(slot: usize) {
     let (start, bytes) = (page(slot).start as *mut _, page_bytes());
-    // SAFETY: the pool's page, which holds no block.
+    // SAFETY: the page belongs to the pool's mapping, and its block is freed.
     unsafe {
         libc::mprotect(start, bytes, libc::PROT_NONE);
         if libc::madvise(start, bytes, libc::MADV_DONTNEED) != 0 {
-            // Memory that the program has locked is not dropped.
+            // The kernel does not drop memory that the program has locked (`mlockall`).
             libc::munlock(start, bytes);
             libc::madvise(start, bytes, libc::MADV_DONTNEED);
         }

@@ -1,4 +1,4 @@
-//! The pool: [`SLOTS`] slots that hold a block each.
+//! The pool: [`SLOTS`] slots, each for one block.
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -16,38 +16,41 @@ use super::random;
 use super::slot::{Block, Canary, Slot, State};
 use super::stack::Stack;
 
-/// When fewer slots than these are free, they are for blocks from where none is in use in the pool. Else the pool would fill with blocks of a few
-/// places that stay for ever, and what is allocated elsewhere would never be guarded.
+/// The slots that are reserved for call sites without a block in the pool.
+///
+/// Otherwise the pool would fill with long-lived blocks of a few call sites, and no other call
+/// would ever get a guarded block.
 const RESERVED_SLOTS: usize = SLOTS / 4;
 
-/// How often a report tries for the lock.
+/// The number of times that a report tries to take the lock.
 const LOCK_ATTEMPTS: usize = 1_000;
 
-/// All zeros is an empty pool.
+/// The pool. All zeros is an empty one.
 struct Pool {
     slots: [Slot; SLOTS],
     quarantine: UnsafeCell<Quarantine>,
-    /// How many slots hold no block, for whoever looks whether there is any; and how many blocks there ever were.
+    /// The number of slots without a block, for `has_room`.
     free_slots: AtomicUsize,
+    /// The number of blocks allocated so far.
     total: AtomicUsize,
-    /// Set while the above is changed: a process that was forked then has something to recover.
+    /// Set while a thread changes the pool. A child that is forked meanwhile has to recover it.
     is_changing: AtomicBool,
 }
 
 static LOCK: Lock = Lock::new();
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the pool, once; whether there is one. One thread at a time may be here.
+/// Creates the pool, once, and returns whether there is one. The caller holds a lock.
 pub(super) fn init() -> bool {
     if !POOL.load(Relaxed).is_null() {
         return true;
     }
     let Some(pool) = pages::reserve(size_of::<Pool>()) else { return false };
     let pool = pool.as_ptr().cast::<Pool>();
-    // SAFETY: zeros are an empty pool, and nobody else knows it yet.
+    // SAFETY: zeros are a valid pool, and no other thread knows it yet.
     let quarantine = unsafe { &mut *(*pool).quarantine.get() };
     (0..SLOTS).for_each(|slot| quarantine.put(slot));
-    // SAFETY: as above.
+    // SAFETY: the pool is valid, and no other thread knows it yet.
     unsafe { (*pool).free_slots.store(SLOTS, Relaxed) };
     // Release: pairs with the Acquire in `get`.
     POOL.store(pool, Release);
@@ -57,23 +60,24 @@ pub(super) fn init() -> bool {
 fn get() -> Option<&'static Pool> {
     // Acquire: pairs with the Release in `init`.
     let pool = POOL.load(Acquire);
-    // SAFETY: null, or what `init` has made, which is never unmapped. All of it may be shared but the quarantine, which is
-    // reached under the lock.
+    // SAFETY: the pointer is null or the pool that `init` has created, which is never unmapped. All
+    // of it may be shared; only the lock's holder accesses the quarantine.
     unsafe { pool.as_ref() }
 }
 
-/// The right to change the pool.
+/// The right to change the pool: its lock.
 struct PoolGuard<'a> {
     pool: &'a Pool,
-    _guard: Guard<'a>,
+    lock: Guard<'a>,
 }
 
 impl Pool {
+    /// Takes the lock, and recovers the pool if a fork has interrupted another thread's change.
     fn change(&self) -> PoolGuard<'_> {
-        let guard = LOCK.lock();
-        let mut guard = PoolGuard { pool: self, _guard: guard };
-        // Relaxed, here and below: the lock orders it; what a forked child sees is what its parent's threads had done.
-        if guard._guard.first_in_generation && self.is_changing.load(Relaxed) {
+        let mut guard = PoolGuard { pool: self, lock: LOCK.lock() };
+        // Relaxed, here and below: the lock orders changes. A forked child sees what its parent's
+        // threads had stored at the fork.
+        if guard.lock.first_in_generation && self.is_changing.load(Relaxed) {
             guard.recover();
         }
         self.is_changing.store(true, Relaxed);
@@ -91,12 +95,13 @@ impl Drop for PoolGuard<'_> {
 
 impl PoolGuard<'_> {
     fn quarantine(&mut self) -> &mut Quarantine {
-        // SAFETY: under the lock, and borrowed from its only holder.
+        // SAFETY: this guard holds the lock and is borrowed mutably, so there is one reference.
         unsafe { &mut *self.pool.quarantine.get() }
     }
 
-    /// This process was forked while another thread of its parent was changing the pool. What the slots say is true; the order
-    /// in which they were freed is lost.
+    /// Recovers the pool in a child that was forked while another thread was changing it.
+    ///
+    /// The states of slots are right, but the order in which they were freed is lost.
     fn recover(&mut self) {
         self.quarantine().clear();
         for (index, slot) in self.pool.slots.iter().enumerate() {
@@ -111,19 +116,23 @@ impl PoolGuard<'_> {
     }
 }
 
-/// Whether a slot may be free, for who has not taken the trouble to find out who called. Also while the pool is changed: in a child whose
-/// parent did that only who tries finds out.
+/// Returns whether a slot may be free, for a caller that has not walked its stack yet.
+///
+/// Returns `true` while the pool is being changed: in a forked child, that may be wrong, and only
+/// `allocate` finds it out.
 pub(super) fn has_room() -> bool {
     get().is_some_and(|pool| pool.free_slots.load(Relaxed) > 0 || pool.is_changing.load(Relaxed))
 }
 
-/// How many blocks there are, and how many there ever were.
+/// Returns the numbers of blocks in use and of those allocated so far.
 pub(super) fn counts() -> [usize; 2] {
     get().map_or([0; 2], |pool| [SLOTS - pool.free_slots.load(Relaxed), pool.total.load(Relaxed)])
 }
 
-/// A block of `size` bytes that takes `span` with what its alignment adds; `span` [`fits_page`](pages::fits_page). Of the last slots one only `use_reserve`, or for who calls
-/// from where no block is from.
+/// Allocates a block of `size` bytes that takes `span` bytes with its alignment padding.
+///
+/// `span` fits a page. If only reserved slots are free, takes one if `use_reserve` is set, or if no
+/// block in use is from the call site of `stack`.
 pub(super) fn allocate(
     size: usize,
     span: usize,
@@ -147,7 +156,7 @@ pub(super) fn allocate(
     }
     let page = page(index);
     let start = if random::below(2) == 0 { page.start } else { page.end - span };
-    // SAFETY: the page was opened, and this slot holds no block.
+    // SAFETY: the page was just made accessible, and this slot holds no block yet.
     unsafe { Canary::of(start, size, page).fill() };
     slot.set_allocated(start, size, stack);
     slot.set_state(State::Live);
@@ -155,7 +164,7 @@ pub(super) fn allocate(
     Some(start)
 }
 
-/// Ends the block at `address`, or returns what is wrong with that.
+/// Frees the block at `address`, or returns the error in doing so.
 pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
     let pool = get()?;
     let mut guard = pool.change();
@@ -172,7 +181,7 @@ pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
             return Some(Error { block: None, ..error(ErrorKind::InvalidFree) });
         }
     }
-    // SAFETY: the page of a block in use.
+    // SAFETY: the page belongs to a block in use, so it is accessible.
     if let Some(at) = unsafe { Canary::of(address, slot.size(), page(index)).first_damaged() } {
         return Some(error(ErrorKind::CanaryDamage { at }));
     }
@@ -184,8 +193,9 @@ pub(super) fn free(address: usize, stack: &Stack) -> Option<Error> {
     None
 }
 
-/// Makes the block at `address` end sooner, if one begins there: what is behind its new end nobody may write to. What is wrong, if somebody
-/// has written beside it before, which would not be seen after this.
+/// Shrinks the block at `address`, if there is one, and extends its canary to the new end.
+///
+/// Returns an error if its canary was overwritten, because the new one would hide that.
 pub(super) fn shrink(address: usize, size: usize) -> Option<Error> {
     let (Some(pool), PoolAddress::Slot(index)) = (get(), locate(address)) else { return None };
     let _guard = pool.change();
@@ -193,19 +203,20 @@ pub(super) fn shrink(address: usize, size: usize) -> Option<Error> {
     if slot.state() != State::Live || slot.start() != address || size >= slot.size() {
         return None;
     }
-    // SAFETY: the page of a block in use.
+    // SAFETY: the page belongs to a block in use, so it is accessible.
     if let Some(at) = unsafe { Canary::of(address, slot.size(), page(index)).first_damaged() } {
         let (kind, block) = (ErrorKind::CanaryDamage { at }, Some(slot.block()));
         return Some(Error { address, kind, block, is_torn: false });
     }
-    // First: a child that is forked in between has the old end, behind which nothing was changed but what it looks at by the new one.
-    // SAFETY: the page of a block in use, of which the caller does not use what is behind the new end.
-    unsafe { Canary::of(address, size, page(index)).fill_behind() };
+    // Before the size: a child that is forked in between keeps the old size, and no byte outside of
+    // that has changed.
+    // SAFETY: the page belongs to a block in use, and the caller does not use it beyond `size`.
+    unsafe { Canary::of(address, size, page(index)).fill_after() };
     slot.set_size(size);
     None
 }
 
-/// How many bytes were asked for when the block at `address` was allocated; 0 if there is none.
+/// Returns the size that was requested for the block at `address`, or 0 if there is none.
 pub(super) fn size(address: usize) -> usize {
     match (get(), locate(address)) {
         (Some(pool), PoolAddress::Slot(index)) => pool.slots[index].size(),
@@ -213,10 +224,10 @@ pub(super) fn size(address: usize) -> usize {
     }
 }
 
-/// What an access to `address`, which faulted, was. Waits for nobody.
+/// Returns the error that a fault at `address` was. Does not wait for the lock.
 pub(super) fn explain(address: usize, is_write: Option<bool>) -> Error {
     let guard = (0..LOCK_ATTEMPTS).find_map(|_| {
-        // SAFETY: lets others run.
+        // SAFETY: sched_yield has no preconditions.
         LOCK.try_lock().or_else(|| unsafe {
             libc::sched_yield();
             None
@@ -227,16 +238,18 @@ pub(super) fn explain(address: usize, is_write: Option<bool>) -> Error {
     let at = |index: usize| slots.get(index).map(Slot::block);
     let block = match locate(address) {
         PoolAddress::Slot(index) => at(index).filter(|block| block.state != State::Unused),
-        PoolAddress::Between { before, behind } => {
-            nearest(address, before.and_then(at), behind.and_then(at))
+        PoolAddress::Between { before, after } => {
+            nearest(address, before.and_then(at), after.and_then(at))
         }
     };
     Error { address, kind: ErrorKind::Access { is_write }, block, is_torn }
 }
 
-/// Whose fault an access between two blocks is: rather that of one in use, and rather that of the nearer.
-fn nearest(address: usize, before: Option<Block>, behind: Option<Block>) -> Option<Block> {
-    [before, behind]
+/// Returns the block that an access between two blocks belongs to.
+///
+/// A block in use takes precedence over a freed one, then the nearer one does.
+fn nearest(address: usize, before: Option<Block>, after: Option<Block>) -> Option<Block> {
+    [before, after]
         .into_iter()
         .flatten()
         .filter(|block| matches!(block.state, State::Live | State::Freed))
@@ -252,40 +265,40 @@ mod tests {
     use super::super::enable;
     use super::*;
 
-    /// Takes all slots that hold no block; whether each of their pages is zero, and how many there were.
+    /// Allocates all free slots. Returns whether all their blocks are zero, and their number.
     fn take_all() -> (bool, usize) {
         let starts = || allocate(16, 16, &Stack::default(), true);
         core::iter::from_fn(starts).fold((true, 0), |(is_zero, count), start| {
-            // SAFETY: a block of 16 bytes, which begins and ends on its page.
+            // SAFETY: the block has 16 bytes and is aligned to 16.
             let word = unsafe { ptr::read_volatile(start as *const u128) };
             (is_zero && word == 0, count + 1)
         })
     }
 
-    // One test, as there is one pool.
+    // One test, because the process has one pool.
     #[test]
     fn pool_recovers_when_forked_during_a_change() {
         assert!(enable());
         let live = allocate(16, 16, &Stack::default(), true).unwrap();
         let pool = get().unwrap();
         let mut guard = pool.change();
-        // As `allocate` does it, and no further.
+        // Begin like `allocate`, and stop in the middle.
         let index = guard.quarantine().take(|_| 0).unwrap();
         pool.slots[index].set_state(State::Changing);
         assert!(open(index));
-        // SAFETY: the page was opened, and nobody else uses it.
+        // SAFETY: the page was just made accessible, and nothing else uses it.
         unsafe { ptr::write_bytes(page(index).start as *mut u8, 1, pages::page_bytes()) };
 
         assert!(explain(live, None).is_torn);
-        // SAFETY: the child uses the pool, which allocates nothing, and ends.
+        // SAFETY: the child only uses the pool, which allocates nothing, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_ok = take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn;
-            // SAFETY: ends the child without running anything.
+            // SAFETY: _exit has no preconditions.
             unsafe { libc::_exit(i32::from(!is_ok)) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child.
+        // SAFETY: `status` may be written to.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
     }

@@ -1,21 +1,21 @@
-//! In which order slots are used again: the longer ago one was freed, the sooner, but not so that it can be foretold.
+//! The order in which slots are used again: late after their free, and unpredictably.
 
-/// How many slots there are.
+/// The number of slots.
 pub(super) const SLOTS: usize = 512;
 
-/// The slots that hold no block, that which was freed first in front. All zeros is an empty one.
+/// The slots that hold no block, oldest free first. All zeros is an empty quarantine.
 pub(super) struct Quarantine {
     order: [u16; SLOTS],
     count: usize,
 }
 
 impl Quarantine {
-    /// How many are in it.
+    /// Returns the number of slots in the quarantine.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Takes out one of the older half.
+    /// Takes a slot from the older half. `random` returns a number below its argument.
     pub(super) fn take(&mut self, random: impl FnOnce(usize) -> usize) -> Option<usize> {
         if self.count == 0 {
             return None;
@@ -27,13 +27,13 @@ impl Quarantine {
         Some(usize::from(slot))
     }
 
-    /// Puts in one that was freed just now. It must not be in there, so there is room.
+    /// Adds a slot that was freed just now. It must not be in here yet, so there is room.
     pub(super) fn put(&mut self, slot: usize) {
         self.order[self.count] = slot as u16;
         self.count += 1;
     }
 
-    /// Takes all out.
+    /// Removes all slots.
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
@@ -52,10 +52,11 @@ mod tests {
             for time in SLOTS..5 * SLOTS {
                 let slot = quarantine.take(pick).unwrap();
                 let older = freed_at.iter().filter(|&&freed| freed < freed_at[slot]).count();
-                assert!(older < SLOTS / 2, "{older} were freed before");
+                assert!(older < SLOTS / 2, "{older} slots were freed before");
                 freed_at[slot] = time;
                 quarantine.put(slot);
             }
+            // Each slot is in there exactly once.
             let mut taken: Vec<_> = std::iter::from_fn(|| quarantine.take(pick)).collect();
             taken.sort_unstable();
             assert!(taken.into_iter().eq(0..SLOTS));

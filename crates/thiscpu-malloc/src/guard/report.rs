@@ -1,7 +1,8 @@
-//! The report: what was done wrong, where, and where the block came from and went.
+//! The report of an error: the error, its stack, and the stacks of the allocation and the free.
 //!
-//! It is written by the thread that did it, in a signal handler or in `free`, while other threads run on. It holds no lock of
-//! the pool. `dladdr` takes the loader's, which the thread may hold itself; a thread that holds it for long holds up the report.
+//! The thread that made the error writes it, in a signal handler or in `free`, while other threads
+//! run on. It does not hold the pool's lock. `dladdr` takes the loader's lock, which is recursive,
+//! so this thread may hold it already. Another thread that holds it delays the report.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -13,24 +14,26 @@ use super::slot::State;
 use super::stack::{self, Stack};
 use super::stderr::write_line;
 
-/// Which thread writes a report; 0 for none. There is one report a process: it ends by it.
+/// The thread that writes the report, or 0. A process writes one report, and ends with it.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
 
-/// For how many tenths of a second the process of another thread's report may live on.
+/// The tenths of a second that a thread waits for another one's report to end the process.
 const WAIT_TENTHS: usize = 100;
 
-/// Whether this thread is to write the report. If another one does, waits for the process to end, for some seconds: that one
-/// may have been lost in a fork.
+/// Returns whether this thread should write the report.
+///
+/// If another thread does, waits for the process to end. It stops after some seconds, because in a
+/// forked child that thread may not exist.
 pub(super) fn begin() -> bool {
     let this = stack::this_thread();
-    // Relaxed: nothing is handed over.
+    // Relaxed: no other memory is passed on with it.
     match REPORTER.compare_exchange(0, this, Relaxed, Relaxed) {
         Ok(_) => true,
         Err(reporter) if reporter == this => false,
         Err(_) => {
             let tenth = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             for _ in 0..WAIT_TENTHS {
-                // SAFETY: sleeps.
+                // SAFETY: the time is valid, and null means that the rest is not returned.
                 unsafe { libc::nanosleep(&raw const tenth, ptr::null_mut()) };
             }
             false
@@ -38,12 +41,12 @@ pub(super) fn begin() -> bool {
     }
 }
 
-/// Writes it.
+/// Writes the report of an error that was made at the stack `now`.
 pub(super) fn write(error: &Error, now: &Stack) {
     write_line(format_args!("thiscpu-malloc: {error}"));
     if error.is_torn {
         write_line(format_args!(
-            "(the pool was being changed meanwhile: what follows may be of two blocks)"
+            "(the pool may have changed meanwhile: what follows may mix two blocks)"
         ));
     }
     write_stack("by thread", now);
@@ -59,21 +62,21 @@ pub(super) fn write(error: &Error, now: &Stack) {
 fn write_stack(title: &str, stack: &Stack) {
     write_line(format_args!("{title} {}:", stack.thread));
     if stack.addresses().next().is_none() {
-        write_line(format_args!("    its stack is not known"));
+        write_line(format_args!("    its stack is unknown"));
     }
     for (index, address) in stack.addresses().enumerate() {
         write_line(format_args!("    #{index} {}", CodeAddress(address)));
     }
 }
 
-/// An address as an object and an offset in it, and the symbol if there is one.
+/// A code address, shown as object and offset, with the symbol if it has one.
 struct CodeAddress(usize);
 
 impl fmt::Display for CodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: plain data, for which zeros are good.
+        // SAFETY: `Dl_info` is plain data, for which zeros are valid.
         let mut found: libc::Dl_info = unsafe { mem::zeroed() };
-        // SAFETY: looks the address up, whatever it is, and fills in the structure.
+        // SAFETY: dladdr accepts any address, and writes to the structure it is given.
         let is_found = unsafe { libc::dladdr(self.0 as *const c_void, &raw mut found) } != 0;
         if !is_found || found.dli_fname.is_null() {
             return write!(f, "{:#x}", self.0);
@@ -88,12 +91,13 @@ impl fmt::Display for CodeAddress {
     }
 }
 
-/// A name of the loader's.
+/// A name that the loader has returned, shown with invalid UTF-8 replaced by `?`.
 struct LoaderName(*const libc::c_char);
 
 impl fmt::Display for LoaderName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: the loader's names end with a zero byte and stay while their object is loaded.
+        // SAFETY: the loader's names end with a zero byte, and stay valid while their object is
+        // loaded, which it is: its code is on a stack.
         let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
         bytes.utf8_chunks().try_for_each(|chunk| {
             f.write_str(chunk.valid())?;
@@ -102,8 +106,8 @@ impl fmt::Display for LoaderName {
     }
 }
 
-/// Ends the process by `SIGABRT`.
+/// Ends the process with `SIGABRT`.
 pub(super) fn abort() -> ! {
-    // SAFETY: does not return.
+    // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }
 }

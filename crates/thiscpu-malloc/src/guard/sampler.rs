@@ -1,8 +1,8 @@
-//! Which calls are sampled: about one in [`INTERVAL`], each CPU counting down on its own.
+//! Chooses the calls that get a guarded block: about one in [`INTERVAL`].
 //!
-//! Only those are asked about that did not find what they wanted in their lane; each stands for as many as a sheaf holds. How far
-//! down is drawn anew each time, between 1 and twice the interval, so that a program which allocates the same
-//! things in turn has all of them sampled.
+//! Each CPU counts down on its own. Only calls that miss their lane count, and each stands for as
+//! many as a sheaf holds. The countdown starts at a random number between 1 and twice the interval,
+//! so a program that allocates the same sequence over and over has all parts of it sampled.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -11,51 +11,55 @@ use thiscpu::PerCpu;
 
 use super::random;
 
-/// One in how many calls is sampled.
-static INTERVAL: AtomicU32 = AtomicU32::new(1_000);
+// Relaxed, for both: tests set them before they count on them.
 
-/// Whether that is so whatever time guarding takes, for tests.
+/// One call in this many is sampled.
+static INTERVAL: AtomicU32 = AtomicU32::new(1_000);
+/// Whether the throttle is ignored, for tests.
 static IS_UNTHROTTLED: AtomicBool = AtomicBool::new(false);
 
-/// How many calls are remaining on each CPU.
+/// The number of calls until the next sample, on each CPU.
 static REMAINING: OnceLock<PerCpu<u32>> = OnceLock::new();
 
-/// Prepares the countdown; whether that worked.
+/// Allocates the countdowns. Returns whether they are there.
 pub(super) fn init() -> bool {
     REMAINING.get().is_some()
         || PerCpu::try_new()
             .is_ok_and(|remaining| REMAINING.set(remaining).is_ok() || REMAINING.get().is_some())
 }
 
-/// Has one in so many calls sampled from now on, whatever time that takes.
+/// Samples one call in `interval` from now on, however long that takes.
 pub(crate) fn sample_every(interval: u32) {
     INTERVAL.store(interval, Relaxed);
     IS_UNTHROTTLED.store(true, Relaxed);
 }
 
-/// Whether time does not matter.
+/// Returns whether the throttle is ignored.
 pub(super) fn is_unthrottled() -> bool {
     IS_UNTHROTTLED.load(Relaxed)
 }
 
-/// Whether this call, which stands for `calls`, is to be sampled; never before `init`. One section, wait-free; may be called from
-/// anywhere.
+/// Returns whether to sample a call that stands for `calls`. Never does before `init`.
+///
+/// Costs one section, is wait-free, and may be called from anywhere.
 #[inline]
 pub fn sample(calls: usize) -> bool {
     let Some(remaining) = REMAINING.get() else { return false };
     let calls = calls as u32;
-    // A word holds a signed number.
+    // The word holds a signed number.
     let value = remaining.add_return(calls.wrapping_neg()) as i32;
     value <= 0 && restart(remaining, value, calls)
 }
 
-/// Draws the next countdown. Several threads may come here at once, and then one of them has found something remaining; so has none on
-/// a CPU whose countdown has not begun.
+/// Starts the next countdown, and returns whether this call ended the last one.
+///
+/// Several threads may get here at once, but only one of them ended it. None of them did on a CPU
+/// that had no countdown yet.
 #[cold]
 fn restart(remaining: &PerCpu<u32>, value: i32, calls: u32) -> bool {
     let interval = INTERVAL.load(Relaxed) as usize;
     let drawn = 1 + random::below(2 * interval - 1) as i32;
-    // Where one call stands for more than the interval it is the next one.
+    // If one call stands for more than the interval, the next call is sampled too.
     remaining.add(drawn.max(1 - value) as u32);
     value + calls as i32 > 0
 }

@@ -1,4 +1,4 @@
-//! What is known of a slot and of the block in it, and the canary of that block.
+//! A slot of the pool, what it knows of its block, and the canary around the block.
 
 use core::ops::Range;
 use core::ptr;
@@ -6,20 +6,22 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::stack::{SavedStack, Stack};
 
-/// What a slot holds.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing yet.
+    /// It never held a block.
     Unused,
-    /// It is being changed, or was when this process was forked.
+    /// It is being changed, or was while this process was forked.
     Changing,
-    /// A block in use.
+    /// It holds a block in use.
     Live,
-    /// A block that was freed.
+    /// It holds a freed block.
     Freed,
 }
 
-/// All zeros is an unused one. Atomics, because reports look at them without a lock if they have to.
+/// A slot. All zeros is an unused one.
+///
+/// The fields are atomic because a report reads them without the lock, if it cannot get that.
 #[derive(Default)]
 pub(super) struct Slot {
     state: AtomicU32,
@@ -29,7 +31,7 @@ pub(super) struct Slot {
     freed: SavedStack,
 }
 
-/// What a slot says of its block at some moment.
+/// A copy of what a slot knows of its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) state: State,
@@ -39,7 +41,8 @@ pub(super) struct Block {
     pub(super) freed: Stack,
 }
 
-// Relaxed: changed under the pool's lock, which orders it; who reads without says that what is read may be torn.
+// Relaxed: the pool's lock orders changes. A report that reads without the lock says that the data
+// may be torn.
 impl Slot {
     pub(super) fn state(&self) -> State {
         const STATES: [State; 4] = [State::Unused, State::Changing, State::Live, State::Freed];
@@ -58,26 +61,29 @@ impl Slot {
         self.size.load(Relaxed)
     }
 
-    /// Whether it holds a block in use that was allocated where a stack is from.
+    /// Returns whether it holds a block in use that was allocated at the call site of `stack`.
     pub(super) fn is_live_from(&self, stack: &Stack) -> bool {
         self.state() == State::Live && self.allocated.has_same_origin(stack)
     }
 
-    /// Its block has less bytes now.
+    /// Records that the block has shrunk.
     pub(super) fn set_size(&self, size: usize) {
         self.size.store(size, Relaxed);
     }
 
+    /// Records a new block and the stack that allocated it.
     pub(super) fn set_allocated(&self, start: usize, size: usize, stack: &Stack) {
         self.start.store(start, Relaxed);
         self.size.store(size, Relaxed);
         self.allocated.store(stack);
     }
 
+    /// Records the stack that freed the block.
     pub(super) fn set_freed(&self, stack: &Stack) {
         self.freed.store(stack);
     }
 
+    /// Returns a copy of the block's data.
     pub(super) fn block(&self) -> Block {
         Block {
             state: self.state(),
@@ -89,71 +95,77 @@ impl Slot {
     }
 }
 
-/// How many bytes on each side of a block hold a pattern, as far as its page goes.
+/// The number of canary bytes on each side of a block, as far as its page goes.
 const CANARY_BYTES: usize = 64;
 
-/// The bytes before a block and behind it, on the same page, that nobody may write to.
+/// The bytes before and after a block, on its page, that hold a pattern.
 pub(super) struct Canary {
     before: Range<usize>,
-    behind: Range<usize>,
+    after: Range<usize>,
 }
 
 impl Canary {
+    /// Returns the canary of a block.
     pub(super) fn of(start: usize, size: usize, page: Range<usize>) -> Canary {
         let end = start + size;
         Canary {
             before: start.saturating_sub(CANARY_BYTES).max(page.start)..start,
-            behind: end..(end + CANARY_BYTES).min(page.end),
+            after: end..(end + CANARY_BYTES).min(page.end),
         }
     }
 
+    /// Returns the addresses of all bytes, nearest to the block first, those after it first.
     fn addresses(&self) -> impl Iterator<Item = usize> {
-        // The nearest to the block first, behind it before those before it.
-        self.behind.clone().chain(self.before.clone().rev())
+        self.after.clone().chain(self.before.clone().rev())
     }
 
-    /// Fills them.
+    /// Writes the pattern.
     ///
     /// # Safety
     ///
-    /// The page is accessible, and nobody may use what is outside of the block.
+    /// The page is accessible, and its bytes outside of the block are not in use.
     pub(super) unsafe fn fill(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the bytes outside of the block are accessible and not
+        // in use.
         self.addresses().for_each(|address| unsafe { fill(address) });
     }
 
-    /// Fills the one behind the block.
+    /// Writes the pattern after the block only.
     ///
     /// # Safety
     ///
-    /// As for `fill`, of what is behind.
-    pub(super) unsafe fn fill_behind(&self) {
-        // SAFETY: the caller's promise.
-        self.behind.clone().for_each(|address| unsafe { fill(address) });
+    /// The page is accessible, and its bytes after the block are not in use.
+    pub(super) unsafe fn fill_after(&self) {
+        // SAFETY: the caller guarantees that the bytes after the block are accessible and not in
+        // use.
+        self.after.clone().for_each(|address| unsafe { fill(address) });
     }
 
-    /// The nearest byte that was written to.
+    /// Returns the overwritten byte that is nearest to the block, if any is.
     ///
     /// # Safety
     ///
     /// The page is accessible.
     pub(super) unsafe fn first_damaged(&self) -> Option<usize> {
-        // SAFETY: on that page; volatile, because who writes there does so behind the compiler's back.
+        // SAFETY: the address is on the page, which the caller guarantees to be accessible. The
+        // read is volatile because the program may write there without the compiler's knowledge.
         self.addresses().find(|&address| unsafe {
             ptr::read_volatile(address as *const u8) != pattern(address)
         })
     }
 }
 
+/// Writes the pattern to one byte.
+///
 /// # Safety
 ///
-/// The byte is accessible, and nobody else's.
+/// The byte is accessible and not in use.
 unsafe fn fill(address: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the byte is accessible and not in use.
     unsafe { ptr::write(address as *mut u8, pattern(address)) };
 }
 
-/// What a byte of a fringe holds: never what programs write by mistake most, 0 and 255.
+/// Returns the pattern of a byte. It is never 0 or 255, which programs write by mistake most.
 fn pattern(address: usize) -> u8 {
     0xa0 | (address as u8 & 0x0f)
 }
@@ -169,10 +181,10 @@ mod tests {
         for (offset, size) in [(0, 512), (0, 100), (412, 100), (200, 1), (496, 0)] {
             let block = at + offset..at + offset + size;
             let canary = Canary::of(block.start, size, at..at + page.len());
-            // SAFETY: the array is this function's.
+            // SAFETY: the bytes are those of `page`, which nothing else uses.
             unsafe { canary.fill() };
             for address in at..at + page.len() {
-                // SAFETY: as above.
+                // SAFETY: the bytes are those of `page`, which nothing else uses.
                 let found = unsafe {
                     let byte = address as *mut u8;
                     let before = byte.read();

@@ -1,8 +1,8 @@
-//! Writing to standard error from anywhere: no lock, no allocation.
+//! Writes lines to standard error from any context: takes no lock and allocates nothing.
 
 use core::fmt::{self, Write as _};
 
-/// Gathers text, so that a line is one write and others' lines do not come in between.
+/// Collects a line, so that it is written at once and other writers cannot split it.
 struct LineBuffer {
     bytes: [u8; 512],
     len: usize,
@@ -12,14 +12,14 @@ impl LineBuffer {
     fn flush(&mut self) {
         let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
-            // SAFETY: the bytes are there.
+            // SAFETY: `rest` is that many readable bytes.
             let written =
                 unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
             match usize::try_from(written) {
                 Ok(written) => rest = &rest[written..],
-                // SAFETY: the address of this thread's errno.
+                // SAFETY: the address is that of this thread's `errno`.
                 Err(_) if unsafe { *libc::__errno_location() } == libc::EINTR => {}
-                // Nobody can be told.
+                // There is nowhere to report this error to.
                 Err(_) => break,
             }
         }
@@ -40,10 +40,10 @@ impl fmt::Write for LineBuffer {
     }
 }
 
-/// Writes a line. Changes `errno`.
+/// Writes a line of any length. Changes `errno`.
 pub(super) fn write_line(text: fmt::Arguments<'_>) {
     let mut line = LineBuffer { bytes: [0; 512], len: 0 };
-    // Neither fails.
+    // `LineBuffer` never returns an error.
     let _ = line.write_fmt(text);
     let _ = line.write_char('\n');
     line.flush();

@@ -1,39 +1,47 @@
-//! How much of the time guarding may take: one part in [`WORK_TIME_RATIO`], whatever the program does.
+//! Limits the time that guarding takes to one part in [`WORK_TIME_RATIO`].
 //!
-//! A sampled block costs system calls and two walks of the stack, some 10,000 times what a block costs otherwise. One call in
-//! 1,000 is little for most programs, and would be most of the time of one that does nothing but allocate. So each piece of work is
-//! paid for by time in which no block is guarded.
+//! A sampled block costs system calls and two stack walks, about 10,000 times as much as an
+//! ordinary block. With one call in 1,000 sampled, that is little for most programs, but most of
+//! the time of a program that does nothing but allocate. So each piece of work is paid for by a
+//! time in which no block is guarded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of so much time, one part is for guarding. With one in 40 bursts of allocations took 2 to 11 % longer: what a program loses from
-/// the caches of its CPU by a block that is guarded is not counted.
+/// One part in this many of the time may go to guarding.
+///
+/// With 40, bursts of allocations took 2 to 11 % longer. That is more than a fortieth because a
+/// guarded block also evicts the program's data from the CPU's caches, which is not measured.
 const WORK_TIME_RATIO: u64 = 100;
 
-/// No further ahead than this is paid for: many frees at once, each of which is dear, stop guarding for a minute and not for more.
+/// The longest time that work can be owed for.
+///
+/// Many frees at once, each of them expensive, stop guarding for a minute and not for longer.
 const DEBT_NS_MAX: u64 = 60_000_000_000;
 
-/// When all work so far will have been paid for, by the clock that starts with the system.
+/// When all work so far will be paid for, by the monotonic clock.
 pub(super) struct Throttle(AtomicU64);
 
-/// When a piece of work started, by the time that its thread has had of a CPU. What it slept, or waited for a CPU, is not counted; what it waits until
-/// other CPUs are interrupted is, because it turns in a loop meanwhile: in a virtual machine one of those may not be running, and that takes up to
-/// some milliseconds.
+/// When a piece of work started, by its thread's CPU time.
+///
+/// So time asleep, or waiting for a CPU, does not count. The time until other CPUs handle an
+/// interrupt does, because the kernel spins meanwhile. In a virtual machine, that may take some
+/// milliseconds, if the other CPU is not running.
 pub(super) struct WorkStart(u64);
 
-// Relaxed: the number orders nothing, and one that is a little old lets through a block too many.
+// Relaxed: no other memory depends on this number, and a slightly old one lets a block too many
+// through.
 impl Throttle {
-    /// One that owes nothing.
+    /// Creates a throttle that owes nothing.
     pub(super) const fn new() -> Throttle {
         Throttle(AtomicU64::new(0))
     }
 
-    /// Whether a block may be guarded at `now_ns`.
+    /// Returns whether a block may be guarded at `now_ns`.
     pub(super) fn allows(&self, now_ns: u64) -> bool {
         now_ns >= self.0.load(Relaxed)
     }
 
-    /// Counts work that ends now.
+    /// Charges for work that ends now.
     pub(super) fn charge(&self, started: WorkStart) {
         self.charge_at(now_ns(), thread_ns().saturating_sub(started.0));
     }
@@ -45,23 +53,24 @@ impl Throttle {
     }
 }
 
-/// Begins a piece of work.
+/// Starts measuring a piece of work.
 pub(super) fn start() -> WorkStart {
     WorkStart(thread_ns())
 }
 
-/// The time now.
+/// Returns the monotonic time.
 pub(super) fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
+/// Returns the CPU time of this thread.
 fn thread_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the structure, or leaves it.
+    // SAFETY: the kernel writes to the structure or leaves it as it is.
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -80,7 +89,7 @@ mod tests {
         throttle.charge_at(1_000, 100);
         assert!(!throttle.allows(999 + 100 * WORK_TIME_RATIO));
         assert!(throttle.allows(1_000 + 100 * WORK_TIME_RATIO));
-        // Two at once cost twice as much.
+        // Two pieces of work at the same time cost twice as much.
         throttle.charge_at(20_000, 100);
         throttle.charge_at(20_000, 100);
         assert!(!throttle.allows(19_999 + 200 * WORK_TIME_RATIO));
@@ -100,7 +109,7 @@ mod tests {
         let (throttle, started, started_ns) = (Throttle::new(), start(), now_ns());
         sleep(Duration::from_millis(50));
         throttle.charge(started);
-        // A hundred times of what it slept would be later by five seconds.
+        // If the 50 ms of sleep were charged, the debt would be 5 s.
         assert!(throttle.allows(started_ns + 4_000_000_000));
     }
 

@@ -64,13 +64,13 @@ pub(crate) const TESTS: &[Test] = &[
         name: "overflow_by_read",
         child: || overflow(read),
         signal: libc::SIGSEGV,
-        says: &["overflow: ..0x..1 byte behind the end of the block of 32 bytes", "!freed by"],
+        says: &["overflow: ..0x..1 byte after the end of the block of 32 bytes", "!freed by"],
     },
     Test {
         name: "overflow_by_write",
         child: || overflow(write),
         signal: libc::SIGSEGV,
-        says: &["overflow: ..1 byte behind the end of the block of 32 bytes", "helper_errs"],
+        says: &["overflow: ..1 byte after the end of the block of 32 bytes", "helper_errs"],
     },
     Test {
         name: "underflow",
@@ -102,20 +102,24 @@ pub(crate) const TESTS: &[Test] = &[
         name: "interior_free",
         child: interior_free,
         signal: libc::SIGABRT,
-        says: &["wrong free of 0x.., byte 16 of the block of 64 bytes", "helper_errs", "!freed by"],
+        says: &[
+            "invalid free of 0x.., byte 16 of the block of 64 bytes",
+            "helper_errs",
+            "!freed by",
+        ],
     },
     Test {
         name: "invalid_free",
         child: free_of_no_block,
         signal: libc::SIGABRT,
-        says: &["wrong free of 0x..: no block was there", "helper_errs", "!allocated by"],
+        says: &["invalid free of 0x..: no block was there", "helper_errs", "!allocated by"],
     },
     Test {
         name: "canary_overflow",
         child: || damage(true, 11),
         signal: libc::SIGABRT,
         says: &[
-            "overflow, seen at the free or realloc: ..1 byte behind the end of the block of 11 bytes",
+            "overflow, found at free or realloc: a write 1 byte after the end of the block of 11 bytes",
         ],
     },
     Test {
@@ -123,7 +127,7 @@ pub(crate) const TESTS: &[Test] = &[
         child: overflow_after_a_shrink,
         signal: libc::SIGABRT,
         says: &[
-            "overflow, seen at the free or realloc: ..1 byte behind the end of the block of 60 bytes",
+            "overflow, found at free or realloc: a write 1 byte after the end of the block of 60 bytes",
         ],
     },
     Test {
@@ -131,7 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
         child: underflow_before_a_shrink,
         signal: libc::SIGABRT,
         says: &[
-            "underflow, seen at the free or realloc: ..1 byte before the start of the block of 16 bytes",
+            "underflow, found at free or realloc: a write 1 byte before the start of the block of 16 bytes",
         ],
     },
     Test {
@@ -139,7 +143,7 @@ pub(crate) const TESTS: &[Test] = &[
         child: || damage(false, 16),
         signal: libc::SIGABRT,
         says: &[
-            "underflow, seen at the free or realloc: ..1 byte before the start of the block of 16 bytes",
+            "underflow, found at free or realloc: a write 1 byte before the start of the block of 16 bytes",
         ],
     },
     Test {

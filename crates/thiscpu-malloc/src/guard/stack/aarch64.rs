@@ -1,4 +1,4 @@
-//! Registers of AArch64, numbered as its ABI numbers them for unwinding tables.
+//! Registers of AArch64, numbered like in DWARF unwind tables.
 
 use core::arch::asm;
 use core::ffi::c_void;
@@ -7,12 +7,15 @@ pub(super) const COUNT: usize = 32;
 pub(super) const FRAME_POINTER: usize = 29;
 pub(super) const STACK_POINTER: usize = 31;
 
-/// What a caller's registers can be found from, at the place where this is inlined; and that place.
+/// Returns the callee-saved registers and the pc of the function that this is inlined into.
+///
+/// A stack walk needs no other registers to find those of callers.
 #[inline(always)]
 pub(super) fn capture() -> ([usize; COUNT], usize) {
     let mut values = [0; COUNT];
     let pc: usize;
-    // SAFETY: it stores those registers that functions preserve to their places in the array, and touches nothing else.
+    // SAFETY: the code stores registers to the array, at indices below `COUNT`, and has no other
+    // effect.
     unsafe {
         asm!(
             "stp x19, x20, [{values}, #19 * 8]",
@@ -32,13 +35,13 @@ pub(super) fn capture() -> ([usize; COUNT], usize) {
     (values, pc)
 }
 
-/// The registers of what a signal has interrupted, and where that was.
+/// Returns the registers and the pc of the code that a signal has interrupted.
 ///
 /// # Safety
 ///
-/// The context is what the kernel gave to a signal handler.
+/// The kernel has passed the context to a signal handler, which has not returned.
 pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the context is the kernel's, so it is valid.
     let context = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let mut values = [0; COUNT];
     for (value, &register) in values.iter_mut().zip(&context.regs) {
@@ -48,17 +51,18 @@ pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], us
     (values, context.pc as usize)
 }
 
-/// Whether the access that faulted was a write, where that is known: the kernel says it in a record that the context may
-/// have, which is not looked for.
+/// Returns whether the access that faulted was a write: unknown on this architecture.
+///
+/// The kernel may add a record to the context that says it; this function does not read that.
 ///
 /// # Safety
 ///
-/// None is needed here.
+/// There are no requirements on this architecture.
 pub(super) unsafe fn was_write(_: *const c_void) -> Option<bool> {
     None
 }
 
-/// The address that a return address stands for: its high bits may be a signature.
+/// Returns the code address of a return address, whose high bits may be a signature (PAC).
 pub(super) fn strip_pac(return_address: usize) -> usize {
     return_address & ((1 << 48) - 1)
 }
@@ -67,9 +71,10 @@ pub(super) fn strip_pac(return_address: usize) -> usize {
 ///
 /// # Safety
 ///
-/// The stack is large enough and nobody uses it; `top` is a multiple of 16.
+/// The stack is large enough and not in use; `top` is a multiple of 16.
 pub(super) unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
-    // SAFETY: x20 is one of the registers that `what` preserves, so the stack comes back from it.
+    // SAFETY: the caller guarantees a valid stack. `function` preserves x20, so the old stack
+    // pointer is restored from it.
     unsafe {
         asm!(
             "mov x9, sp",

@@ -1,16 +1,17 @@
-//! Reading words that may not be there.
+//! Reads words at addresses that may be invalid.
 //!
-//! Whoever walks a stack goes where tables and saved registers send it, and those of hand-written or generated code may be
-//! wrong. A program that is well must not die of that. So the kernel is asked first: `rt_sigprocmask` copies the set it is
-//! given before it finds that there is nothing to do with it, and says `EFAULT` where it cannot. No sandbox denies that call,
-//! it works in signal handlers, and leaves nothing behind.
+//! A stack walk follows unwind tables and saved registers. Those of hand-written or generated code
+//! may be wrong, and a correct program must not crash because of that. So the kernel is asked
+//! first: `rt_sigprocmask` copies the set it is given before it finds that the operation does not
+//! exist, and returns `EFAULT` if it cannot. No sandbox denies that call, it works in signal
+//! handlers, and it has no side effects.
 
 use core::ptr;
 
-/// Smaller than or as large as every page size, so what is true of one byte of it is true of all.
+/// The smallest page size there is, so all bytes of such a page are readable or none is.
 const PAGE: usize = 4096;
 
-/// Reads words, and remembers which page it has asked about last.
+/// Reads words, and remembers the last page that was found readable.
 pub(super) struct Memory {
     readable_page: Option<usize>,
 }
@@ -20,7 +21,7 @@ impl Memory {
         Memory { readable_page: None }
     }
 
-    /// The word at `address`, if there is one. Changes `errno`.
+    /// Returns the word at `address`, if it is aligned and readable. Changes `errno`.
     pub(super) fn word(&mut self, address: usize) -> Option<usize> {
         if !address.is_multiple_of(size_of::<usize>()) {
             return None;
@@ -30,26 +31,29 @@ impl Memory {
             self.readable_page = is_readable(address).then_some(page);
             self.readable_page?;
         }
-        // SAFETY: the kernel could read this page a moment ago, and it is one that a caller's frame lies on, which nobody
-        // unmaps while the caller waits; or one that a table names by mistake, and then this is no worse than not looking at
-        // all. The read is volatile: what it gives is only ever used as a number.
+        // SAFETY: the kernel could read this page a moment ago. It usually holds a caller's frame,
+        // which stays mapped while the caller waits. If a wrong table led here, another thread
+        // could unmap the page meanwhile; that window is accepted. The read is volatile, and its
+        // result is only used as a number.
         Some(unsafe { ptr::read_volatile(address as *const usize) })
     }
 }
 
+/// Returns whether the kernel can read the 8 bytes at `address`. Changes `errno`.
 fn is_readable(address: usize) -> bool {
-    const NOTHING_TO_DO: i32 = -1;
-    // SAFETY: the kernel only reads 8 bytes at the address, or refuses to; it changes nothing, as there is no such operation.
+    const NO_OPERATION: i32 = -1;
+    // SAFETY: the kernel reads 8 bytes at the address, or fails with `EFAULT`. It changes nothing,
+    // because the operation does not exist.
     unsafe {
         let set_bytes = size_of::<u64>();
         let result = libc::syscall(
             libc::SYS_rt_sigprocmask,
-            NOTHING_TO_DO,
+            NO_OPERATION,
             address,
             ptr::null_mut::<u64>(),
             set_bytes,
         );
-        // It succeeds where it is given no set, that is, for address 0.
+        // For address 0, which means that there is no set, the call succeeds.
         result != 0 && *libc::__errno_location() != libc::EFAULT
     }
 }

@@ -1,7 +1,8 @@
-//! Which loaded object an address belongs to, and where that keeps its unwinding tables.
+//! Finds the loaded object that an address belongs to, and its unwind tables.
 //!
-//! `_dl_find_object` (glibc 2.35) answers without a lock and without allocating, in signal handlers and while another thread
-//! loads or unloads objects. `dl_iterate_phdr` is not a substitute: it waits for the lock under which the loader calls malloc.
+//! `_dl_find_object` (glibc 2.35) takes no lock and does not allocate. It works in signal handlers,
+//! and while another thread loads or unloads objects. `dl_iterate_phdr` is not a substitute: it
+//! takes the lock that the loader holds while it calls malloc.
 
 use core::arch::global_asm;
 use core::ffi::{c_char, c_int, c_void};
@@ -24,45 +25,47 @@ struct DlFindObject {
     reserved: [u64; 7],
 }
 
-/// The public part of glibc's `struct link_map`, as far as it is needed.
+/// The fields of glibc's `struct link_map` that are used here.
 #[repr(C)]
 struct LinkMap {
-    /// How far from where it was linked for the object is.
+    /// The distance between the addresses that the object was linked for and its actual ones.
     offset: usize,
     name: *const c_char,
 }
 
-/// The part of an object that its unwinding tables are in.
+/// The segment of an object that holds its unwind tables.
 pub(super) struct Tables {
-    /// Where `.eh_frame_hdr` begins.
+    /// The address of `.eh_frame_hdr`.
     pub(super) header: usize,
-    /// Where the segment with it ends.
+    /// The end of the segment.
     end: usize,
+    /// The start of the segment.
     start: usize,
 }
 
 impl Tables {
-    /// What there is from `address` on.
+    /// Returns the bytes from `address` to the end of the segment, if it is in there.
     pub(super) fn from(&self, address: usize) -> Option<&'static [u8]> {
         if address < self.start || address >= self.end {
             return None;
         }
-        // SAFETY: it is part of a loaded segment that nobody writes to. The object stays loaded while one of its functions is
-        // being executed, which is why anybody asks.
+        // SAFETY: the bytes belong to a loaded, read-only segment. Its object stays loaded while
+        // one of its functions is on a stack, which is why the tables are needed.
         Some(unsafe { slice::from_raw_parts(address as *const u8, self.end - address) })
     }
 }
 
-/// The tables of the object that `address` is in.
+/// Returns the unwind tables of the object that `address` belongs to, if they can be found.
 pub(super) fn tables(address: usize) -> Option<Tables> {
     let find: unsafe extern "C" fn(*mut c_void, *mut DlFindObject) -> c_int = _dl_find_object;
-    // The symbol is weak: null where the C library does not have it, which the compiler takes to be impossible.
+    // The symbol is weak, so it is null if the C library does not have it. The compiler assumes
+    // that functions are never null, hence the black box.
     if hint::black_box(find as *const c_void).is_null() {
         return None;
     }
-    // SAFETY: plain data, for which zeros are good.
+    // SAFETY: the structure is plain data, for which zeros are valid.
     let mut found: DlFindObject = unsafe { mem::zeroed() };
-    // SAFETY: the function is there, and fills in a structure of this layout.
+    // SAFETY: the function exists, accepts any address, and writes a structure of this layout.
     if unsafe { find(address as *mut c_void, &raw mut found) } != 0
         || found.eh_frame_header.is_null()
     {
@@ -71,20 +74,21 @@ pub(super) fn tables(address: usize) -> Option<Tables> {
     segment_of(&found)
 }
 
-/// What the loader has read of an object.
+/// The program headers of an object in memory.
 struct ProgramHeaders {
     first: *const libc::Elf64_Phdr,
     count: usize,
-    /// What is added to the addresses in them.
+    /// The number to be added to the addresses in them.
     offset: usize,
 }
 
-/// Finds the segment with the header by the object's program headers.
+/// Returns the segment with `.eh_frame_hdr`, by the object's program headers.
 fn segment_of(found: &DlFindObject) -> Option<Tables> {
     let header = found.eh_frame_header as usize;
     let headers = program_headers(found)?;
     (0..headers.count).find_map(|index| {
-        // SAFETY: the loader has read them there, and objects do not change theirs; they need not be aligned.
+        // SAFETY: the index is below the number of headers, which the loader has read from here;
+        // objects do not change them. They need not be aligned.
         let program = unsafe { ptr::read_unaligned(headers.first.add(index)) };
         let start = headers.offset.wrapping_add(program.p_vaddr as usize);
         let end = start.wrapping_add(program.p_memsz as usize);
@@ -94,18 +98,20 @@ fn segment_of(found: &DlFindObject) -> Option<Tables> {
 }
 
 fn program_headers(found: &DlFindObject) -> Option<ProgramHeaders> {
-    // SAFETY: the object is loaded.
+    // SAFETY: the object is loaded, so its link map is valid.
     let map = unsafe { &*found.link_map };
-    // SAFETY: names end with a zero byte. That of the program itself is empty.
+    // The name of the program itself is empty.
+    // SAFETY: names in link maps are strings that end with a zero byte.
     if unsafe { *map.name } == 0 {
-        // SAFETY: reads what the kernel has told the loader. It may be that only a segment was found, as the program need not
-        // be contiguous.
+        // The headers of the program come from the kernel: a program need not be contiguous, so its
+        // first page may be outside of the range found.
+        // SAFETY: getauxval has no preconditions.
         let (first, count) =
             unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
         let (first, count) = (first as *const libc::Elf64_Phdr, count as usize);
         return (!first.is_null()).then_some(ProgramHeaders { first, count, offset: map.offset });
     }
-    // SAFETY: the first page of a loaded object, which is mapped and larger than this.
+    // SAFETY: this is the first page of a loaded object, which is mapped and holds an ELF header.
     let elf = unsafe { ptr::read_unaligned(found.map_start.cast::<libc::Elf64_Ehdr>()) };
     let (table, count) = (usize::try_from(elf.e_phoff).ok()?, usize::from(elf.e_phnum));
     let table_end = table.checked_add(count * size_of::<libc::Elf64_Phdr>())?;

@@ -1,4 +1,4 @@
-//! From a frame to its caller.
+//! Steps from a frame to its caller.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, Evaluation, EvaluationResult,
@@ -13,20 +13,22 @@ use super::object;
 type Bytes = EndianSlice<'static, NativeEndian>;
 type Row = UnwindTableRow<usize, FixedStorage>;
 
-/// How far a caller's frame may be where only a frame pointer says so.
+/// The largest frame that is believed if only a frame pointer says so.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// One function's activation.
+/// The frame of a function that has not returned.
 pub(super) struct Frame {
     pub(super) registers: [usize; COUNT],
-    /// What is executed next.
+    /// The address of the next instruction.
     pub(super) pc: usize,
-    /// Whether that is behind a call, which may be the last thing that its function does.
+    /// Whether `pc` follows a call.
+    ///
+    /// A call may be its function's last instruction, so `pc` may belong to the next function.
     pub(super) is_call: bool,
 }
 
 impl Frame {
-    /// An address in the instruction that is being executed.
+    /// Returns an address within the instruction that is being executed.
     pub(super) fn call_site(&self) -> usize {
         self.pc - usize::from(self.is_call)
     }
@@ -36,7 +38,7 @@ impl Frame {
     }
 }
 
-/// The frame that called this one; none if there is none, or it cannot be told.
+/// Returns the frame of the caller, or `None` if there is none or it is unknown.
 pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     let caller = match object::tables(frame.call_site()) {
         Some(tables) => by_tables(frame, &tables, memory),
@@ -49,7 +51,7 @@ pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     .filter(|caller| caller.pc > 1)
 }
 
-/// As the chain of frame pointers has it, if that leads up the stack.
+/// Returns the caller by the chain of frame pointers, if that leads up the stack.
 fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     let (at, stack) = (frame.registers[FRAME_POINTER], frame.registers[STACK_POINTER]);
     if at < stack || at - stack > FRAME_BYTES_MAX {
@@ -62,7 +64,11 @@ fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     Some(Frame { registers, pc, is_call: true })
 }
 
-/// As the object's unwinding tables have it: an error if they say nothing of this place.
+/// Returns the caller by the object's unwind tables.
+///
+/// # Errors
+///
+/// If the tables do not cover this frame.
 fn by_tables(
     frame: &Frame,
     tables: &object::Tables,
@@ -93,7 +99,7 @@ fn by_tables(
     }))
 }
 
-/// What rules are applied to.
+/// The state that unwind rules are applied to.
 struct Rules<'a> {
     frame: &'a Frame,
     frames: EhFrame<Bytes>,
@@ -102,7 +108,7 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// The caller's registers, and where it goes on.
+    /// Returns the caller's registers and its pc.
     fn apply(&mut self, row: &Row, return_address: Register) -> Option<([usize; COUNT], usize)> {
         let top = match *row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -114,13 +120,14 @@ impl Rules<'_> {
         registers[STACK_POINTER] = top;
         for &(register, ref rule) in row.registers() {
             let Some(value) = registers.get_mut(usize::from(register.0)) else { continue };
-            // The outermost function's return address is undefined, which is how one knows it.
+            // An undefined return address marks the outermost function.
             *value = self.value(register, rule, top).unwrap_or(0);
         }
         let pc = *registers.get(usize::from(return_address.0))?;
         Some((registers, pc))
     }
 
+    /// Returns the caller's value of a register, or `None` if the rule says that it is lost.
     fn value(
         &mut self,
         register: Register,
@@ -143,7 +150,7 @@ impl Rules<'_> {
         }
     }
 
-    /// What an expression comes to, which begins with `first` on its stack.
+    /// Evaluates an expression. Its stack begins with `first`, if that is given.
     fn evaluate(
         &mut self,
         expression: UnwindExpression<usize>,
@@ -180,7 +187,9 @@ impl Rules<'_> {
     }
 }
 
-/// Has tables read into arrays: of as many registers as there are, for few rows are remembered at a time.
+/// Storage in fixed arrays, because nothing may be allocated.
+///
+/// There are rules for all registers, but only few rows, because few are remembered at a time.
 struct FixedStorage;
 
 impl UnwindContextStorage<usize> for FixedStorage {

@@ -1,4 +1,4 @@
-//! Registers of x86-64, numbered as its ABI numbers them for unwinding tables.
+//! Registers of x86-64, numbered like in DWARF unwind tables.
 
 use core::arch::asm;
 use core::ffi::c_void;
@@ -7,7 +7,7 @@ pub(super) const COUNT: usize = 17;
 pub(super) const FRAME_POINTER: usize = 6;
 pub(super) const STACK_POINTER: usize = 7;
 
-/// Which entry of a signal's context each of the first 16 is.
+/// The index of each of the first 16 registers in a signal's context.
 const IN_CONTEXT: [i32; 16] = [
     libc::REG_RAX,
     libc::REG_RDX,
@@ -27,12 +27,15 @@ const IN_CONTEXT: [i32; 16] = [
     libc::REG_R15,
 ];
 
-/// What a caller's registers can be found from, at the place where this is inlined; and that place.
+/// Returns the callee-saved registers and the pc of the function that this is inlined into.
+///
+/// A stack walk needs no other registers to find those of callers.
 #[inline(always)]
 pub(super) fn capture() -> ([usize; COUNT], usize) {
     let mut values = [0; COUNT];
     let pc: usize;
-    // SAFETY: it stores those registers that functions preserve to their places in the array, and touches nothing else.
+    // SAFETY: the code stores registers to the array, at indices below `COUNT`, and has no other
+    // effect.
     unsafe {
         asm!(
             "mov [{values} + 3 * 8], rbx",
@@ -51,13 +54,13 @@ pub(super) fn capture() -> ([usize; COUNT], usize) {
     (values, pc)
 }
 
-/// The registers of what a signal has interrupted, and where that was.
+/// Returns the registers and the pc of the code that a signal has interrupted.
 ///
 /// # Safety
 ///
-/// The context is what the kernel gave to a signal handler.
+/// The kernel has passed the context to a signal handler, which has not returned.
 pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the context is the kernel's, so it is valid.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let mut values = [0; COUNT];
     for (value, index) in values.iter_mut().zip(IN_CONTEXT) {
@@ -66,19 +69,19 @@ pub(super) unsafe fn from_context(context: *const c_void) -> ([usize; COUNT], us
     (values, registers[libc::REG_RIP as usize] as usize)
 }
 
-/// Whether the access that faulted was a write, where that is known.
+/// Returns whether the access that faulted was a write, if that is known.
 ///
 /// # Safety
 ///
-/// As for [`interrupted`], of a page fault.
+/// The kernel has passed the context to a handler of a page fault, which has not returned.
 pub(super) unsafe fn was_write(context: *const c_void) -> Option<bool> {
     const WRITE: i64 = 1 << 1;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the context is the kernel's, so it is valid.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     Some(registers[libc::REG_ERR as usize] & WRITE != 0)
 }
 
-/// The address that a return address stands for.
+/// Returns the code address of a return address, which is the same on this architecture.
 pub(super) fn strip_pac(return_address: usize) -> usize {
     return_address
 }
@@ -87,9 +90,10 @@ pub(super) fn strip_pac(return_address: usize) -> usize {
 ///
 /// # Safety
 ///
-/// The stack is large enough and nobody uses it; `top` is a multiple of 16.
+/// The stack is large enough and not in use; `top` is a multiple of 16.
 pub(super) unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
-    // SAFETY: r12 is one of the registers that `what` preserves, so the stack comes back from it.
+    // SAFETY: the caller guarantees a valid stack. `function` preserves r12, so the old stack
+    // pointer is restored from it.
     unsafe {
         asm!(
             "xchg rsp, r12",
