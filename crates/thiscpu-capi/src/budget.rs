@@ -6,26 +6,34 @@ use std::time::Duration;
 use thiscpu::inside::foreign::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{Budget, Exhausted};
 
-use crate::ffi::{call, end, make, place, there};
+use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
 
-/// A limit that is never exceeded and never refused wrongly, at about a nanosecond a call while there is room. Units are
-/// whatever the program counts by it: bytes, connections, tokens.
+/// A limit on units that is never exceeded and never refuses wrongly. Rust: `Budget`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_budget_destroy` by the last. Units belong to nobody: who
-/// releases them need not be who acquired them. From signal handlers only `thiscpu_budget_release` may be called.
+/// A unit is anything that a program counts: a byte, a connection, a token. A call takes about 1 ns
+/// while plenty of units are available.
 ///
-/// Who releases more than is held makes an error that is found by that call or by a later one, of whomever, which returns
-/// `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` then: what was too much is dropped, and the budget is right again. The same status is returned where fences have become
-/// impossible, by each call that finds too little without one: the units that CPUs keep cannot be had any more. Standard error says which it is.
+/// - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
+///   thread may release the units that another one acquired.
+/// - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`.
+/// - Signal handlers: `thiscpu_budget_release` only.
+/// - After `fork`: the child has a budget of its own, with the parent's units. No thread waits.
+/// - Memory order: a budget orders nothing but itself. Unlike a mutex or a semaphore, an acquire
+///   does not make visible what another thread wrote before its release.
 ///
-/// A budget orders nothing but itself: unlike a mutex or a semaphore it does not have an acquire see what was written before a release.
+/// `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
+/// call of any thread returns this status once. The budget has then discarded the excess and is
+/// consistent again.
+///
+/// `THISCPU_STATUS_FENCE_DENIED`: CPUs hold units that only a fence can recall. Once a sandbox
+/// denies fences, each call that needs those units returns this status.
 pub struct ThiscpuBudget(Budget);
 
-// What thiscpu_inline.h says of it.
+// thiscpu_inline.h takes the address of a handle for the address of its gate, and multiplies by 64.
 const _: () = assert!(offset_of!(ThiscpuBudget, 0) + BUDGET_GATE_AT == 0 && BUDGET_SCALE == 64);
 
-/// The largest limit there can be, 2^56.
+/// The largest limit of a budget: 2^56.
 pub const THISCPU_BUDGET_LIMIT_MAX: u64 = 0x0100_0000_0000_0000;
 
 impl From<Exhausted> for Status {
@@ -34,48 +42,50 @@ impl From<Exhausted> for Status {
     }
 }
 
-fn limited(limit: u64) -> Result<u64, Status> {
+fn check_limit(limit: u64) -> Result<u64, Status> {
     if limit <= Budget::LIMIT_MAX { Ok(limit) } else { Err(Status::OutOfRange) }
 }
 
-/// Does something with a budget.
+/// Calls `body` with the budget of a handle.
 ///
 /// # Safety
 ///
-/// The handle is null or live.
-unsafe fn with(
+/// The handle is null, misaligned or live.
+unsafe fn with_budget(
     budget: *mut ThiscpuBudget,
     body: impl FnOnce(&Budget) -> Result<(), Status>,
 ) -> Status {
-    // SAFETY: the caller's promise.
-    call(|| body(&unsafe { there(budget) }?.0))
+    // SAFETY: the caller guarantees that the handle is null, misaligned or live.
+    catch(|| body(&unsafe { deref(budget) }?.0))
 }
 
-/// Puts a number of a budget's into its place.
+/// Writes the number that `get` returns to `out`.
 ///
 /// # Safety
 ///
-/// As for `with`, and the place is null or valid.
-unsafe fn answer(
+/// The handle is null, misaligned or live; `out` is null, misaligned or valid for writes.
+unsafe fn write_number(
     budget: *mut ThiscpuBudget,
     out: *mut u64,
-    ask: impl FnOnce(&Budget) -> u64,
+    get: impl FnOnce(&Budget) -> u64,
 ) -> Status {
     let body = |budget: &Budget| {
-        // SAFETY: the caller's promise.
-        let place = unsafe { place(out) }?;
-        place.put(ask(budget));
+        // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
+        let out = unsafe { OutParam::new(out) }?;
+        out.write(get(budget));
         Ok(())
     };
-    // SAFETY: the same promises.
-    unsafe { with(budget, body) }
+    // SAFETY: the caller guarantees that the handle is null, misaligned or live.
+    unsafe { with_budget(budget, body) }
 }
 
-/// Makes a budget of `limit` units, all of them free, and puts its handle into `*budget`. The handle is valid until
-/// `thiscpu_budget_destroy`.
+/// Creates a budget of `limit` available units and stores its handle in `*budget`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`;
-/// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`;
+///   `OUT_OF_RANGE` if `limit` is greater than `THISCPU_BUDGET_LIMIT_MAX`.
+/// - Blocks: only in the first use of the library, while another thread determines the tier.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_create(
     limit: u64,
@@ -83,60 +93,91 @@ pub unsafe extern "C" fn thiscpu_budget_create(
 ) -> Status {
     let new = || {
         thiscpu::tier()?;
-        Ok(ThiscpuBudget(Budget::new(limited(limit)?)))
+        Ok(ThiscpuBudget(Budget::new(check_limit(limit)?)))
     };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(budget, new) }
+    // SAFETY: the header requires that `budget` is null or valid for writes.
+    unsafe { create(budget, new) }
 }
 
-/// Ends a budget. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor wait for units.
+/// Destroys a budget.
+///
+/// No thread may use the handle, or wait for units, during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(budget) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(budget) }
 }
 
-/// Acquires `n` units, or none. One restartable sequence while there is room; near the limit an atomic instruction, or a fence.
-/// Never waits for units.
+/// Acquires `n` units, or none. Never waits for units.
 ///
-/// Errors: `THISCPU_STATUS_EXHAUSTED`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is found now that more was released than
-/// acquired, and then it is to be tried again; or if fences have become impossible, and then it is not. Nothing is acquired in either case.
+/// Costs one restartable sequence while plenty of units are available; near the limit an atomic
+/// instruction, or one fence. Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Blocks: near the limit, for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
-    // SAFETY: a handle is null or live, as the header asks.
-    unsafe { with(budget, |budget| Ok(budget.try_acquire(n)?)) }
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, |budget| Ok(budget.try_acquire(n)?)) }
 }
 
-/// Acquires as many units as there are, at most `n`, and puts their number into `*acquired`; 0 is no error.
+/// Acquires as many units as are available, at most `n`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
+/// Stores their number in `*acquired`. If no unit is available, this is 0 and the call returns
+/// `OK`. Costs what `thiscpu_budget_try_acquire`
+/// costs.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Blocks: near the limit, for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
     budget: *mut ThiscpuBudget,
     n: u64,
     acquired: *mut u64,
 ) -> Status {
-    // SAFETY: as for `thiscpu_budget_try_acquire`, and a caller's pointer is null or valid, as the header asks.
-    unsafe { answer(budget, acquired, |budget| budget.try_acquire_up_to(n)) }
+    // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
+    // writes.
+    unsafe { write_number(budget, acquired, |budget| budget.try_acquire_up_to(n)) }
 }
 
-/// Acquires `n` units, and waits until there are so many: first come, first served. Waits for ever for more than the limit,
-/// and those who come later with it, unless the limit is raised. Not from signal handlers.
+/// Acquires `n` units; blocks until they are available.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
+/// First come, first served. A request above the limit blocks until the limit is raised, and so
+/// does every request that comes after it.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Blocks: until `n` units are available.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
         budget.acquire(n);
         Ok(())
     };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
 }
 
-/// The same, for at most so many nanoseconds; `UINT64_MAX` are 584 years.
+/// Acquires `n` units; blocks until they are available, for at most `timeout_ns` nanoseconds.
 ///
-/// Errors: `THISCPU_STATUS_EXHAUSTED` if the time is over, and nothing was acquired; `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
+/// Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (try again),
+///   `FENCE_DENIED`.
+/// - Blocks: until `n` units are available or the time is over.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     budget: *mut ThiscpuBudget,
@@ -144,77 +185,104 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     timeout_ns: u64,
 ) -> Status {
     let body = |budget: &Budget| Ok(budget.acquire_timeout(n, Duration::from_nanos(timeout_ns))?);
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
 }
 
-/// Gives `n` units back. One restartable sequence, or one atomic addition. Waits for nobody, unless it finds that more is released than is
-/// held.
+/// Releases `n` units, which any thread acquired.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if more is released than is held, by this call or an earlier one. What
-/// is held of it is released all the same, or nothing if it is more than all that is held. Also if that has to be found out and fences have
-/// become impossible, and then the units are lost. Not to be tried again.
+/// Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
+///
+/// Do not repeat a release that fails: on `OVER_RELEASED` the units of it that were held are
+/// released, or none if `n` is more than all units held. On `FENCE_DENIED`, which a release only
+/// returns if it released too much, its units are lost.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not try again), `FENCE_DENIED`.
+/// - Blocks: only to report that more units were released than are held.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
         budget.release(n);
         Ok(())
     };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
 }
 
-/// How many units are free, at one instant of the call, into `*available`; 0 while somebody waits. Costs a fence if CPUs hold
-/// credit. Not from signal handlers.
+/// Stores in `*available` how many units are available at one instant of the call.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
+/// While any thread waits for units it stores 0. Costs one fence if CPUs hold units.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Blocks: for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_available(
     budget: *mut ThiscpuBudget,
     available: *mut u64,
 ) -> Status {
-    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-    unsafe { answer(budget, available, Budget::available) }
+    // SAFETY: the header requires that the handle is null or live, and `available` null or valid
+    // for writes.
+    unsafe { write_number(budget, available, Budget::available) }
 }
 
-/// How many units are held, at one instant of the call, into `*acquired`. Otherwise as `thiscpu_budget_available`.
+/// Stores in `*acquired` how many units are held at one instant of the call.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED`, as above.
+/// Costs one fence if CPUs hold units.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Blocks: for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquired(
     budget: *mut ThiscpuBudget,
     acquired: *mut u64,
 ) -> Status {
-    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-    unsafe { answer(budget, acquired, Budget::acquired) }
+    // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
+    // writes.
+    unsafe { write_number(budget, acquired, Budget::acquired) }
 }
 
-/// The limit, into `*limit`. One load.
+/// Stores the limit in `*limit`. Costs one load.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_limit(
     budget: *mut ThiscpuBudget,
     limit: *mut u64,
 ) -> Status {
-    // SAFETY: as for `thiscpu_budget_try_acquire_up_to`.
-    unsafe { answer(budget, limit, Budget::limit) }
+    // SAFETY: the header requires that the handle is null or live, and `limit` null or valid for
+    // writes.
+    unsafe { write_number(budget, limit, Budget::limit) }
 }
 
-/// Changes the limit, at one instant. Below what is held nothing is taken from anybody, and nothing is granted until enough
-/// has been released. Costs a fence if CPUs hold credit. Not from signal handlers.
+/// Changes the limit, at one instant of the call.
 ///
-/// Errors: `THISCPU_STATUS_OUT_OF_RANGE` if the limit is above `THISCPU_BUDGET_LIMIT_MAX`; `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OVER_RELEASED, THISCPU_STATUS_FENCE_DENIED` if it is
-/// found now that more was released than acquired, and the limit is changed all the same; or if fences have become impossible, and it is not.
+/// A limit below the units held takes nothing from their holders; nothing is granted then until
+/// enough units have been released. Costs one fence if CPUs hold units.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
+///   `THISCPU_BUDGET_LIMIT_MAX`; `OVER_RELEASED` (the limit is changed nevertheless);
+///   `FENCE_DENIED` (the limit is not changed).
+/// - Blocks: for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_set_limit(
     budget: *mut ThiscpuBudget,
     limit: u64,
 ) -> Status {
     let body = |budget: &Budget| {
-        budget.set_limit(limited(limit)?);
+        budget.set_limit(check_limit(limit)?);
         Ok(())
     };
-    // SAFETY: as for `thiscpu_budget_try_acquire`.
-    unsafe { with(budget, body) }
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
 }

@@ -8,51 +8,69 @@ use std::ptr::{NonNull, null_mut};
 use thiscpu::RawCache;
 use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_AT};
 
-use crate::ffi::{call, end, make, place, there};
+use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
 
-/// Objects of one size, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`.
+/// A cache of objects of one size, like the kernel's `kmem_cache`. Rust: `RawCache`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_cache_close` and `thiscpu_cache_destroy` by the last.
-/// None may be called from signal handlers. What was done with an object before it was freed comes before what is done with it after it was
-/// allocated again, on whatever CPU.
+/// Objects are allocated and freed on any CPU, in about 1 ns each.
 ///
-/// Some mistakes are noticed, and end the process with a line that says which address it is: what is freed twice (at once as a rule, unless somebody
-/// else got it in between), what is freed to another cache (when CPUs give back what they keep), and a write to the first 8 bytes of
-/// a free object (when that is allocated). Reads of free objects, other writes to them, and writes beyond an object's end are not noticed.
+/// - Threads: any number may call all functions at once, except `thiscpu_cache_close` and
+///   `thiscpu_cache_destroy`. Any thread may free an object.
+/// - Lifetime: from `thiscpu_cache_create` to `thiscpu_cache_close` or `thiscpu_cache_destroy`.
+/// - Signal handlers: none of the functions.
+/// - After `fork`: the child has a cache of its own, with copies of the parent's objects.
+/// - Memory order: whatever a thread does with an object before it frees it happens before anything
+///   that the object's next owner does with it.
+///
+/// Some misuse is detected. The process then aborts with a message that has the object's address:
+///
+/// - Double free: usually at once; never if the object was allocated again in between.
+/// - Free to another cache: when CPUs return the objects that they keep.
+/// - Write to the first 8 bytes of a free object: when the object is allocated.
+///
+/// Reads of free objects, other writes to them, and writes past an object's end are not detected.
 pub struct ThiscpuCache(RawCache);
 
-// Where thiscpu_inline.h has the gate and the key.
+// thiscpu_inline.h has the gate and the key at these offsets.
 const _: () = {
     let [gate, key] = CACHE_GATE_AND_KEY_AT;
     assert!(offset_of!(ThiscpuCache, 0) + gate == 0 && offset_of!(ThiscpuCache, 0) + key == 8);
 };
 
-/// What a cache has, about, and what it has done.
+/// Statistics of a cache.
+///
+/// CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. Numbers
+/// that change during the call are not of one instant.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThiscpuCacheStats {
-    /// The bytes of an object.
+    /// The size of an object, in bytes.
     pub object_bytes: usize,
-    /// Slabs, which hold the objects.
+    /// The number of slabs, which hold the objects.
     pub slabs: usize,
-    /// The bytes of those.
+    /// The size of all slabs, in bytes.
     pub slab_bytes: usize,
-    /// Objects that are not free in a slab: those in use, and those that CPUs and their shared stores keep.
+    /// The number of objects outside slabs: allocated, or kept by CPUs and barns.
     pub objects_outside_slabs: usize,
-    /// Objects that the shared stores keep.
+    /// The number of free objects that barns keep.
     pub objects_in_barns: usize,
-    /// How many objects a CPU trades with its store at a time.
+    /// How many objects a sheaf holds, which is how many a CPU trades at a time.
     pub sheaf_capacity: usize,
-    /// How often that was done.
+    /// How many sheaves CPUs have traded.
     pub trades: u64,
 }
 
-/// Makes a cache of objects of so many bytes, at most 1,048,576, at multiples of `align`, a power of two of at most 65,536, and puts its handle into
-/// `*cache`. The handle is valid until `thiscpu_cache_close` or `thiscpu_cache_destroy`.
+/// Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is no such size or alignment; `THISCPU_STATUS_UNKNOWN_TIER`,
-/// `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// `bytes` is at most 1,048,576. `align` is the alignment of objects: a power of two, at most
+/// 65,536.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
+///   if `bytes` or `align` is not supported.
+/// - Blocks: only in the first use of the library, while another thread determines the tier.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_create(
     bytes: usize,
@@ -67,137 +85,191 @@ pub unsafe extern "C" fn thiscpu_cache_create(
         thiscpu::tier()?;
         Ok(ThiscpuCache(RawCache::new(layout)))
     };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(cache, new) }
+    // SAFETY: the header requires that `cache` is null or valid for writes.
+    unsafe { create(cache, new) }
 }
 
-/// Ends a cache that no object is out of, and gives its memory back. Nobody may use the handle any more, nor be using it. Null is none,
-/// and `THISCPU_STATUS_OK`.
+/// Closes a cache and frees its memory, unless any of its objects is still allocated.
 ///
-/// `*objects` (which may be null) becomes the number of objects that are still allocated: 0 if the cache is gone.
+/// Stores the number of objects that are still allocated in `*objects`: 0 if the cache is closed.
+/// No other thread may use the handle during this call, and no thread after it has returned `OK`.
 ///
-/// Errors: `THISCPU_STATUS_IN_USE` if there are some: the handle stays valid then.
+/// - NULL: allowed for `objects`, and for `cache`, which is then taken as closed.
+/// - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
+/// - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_close(
     cache: *mut ThiscpuCache,
     objects: *mut usize,
 ) -> Status {
-    call(|| {
+    catch(|| {
         if !cache.is_aligned() {
             return Err(Status::Misaligned);
         }
-        // SAFETY: a caller's pointer is null or valid, as the header asks.
-        let place = if objects.is_null() { None } else { Some(unsafe { place(objects) }?) };
-        if cache.is_null() {
-            if let Some(place) = place {
-                place.put(0);
-            }
-            return Ok(());
+        // SAFETY: the header requires that `objects` is null or valid for writes.
+        let out = unsafe { OutParam::optional(objects) }?;
+        // SAFETY: the header requires that the handle is null or live, and that no other thread
+        // uses it.
+        let (status, still_allocated) = unsafe { close(cache) };
+        if let Some(out) = out {
+            out.write(still_allocated);
         }
-        // SAFETY: the handle is live, and the caller's to end: it is taken out of its place, which is freed if the cache has ended.
-        let taken = unsafe { cache.read() };
-        let closed = taken.0.close();
-        if let Some(place) = place {
-            place.put(closed.as_ref().map_or_else(|still| still.objects, |()| 0));
-        }
-        let Err(still) = closed else {
-            // SAFETY: `make` made it, and what it held is gone.
-            drop(unsafe { Box::from_raw(cache.cast::<ManuallyDrop<ThiscpuCache>>()) });
-            return Ok(());
-        };
-        // SAFETY: where it was taken from.
-        unsafe { cache.write(ThiscpuCache(still.cache)) };
-        Err(Status::InUse)
+        status
     })
 }
 
-/// Ends a cache, also if objects are still out: they stay valid for ever. Nobody may use the handle any more, nor be using it, and nobody can free
-/// those objects then. Null is none, and `THISCPU_STATUS_OK`.
+/// Closes a cache, and returns how many of its objects are still allocated.
+///
+/// # Safety
+///
+/// The handle is null or live, and no other thread uses it. After `Ok` no thread may use it.
+unsafe fn close(cache: *mut ThiscpuCache) -> (Result<(), Status>, usize) {
+    if cache.is_null() {
+        return (Ok(()), 0);
+    }
+    // SAFETY: the caller guarantees that the handle is live and its own. The copy replaces the
+    // original: either the memory is freed without a drop, or the cache is written back.
+    match unsafe { cache.read() }.0.close() {
+        Ok(()) => {
+            // SAFETY: `create` made the handle by `Box::into_raw`. `ManuallyDrop` keeps its
+            // content, which `close` has consumed, from being dropped again.
+            drop(unsafe { Box::from_raw(cache.cast::<ManuallyDrop<ThiscpuCache>>()) });
+            (Ok(()), 0)
+        }
+        Err(in_use) => {
+            // SAFETY: the cache was read from this place, whose content nobody has used since.
+            unsafe { cache.write(ThiscpuCache(in_use.cache)) };
+            (Err(Status::InUse), in_use.objects)
+        }
+    }
+}
+
+/// Destroys a cache even if objects are still allocated; these stay valid forever.
+///
+/// Such objects can no longer be freed. No thread may use the handle during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_destroy(cache: *mut ThiscpuCache) -> Status {
-    // SAFETY: the handle is the caller's to end.
-    unsafe { end(cache) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(cache) }
 }
 
-/// An object that nobody else has until it is freed, uninitialized but for its first 8 bytes, which are 0. Null if there is no memory, or the
-/// handle is null or misaligned: this returns no status. One restartable sequence, as long as this CPU has some.
+/// Allocates an object. Its first 8 bytes are 0; the rest is uninitialized.
+///
+/// Costs one restartable sequence if this CPU keeps a free object. Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: not allowed.
+/// - Returns: the object, not a status; NULL on lack of memory, or if `cache` is NULL or
+///   misaligned.
+/// - Blocks: if this CPU keeps no free object, while other threads trade objects or map memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c_void {
-    let mut object = None;
-    let status = call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        object = unsafe { there(cache) }?.0.alloc();
-        Ok(())
-    });
-    object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { object_from(cache, RawCache::alloc) }
 }
 
-// Not for the header of the functions, so not documented there: an inlined `alloc` comes here with an encoded that is not marked.
+// Inlined calls alone use this function, so it is not in thiscpu.h. They pass an object that they
+// have taken from the lane as an encoded pointer, and whose free mark is wrong: it was written to
+// after it was freed. This reports that and aborts.
 #[unsafe(export_name = "thiscpu_inline_abi_3_finish_alloc")]
 unsafe extern "C" fn finish_alloc(cache: *mut ThiscpuCache, encoded: usize) -> *mut c_void {
+    // SAFETY: the inlined call has just taken an object from this cache, so the handle is live.
+    unsafe { object_from(cache, |cache| foreign::finish_alloc(cache, encoded)) }
+}
+
+/// Returns the object that `alloc` returns; null if there is none, or no cache.
+///
+/// # Safety
+///
+/// The handle is null, misaligned or live.
+unsafe fn object_from(
+    cache: *mut ThiscpuCache,
+    alloc: impl FnOnce(&RawCache) -> Option<NonNull<u8>>,
+) -> *mut c_void {
     let mut object = None;
-    let status = call(|| {
-        // SAFETY: a handle is live where something was taken out of it.
-        object = foreign::finish_alloc(&unsafe { there(cache) }?.0, encoded);
+    let status = catch(|| {
+        // SAFETY: the caller guarantees that the handle is null, misaligned or live.
+        object = alloc(&unsafe { deref(cache) }?.0);
         Ok(())
     });
     object.filter(|_| status == Status::Ok).map_or(null_mut(), |object| object.cast().as_ptr())
 }
 
-/// Frees an object of the cache, on any thread. Null is none, and `THISCPU_STATUS_OK`. One restartable sequence, as long as this CPU has
-/// room.
+/// Frees an object of the cache, on any thread.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
+/// The object must be from this cache and must not be used any more. Costs one restartable sequence
+/// if this CPU has room for it. Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: allowed for `object`, which then does nothing; not for `cache`.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: if this CPU has no room, while other threads trade objects or unmap memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_free(
     cache: *mut ThiscpuCache,
     object: *mut c_void,
 ) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        let cache = unsafe { there(cache) }?;
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let cache = unsafe { deref(cache) }?;
         if let Some(object) = NonNull::new(object) {
-            // SAFETY: the header asks that it is from this cache, and not used any more.
+            // SAFETY: the header requires that the object is from this cache and no longer used.
             unsafe { cache.0.free(object.cast()) };
         }
         Ok(())
     })
 }
 
-/// Gives what is free back to the system, of this cache and of others; how many bytes that were into `*bytes`, which may be null. A fence.
+/// Returns free memory of this and other caches to the system.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle is null.
+/// Stores the number of returned bytes in `*bytes`. Costs one fence. If no fence is possible, CPUs
+/// keep their objects, and the call returns `OK`.
+///
+/// - NULL: allowed for `bytes`; not for `cache`.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: for a fence, and while other threads trade objects.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_shrink(
     cache: *mut ThiscpuCache,
     bytes: *mut usize,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_cache_free`.
-        let cache = unsafe { there(cache) }?;
-        // SAFETY: a caller's pointer is null or valid, as the header asks.
-        let place = if bytes.is_null() { None } else { Some(unsafe { place(bytes) }?) };
-        let given_back = cache.0.shrink();
-        if let Some(place) = place {
-            place.put(given_back);
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `bytes` null or valid
+        // for writes.
+        let (cache, out) = unsafe { (deref(cache)?, OutParam::optional(bytes)?) };
+        let returned = cache.0.shrink();
+        if let Some(out) = out {
+            out.write(returned);
         }
         Ok(())
     })
 }
 
-/// What the cache has and has done, into `*stats`. Looks at all of its slabs; numbers that change meanwhile do not belong to one instant.
+/// Stores statistics of the cache in `*stats`. Costs a look at each of its slabs.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_stats(
     cache: *mut ThiscpuCache,
     stats: *mut ThiscpuCacheStats,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_cache_free`, and a caller's pointer is null or valid.
-        let (cache, place) = unsafe { (there(cache)?, place(stats)?) };
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `stats` null or valid
+        // for writes.
+        let (cache, out) = unsafe { (deref(cache)?, OutParam::new(stats)?) };
         let stats = cache.0.stats();
-        place.put(ThiscpuCacheStats {
+        out.write(ThiscpuCacheStats {
             object_bytes: stats.object_bytes,
             slabs: stats.slabs,
             slab_bytes: stats.slab_bytes,

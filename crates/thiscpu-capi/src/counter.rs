@@ -6,160 +6,212 @@ use std::mem::offset_of;
 use thiscpu::Counter;
 use thiscpu::inside::foreign::COUNTER_GATE_AT;
 
-use crate::ffi::{call, end, make, place, there};
+use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
 
-/// A counter: adds that cost about a nanosecond on any number of CPUs, and exact sums at any time without making the
-/// writers wait. 64 bits, which wrap around.
+/// A counter of 64 bits with per-CPU adds and exact sums. Rust: `Counter`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_counter_destroy` by the last. Adding never waits, and may be
-/// done in signal handlers and in children of `fork`; a child goes on with a counter of its own, from what the parent had. A counter orders nothing
-/// but itself: who sees a sum need not see what was written before the adds in it.
+/// An add takes about 1 ns on any number of CPUs. A sum is exact and does not delay adds. Values
+/// wrap around on overflow.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_counter_destroy`.
+/// - Lifetime: from `thiscpu_counter_create` to `thiscpu_counter_destroy`.
+/// - Signal handlers: `_add`, `_read` and `_bounds` only.
+/// - After `fork`: the child has a counter of its own, which starts with the parent's value.
+/// - Memory order: adds are relaxed. A sum includes an add that happens before it, but does not
+///   make anything else visible that was written before the add.
 pub struct ThiscpuCounter(Counter);
 
-// Where thiscpu_inline.h has it.
+// thiscpu_inline.h takes the address of a handle for the address of its gate.
 const _: () = assert!(offset_of!(ThiscpuCounter, 0) + COUNTER_GATE_AT == 0);
 
-/// What a counter's value was within, at one instant of the call.
+/// Bounds of a counter's value, which was within them at one instant of the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThiscpuBounds {
-    /// The value was not below this.
+    /// The lower bound: `low <= value`.
     pub low: i64,
-    /// The estimate that `thiscpu_counter_read` gives.
+    /// The estimate that `thiscpu_counter_read` returns.
     pub estimate: i64,
-    /// The value was not above this.
+    /// The upper bound: `value <= high`.
     pub high: i64,
 }
 
-/// Makes a counter that is 0, and puts its handle into `*counter`. The handle is valid until `thiscpu_counter_destroy`.
+/// Creates a counter of value 0 and stores its handle in `*counter`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
+/// - Blocks: only in the first use of the library, while another thread determines the tier.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_create(counter: *mut *mut ThiscpuCounter) -> Status {
     let new = || {
         thiscpu::tier()?;
         Ok(ThiscpuCounter(Counter::new()))
     };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(counter, new) }
+    // SAFETY: the header requires that `counter` is null or valid for writes.
+    unsafe { create(counter, new) }
 }
 
-/// Ends a counter. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be using it.
+/// Destroys a counter. No thread may use the handle during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_destroy(counter: *mut ThiscpuCounter) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(counter) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(counter) }
 }
 
-/// Adds `n`, which may be negative. One restartable sequence; never waits.
+/// Adds `n`, which may be negative.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// Costs one restartable sequence. Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_add(counter: *mut ThiscpuCounter, n: i64) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        unsafe { there(counter) }?.0.add(n);
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        unsafe { deref(counter) }?.0.add(n);
         Ok(())
     })
 }
 
-/// An estimate of the value, into `*value`: the middle of the bounds, which are about 2,048 times the square of the CPUs in use apart. A few loads;
-/// never waits.
+/// Stores an estimate of the value in `*value`: the middle of the bounds.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// The bounds are about 2,048 times the square of the number of CPUs in use apart. Costs a few
+/// loads.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_read(
     counter: *mut ThiscpuCounter,
     value: *mut i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as above, and a caller's pointer is null or valid.
-        let (counter, value) = unsafe { (there(counter)?, place(value)?) };
-        value.put(counter.0.read());
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
+        // for writes.
+        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(value)?) };
+        out.write(counter.0.read());
         Ok(())
     })
 }
 
-/// Limits that the value was within at one instant of the call, updates in flight included, into `*bounds`. A few
-/// loads; never waits.
+/// Stores bounds in `*bounds`; the value was within them at one instant of the call.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// The bounds allow for adds that are in progress. Costs a few loads.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_bounds(
     counter: *mut ThiscpuCounter,
     bounds: *mut ThiscpuBounds,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_counter_read`.
-        let (counter, place) = unsafe { (there(counter)?, place(bounds)?) };
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `bounds` null or valid
+        // for writes.
+        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(bounds)?) };
         let thiscpu::Bounds { low, estimate, high } = counter.0.bounds();
-        place.put(ThiscpuBounds { low, estimate, high });
+        out.write(ThiscpuBounds { low, estimate, high });
         Ok(())
     })
 }
 
-/// The exact value at one instant of the call, into `*sum`. One fence (0.2 us in an idle process, 10 to 30 us where other CPUs
-/// run it); those who add are not held up. Not from signal handlers.
+/// Stores the exact value, at one instant of the call, in `*sum`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
+/// Costs one fence: 0.2 µs in an idle process, 10 to 30 µs if other CPUs run the process. Adds are
+/// not delayed.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: while other threads are in `_sum`, `_set`, `_take` or `_compare` of this counter.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_sum(
     counter: *mut ThiscpuCounter,
     sum: *mut i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_counter_read`.
-        let (counter, sum) = unsafe { (there(counter)?, place(sum)?) };
-        sum.put(counter.0.sum());
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
+        // writes.
+        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(sum)?) };
+        out.write(counter.0.sum());
         Ok(())
     })
 }
 
-/// Makes the value `value`, at one instant: what was added before is forgotten, what is added after counts on. Costs a fence, and
-/// waits for other callers of this, `_sum`, `_take` and `_compare`. Not from signal handlers.
+/// Sets the value to `value`, at one instant of the call.
 ///
-/// Errors: as for `thiscpu_counter_sum`.
+/// Adds before that instant are discarded; later adds count from the new value. Costs one fence.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: while other threads are in `_sum`, `_set`, `_take` or `_compare` of this counter.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_set(counter: *mut ThiscpuCounter, value: i64) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_counter_add`.
-        unsafe { there(counter) }?.0.set(value);
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        unsafe { deref(counter) }?.0.set(value);
         Ok(())
     })
 }
 
-/// Makes the value 0, and puts what it was into `*value`, at one instant: nothing that is added is lost or counted twice. Otherwise as
-/// `thiscpu_counter_set`.
+/// Sets the value to 0 and stores the exact previous value in `*value`, at one instant.
 ///
-/// Errors: as for `thiscpu_counter_sum`.
+/// No add is lost or counted twice. Costs one fence.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: while other threads are in `_sum`, `_set`, `_take` or `_compare` of this counter.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_take(
     counter: *mut ThiscpuCounter,
     value: *mut i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_counter_read`.
-        let (counter, value) = unsafe { (there(counter)?, place(value)?) };
-        value.put(counter.0.take());
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
+        // for writes.
+        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(value)?) };
+        out.write(counter.0.take());
         Ok(())
     })
 }
 
-/// Compares the value with `rhs`, as it was at one instant of the call: -1 into `*ordering` if it is below, 0 if it is the same, 1 if it is
-/// above. A few loads if it is far; near, a fence. Otherwise as `thiscpu_counter_set`.
+/// Compares the exact value at one instant of the call with `rhs`.
 ///
-/// Errors: as for `thiscpu_counter_sum`.
+/// Stores -1 in `*ordering` if the value is less than `rhs`, 0 if it is equal, and 1 if it is
+/// greater. Costs a few loads if the value is far from `rhs`; otherwise one fence.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: if it takes a fence, while other threads are in `_sum`, `_set`, `_take` or `_compare`
+///   of this counter.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_counter_compare(
     counter: *mut ThiscpuCounter,
     rhs: i64,
     ordering: *mut i32,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_counter_read`.
-        let (counter, place) = unsafe { (there(counter)?, place(ordering)?) };
-        place.put(match counter.0.compare(rhs).ordering {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `ordering` null or
+        // valid for writes.
+        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(ordering)?) };
+        out.write(match counter.0.compare(rhs).ordering {
             Ordering::Less => -1,
             Ordering::Equal => 0,
             Ordering::Greater => 1,

@@ -1,6 +1,7 @@
-//! What every function does at the border: no panic crosses it, and no pointer is used that cannot be one.
+//! The boundary that every function passes: panics become statuses, and pointers are checked.
 
 use std::alloc::{Layout, alloc};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,9 +10,12 @@ use thiscpu::inside::foreign::PanicReason;
 use crate::inline_abi;
 use crate::status::Status;
 
-/// Runs what a function does. A panic says on standard error what is wrong, and outside it is a status.
-pub(crate) fn call(body: impl FnOnce() -> Result<(), Status>) -> Status {
-    // What a panic leaves behind is whole: the structures themselves say so, by being `RefUnwindSafe`.
+/// Runs the body of a function and returns its status.
+///
+/// A panic becomes a status; the panic hook has printed its message to standard error by then.
+pub(crate) fn catch(body: impl FnOnce() -> Result<(), Status>) -> Status {
+    // `AssertUnwindSafe` is right because the structures are `RefUnwindSafe`: a panic leaves them
+    // consistent.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(status)) => status,
@@ -19,119 +23,145 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Status>) -> Status {
     }
 }
 
-/// What a pointer leads to.
+/// Returns a reference to the value that `pointer` points to.
 ///
 /// # Safety
 ///
-/// If it is not null it is a live value of that type, and nobody changes it but through itself.
-pub(crate) unsafe fn there<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
+/// `pointer` is null, misaligned, or points to a `T` that outlives `'a` and is not mutated during
+/// it, except through interior mutability.
+pub(crate) unsafe fn deref<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
     if !pointer.is_null() && !pointer.is_aligned() {
         return Err(Status::Misaligned);
     }
-    // SAFETY: the caller's promise; aligned.
+    // SAFETY: the pointer is aligned. The caller guarantees that it is null or points to a `T`
+    // that lives for `'a`.
     unsafe { pointer.as_ref() }.ok_or(Status::NullPointer)
 }
 
-/// Where a function is to put what it has found.
-///
-/// # Safety
-///
-/// If it is not null it is valid for writes of its type.
-pub(crate) unsafe fn place<'a, T>(pointer: *mut T) -> Result<Place<'a, T>, Status> {
-    match () {
-        () if pointer.is_null() => Err(Status::NullPointer),
-        () if !pointer.is_aligned() => Err(Status::Misaligned),
-        () => Ok(Place { pointer, lives: std::marker::PhantomData }),
-    }
-}
-
-/// A place that may hold nothing yet.
-pub(crate) struct Place<'a, T> {
+/// A pointer to memory that a function writes its result to. The memory may be uninitialized.
+pub(crate) struct OutParam<'a, T> {
     pointer: *mut T,
-    lives: std::marker::PhantomData<&'a mut T>,
+    lifetime: PhantomData<&'a mut T>,
 }
 
-impl<T> Place<'_, T> {
-    pub(crate) fn put(self, value: T) {
-        // SAFETY: `place` was promised that it is valid for writes, and looked at its alignment.
+impl<T> OutParam<'_, T> {
+    /// Checks a pointer that must not be null.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is null, misaligned, or valid for writes of a `T` as long as the result lives.
+    pub(crate) unsafe fn new(pointer: *mut T) -> Result<Self, Status> {
+        match () {
+            () if pointer.is_null() => Err(Status::NullPointer),
+            () if !pointer.is_aligned() => Err(Status::Misaligned),
+            () => Ok(OutParam { pointer, lifetime: PhantomData }),
+        }
+    }
+
+    /// Checks a pointer that may be null, in which case the result is `None`.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is null, misaligned, or valid for writes of a `T` as long as the result lives.
+    pub(crate) unsafe fn optional(pointer: *mut T) -> Result<Option<Self>, Status> {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller guarantees that `pointer` is misaligned or valid for writes.
+        unsafe { Self::new(pointer) }.map(Some)
+    }
+
+    pub(crate) fn write(self, value: T) {
+        // SAFETY: the caller of `new` guaranteed that an aligned pointer is valid for writes, and
+        // `new` has checked its alignment.
         unsafe { self.pointer.write(value) };
     }
 }
 
-/// Makes a handle, and puts it into its place; nothing is made if there is none, or no memory.
+/// Creates a handle and writes it to `out`.
+///
+/// Calls `new` only if `out` is valid and there is memory for the handle.
 ///
 /// # Safety
 ///
-/// As for [`place`].
-pub(crate) unsafe fn make<T>(out: *mut *mut T, new: impl FnOnce() -> Result<T, Status>) -> Status {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let place = unsafe { place(out) }?;
-        let room = Room::<T>::new()?;
-        let made = new();
-        // Also if nothing was made: that may have been the first use.
+/// `out` is null, misaligned, or valid for writes of a pointer.
+pub(crate) unsafe fn create<T>(
+    out: *mut *mut T,
+    new: impl FnOnce() -> Result<T, Status>,
+) -> Status {
+    catch(|| {
+        // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
+        let out = unsafe { OutParam::new(out) }?;
+        let handle = UninitHandle::<T>::new()?;
+        let value = new();
+        // Before the error is returned: a failed creation may have been the first use, too.
         inline_abi::publish();
-        place.put(room.fill(made?));
+        out.write(handle.init(value?));
         Ok(())
     })
 }
 
-/// Memory for a handle. A box of the standard library's would end the process where there is none.
-struct Room<T>(Box<MaybeUninit<T>>);
+/// Memory for a handle. `Box::new` would end the process where there is none.
+struct UninitHandle<T>(Box<MaybeUninit<T>>);
 
-impl<T> Room<T> {
-    fn new() -> Result<Room<T>, Status> {
+impl<T> UninitHandle<T> {
+    fn new() -> Result<UninitHandle<T>, Status> {
         const { assert!(size_of::<T>() > 0) };
-        // SAFETY: the layout has a size.
+        // SAFETY: the layout's size is not 0, as just asserted.
         let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<MaybeUninit<T>>();
         if memory.is_null() {
             return Err(Status::NoMemory);
         }
-        // SAFETY: just allocated, as a box does it, with the layout of a value that may be uninitialised.
-        Ok(Room(unsafe { Box::from_raw(memory) }))
+        // SAFETY: the memory is from the global allocator, with the layout of a `T`, and only
+        // this box owns it. `MaybeUninit` needs no initialization.
+        Ok(UninitHandle(unsafe { Box::from_raw(memory) }))
     }
 
-    fn fill(self, value: T) -> *mut T {
+    fn init(self, value: T) -> *mut T {
         Box::into_raw(Box::write(self.0, value))
     }
 }
 
-/// Ends a handle; null is none.
+/// Destroys a handle. Null is allowed and does nothing.
 ///
 /// # Safety
 ///
-/// It is one of [`make`]'s, and nobody uses it any more.
-pub(crate) unsafe fn end<T>(handle: *mut T) -> Status {
-    call(|| {
+/// `handle` is null, misaligned, or a handle from [`create`] that no thread uses during or after
+/// this call.
+pub(crate) unsafe fn destroy<T>(handle: *mut T) -> Status {
+    catch(|| {
         if !handle.is_aligned() {
             return Err(Status::Misaligned);
         }
         if !handle.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `create` made the handle by `Box::into_raw`, and the caller guarantees that
+            // no thread uses it any more.
             drop(unsafe { Box::from_raw(handle) });
         }
         Ok(())
     })
 }
 
-/// Copies as many values as there is room for. How many there are.
+/// Copies the first `capacity` values to `out`, and returns how many values there are in all.
 ///
 /// # Safety
 ///
-/// As for [`place`]; there is room for `room` values at `out`, which may be null if that is 0.
+/// `out` is misaligned, or valid for writes of `capacity` values. It may be null if `capacity` is
+/// 0; otherwise null is an error.
 pub(crate) unsafe fn copy_out<T>(
     out: *mut T,
-    room: usize,
+    capacity: usize,
     values: impl Iterator<Item = T>,
 ) -> Result<usize, Status> {
-    if room > 0 {
-        // SAFETY: the caller's promise.
-        unsafe { place(out) }?;
+    if capacity > 0 {
+        // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
+        unsafe { OutParam::new(out) }?;
     }
     let mut count = 0;
     for value in values {
-        if count < room {
-            // SAFETY: there is room for it, and the place is aligned.
+        if count < capacity {
+            // SAFETY: `out` is aligned and not null, as checked above, and the caller guarantees
+            // room for `capacity` values.
             unsafe { out.add(count).write(value) };
         }
         count += 1;

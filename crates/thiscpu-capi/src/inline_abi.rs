@@ -1,39 +1,49 @@
-//! What inlined calls read of the library. `thiscpu_inline.h` declares it constant, so that a loop of adds loads it once. What changes is
-//! where a thread's lane is found: nowhere, until the first handle is made. Who has loaded it before that calls the library's functions, which is slower
-//! and no less right.
+//! The variable that inlined calls read to find the calling thread's lane.
 //!
-//! A program that is linked with the shared library may have a copy of `thiscpu_inline_abi_3` of its own in its place, as of any variable (a copy
-//! relocation). It is changed in here by its address, which is then that of the copy.
+//! `thiscpu_inline.h` declares it constant, so that a loop of adds loads it once. It does change:
+//! no lane can be found until the first handle is created. A call that has loaded the earlier value
+//! calls the library's function, which is slower and equally correct.
+//!
+//! A program that is linked with the shared library may have its own copy of
+//! `thiscpu_inline_abi_3`, as of any variable (a copy relocation). The library then uses that copy,
+//! because it accesses the variable by its symbol.
 
 use std::sync::atomic::AtomicUsize;
 
 use thiscpu::inside::foreign::InlineAbi;
 
-/// Its name changes with anything that inlined calls rely on: what was compiled with another header does not start with this library then.
+/// What inlined calls read.
+///
+/// The number in the symbol changes with anything that inlined calls rely on. A program that was
+/// compiled with another header then fails to start instead of misbehaving.
 #[unsafe(export_name = "thiscpu_inline_abi_3")]
 pub static INLINE_ABI: InlineAbi = InlineAbi::closed();
 
-/// Called when the tier is asked for, and whenever a handle is made: whoever has one finds what is known.
+/// Publishes where lanes are found, once that is known.
+///
+/// Called after each creation of a handle, so that a thread with a handle finds them.
 pub(crate) fn publish() {
     INLINE_ABI.publish();
 }
 
-/// What tells by which copy of the library calls of this name are answered.
+/// Identifies the copy of the library whose functions answer calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn thiscpu_inline_abi_3_table() -> *const AtomicUsize {
     InlineAbi::own_table()
 }
 
 extern "C" fn begin() {
-    // By their addresses as others see them, which the compiler must not think it knows: they may be another copy's.
+    // Through addresses that the compiler cannot see: both symbols may be bound to another copy of
+    // the library.
     let table: extern "C" fn() -> *const AtomicUsize =
         std::hint::black_box(thiscpu_inline_abi_3_table);
     let abi = std::hint::black_box(&raw const INLINE_ABI);
-    // SAFETY: it is this static, or another copy's, which has the same fields.
+    // SAFETY: the pointer leads to this static or to that of another copy of the library, which has
+    // the same type because the symbol has the same number.
     unsafe { &*abi }.start(table());
 }
 
-/// Of those functions that are called when the library is loaded, before any of the code that it is loaded for.
+/// Runs `begin` when the library is loaded, before the initializers of the code that uses it.
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static BEGIN: extern "C" fn() = begin;

@@ -1,4 +1,4 @@
-//! Ledgers.
+//! Ledgers and accounts.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -6,18 +6,32 @@ use std::mem::offset_of;
 use thiscpu::inside::foreign::{AccountSlot, slot_of};
 use thiscpu::{Account, Ledger};
 
-use crate::ffi::{call, copy_out, end, make, place, there};
+use crate::ffi::{OutParam, catch, copy_out, create, deref, destroy};
 use crate::status::Status;
 
-/// Accounts for any number of owners, each with the same counters, charged in a cache on each CPU, and exact on demand. Counters are 62 bits
-/// wide, from -2^61 to 2^61 - 1, and wrap around beyond.
+/// A ledger: accounts for any number of owners, each with the same counters. Rust: `Ledger`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_ledger_destroy` by the last. A ledger lives on until its
-/// last account is closed. None may be called from signal handlers.
+/// Each CPU caches the accounts that it charges; exact values are available at any time. A counter
+/// has 62 bits: it holds -2^61 to 2^61 - 1 and wraps around beyond.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_ledger_destroy`.
+/// - Lifetime: the handle from `thiscpu_ledger_create` to `thiscpu_ledger_destroy`; the ledger
+///   itself until its last account is closed.
+/// - Signal handlers: none of the functions.
+/// - After `fork`: the child has a ledger of its own, with the parent's accounts and values.
 pub struct ThiscpuLedger(AnyLedger);
 
-/// One account of a ledger. All its functions may be called by any number of threads at once, `thiscpu_account_close` by the last.
-// Inlined calls read the fields before the last. The header's generator is not to see that this has an order.
+/// An account of a ledger: a set of counters. Rust: `Account`.
+///
+/// A charge takes about 1 ns if this CPU has the account in its cache.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_account_close`.
+/// - Lifetime: from `thiscpu_account_open` to `thiscpu_account_close`, which may come after
+///   `thiscpu_ledger_destroy`.
+/// - Signal handlers: none of the functions.
+/// - After `fork`: the child has an account of its own, with the parent's values.
+// Inlined calls read the fields before the last one. `cfg_attr` hides from the header's generator
+// that the layout is fixed; the type stays opaque in C.
 #[cfg_attr(all(), repr(C))]
 pub struct ThiscpuAccount {
     slot: AccountSlot,
@@ -25,13 +39,13 @@ pub struct ThiscpuAccount {
     account: AnyAccount,
 }
 
-// As `struct thiscpu_inline_account` has them.
+// `struct thiscpu_inline_account` has these offsets.
 const _: () = assert!(size_of::<AccountSlot>() == 32 && offset_of!(ThiscpuAccount, counters) == 32);
 
-/// The largest number of counters that an account can have.
+/// The largest number of counters of an account.
 pub const THISCPU_LEDGER_COUNTERS_MAX: usize = 8;
 
-/// Makes the two types, of ledgers and accounts with each number of counters, and what chooses among them.
+/// Defines ledgers and accounts with each number of counters, and how to select among them.
 macro_rules! with_each_number {
     ($($Name:ident = $n:literal),*) => {
         enum AnyLedger {
@@ -58,7 +72,7 @@ macro_rules! with_each_number {
             }
         }
 
-        /// The same of a ledger of any number of counters.
+        /// Evaluates `$do` with the ledger as `$it`, for any number of counters.
         macro_rules! of_any_ledger {
             ($any:expr, |$it:ident| $do:expr) => {
                 match &$any {
@@ -67,7 +81,7 @@ macro_rules! with_each_number {
             };
         }
 
-        /// The same of an account, and of how many counters it has.
+        /// Evaluates `$do` with the account as `$it` and its number of counters as `$count`.
         macro_rules! of_any_account {
             ($any:expr, |$it:ident, $count:ident| $do:expr) => {
                 match &$any {
@@ -79,7 +93,12 @@ macro_rules! with_each_number {
             };
         }
 
-        fn transfer(from: &AnyAccount, to: &AnyAccount, index: usize, n: i64) -> Result<(), Status> {
+        fn transfer(
+            from: &AnyAccount,
+            to: &AnyAccount,
+            index: usize,
+            n: i64,
+        ) -> Result<(), Status> {
             match (from, to) {
                 $((AnyAccount::$Name(from), AnyAccount::$Name(to)) => {
                     if index >= $n {
@@ -106,7 +125,7 @@ impl ThiscpuAccount {
     }
 }
 
-/// Does something with an account and the index of one of its counters; that is an error if there is none.
+/// Evaluates `$do` with the account as `$it`; returns an error if `$index` is too large.
 macro_rules! with_counter {
     ($any:expr, $index:expr, |$it:ident| $do:expr) => {
         of_any_account!($any, |$it, COUNT| {
@@ -118,12 +137,17 @@ macro_rules! with_counter {
     };
 }
 
-/// Makes a ledger whose accounts have so many counters, from 1 to `THISCPU_LEDGER_COUNTERS_MAX`, and puts its handle into `*ledger`. If
-/// counters are never negative, because whoever uncharges has charged before, `is_signed` is false, and then
-/// `thiscpu_account_read` shows no negative values either.
+/// Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there cannot be so many counters; `THISCPU_STATUS_UNKNOWN_TIER`,
-/// `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// Pass false for `is_signed` if counters are never negative, because units are charged before they
+/// are uncharged; `thiscpu_account_read` then returns no negative values either.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
+///   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. Without memory for the ledger itself,
+///   as opposed to its handle, the process ends.
+/// - Blocks: only in the first use of the library, while another thread determines the tier.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_create(
     counters: usize,
@@ -135,175 +159,243 @@ pub unsafe extern "C" fn thiscpu_ledger_create(
         thiscpu::tier()?;
         Ok(ThiscpuLedger(any))
     };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(ledger, new) }
+    // SAFETY: the header requires that `ledger` is null or valid for writes.
+    unsafe { create(ledger, new) }
 }
 
-/// Ends a handle of a ledger; accounts stay open. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor
-/// be using it.
+/// Destroys a handle of a ledger; open accounts stay open and usable.
+///
+/// No thread may use the handle during or after this call. The ledger's memory is freed with its
+/// last account.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_destroy(ledger: *mut ThiscpuLedger) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(ledger) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(ledger) }
 }
 
-/// How many accounts are open, into `*len`. A load.
+/// Stores the number of open accounts in `*len`. Costs one load.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mut usize) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-        let (ledger, place) = unsafe { (there(ledger)?, place(len)?) };
-        place.put(of_any_ledger!(ledger.0, |ledger| ledger.len()));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `len` null or valid for
+        // writes.
+        let (ledger, out) = unsafe { (deref(ledger)?, OutParam::new(len)?) };
+        out.write(of_any_ledger!(ledger.0, |ledger| ledger.len()));
         Ok(())
     })
 }
 
-/// Adds what CPUs hold to the accounts it belongs to, so that `thiscpu_account_read` misses only what is charged afterwards. A
-/// fence for each account that a CPU holds something of. Waits for reports, and they for it.
+/// Adds the charges that CPUs cache to their accounts.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible: some accounts may have got what is theirs.
+/// After it, `thiscpu_account_read` misses only charges that were made since. Costs one fence for
+/// each account that any CPU caches.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
+/// - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`, which waits
+///   for this function in turn.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        let ledger = unsafe { there(ledger) }?;
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let ledger = unsafe { deref(ledger) }?;
         of_any_ledger!(ledger.0, |ledger| ledger.sync());
         Ok(())
     })
 }
 
-/// Calls `each` for each open account with its number, its counters (as many as the ledger was created with), and `context`: all as they were at
-/// one instant of the call, in no order that means anything. Takes about 0.15 us an account and 16 bytes a counter meanwhile; charges go on. `each`
-/// may do anything, but it must return, and not by an exception (which ends the process) or `longjmp`. Where there is no memory for it the process
-/// ends.
+/// Calls `each` for every open account, with its values at one instant of the call.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
+/// All accounts are read at the same instant; then `each` is called, in no particular order, with
+/// an account's id, an array of its counters (as many as the ledger was created with), and
+/// `context`. The array is valid until `each` returns. `each` may call any function of this
+/// library. It must return: an exception that leaves it ends the process, and `longjmp` out of it
+/// is undefined.
+///
+/// Costs about 0.15 µs an account. Meanwhile it needs 24 bytes an account and 16 bytes a counter of
+/// memory; without that memory the process ends. Charges continue, more slowly.
+///
+/// - NULL: allowed for `context`, which is only passed on.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: while another thread is in this function or in `thiscpu_ledger_sync`.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_for_each(
     ledger: *mut ThiscpuLedger,
-    each: Option<
-        unsafe extern "C-unwind" fn(number: u64, counters: *const i64, context: *mut c_void),
-    >,
+    each: Option<unsafe extern "C-unwind" fn(id: u64, counters: *const i64, context: *mut c_void)>,
     context: *mut c_void,
 ) -> Status {
-    call(|| {
+    catch(|| {
         let each = each.ok_or(Status::NullPointer)?;
-        // SAFETY: a handle is null or live, as the header asks.
-        let ledger = unsafe { there(ledger) }?;
+        // SAFETY: the header requires that the handle is null or live.
+        let ledger = unsafe { deref(ledger) }?;
         of_any_ledger!(ledger.0, |ledger| ledger.for_each(|id, counters| {
-            // SAFETY: the caller's function, with what it was given to be called with.
+            // SAFETY: the caller passed this function to be called with its context and with an
+            // array of the ledger's number of counters.
             unsafe { each(id.get(), counters.as_ptr(), context) }
         }));
         Ok(())
     })
 }
 
-/// Opens an account whose counters are 0, and puts its handle into `*account`. The handle is valid until `thiscpu_account_close`. About
-/// 0.1 us; but while `thiscpu_ledger_for_each` looks at all accounts it waits for the first half of that, some 60 ms where there are a million.
+/// Opens an account whose counters are 0 and stores its handle in `*account`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_MEMORY`.
+/// Costs about 0.1 µs.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`.
+/// - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`, which takes
+///   about 60 ms for a million accounts.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_open(
     ledger: *mut ThiscpuLedger,
     account: *mut *mut ThiscpuAccount,
 ) -> Status {
-    // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-    unsafe { make(account, || Ok(ThiscpuAccount::new(there(ledger)?.0.open()))) }
+    // SAFETY: the header requires that the handle is null or live, and `account` null or valid for
+    // writes.
+    unsafe { create(account, || Ok(ThiscpuAccount::new(deref(ledger)?.0.open()))) }
 }
 
-/// Closes an account; what is in its counters is gone. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be
-/// using it.
+/// Closes an account; the values of its counters are discarded.
+///
+/// To keep them, read them first, or transfer them to another account. No thread may use the handle
+/// during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread opens or closes an account, or copies or reads this one exactly.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_close(account: *mut ThiscpuAccount) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(account) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(account) }
 }
 
-/// Adds `n`, which may be negative, to counter `index`. One restartable sequence if this CPU has the account in its cache, else an atomic
-/// addition. Waits only for exact answers about this account.
+/// Adds `n`, which may be negative, to counter `index`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_OUT_OF_RANGE` if there is no counter `index`.
+/// Costs one restartable sequence if this CPU has the account in its cache; otherwise one atomic
+/// addition. Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+/// - Blocks: only while another thread reads or transfers exact values of this account.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_charge(
     account: *mut ThiscpuAccount,
     index: usize,
     n: i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        let account = unsafe { there(account) }?;
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let account = unsafe { deref(account) }?;
         with_counter!(account.account, index, |account| account.charge(index, n));
         Ok(())
     })
 }
 
-/// The same for who charges somebody else's account: it does not get into this CPU's cache, in the place of accounts that belong there. One
-/// atomic addition.
+/// Adds `n` to counter `index` without using this CPU's cache.
 ///
-/// Errors: as for `thiscpu_account_charge`.
+/// For a thread that charges other owners' accounts, such as a cleaner: the account does not
+/// displace one that this CPU uses. Costs one atomic addition.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+/// - Blocks: only while another thread reads or transfers exact values of this account.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_charge_uncached(
     account: *mut ThiscpuAccount,
     index: usize,
     n: i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_charge`.
-        let account = unsafe { there(account) }?;
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let account = unsafe { deref(account) }?;
         with_counter!(account.account, index, |account| account.charge_uncached(index, n));
         Ok(())
     })
 }
 
-/// Counter `index` without what CPUs hold of it, into `*value`: seldom more than 1,024 for each. A few loads; never waits.
+/// Stores counter `index` in `*value`, without the charges that CPUs cache.
 ///
-/// Errors: as for `thiscpu_account_charge`.
+/// Each CPU in use seldom caches more than 1,024. Costs a few loads.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_read(
     account: *mut ThiscpuAccount,
     index: usize,
     value: *mut i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_charge`, and a caller's pointer is null or valid.
-        let (account, place) = unsafe { (there(account)?, place(value)?) };
-        with_counter!(account.account, index, |account| place.put(account.read(index)));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
+        // for writes.
+        let (account, out) = unsafe { (deref(account)?, OutParam::new(value)?) };
+        with_counter!(account.account, index, |account| out.write(account.read(index)));
         Ok(())
     })
 }
 
-/// Counter `index`, exactly, at one instant of the call, into `*sum`. One lock, and one fence if a CPU holds some of it.
+/// Stores the exact value of counter `index`, at one instant of the call, in `*sum`.
 ///
-/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_FENCE_DENIED` if fences have become impossible.
+/// Costs one lock, and one fence if any CPU caches the account.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `OUT_OF_RANGE` if `index` is too large.
+/// - Blocks: while another thread reads or transfers exact values of this account.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_sum(
     account: *mut ThiscpuAccount,
     index: usize,
     sum: *mut i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_read`.
-        let (account, place) = unsafe { (there(account)?, place(sum)?) };
-        with_counter!(account.account, index, |account| place.put(account.sum(index)));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
+        // writes.
+        let (account, out) = unsafe { (deref(account)?, OutParam::new(sum)?) };
+        with_counter!(account.account, index, |account| out.write(account.sum(index)));
         Ok(())
     })
 }
 
-/// All counters, exactly, at one instant of the call, into `counters`, where there has to be room for all.
+/// Stores the exact values of all counters, at one instant of the call, in `counters`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if there is not room for all; `THISCPU_STATUS_FENCE_DENIED` as above.
+/// `counters` is an array of `capacity` elements, at least as many as the account has counters.
+/// Costs one lock, and one fence if any CPU caches the account.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `INVALID_SIZE` if `capacity` is too small.
+/// - Blocks: while another thread reads or transfers exact values of this account.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_snapshot(
     account: *mut ThiscpuAccount,
     counters: *mut i64,
     capacity: usize,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_charge`.
-        let account = unsafe { there(account) }?;
-        // SAFETY: there is room for so many, as the header asks.
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let account = unsafe { deref(account) }?;
+        // SAFETY: the header requires that `counters` has room for `capacity` values.
         let count = of_any_account!(account.account, |account, COUNT| unsafe {
             if capacity < COUNT {
                 return Err(Status::InvalidSize);
@@ -314,10 +406,15 @@ pub unsafe extern "C" fn thiscpu_account_snapshot(
     })
 }
 
-/// Takes `n` from counter `index` of one account and adds it to that of another of the same ledger, at one instant: whoever looks at both
-/// sees both or neither.
+/// Moves `n` from counter `index` of `from` to that of `to`, an account of the same ledger.
 ///
-/// Errors: as for `thiscpu_account_charge`; `THISCPU_STATUS_WRONG_LEDGER` if they are not of one ledger.
+/// The transfer happens at one instant: an exact read of both accounts sees all of it or nothing.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large; `WRONG_LEDGER`
+///   if the accounts belong to different ledgers.
+/// - Blocks: while another thread transfers in this ledger or reads either account exactly.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_transfer(
     from: *mut ThiscpuAccount,
@@ -325,22 +422,26 @@ pub unsafe extern "C" fn thiscpu_account_transfer(
     index: usize,
     n: i64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_charge`.
-        let (from, to) = unsafe { (there(from)?, there(to)?) };
+    catch(|| {
+        // SAFETY: the header requires that both handles are null or live.
+        let (from, to) = unsafe { (deref(from)?, deref(to)?) };
         transfer(&from.account, &to.account, index, n)
     })
 }
 
-/// The account's number, into `*id`: no other account of its ledger ever had the same.
+/// Stores the account's id in `*id`. No two accounts of a ledger ever have the same id.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_id(account: *mut ThiscpuAccount, id: *mut u64) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_account_read`.
-        let (account, place) = unsafe { (there(account)?, place(id)?) };
-        place.put(of_any_account!(account.account, |account, COUNT| {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `id` null or valid for
+        // writes.
+        let (account, out) = unsafe { (deref(account)?, OutParam::new(id)?) };
+        out.write(of_any_account!(account.account, |account, COUNT| {
             const _: () = assert!(COUNT <= THISCPU_LEDGER_COUNTERS_MAX);
             account.id().get()
         }));

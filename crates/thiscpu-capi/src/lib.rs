@@ -1,10 +1,12 @@
-//! thiscpu from C: the functions and types of `thiscpu.h`, which is made of the words here by `cargo xtask header`.
+//! thiscpu from C: the functions and types of `thiscpu.h`.
 //!
-//! Handles are boxes. Every function looks at its pointers, and answers with a [`status::Status`]; no panic leaves it.
+//! `cargo xtask header` generates the header from the items and documentation of these modules, so
+//! their documentation is written for C programmers. Handles are boxes. Every function checks its
+//! pointers and returns a [`status::Status`]; no panic leaves it.
 
 #[cfg(panic = "abort")]
 compile_error!(
-    "thiscpu-capi turns panics into statuses; with panic = \"abort\" there would be nothing to turn"
+    "thiscpu-capi needs panic = \"unwind\": it turns panics into statuses; change the profile"
 );
 
 pub mod budget;

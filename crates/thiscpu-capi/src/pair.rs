@@ -2,14 +2,18 @@
 
 use thiscpu::PerCpuPair;
 
-use crate::ffi::{call, copy_out, end, make, place, there};
+use crate::ffi::{OutParam, catch, copy_out, create, deref, destroy};
 use crate::status::Status;
 
-/// Two adjacent halves of 4 or 8 bytes of which each CPU has its own, compared and replaced as one, by one store. Halves are 64 bits in every
-/// function.
+/// A pair of adjacent halves per CPU, compared and exchanged as one. Rust: `PerCpuPair`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_pair_destroy` by the last. But for that and
-/// `thiscpu_pair_create` they never wait, and may be called from signal handlers too.
+/// A half has 4 or 8 bytes; functions take and return halves as 64 bits. The exchange is one store
+/// in one restartable sequence. It is not atomic towards other CPUs, which have pairs of their own.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_pair_destroy`.
+/// - Lifetime: from `thiscpu_pair_create` to `thiscpu_pair_destroy`.
+/// - Signal handlers: all functions, except `thiscpu_pair_create` and `thiscpu_pair_destroy`.
+/// - After `fork`: the child has pairs of its own, with the parent's values.
 pub struct ThiscpuPair(Pair);
 
 enum Pair {
@@ -34,11 +38,15 @@ impl ThiscpuHalves {
     }
 }
 
-/// Makes a pair of halves of so many bytes, (0, 0) on every CPU, and puts its handle into `*pair`. The handle is valid until
-/// `thiscpu_pair_destroy`. May wait for another thread that creates something.
+/// Creates a pair of two halves of `half_bytes` bytes each, and stores its handle in `*pair`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `half_bytes` is not 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
-/// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// Both halves are 0 on every CPU.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_ADDRESS_SPACE`, `NO_MEMORY`, `UNKNOWN_TIER`,
+///   `TIER_UNAVAILABLE`; `INVALID_SIZE` if `half_bytes` is not 4 or 8.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_create(
     half_bytes: usize,
@@ -51,22 +59,33 @@ pub unsafe extern "C" fn thiscpu_pair_create(
             _ => return Err(Status::InvalidSize),
         }))
     };
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(pair, new) }
+    // SAFETY: the header requires that `pair` is null or valid for writes.
+    unsafe { create(pair, new) }
 }
 
-/// Ends a pair. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be using it.
+/// Destroys a pair. No thread may use the handle during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_destroy(pair: *mut ThiscpuPair) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(pair) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(pair) }
 }
 
-/// Replaces this CPU's pair by `*desired` if it is `*old`.
+/// Replaces this CPU's pair with `*desired` if it equals `*old`.
 ///
-/// Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null, or `old`);
-/// `THISCPU_STATUS_MISALIGNED` if a pointer is no multiple of 16; `THISCPU_STATUS_OUT_OF_RANGE` if a half does not fit into its
-/// bytes; `THISCPU_STATUS_NULL_POINTER`.
+/// If it does not, stores the pair's halves in `*found`, which may be the same as `old`, and
+/// returns `MISMATCH`.
+///
+/// - NULL: allowed for `found`; not for the other arguments.
+/// - Returns: `OK`, `NULL_POINTER`, `MISMATCH`; `MISALIGNED` if a pointer to halves is not a
+///   multiple of 16; `OUT_OF_RANGE` if a half does not fit into its 4 bytes.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
     pair: *mut ThiscpuPair,
@@ -74,11 +93,13 @@ pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
     desired: *const ThiscpuHalves,
     found: *mut ThiscpuHalves,
 ) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks, and a caller's pointer is null or valid.
-        let (pair, old, new) = unsafe { (there(pair)?, *there(old)?, *there(desired)?) };
-        // SAFETY: as above.
-        let place = if found.is_null() { None } else { Some(unsafe { place(found) }?) };
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and the other pointers null
+        // or valid.
+        let (pair, old, new) = unsafe { (deref(pair)?, *deref(old)?, *deref(desired)?) };
+        // SAFETY: the header requires that `found` is null or valid for writes. It may equal `old`,
+        // which has been copied.
+        let out = unsafe { OutParam::optional(found) }?;
         let result = match &pair.0 {
             Pair::Narrow(pair) => pair
                 .cmpxchg_double(old.narrow()?, new.narrow()?)
@@ -88,17 +109,23 @@ pub unsafe extern "C" fn thiscpu_pair_cmpxchg(
             }
         };
         let Err((first, second)) = result else { return Ok(()) };
-        if let Some(place) = place {
-            place.put(ThiscpuHalves { first, second });
+        if let Some(out) = out {
+            out.write(ThiscpuHalves { first, second });
         }
         Err(Status::Mismatch)
     })
 }
 
-/// The pairs of all CPUs, each half as it was at some moment of its own: as many as there is room for into `values`, and how many
-/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
+/// Stores the pairs of all CPUs in `values`, and how many there are in `*count`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_MISALIGNED`.
+/// `values` is an array of `capacity` elements; if there are more pairs, the first `capacity` are
+/// stored. There is one pair for each CPU that was used, and one more; their number may grow. Each
+/// half is read at a different instant.
+///
+/// - NULL: allowed for `values` if `capacity` is 0; not for `pair` and `count`.
+/// - Returns: `OK`, `NULL_POINTER`; `MISALIGNED` if `values` is not a multiple of 16.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_pair_values(
     pair: *mut ThiscpuPair,
@@ -106,17 +133,18 @@ pub unsafe extern "C" fn thiscpu_pair_values(
     capacity: usize,
     count: *mut usize,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_pair_cmpxchg`.
-        let (pair, place) = unsafe { (there(pair)?, place(count)?) };
-        // SAFETY: there is room for so many, as the header asks.
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `count` null or valid
+        // for writes.
+        let (pair, out) = unsafe { (deref(pair)?, OutParam::new(count)?) };
+        // SAFETY: the header requires that `values` has room for `capacity` elements.
         let copied = unsafe {
             match &pair.0 {
                 Pair::Narrow(pair) => copy_out(values, capacity, pair.lanes().map(halves)),
                 Pair::Wide(pair) => copy_out(values, capacity, pair.lanes().map(halves)),
             }
         };
-        place.put(copied?);
+        out.write(copied?);
         Ok(())
     })
 }

@@ -5,134 +5,181 @@ use std::ptr::{NonNull, null_mut};
 
 use thiscpu::{Link, PerCpuStack};
 
-use crate::ffi::{call, end, make, place, there};
+use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
 
-/// A stack of which each CPU has its own, last in first out, for nodes that are not needed right now: what another CPU has
-/// is out of reach.
+/// A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
 ///
-/// Pushing and taking may be done by any number of threads at once, and in signal handlers; they never wait. `thiscpu_stack_drain` and
-/// `thiscpu_stack_destroy` are for who is alone with the stack.
+/// For nodes that are not needed right now, kept near the CPU that used them. Push, pop and
+/// take-all work on this CPU's stack, in one restartable sequence. Other CPUs' nodes are out of
+/// reach: an empty stack says nothing about theirs.
+///
+/// A node is a structure of the program whose first member is a `thiscpu_link`.
+///
+/// - Threads: any number may call `_push`, `_pop` and `_take_all` at once. No other thread may use
+///   the stack during `_drain` and `_destroy`.
+/// - Lifetime: from `thiscpu_stack_create` to `thiscpu_stack_destroy`.
+/// - Signal handlers: `_push`, `_pop` and `_take_all` only.
+/// - After `fork`: the child has stacks of its own, with copies of the parent's nodes.
 pub struct ThiscpuStack(PerCpuStack);
 
 /// The first member of each node.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ThiscpuLink {
-    /// The next node of a stack that `thiscpu_stack_take_all` has given out; null if that was the last.
+    /// The next node among those from `thiscpu_stack_take_all`; NULL in the last one.
     pub next: *mut ThiscpuLink,
 }
 
 const _: () = assert!(size_of::<ThiscpuLink>() == size_of::<Link>());
 
-/// Makes a stack that is empty on every CPU, and puts its handle into `*stack`. The handle is valid until
-/// `thiscpu_stack_destroy`. May wait for another thread that creates something.
+/// Creates a stack that is empty on every CPU, and stores its handle in `*stack`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_NO_ADDRESS_SPACE`; `THISCPU_STATUS_UNKNOWN_TIER`,
-/// `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_ADDRESS_SPACE`, `NO_MEMORY`, `UNKNOWN_TIER`,
+///   `TIER_UNAVAILABLE`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_create(stack: *mut *mut ThiscpuStack) -> Status {
-    // SAFETY: a caller's pointer is null or valid, as the header asks.
-    unsafe { make(stack, || Ok(ThiscpuStack(PerCpuStack::try_new()?))) }
+    // SAFETY: the header requires that `stack` is null or valid for writes.
+    unsafe { create(stack, || Ok(ThiscpuStack(PerCpuStack::try_new()?))) }
 }
 
-/// Ends a stack; nodes that are in it are forgotten, see `thiscpu_stack_drain`. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle
-/// any more, nor be using it.
+/// Destroys a stack and forgets its nodes; to get them, call `thiscpu_stack_drain` first.
+///
+/// No thread may use the handle during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_destroy(stack: *mut ThiscpuStack) -> Status {
-    // SAFETY: as above; the handle is the caller's to end.
-    unsafe { end(stack) }
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(stack) }
 }
 
-/// Puts a node in front of this CPU's stack. The node must be in no stack, and its memory must stay readable as long as the stack lives, also
-/// after it was taken out: another thread may still look at its link, and discard what it saw.
+/// Pushes a node onto this CPU's stack.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_MISALIGNED`.
+/// The node must not be in any stack. Its memory must stay readable as long as the stack lives,
+/// even after the node was popped: another thread may still read its link, and discard the result.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `MISALIGNED`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_push(
     stack: *mut ThiscpuStack,
     node: *mut ThiscpuLink,
 ) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks; what is looked at of the node is its address.
-        let (stack, _) = unsafe { (there(stack)?, place(node)?) };
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live. Of `node` only the address
+        // is checked.
+        let (stack, _) = unsafe { (deref(stack)?, OutParam::new(node)?) };
         let node = NonNull::new(node).ok_or(Status::NullPointer)?;
-        // SAFETY: the caller's promise, by the header; a link is one pointer, for both.
+        // SAFETY: the header requires a valid node that is in no stack and stays readable. A link
+        // is one pointer in C and in Rust.
         unsafe { stack.0.push(node.cast()) };
         Ok(())
     })
 }
 
-/// Takes the first node off this CPU's stack, into `*node`.
+/// Pops the top node of this CPU's stack and stores it in `*node`.
 ///
-/// Errors: `THISCPU_STATUS_EMPTY`, and `*node` is null then; `THISCPU_STATUS_NULL_POINTER`.
+/// If this CPU's stack is empty, stores NULL and returns `EMPTY`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `EMPTY`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_pop(
     stack: *mut ThiscpuStack,
     node: *mut *mut ThiscpuLink,
 ) -> Status {
-    // SAFETY: the same promises.
+    // SAFETY: the header requires that the handle is null or live, and `node` null or valid for
+    // writes.
     unsafe { take(stack, node, PerCpuStack::pop) }
 }
 
-/// Takes this CPU's whole stack, its first node into `*first`.
+/// Takes all nodes of this CPU's stack and stores the top one in `*first`.
 ///
-/// Errors: `THISCPU_STATUS_EMPTY`, and `*first` is null then; `THISCPU_STATUS_NULL_POINTER`.
+/// The nodes are linked by `next`. If this CPU's stack is empty, stores NULL and returns `EMPTY`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `EMPTY`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_take_all(
     stack: *mut ThiscpuStack,
     first: *mut *mut ThiscpuLink,
 ) -> Status {
-    // SAFETY: the same promises.
+    // SAFETY: the header requires that the handle is null or live, and `first` null or valid for
+    // writes.
     unsafe { take(stack, first, PerCpuStack::take_all) }
 }
 
+/// Writes the node that `take` returns to `out`.
+///
 /// # Safety
 ///
-/// The handle is null or live, and the place null or valid.
+/// The handle is null, misaligned or live; `out` is null, misaligned or valid for writes.
 unsafe fn take(
     stack: *mut ThiscpuStack,
     out: *mut *mut ThiscpuLink,
     take: fn(&PerCpuStack) -> Option<NonNull<Link>>,
 ) -> Status {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let (stack, place) = unsafe { (there(stack)?, place(out)?) };
+    catch(|| {
+        // SAFETY: the caller guarantees that the handle is null, misaligned or live, and `out`
+        // null, misaligned or valid for writes.
+        let (stack, out) = unsafe { (deref(stack)?, OutParam::new(out)?) };
         let node = take(&stack.0);
-        place.put(node.map_or(null_mut(), |node| node.cast().as_ptr()));
+        out.write(node.map_or(null_mut(), |node| node.cast().as_ptr()));
         node.map(drop).ok_or(Status::Empty)
     })
 }
 
-/// Takes the nodes of all CPUs' stacks, and then calls `each` with one after the other and with `context`. Nobody else may use the stack
-/// meanwhile. `each` may free the node, or push it again; it must return, and not by an exception (which ends the process) or `longjmp`.
+/// Takes the nodes of all CPUs' stacks, then calls `each` for every node, with `context`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER` if the handle or `each` is.
+/// No other thread may use the stack during this call. `each` may free the node or push it again.
+/// It must return: an exception that leaves it ends the process, and `longjmp` out of it is
+/// undefined.
+///
+/// - NULL: allowed for `context`, which is only passed on.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never, unless `each` does.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_stack_drain(
     stack: *mut ThiscpuStack,
     each: Option<unsafe extern "C-unwind" fn(node: *mut ThiscpuLink, context: *mut c_void)>,
     context: *mut c_void,
 ) -> Status {
-    call(|| {
+    catch(|| {
         let each = each.ok_or(Status::NullPointer)?;
-        // SAFETY: the handle is null or live, as the header asks.
-        unsafe { there(stack) }?;
-        // SAFETY: just looked at; the header asks that nobody else uses it.
+        // SAFETY: the header requires that the handle is null or live. This checks the pointer.
+        unsafe { deref(stack) }?;
+        // SAFETY: the pointer is not null and aligned, as just checked, and the header requires
+        // that no other thread uses the stack.
         let nodes = unsafe { &mut *stack }.0.drain();
         let first = nodes.fold(null_mut(), |next, node| {
             let node = node.cast::<ThiscpuLink>().as_ptr();
-            // SAFETY: the node is in no stack any more, and begins with its link.
+            // SAFETY: the node is out of the stack, so it is this function's alone, and it begins
+            // with its link.
             unsafe { (*node).next = next };
             node
         });
-        // Here the stack is not borrowed, and `each` may use it.
+        // The borrow of the stack has ended, so `each` may use it.
         let mut rest = first;
         while !rest.is_null() {
             let node = rest;
-            // SAFETY: set above; `each` has only had those before it.
+            // SAFETY: the node was linked above, and `each` has only been given earlier ones.
             rest = unsafe { (*node).next };
-            // SAFETY: the caller's function, with what it was given to be called with.
+            // SAFETY: the caller passed this function to be called with a node and its context.
             unsafe { each(node, context) };
         }
         Ok(())

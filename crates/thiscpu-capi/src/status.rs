@@ -1,49 +1,56 @@
-//! What calls return, and what that means in words.
+//! Statuses and their messages.
 
 use std::ffi::{CStr, c_char};
 
 use thiscpu::Error;
 use thiscpu::inside::foreign::PanicReason;
 
-/// What became of a call. `THISCPU_STATUS_OK` is 0; after anything else nothing was changed, unless the function says so. `thiscpu_strerror` says it in words.
+/// The result of a call. `THISCPU_STATUS_OK` is 0.
+///
+/// After any other status nothing has changed, unless the function's documentation says otherwise.
+/// `thiscpu_strerror` returns the message for a status.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// The call succeeded.
     Ok = 0,
-    /// Refused: there are not as many units as were asked for, or they are promised to somebody who waits.
+    /// Fewer units are available than requested, or waiting threads come first.
     Exhausted,
-    /// Refused: the value is not what the caller took it for.
+    /// A compare-and-exchange found another value than expected.
     Mismatch,
-    /// There is nothing to take.
+    /// This CPU's stack has no node.
     Empty,
-    /// Objects of the cache are still out.
+    /// The cache cannot be closed: some of its objects are still allocated.
     InUse,
-    /// A handle, or another pointer that is needed, is null.
+    /// A handle or another required pointer is NULL.
     NullPointer,
-    /// A pointer is not a multiple of the alignment of what it points to. Every function that is given one looks at it; inlined calls do not.
+    /// A pointer is not aligned for its type. Library functions check this; inlined calls do not.
     Misaligned,
-    /// A size, an alignment or a number of counters that there cannot be.
+    /// A size, an alignment or a number of counters is not supported.
     InvalidSize,
-    /// A number is above the largest there is, or there is no counter of that index.
+    /// A number exceeds its maximum, or an index the number of counters.
     OutOfRange,
-    /// An account of another ledger.
+    /// The two accounts belong to different ledgers.
     WrongLedger,
-    /// `THISCPU_TIER` names no tier.
+    /// `THISCPU_TIER` is not the name of a tier.
     UnknownTier,
-    /// `THISCPU_TIER` names a tier that this process cannot have.
+    /// `THISCPU_TIER` names a tier that this system does not support.
     TierUnavailable,
-    /// The system gave no address space for lanes.
+    /// The system denied address space for per-CPU memory.
     NoAddressSpace,
-    /// The system gave no memory.
+    /// The system denied memory.
     NoMemory,
-    /// A fence is no longer possible, which exact answers need: a sandbox that was installed after the
-    /// start denies `membarrier` and `sched_setaffinity`. It stays so; do not retry.
+    /// An exact result needs a fence, which the system now denies. Do not retry.
+    ///
+    /// A sandbox that was installed after the start denies both `membarrier` and
+    /// `sched_setaffinity`. Standard error has the details.
     FenceDenied,
-    /// More units were released to a budget than were held, by this call or an earlier one. The excess is
-    /// discarded, and the budget is consistent again.
+    /// More units were released to a budget than were held.
+    ///
+    /// This call or an earlier one released too much. The budget has discarded the excess and is
+    /// consistent again. Standard error has the figures.
     OverReleased,
-    /// A bug of this library. Standard error has the details; please report them.
+    /// A bug of this library. Standard error has a message; please report it.
     Internal,
 }
 
@@ -71,39 +78,85 @@ impl From<PanicReason> for Status {
     }
 }
 
-fn words(status: i32) -> &'static CStr {
+/// Returns the message for a status, which a caller in C may not have got from this library.
+fn message(status: i32) -> &'static CStr {
     let is = |one: Status| status == one as i32;
     match () {
-        () if is(Status::Ok) => c"done",
-        () if is(Status::Exhausted) => c"not as many units are free, or they are promised to somebody who waits",
-        () if is(Status::Mismatch) => c"the value is another one than was expected; it is in the last argument",
-        () if is(Status::Empty) => c"there is nothing to take on this CPU",
-        () if is(Status::InUse) => c"objects of the cache are still out: free them first, or destroy the cache to leave them where they are",
-        () if is(Status::NullPointer) => c"a handle or another pointer that is needed is null",
-        () if is(Status::Misaligned) => c"a pointer is not aligned as what it points to has to be",
-        () if is(Status::InvalidSize) => c"a size, an alignment or a number of counters that there cannot be; the function's documentation says which there are",
-        () if is(Status::OutOfRange) => c"a number is above the largest there is, or there is no counter of that index",
-        () if is(Status::WrongLedger) => c"the account is one of another ledger",
-        () if is(Status::UnknownTier) => c"THISCPU_TIER names no tier: rseq-cid, rseq-cpu and atomic are there; unset it to get the best",
-        () if is(Status::TierUnavailable) => c"THISCPU_TIER names a tier that this process cannot have; unset it to get the best (`thiscpu doctor` says what each needs)",
-        () if is(Status::NoAddressSpace) => c"no address space for per-CPU memory; raise the limit on it (`ulimit -v`) or on mappings (`sysctl vm.max_map_count`)",
-        () if is(Status::NoMemory) => c"no memory; raise the limit on address space (`ulimit -v`), or that of the control group",
-        () if is(Status::FenceDenied) => c"no fence is possible: a sandbox denies membarrier and sched_setaffinity; allow one of them, or set THISCPU_TIER=atomic",
-        () if is(Status::OverReleased) => c"more units were released to the budget than were held; the excess is discarded",
-        () if is(Status::Internal) => c"a bug of this library; standard error has the details, please report them",
-        () => c"no status of this library",
+        () if is(Status::Ok) => c"success",
+        () if is(Status::Exhausted) => {
+            c"budget exhausted: fewer units are available than requested, or waiting threads come \
+               first"
+        }
+        () if is(Status::Mismatch) => {
+            c"compare-and-exchange failed: found another value than expected"
+        }
+        () if is(Status::Empty) => c"stack empty: this CPU's stack has no node",
+        () if is(Status::InUse) => {
+            c"cache in use: some objects are still allocated; free them first, or destroy the \
+               cache and leave them allocated"
+        }
+        () if is(Status::NullPointer) => {
+            c"null pointer: a handle or another required pointer is NULL"
+        }
+        () if is(Status::Misaligned) => {
+            c"misaligned pointer: a pointer is not aligned for its type"
+        }
+        () if is(Status::InvalidSize) => {
+            c"invalid size: this size, alignment or number of counters is not supported; thiscpu.h \
+               lists those that are"
+        }
+        () if is(Status::OutOfRange) => {
+            c"out of range: a number exceeds its maximum, or an index the number of counters"
+        }
+        () if is(Status::WrongLedger) => c"wrong ledger: the accounts belong to different ledgers",
+        () if is(Status::UnknownTier) => {
+            c"unknown tier in THISCPU_TIER: use rseq-cid, rseq-cpu or atomic, or unset it to use \
+               the best"
+        }
+        () if is(Status::TierUnavailable) => {
+            c"tier in THISCPU_TIER not available: unset it to use the best (`thiscpu doctor` lists \
+               what each tier needs)"
+        }
+        () if is(Status::NoAddressSpace) => {
+            c"no address space for per-CPU memory: raise the limit on it (`ulimit -v`) or on \
+               mappings (`sysctl vm.max_map_count`)"
+        }
+        () if is(Status::NoMemory) => {
+            c"no memory: raise the limit on address space (`ulimit -v`) or that of the control \
+               group"
+        }
+        () if is(Status::FenceDenied) => {
+            c"fence denied: a sandbox denies membarrier and sched_setaffinity; allow one of them, \
+               or set THISCPU_TIER=atomic"
+        }
+        () if is(Status::OverReleased) => {
+            c"budget over-released: more units were released than were held; the excess is \
+               discarded"
+        }
+        () if is(Status::Internal) => {
+            c"internal error: a bug of this library; please report the message on standard error"
+        }
+        () => c"not a status of this library",
     }
 }
 
-/// A status in words, for a person: what is wrong, and what to do. Never null, and valid for ever; a number that is no status
-/// is said to be none. May be called from anywhere.
+/// Returns the message for a status: what failed, why, and what to do.
+///
+/// The result is never NULL and stays valid forever. For a number that is not a status it says so.
+///
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn thiscpu_strerror(status: i32) -> *const c_char {
-    words(status).as_ptr()
+    message(status).as_ptr()
 }
 
-/// The version of the library that is running, as `THISCPU_VERSION` is that of the header. Never null, and valid for ever. May be
-/// called from anywhere.
+/// Returns the version of the loaded library; `THISCPU_VERSION` is that of the header.
+///
+/// The result is never NULL and stays valid forever.
+///
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn thiscpu_version() -> *const c_char {
     const VERSION: &CStr =

@@ -1,33 +1,44 @@
-//! What this process runs on.
+//! The tier of the process.
 
 use thiscpu::Tier;
 
-use crate::ffi::{call, place};
+use crate::ffi::{OutParam, catch};
 use crate::inline_abi;
 use crate::status::Status;
 
-/// What this process runs on. What is counted, and what a sum means, is the same on each; speed differs.
+/// The tier that this process runs on.
+///
+/// Values and guarantees are the same on each tier; speed differs.
+///
+/// The environment variable `THISCPU_TIER` selects one by its name: `rseq-cid`, `rseq-cpu` or
+/// `atomic`. If it is unset, the process gets the best one that the system has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThiscpuTier {
-    /// Restartable sequences, indexed by the number that the kernel gives each running thread (Linux 6.3).
+    /// Restartable sequences; lanes are indexed by the kernel's `mm_cid` (Linux 6.3 and newer).
     RseqCid = 0,
-    /// Restartable sequences, indexed by CPU (Linux 5.10).
+    /// Restartable sequences; lanes are indexed by the CPU's number (Linux 5.10 and newer).
     RseqCpu,
-    /// Ordinary atomic instructions.
+    /// Atomic instructions, on any kernel.
     Atomic,
 }
 
-/// Finds out what this process runs on, which the first use of anything else does too; all later calls say the same. To be called
-/// at the start of a program that wants to know a wrong `THISCPU_TIER` then, and not by the first `_create`.
+/// Determines the tier of this process and stores it in `*tier`.
 ///
-/// Thread safe. Errors: `THISCPU_STATUS_NULL_POINTER`, `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// The first use of any structure determines the tier, too; it never changes afterwards. Call this
+/// function when the program starts to find a wrong `THISCPU_TIER` there, and not in the first
+/// `_create`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
+/// - Blocks: only before the tier is known, while another thread determines it.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_get_tier(tier: *mut ThiscpuTier) -> Status {
-    call(|| {
-        // SAFETY: a caller's pointer is null or valid, as the header asks.
-        let place = unsafe { place(tier) }?;
-        place.put(match thiscpu::tier()? {
+    catch(|| {
+        // SAFETY: the header requires that `tier` is null or valid for writes.
+        let out = unsafe { OutParam::new(tier) }?;
+        out.write(match thiscpu::tier()? {
             Tier::RseqCid => ThiscpuTier::RseqCid,
             Tier::RseqCpu => ThiscpuTier::RseqCpu,
             Tier::Atomic => ThiscpuTier::Atomic,

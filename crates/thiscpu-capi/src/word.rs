@@ -6,31 +6,40 @@ use std::ptr::without_provenance_mut;
 use thiscpu::PerCpu;
 use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 
-use crate::ffi::{call, copy_out, place};
+use crate::ffi::{OutParam, catch, copy_out};
 use crate::inline_abi;
 use crate::status::Status;
 
-/// A word of 1, 2, 4 or 8 bytes of which each CPU has its own: what is done to one happens in one restartable sequence, without
-/// an atomic instruction. It is no atomic operation towards other CPUs, which have their own words; and the thread may be on another by the time
-/// the call returns. An inlined add to a word of less than 8 bytes takes two sections, the first of which is refused. Values are 64 bits in every function; of those that go into a narrower word the lower bits are taken.
-/// A handle says where the word is, and is no address of anything itself.
+/// A word of 1, 2, 4 or 8 bytes per CPU. Rust: `PerCpu<u8>` to `PerCpu<u64>`.
 ///
-/// All its functions may be called by any number of threads at once, `thiscpu_word_destroy` by the last. But for that and
-/// `thiscpu_word_create` they never wait, and may be called from signal handlers too.
+/// An operation on this CPU's word is one restartable sequence, without an atomic instruction. It
+/// is not atomic towards other CPUs, which have words of their own. The thread may have moved to
+/// another CPU when the call returns.
+///
+/// Values have 64 bits in every function; of a value for a narrower word the lower bits are used.
+/// An inlined add to a word of less than 8 bytes costs two restartable sequences, the first of which fails.
+/// A handle encodes where the word is. It is not an address.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_word_destroy`.
+/// - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
+/// - Signal handlers: all functions, except `thiscpu_word_create` and `thiscpu_word_destroy`.
+/// - After `fork`: the child has words of its own, with the parent's values.
 pub struct ThiscpuWord {
-    _of_none: [u8; 0],
+    _unused: [u8; 0],
 }
 
-/// The word of a handle.
+/// Returns the word of a handle.
 ///
 /// # Safety
 ///
-/// It is null, misaligned, or of a word that lives.
-unsafe fn there(handle: *const ThiscpuWord) -> Result<AnyWord, Status> {
+/// The handle is null, misaligned or live. The result may be dropped only if no thread uses the
+/// handle any more.
+unsafe fn deref(handle: *const ThiscpuWord) -> Result<AnyWord, Status> {
     if handle.is_null() {
         return Err(Status::NullPointer);
     }
-    // SAFETY: the caller's promise; what is returned is kept from being dropped.
+    // SAFETY: the caller guarantees that the handle is misaligned, which `of_handle` detects, or
+    // that of a live word. The result is only dropped by the handle's owner.
     unsafe { of_handle(handle.addr()) }.ok_or(Status::Misaligned)
 }
 
@@ -39,12 +48,12 @@ fn new<T: thiscpu::Word>() -> Result<usize, Status> {
     Ok(handle_of(&word))
 }
 
-fn wide<V: Into<u64>>(value: V) -> u64 {
+fn widen<V: Into<u64>>(value: V) -> u64 {
     value.into()
 }
 
-/// Does the same with a word of each width: `$do` with the word and the type of its values.
-macro_rules! of_each_width {
+/// Evaluates `$do` with the word as `$it` and the type of its values as `$Value`.
+macro_rules! for_any_width {
     ($word:expr, |$it:ident: $Value:ident| $do:expr) => {
         match $word {
             AnyWord::One($it) => {
@@ -67,17 +76,19 @@ macro_rules! of_each_width {
     };
 }
 
-/// Makes a word of so many bytes that is 0 on every CPU, and puts its handle into `*word`. The handle is valid until
-/// `thiscpu_word_destroy`. May wait for another thread that creates something.
+/// Creates a word of `bytes` bytes that is 0 on every CPU, and stores its handle in `*word`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`; `THISCPU_STATUS_INVALID_SIZE` if `bytes` is not 1, 2, 4 or 8; `THISCPU_STATUS_NO_ADDRESS_SPACE`;
-/// `THISCPU_STATUS_UNKNOWN_TIER`, `THISCPU_STATUS_TIER_UNAVAILABLE`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_ADDRESS_SPACE`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`;
+///   `INVALID_SIZE` if `bytes` is not 1, 2, 4 or 8.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut ThiscpuWord) -> Status {
-    call(|| {
-        // SAFETY: a caller's pointer is null or valid, as the header asks.
-        let place = unsafe { place(word) }?;
-        let made = match bytes {
+    catch(|| {
+        // SAFETY: the header requires that `word` is null or valid for writes.
+        let out = unsafe { OutParam::new(word) }?;
+        let handle = match bytes {
             1 => new::<u8>(),
             2 => new::<u16>(),
             4 => new::<u32>(),
@@ -85,18 +96,24 @@ pub unsafe extern "C" fn thiscpu_word_create(bytes: usize, word: *mut *mut Thisc
             _ => Err(Status::InvalidSize),
         };
         inline_abi::publish();
-        place.put(without_provenance_mut(made?));
+        out.write(without_provenance_mut(handle?));
         Ok(())
     })
 }
 
-/// Ends a word. Null is none, and `THISCPU_STATUS_OK`. Nobody may use the handle any more, nor be using it.
+/// Destroys a word. No thread may use the handle during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: while another thread allocates or frees per-CPU memory.
+/// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_destroy(word: *mut ThiscpuWord) -> Status {
-    call(|| {
+    catch(|| {
         if !word.is_null() {
-            // SAFETY: a handle is null or live, as the header asks, and this one is the caller's to end.
-            of_each_width!(unsafe { there(word) }?, |word: Value| drop::<PerCpu<Value>>(
+            // SAFETY: the header requires that the handle is live, and that no thread uses it any
+            // more, so the word may be dropped.
+            for_any_width!(unsafe { deref(word) }?, |word: Value| drop::<PerCpu<Value>>(
                 ManuallyDrop::into_inner(word)
             ));
         }
@@ -106,54 +123,72 @@ pub unsafe extern "C" fn thiscpu_word_destroy(word: *mut ThiscpuWord) -> Status 
 
 /// Adds `n` to this CPU's word, which wraps around.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// Inlined; see `thiscpu_inline.h`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_add(word: *mut ThiscpuWord, n: u64) -> Status {
-    call(|| {
-        // SAFETY: a handle is null or live, as the header asks.
-        let word = unsafe { there(word) }?;
-        of_each_width!(word, |word: Value| word.add(n as Value));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live. The word is not dropped.
+        let word = unsafe { deref(word) }?;
+        for_any_width!(word, |word: Value| word.add(n as Value));
         Ok(())
     })
 }
 
-/// The same, and what the word is then into `*sum`.
+/// Adds `n` to this CPU's word and stores its new value in `*sum`. The word wraps around.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_add_return(
     word: *mut ThiscpuWord,
     n: u64,
     sum: *mut u64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as above, and a caller's pointer is null or valid.
-        let (word, place) = unsafe { (there(word)?, place(sum)?) };
-        place.put(of_each_width!(word, |word: Value| wide(word.add_return(n as Value))));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
+        // writes. The word is not dropped.
+        let (word, out) = unsafe { (deref(word)?, OutParam::new(sum)?) };
+        out.write(for_any_width!(word, |word: Value| widen(word.add_return(n as Value))));
         Ok(())
     })
 }
 
-/// Replaces this CPU's word by `desired`, and puts what it was into `*old`.
+/// Replaces this CPU's word with `desired` and stores the previous value in `*old`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_xchg(
     word: *mut ThiscpuWord,
     desired: u64,
     old: *mut u64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_word_add_return`.
-        let (word, place) = unsafe { (there(word)?, place(old)?) };
-        place.put(of_each_width!(word, |word: Value| wide(word.xchg(desired as Value))));
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `old` null or valid for
+        // writes. The word is not dropped.
+        let (word, out) = unsafe { (deref(word)?, OutParam::new(old)?) };
+        out.write(for_any_width!(word, |word: Value| widen(word.xchg(desired as Value))));
         Ok(())
     })
 }
 
-/// Replaces this CPU's word by `desired` if it is `old`.
+/// Replaces this CPU's word with `desired` if it equals `old`.
 ///
-/// Errors: `THISCPU_STATUS_MISMATCH` if it is something else, which is put into `*found` (that may be null); `THISCPU_STATUS_NULL_POINTER`.
+/// If it does not, stores the value that it has in `*found` and returns `MISMATCH`.
+///
+/// - NULL: allowed for `found`; not for `word`.
+/// - Returns: `OK`, `NULL_POINTER`, `MISMATCH`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     word: *mut ThiscpuWord,
@@ -161,27 +196,32 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
     desired: u64,
     found: *mut u64,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_word_add`.
-        let word = unsafe { there(word) }?;
-        // SAFETY: as for `thiscpu_word_add_return`.
-        let place = if found.is_null() { None } else { Some(unsafe { place(found) }?) };
-        let result: Result<u64, u64> = of_each_width!(word, |word: Value| word
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `found` null or valid
+        // for writes. The word is not dropped.
+        let (word, out) = unsafe { (deref(word)?, OutParam::optional(found)?) };
+        let result: Result<u64, u64> = for_any_width!(word, |word: Value| word
             .cmpxchg(old as Value, desired as Value)
-            .map_or_else(|found| Err(wide(found)), |()| Ok(desired)));
+            .map_or_else(|found| Err(widen(found)), |()| Ok(desired)));
         let Err(other) = result else { return Ok(()) };
-        if let Some(place) = place {
-            place.put(other);
+        if let Some(out) = out {
+            out.write(other);
         }
         Err(Status::Mismatch)
     })
 }
 
-/// The words of all CPUs, each as it was at some moment of its own. The first is that of threads which had no CPU of their own to work on; the
-/// others are in the order in which they were first used, and have nothing to do with the numbers of CPUs. As many as there is capacity for into `values`, and how many
-/// there are into `*count`. There is one for each CPU that was used, and one more, and their number may grow; with a `capacity` of 0 `values` may be null.
+/// Stores the words of all CPUs in `values`, and how many there are in `*count`.
 ///
-/// Errors: `THISCPU_STATUS_NULL_POINTER`.
+/// `values` is an array of `capacity` elements; if there are more words, the first `capacity` are
+/// stored. There is one word for each CPU that was used, and one more; their number may grow. The
+/// first word is that of threads that had no CPU's lane to work on. The others are in the order of
+/// first use, not of CPU numbers. Each value is read at a different instant.
+///
+/// - NULL: allowed for `values` if `capacity` is 0; not for `word` and `count`.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_word_values(
     word: *mut ThiscpuWord,
@@ -189,14 +229,15 @@ pub unsafe extern "C" fn thiscpu_word_values(
     capacity: usize,
     count: *mut usize,
 ) -> Status {
-    call(|| {
-        // SAFETY: as for `thiscpu_word_add_return`.
-        let (word, place) = unsafe { (there(word)?, place(count)?) };
-        // SAFETY: there is capacity for so many, as the header asks.
-        let copied = of_each_width!(word, |word: Value| unsafe {
-            copy_out(values, capacity, word.lanes().map(wide::<Value>))
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and `count` null or valid
+        // for writes. The word is not dropped.
+        let (word, out) = unsafe { (deref(word)?, OutParam::new(count)?) };
+        // SAFETY: the header requires that `values` has room for `capacity` elements.
+        let copied = for_any_width!(word, |word: Value| unsafe {
+            copy_out(values, capacity, word.lanes().map(widen::<Value>))
         });
-        place.put(copied?);
+        out.write(copied?);
         Ok(())
     })
 }

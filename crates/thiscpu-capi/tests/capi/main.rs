@@ -177,7 +177,7 @@ fn classes_abort_on_error_without_exceptions() {
         passes(&program);
         let ended = run(&program, &["fail"], &[]);
         let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.signal() == Some(6) && said.contains("a size"), "{said}");
+        assert!(ended.status.signal() == Some(6) && said.contains("invalid size"), "{said}");
     }
 }
 
