@@ -1,36 +1,40 @@
-//! Whether a thread's charges look into its lane at all.
+//! Whether a thread's charges try its lane at all.
 //!
-//! A look that fails as often as not costs more than it saves: the processor guesses wrong where it goes on, while
-//! additions to one account after another overlap. So when lanes have missed again and again, a thread *watches* a few of
-//! its charges. If too few of them hit, it adds to accounts directly for a while, as if there was no cache, and
-//! then watches again.
+//! A failed attempt costs a branch misprediction, and additions to different accounts overlap well.
+//! So attempts that fail as often as not cost more than they save. After repeated misses a thread
+//! *samples* a few charges. If too few of them hit, it adds to accounts directly for a while, as if
+//! there were no cache, and then samples again.
 //!
-//! The habit is a thread's: whether it serves few accounts or many is a property of the stream of its requests.
+//! The state is per thread, because whether a thread serves few accounts or many depends on the
+//! stream of its requests.
 
 use core::cell::Cell;
 
 use crate::sys::rseq;
 
-/// How many charges are watched.
+/// The number of charges in a sample.
 const SAMPLES: i32 = if cfg!(thiscpu_model) { 1 } else { 32 };
-/// How many of them must hit for a look to pay: with three of four, one in four guesses is wrong.
+/// The hits in a sample that make attempts worth while.
+///
+/// At three of four, one branch in four is mispredicted.
 const HITS_MIN: i32 = if cfg!(thiscpu_model) { 1 } else { 24 };
-/// How many charges bypass the lane before the next are watched; about a millisecond.
+/// The number of charges that bypass the lane between two samples; about a millisecond.
 pub(super) const BYPASS_CALLS: i32 = if cfg!(thiscpu_model) { 2 } else { 65_536 };
 
-/// What a thread's next charge is to do.
+/// The way in which a thread's next charge proceeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Cached,
-    /// As so many charges do, with this one.
+    /// This charge bypasses the lane; the number includes it and those that follow.
     Bypass(i32),
     Sampling,
 }
 
 #[derive(Default)]
 struct BypassState {
-    /// How many charges are to bypass the lane; less than 0 if so many are to be watched. One word, so that a charge loads
-    /// it once and stores it once.
+    /// The charges that are left to bypass the lane; if negative, those left to sample.
+    ///
+    /// One word, so that a charge loads it once and stores it once.
     left: Cell<i32>,
     hits: Cell<i32>,
 }
@@ -49,7 +53,7 @@ fn with_state<R>(what: impl FnOnce(&BypassState) -> R) -> R {
     BYPASS_STATE.with(what)
 }
 
-/// This thread's mode.
+/// Returns this thread's mode.
 #[inline(always)]
 pub(super) fn mode() -> Mode {
     match with_state(|state| state.left.get()) {
@@ -63,31 +67,32 @@ impl BypassState {
     fn change(&self, left: i32) {
         self.left.set(left);
         self.hits.set(0);
-        // Inlined charges of C come here, as others do, when this is not 0.
+        // Inlined charges of C call into the library if this is set.
         rseq::set_bypass(left != 0);
     }
 }
 
-/// A charge has bypassed the lane, with so many left before it; whether it was the last one, and the next are watched. Asked
-/// after it, so that its addition need not wait for the answer: the processor begins an atomic instruction when it is sure
-/// that it will be reached.
+/// Counts a charge that bypassed the lane; returns whether it was the last to do so.
+///
+/// `left` is the number before this charge. Called after the addition, which then does not wait for
+/// the answer: the processor starts an atomic instruction when it is certain to reach it.
 #[inline(always)]
 pub(super) fn count_bypassed(left: i32) -> bool {
     with_state(|state| state.left.set(left - 1));
     left == 1
 }
 
-/// Begins to watch.
+/// Starts to sample.
 pub(super) fn start_sampling() {
     with_state(|state| state.change(-SAMPLES));
 }
 
-/// There are no lanes to look into. For the next 2^31 charges, that is.
+/// Bypasses lanes for the next 2^31 charges, because there are none.
 pub(super) fn bypass_forever() {
     with_state(|state| state.change(i32::MAX));
 }
 
-/// The charge that is watched, if one is, misses and should not count as one that does.
+/// Makes the next sampled miss count as a hit, because the lane is not to blame for it.
 pub(super) fn ignore_miss() {
     with_state(|state| {
         if state.left.get() < 0 {
@@ -96,10 +101,10 @@ pub(super) fn ignore_miss() {
     });
 }
 
-/// What a charge that was watched came to.
+/// Records the result of a sampled charge; ends the sample after the last.
 pub(super) fn sampled(is_hit: bool) {
     with_state(|state| {
-        // In the atomic tier it does not watch any more.
+        // In the atomic tier the thread has stopped sampling.
         if state.left.get() >= 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! A charge that its lane does not take at once.
+//! Charges: the section in this CPU's cache, and everything else a charge may need.
 
 use super::bypass::{self, BYPASS_CALLS, Mode};
 use super::cache;
@@ -12,29 +12,33 @@ use crate::sys::errno;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// One in 2^6 charges that a lane misses puts its account there, in the place of one that nobody has charged since that
-/// was asked last: an account that is charged often comes by here often. Each in models.
+/// One in 2^6 charges that miss a lane installs its account there; each one in models.
+///
+/// It replaces an account that nobody has charged since the last check. An account that is charged
+/// often misses often, so it is installed soon.
 const INSTALL_BITS: u32 = if cfg!(thiscpu_model) { 0 } else { 6 };
-/// The same among charges that are watched, of which there are few.
+/// One in 2^3 while sampling, because there are few such charges.
 const INSTALL_BITS_SAMPLING: u32 = if cfg!(thiscpu_model) { 0 } else { 3 };
 
-/// Whether the miss of this number is one of those, one in 2^`bits`. At distances that vary, so that accounts that
-/// miss in turn all get their turn: multiples of the golden ratio, modulo 1.
+/// Returns whether the miss with this number is chosen: one in 2^`bits`.
+///
+/// The distances vary, so that accounts that miss in a cycle all get their turn: the numbers are
+/// multiples of the golden ratio, modulo 1.
 fn is_chosen(miss: u64, bits: u32) -> bool {
     miss.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros() >= bits
 }
 
-/// What a charge says to its section, for code that is no Rust.
+/// The arguments of an account's charge section, for code in other languages.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AccountSlot {
-    /// Where its set is, as a section wants it.
+    /// The address of the account's set, as a section takes it.
     pub set: usize,
-    /// The key to be found there.
+    /// The key to find in the set.
     pub key: u64,
-    /// From a key to its first counter.
+    /// The distance from a key to its first counter.
     pub first: usize,
-    /// From a counter to the next.
+    /// The distance from a counter to the next.
     pub step: usize,
 }
 
@@ -69,11 +73,13 @@ impl<const N: usize> Record<N> {
     fn charge_lane(self, index: usize, n: i64) -> Outcome {
         let (key, chunk) = (self.key(), self.chunk());
         let set = chunk.cache + cache::set_of(key, N);
-        // SAFETY: the set is in the ledger's cache, if it has one; its rows go on to this cell.
+        // SAFETY: the set is in the ledger's cache, if it has one; otherwise the address makes the
+        // section fail its first check. The rows of the cache include this counter, since `index`
+        // is below `N`.
         unsafe { Processor::charge(set, key, cache::counter_offset(index, N), n) }
     }
 
-    /// A charge of a thread that watches what comes of looking into its lane.
+    /// Charges while this thread samples how often its charges hit the lane.
     #[cold]
     #[inline(never)]
     pub(super) fn charge_sampled(self, index: usize, n: i64) {
@@ -84,7 +90,7 @@ impl<const N: usize> Record<N> {
         bypass::sampled(outcome == Outcome::Done);
     }
 
-    /// The last charge of some that bypassed the lane.
+    /// Ends a bypass, and starts to sample.
     #[cold]
     #[inline(never)]
     pub(super) fn end_bypass(self) {
@@ -114,11 +120,11 @@ impl<const N: usize> Record<N> {
         if outcome == Outcome::Done {
             return;
         }
-        // A report has the account out of lanes, then.
+        // The ways of a captured account are marked, so a charge that finds none did not miss.
         let is_captured = !self.charge_shared(index, n);
         match outcome {
             Outcome::Differs if !is_captured => self.record_miss(),
-            // What no lane would take needs no room there.
+            // An amount that no lane would take needs no room there.
             Outcome::Window if n.unsigned_abs() < BATCH.into() => {
                 self.ledger().flush_and_keep(self)
             }
@@ -126,13 +132,13 @@ impl<const N: usize> Record<N> {
         }
     }
 
-    /// One copy of the section, however often it is tried.
+    /// Retries the section. Not inlined, so that there is one copy for all attempts.
     #[inline(never)]
     fn charge_lane_again(self, index: usize, n: i64) -> Outcome {
         self.charge_lane(index, n)
     }
 
-    /// Charges the account's own word. Whether nobody had noted it.
+    /// Adds to the account's own word, and returns whether the account was not captured.
     #[inline(always)]
     pub(super) fn charge_shared(self, index: usize, n: i64) -> bool {
         let is_free = self.charge_word(index, n);
@@ -142,7 +148,7 @@ impl<const N: usize> Record<N> {
         is_free
     }
 
-    /// What is left of a charge that found its account noted.
+    /// Finishes a charge that found its account captured.
     #[cold]
     #[inline(never)]
     fn finish_captured_charge(self, index: usize) {
@@ -150,23 +156,23 @@ impl<const N: usize> Record<N> {
         let (record, shared) = (self, self.ledger());
         let _guard = shared.lock_account(record);
         if !record.is_captured() && record.has_captured_word() {
-            // An overflow or a fork has left it.
+            // An overflow or a fork has left the sign.
             record.end_capture();
         }
         shared.recapture(record, index);
     }
 
-    /// Takes notice of a charge that found the account in no lane.
+    /// Counts a charge whose account was in no way of the lane, and may install the account.
     fn record_miss(self) {
         let (record, shared) = (self, self.ledger());
         let (set, entry) = (shared.set_of(record), current::entry());
         let misses = shared.count_misses(1);
         if entry != 0 && shared.find(set, entry, record.key() | EVICTING).is_some() {
-            // It is here, and somebody sums it up.
+            // The account is in the lane, marked by a thread that reads it exactly.
             return bypass::ignore_miss();
         }
         if entry != 0 && shared.find(set, entry, 0).is_some() {
-            // There is room: the lane is not in vain, but new to this.
+            // There is room: the lane is useful, but new to this account.
             shared.install(record, false);
             return bypass::ignore_miss();
         }
@@ -186,14 +192,14 @@ impl<const N: usize> LedgerCore<N> {
         self.item().map_or(0, |item| (1..=table::in_use()).map(in_lane(item)).sum())
     }
 
-    /// Adds to the misses of this thread's lane. What they come to.
+    /// Adds to the misses of this thread's lane, and returns their number.
     fn count_misses(&self, n: u64) -> u64 {
         let (item, entry) = (self.item.load(Relaxed), current::entry());
         if item == 0 || entry == 0 {
             return 1;
         }
         let misses = cache::misses_at_entry(item, entry);
-        // Relaxed, and not one step: an estimate.
+        // Relaxed, and not one step: the number is an estimate.
         let now = misses.load(Relaxed).wrapping_add(n);
         misses.store(now, Relaxed);
         now

@@ -1,4 +1,4 @@
-//! What the handles and accounts of a ledger share.
+//! The state that all handles and accounts of a ledger share.
 
 use super::snapshot_state::SnapshotState;
 use super::transfer_log::TransferLog;
@@ -7,24 +7,24 @@ use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Acquire};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 
-/// The most counters that an account can have.
+/// The largest number of counters of an account.
 const COUNTERS_MAX: usize = 64;
 
-/// What handles and accounts of a ledger share.
+/// The shared state of a ledger.
 pub(super) struct LedgerCore<const N: usize> {
-    /// Held by whoever opens accounts, or needs all of them.
+    /// Held by a thread that opens accounts, or needs all of them to stay open.
     pub(super) registry: Lock,
-    /// The chunks that records are in, the oldest first.
+    /// The chunks of records, the oldest first.
     pub(super) first: AtomicUsize,
     pub(super) last: AtomicUsize,
-    /// How many records have been in use.
+    /// The number of records that were ever in use.
     pub(super) records: AtomicU32,
-    /// Those that nobody uses now, by key.
+    /// Guards the list of free records, which is linked by keys.
     pub(super) free_lock: Lock,
     pub(super) free: AtomicUsize,
-    /// The cache, an item in the lanes.
+    /// The item of the cache in the lanes, or 0.
     pub(super) item: AtomicUsize,
-    /// The generation of the process that has ended what a fork cut in two.
+    /// The generation of the process that has recovered after its fork.
     pub(super) recovered: AtomicU32,
     pub(super) open: AtomicUsize,
     pub(super) transfers: Lock,
@@ -34,14 +34,14 @@ pub(super) struct LedgerCore<const N: usize> {
     pub(super) is_signed: bool,
 }
 
-// SAFETY: all of it is atomics and locks; the chunks it points to are its own.
+// SAFETY: all fields are atomics, locks or plain data, and the chunks belong to the ledger alone.
 unsafe impl<const N: usize> Send for LedgerCore<N> {}
-// SAFETY: as above.
+// SAFETY: all fields are atomics, locks or plain data that never change.
 unsafe impl<const N: usize> Sync for LedgerCore<N> {}
 
 impl<const N: usize> LedgerCore<N> {
     pub(super) fn new(is_signed: bool) -> LedgerCore<N> {
-        const { assert!(N >= 1 && N <= COUNTERS_MAX, "a ledger has 1 to 64 counters") };
+        const { assert!(N >= 1 && N <= COUNTERS_MAX, "Ledger<N> takes 1 to 64 counters") };
         LedgerCore {
             registry: Lock::new(),
             first: AtomicUsize::new(0),
@@ -60,7 +60,9 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    /// The cache in lane 0, if there is one: not in the atomic tier, nor where no memory could be had.
+    /// Returns the item of the cache in the lanes, if there is one.
+    ///
+    /// There is none in the atomic tier, or if memory was unavailable.
     pub(super) fn item(&self) -> Option<usize> {
         match self.item.load(Acquire) {
             0 => None,

@@ -1,12 +1,13 @@
-//! How an account gets into a lane, and how it leaves it.
+//! How an account enters a lane, and how it leaves it.
 //!
-//! Both take the account's lock, which they only try: a charge never waits for somebody else's sum.
+//! Both need the account's lock, and only try to take it: a charge never waits for another thread's
+//! exact read.
 //!
-//! 1. A section on the lane marks the key as leaving. From then on no section charges the way, and it belongs to
-//!    whoever holds the account's lock.
-//! 2. Its counters are added to the account's words, one transfer each.
+//! 1. A section on the lane sets `EVICTING` in the key. From then on no section charges the way. It
+//!    belongs to the holder of the account's lock.
+//! 2. The way's counters are added to the account's words, by one transfer each.
 //! 3. The key becomes 0: the way is free, and its counters are 0.
-//! 4. A section on a lane puts another account's key into a free way.
+//! 4. A section on a lane stores another account's key in a free way.
 
 use super::cache::{EVICTING, WAYS, Way};
 use super::core::LedgerCore;
@@ -18,23 +19,27 @@ use crate::sys::atomic::{
     fence as memory_fence,
 };
 
-/// Replaces a key in a set of the lane that this thread is on now. One copy of the section.
+/// Replaces a key in a set of this thread's current lane.
+///
+/// Not inlined, so that there is one copy of the section.
 #[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     let item = set + 8 * way + READY_BIT;
-    // SAFETY: the set is in the item of a ledger that its caller has a handle to.
+    // SAFETY: the set is in the item of a ledger, and the caller of this function borrows that
+    // ledger.
     let (outcome, _) = unsafe { <Processor as WordSections<u64>>::cmpxchg(item, old, new) };
     outcome == Outcome::Done
 }
 
 impl<const N: usize> LedgerCore<N> {
-    /// The way of the set in this thread's lane that holds `key`, or 0 for one that is free.
+    /// Returns the way of the set in this thread's lane that holds `key`; 0 finds a free way.
     pub(super) fn find(&self, set: usize, entry: usize, key: u64) -> Option<usize> {
         (0..WAYS).find(|&way| Way::<N>::at_entry(set, entry, way).key() == key)
     }
 
-    /// Puts an account into this thread's lane, if there is room, or if `by_force` and another account there can
-    /// leave.
+    /// Installs an account in this thread's lane, if there is room.
+    ///
+    /// If `by_force` is set, it may replace an idle account.
     #[cold]
     pub(super) fn install(&self, record: Record<N>, by_force: bool) {
         let (set, entry) = (self.set_of(record), current::entry());
@@ -53,7 +58,7 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    /// Takes an account out of this thread's lane, whose way is full, and puts it there again.
+    /// Flushes an account's full way in this thread's lane, and installs the account again.
     #[cold]
     pub(super) fn flush_and_keep(&self, record: Record<N>) {
         let (set, entry) = (self.set_of(record), current::entry());
@@ -68,26 +73,28 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    /// Frees a way of this thread's lane, unless somebody else has its account's lock.
+    /// Frees a way of this thread's lane, unless another thread holds its account's lock.
     fn try_evict(&self, set: usize, entry: usize, way: usize) -> bool {
         let key = Way::<N>::at_entry(set, entry, way).key();
         if key == 0 || key & EVICTING != 0 {
             return false;
         }
-        // SAFETY: the key was found in a lane of this ledger.
+        // SAFETY: a key in a lane is that of a record of this ledger, which `self` borrows.
         let record = unsafe { Record::<N>::of_key(key) };
         let Some(_guard) = record.lock().try_lock() else { return false };
         self.evict_way(record, set, entry, way)
     }
 
-    /// Frees a way, under its account's lock. Whether that could be done.
+    /// Flushes and frees a way of this thread's lane; returns whether it could.
+    ///
+    /// The caller holds the account's lock.
     fn evict_way(&self, record: Record<N>, set: usize, entry: usize, way: usize) -> bool {
         let evicting = record.key() | EVICTING;
         if !replace(set, way, record.key(), evicting) {
             return false;
         }
-        // The section was on the lane that this thread was on then, which need not be the one it looked at.
-        // Only one way of an account that is not shut is leaving at a time.
+        // The section ran on the lane that this thread was on then, maybe another than the one it
+        // read. An account whose lock is held for an eviction has only one way marked at a time.
         let there = Way::<N>::at_entry(set, entry, way);
         let there = match there.key() == evicting {
             true => there,
@@ -100,10 +107,11 @@ impl<const N: usize> LedgerCore<N> {
         true
     }
 
-    /// Adds what a way holds to its account. Under the account's lock; the way is leaving.
+    /// Adds the content of a marked way to its account. The caller holds the account's lock.
     pub(super) fn flush_way(&self, record: Record<N>, way: Way<N>) {
         for index in 0..N {
-            // Relaxed: sections on its lane stored it, and its key after that, or a fence has passed.
+            // Relaxed: sections on the way's lane stored it before its key was marked, or a fence
+            // has passed.
             let n = way.counter(index).load(Relaxed);
             if n != 0 {
                 let transfer = record.begin_transfer(index, way.way_id());
@@ -114,7 +122,7 @@ impl<const N: usize> LedgerCore<N> {
         record.end_transfers();
     }
 
-    /// Frees a way that is leaving and empty.
+    /// Frees a way that is marked and empty. The caller holds the account's lock.
     pub(super) fn free_way(&self, record: Record<N>, way: Way<N>) {
         way.set_key(0);
         record.set_way_count(record.way_count() - 1);
@@ -123,14 +131,15 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    /// Puts an account's key into a free way of the lane that this thread is on. Under the account's lock.
+    /// Stores an account's key in a free way of this thread's lane. The caller holds the lock.
     fn occupy(&self, record: Record<N>, set: usize, way: usize) {
-        // Counted first: a child that a fork leaves in between has a record that is never free, not one that
-        // is free too early.
+        // Counted first: a fork in between leaves a record that is never freed, instead of one that
+        // is freed too early.
         record.set_way_count(record.way_count() + 1);
         match replace(set, way, 0, record.key()) {
-            // Acquire: pairs with the Release of the key that was 0. Sections that charge the way come after this,
-            // or run on this CPU after another thread, and find its counters 0.
+            // Acquire: pairs with the Release in `set_key` of the 0 that was replaced. Sections
+            // that charge the way come after this fence, or run on this CPU after another thread,
+            // and find its counters 0.
             true => memory_fence(Acquire),
             false => record.set_way_count(record.way_count() - 1),
         }

@@ -1,8 +1,11 @@
-//! An account's exact values.
+//! Exact reads of one account.
 //!
-//! Under an account's lock its keys in lanes are marked as leaving, so that no section begins to charge them, and a fence
-//! ends those that do. Then its words are noted, each at an instant of its own; who charges them later waits for the
-//! lock. When the last one is, the account comes to what was noted and what its ways hold. Others are not held up.
+//! The reader takes the account's lock and marks the account's keys in lanes, so that no section
+//! begins to charge them. A fence ends the sections that do. Then it captures the account's words,
+//! each at an instant of its own. A thread that charges a captured word waits for the lock.
+//!
+//! The instant of the read is when the last word is captured. The value is the sum of the captured
+//! words and the marked ways. Charges of other accounts do not wait.
 
 use super::cache;
 use super::cache::{EVICTING, Way};
@@ -13,7 +16,7 @@ use crate::sys::fence;
 use crate::sys::lock::Guard;
 
 impl<const N: usize> LedgerCore<N> {
-    /// Takes an account's lock, and ends what a report has begun with the account, if it can.
+    /// Takes an account's lock, and ends a capture that a `snapshot_all` has finished with.
     pub(super) fn lock_account(&self, record: Record<N>) -> Guard<'_> {
         self.recover_after_fork();
         let guard = record.lock().lock();
@@ -21,7 +24,9 @@ impl<const N: usize> LedgerCore<N> {
         guard
     }
 
-    /// The same if nobody has the lock and no report has the account still. Waits for nobody.
+    /// Takes an account's lock if it is free and no `snapshot_all` has captured the account.
+    ///
+    /// Never waits.
     pub(super) fn try_lock_account(&self, record: Record<N>) -> Option<Guard<'_>> {
         self.recover_after_fork();
         let guard = record.lock().try_lock()?;
@@ -29,14 +34,14 @@ impl<const N: usize> LedgerCore<N> {
         (!record.is_captured()).then_some(guard)
     }
 
-    /// The ways that hold an account, if they are marked.
+    /// Returns the marked ways that hold an account.
     fn ways_of(&self, record: Record<N>) -> impl Iterator<Item = Way<N>> {
         let set = (record.way_count() > 0).then(|| self.set_of(record));
         let ways = set.into_iter().flat_map(Way::in_all_lanes);
         ways.filter(move |way| way.key() == record.key() | EVICTING)
     }
 
-    /// Marks an account's keys, if it is in lanes; then a fence is to come. Under its lock.
+    /// Marks an account's keys in lanes. The caller holds its lock, and runs a fence next.
     pub(super) fn mark_evicting(&self, record: Record<N>) {
         if record.way_count() > 0 {
             Way::<N>::in_all_lanes(self.set_of(record))
@@ -49,17 +54,19 @@ impl<const N: usize> LedgerCore<N> {
         self.ways_of(record).for_each(|way| way.set_key(record.key()));
     }
 
-    /// Adds what the ways of an account hold, which are marked.
+    /// Adds the content of an account's marked ways to `total`.
     pub(super) fn add_ways(&self, record: Record<N>, total: &mut [i64; N]) {
         for way in self.ways_of(record) {
             for (index, total) in total.iter_mut().enumerate() {
-                // Relaxed: the fence makes visible what sections committed.
+                // Relaxed: the fence makes visible what sections have committed.
                 *total = total.wrapping_add(way.counter(index).load(Relaxed));
             }
         }
     }
 
-    /// Calls `f` while no section charges an account, whose keys may be marked already. Under its lock.
+    /// Calls `f` while no section charges an account. The caller holds its lock.
+    ///
+    /// `is_marked` says that the account's keys are marked already.
     fn while_marked<R>(&self, record: Record<N>, is_marked: bool, f: impl FnOnce() -> R) -> R {
         let _marked = (!is_marked).then(|| {
             self.mark_evicting(record);
@@ -71,12 +78,13 @@ impl<const N: usize> LedgerCore<N> {
         f()
     }
 
-    /// An account's counters at one instant.
+    /// Returns an account's counters at one instant.
     pub(super) fn snapshot(&self, record: Record<N>) -> [i64; N] {
         let _guard = self.lock_account(record);
         let captured = self.captured(record);
         self.while_marked(record, captured.is_some(), || {
-            // After the fence, which may panic. The instant is when the last word is noted.
+            // This comes after the fence, which may panic. The instant is when the last word is
+            // captured.
             let mut total = captured.unwrap_or_else(|| record.begin_capture());
             self.add_ways(record, &mut total);
             if captured.is_none() {
@@ -86,20 +94,21 @@ impl<const N: usize> LedgerCore<N> {
         })
     }
 
-    /// One counter's value at one instant.
+    /// Returns one counter of an account at one instant.
     pub(super) fn sum(&self, record: Record<N>, index: usize) -> i64 {
         let _guard = self.lock_account(record);
         let captured = self.captured(record);
         let mut ways = [0; N];
         self.while_marked(record, captured.is_some(), || {
             self.add_ways(record, &mut ways);
-            // The instant, unless a report has noted the account: who has charged it since has not returned.
+            // This load is the instant, unless a `snapshot_all` has captured the account. In that
+            // case no charge since the capture has returned.
             let words = captured.map_or_else(|| record.value(index), |captured| captured[index]);
             wrapped(words.wrapping_add(ways[index]))
         })
     }
 
-    /// Adds what lanes hold to the accounts it belongs to.
+    /// Flushes all lanes into their accounts.
     pub(super) fn sync(&self) {
         self.recover_after_fork();
         if let Some(item) = self.item() {
@@ -112,17 +121,18 @@ impl<const N: usize> LedgerCore<N> {
         if key == 0 || (0..N).all(|index| way.counter(index).load(Relaxed) == 0) {
             return;
         }
-        // SAFETY: the key was found in a lane of this ledger.
+        // SAFETY: a key in a lane is that of a record of this ledger, which `self` borrows.
         let record = unsafe { Record::<N>::of_key(key) };
         let mut guard = self.lock_account(record);
-        // What a report has noted must stay where it is.
+        // A captured way must keep its content.
         while record.is_captured() {
             drop(guard);
             self.await_instant();
             guard = self.lock_account(record);
         }
-        // Not only emptied: a processor may load a counter before the key, and so find the key that has come back and
-        // what the counter was before. Whoever claims the way has a barrier.
+        // Emptying the way is not enough. A processor may load a counter before the key, and so
+        // find a key that was stored again with the old counter. A thread that occupies a free way
+        // has a barrier.
         let take_out = |way| {
             self.flush_way(record, way);
             self.free_way(record, way);
@@ -131,7 +141,7 @@ impl<const N: usize> LedgerCore<N> {
     }
 }
 
-/// Takes the marks away, also when there is no fence and who wants one panics.
+/// Removes the marks when dropped, also if the fence panics.
 struct UnmarkOnDrop<'a, const N: usize> {
     shared: &'a LedgerCore<N>,
     record: Record<N>,

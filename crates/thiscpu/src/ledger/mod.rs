@@ -1,4 +1,4 @@
-//! Ledgers: accounting for any number of owners from a cache on each CPU.
+//! Ledgers: per-owner accounting with a cache of accounts on each CPU.
 
 mod bypass;
 mod cache;
@@ -26,29 +26,54 @@ pub use self::record::AccountId;
 use self::record::Record;
 use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 
-/// Accounts with `N` counters each: the memory of tenants, the pages of processes, the requests of clients.
+/// Accounts with `N` counters each, for example of memory by tenant or requests by client.
 ///
-/// A charge goes to a block for its account in this CPU's cache: one section, no atomic instruction, no line that
-/// another CPU writes. Accounts that are charged often are cached (up to 1,024 of four counters on each CPU), the others are
-/// charged by one atomic addition; so are all by a thread whose charges mostly miss the cache, for a while. So memory
-/// grows with accounts and with CPUs, never with both multiplied: 8 bytes a counter and 24 bytes an account, and up to 64
-/// KiB a CPU, in steps of pages.
+/// A charge goes to this CPU's cache of accounts: one section, no atomic instruction, and no cache
+/// line that another CPU writes. Accounts that are charged often are in the cache (up to 1,024
+/// accounts of four counters on each CPU). Any other account is charged by one atomic addition. A
+/// thread whose charges mostly miss the cache bypasses it for a while.
 ///
-/// | | cost | error | blocks whom |
+/// | | cost | error | may wait for |
 /// |---|---|---|---|
-/// | [`Account::charge`], [`uncharge`](Account::uncharge) | a section; an atomic addition if the account is not in the cache | none: nothing is lost | nobody; waits for an exact read of the same account |
-/// | [`Account::read`] | one load | what lanes hold, up to 1,024 for each | nobody |
-/// | [`Account::sum`], [`snapshot`](Account::snapshot) | one lock; if the account is cached one fence, and a look at each lane in use | 0: at one instant within the call | exact reads and moves of the same account, and who charges it just then, if without a section |
-/// | [`Account::transfer_to`] | some atomic instructions and three locks | 0: both sides at once | as `sum`, for both accounts; other moves |
-/// | [`Ledger::for_each`] | two passes over all accounts, and one fence | 0: all at one instant | charges for a moment, while their account is copied, but see there; [`open`](Ledger::open) for half of the time |
+/// | [`charge`], [`uncharge`] | a section, or an addition | none | an exact read of the account |
+/// | [`read`] | a few loads | what lanes hold | nothing |
+/// | [`sum`], [`snapshot`] | a lock, at most one fence | none | exact reads of the account |
+/// | [`transfer_to`] | three locks, some atomics | none | exact reads of both; other transfers |
+/// | [`for_each`] | two passes over all, one fence | none | other `for_each`; [`open`] |
 ///
-/// Counters are 62 bits wide and wrap around beyond; an exact read at that very time may miss what is charged to that counter until the read ends. How it works: [the essay](crate::essays::ledger).
+/// [`charge`]: Account::charge
+/// [`uncharge`]: Account::uncharge
+/// [`read`]: Account::read
+/// [`sum`]: Account::sum
+/// [`snapshot`]: Account::snapshot
+/// [`transfer_to`]: Account::transfer_to
+/// [`for_each`]: Ledger::for_each
+/// [`open`]: Ledger::open
 ///
-/// **Where it may be used.** On any thread. In children of `fork`, which go on with copies. Not in signal
-/// handlers: a charge may wait for a lock that the interrupted thread holds. A child of `vfork` or
-/// `clone(CLONE_VM)` must not use it.
+/// Lanes hold at most 1,024 of each counter, with rare exceptions. No charge is ever lost. Exact
+/// reads are true at one instant of the call: `for_each` for all accounts at once, and both sides
+/// of a transfer at once.
 ///
-/// In the atomic tier each charge is an atomic addition, and no fence is needed.
+/// In the atomic tier each charge is an atomic addition, and no operation needs a fence. [The
+/// design page](crate::essays::ledger) describes how a ledger works.
+///
+/// # Memory
+///
+/// Memory grows with the number of accounts and with the number of CPUs, never with their product:
+/// 8 bytes a counter and 24 bytes an account, and up to 64 KiB a CPU, in steps of pages.
+///
+/// # Range
+///
+/// A counter has 62 bits and wraps around on overflow. An exact read of a counter while it
+/// overflows may miss charges to it that are made before the read ends.
+///
+/// # Where it may be used
+///
+/// - On any thread, and in children of `fork`, which continue with copies.
+/// - Not in signal handlers: a charge may wait for a lock that the interrupted thread holds.
+/// - Not in children of `vfork` or `clone(CLONE_VM)`.
+///
+/// # Examples
 ///
 /// ```
 /// use thiscpu::Ledger;
@@ -71,30 +96,40 @@ use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 /// ```
 pub struct Ledger<const N: usize>(Arc<LedgerCore<N>>);
 
-/// One account of a [`Ledger`]. Clones are the same account; it is closed when the last of them goes. 8 bytes.
+/// A handle of one account of a [`Ledger`]; 8 bytes.
+///
+/// Clones are handles of the same account. Dropping the last handle closes the account and discards
+/// its counters: read them first, or [transfer](Account::transfer_to) them.
 pub struct Account<const N: usize>(Record<N>);
 
 impl<const N: usize> Ledger<N> {
-    /// A ledger whose counters are never negative: whoever uncharges has charged before. Then [`Account::read`]
-    /// shows no negative values either.
+    /// Creates a ledger whose counters are never negative.
+    ///
+    /// The caller uncharges only what it has charged before. [`Account::read`] then returns no
+    /// negative value either.
+    ///
+    /// Allocates its shared state. Lanes get memory when the first account is opened.
     pub fn new() -> Self {
         Ledger(Arc::new(LedgerCore::new(false)))
     }
 
-    /// A ledger whose counters may be negative.
+    /// Creates a ledger whose counters may be negative.
     pub fn new_signed() -> Self {
         Ledger(Arc::new(LedgerCore::new(true)))
     }
 
-    /// Opens an account whose counters are 0. Waits for others who do, and for the first half of
-    /// [`for_each`](Ledger::for_each). About 0.1 us; takes memory from the system for some ten thousand accounts at a time.
+    /// Opens an account whose counters are 0.
+    ///
+    /// Costs about 0.1 µs, and now and then a system call for the memory of the next accounts (up
+    /// to some ten thousand). Waits for other callers, and for the first half of a
+    /// [`for_each`](Ledger::for_each).
     ///
     /// # Panics
     ///
-    /// If there is no memory, or `THISCPU_TIER` is wrong.
+    /// If memory is unavailable, or if `THISCPU_TIER` is wrong.
     pub fn open(&self) -> Account<N> {
         let record = self.0.open();
-        // The account keeps what it shares with the ledger.
+        // The account owns one reference to the shared state, which its drop gives back.
         let _ = ManuallyDrop::new(self.0.clone());
         Account(record)
     }
@@ -103,39 +138,44 @@ impl<const N: usize> Ledger<N> {
         self.0.misses()
     }
 
-    /// How many accounts are open. In a child that was forked while other threads opened or closed some, one of each may
-    /// be counted wrongly, for good.
+    /// Returns how many accounts are open.
+    ///
+    /// In a child that was forked while other threads opened or closed accounts, the number may
+    /// stay wrong by one for each of these threads.
     pub fn len(&self) -> usize {
         self.0.open.load(Relaxed)
     }
 
-    /// Whether no account is open.
+    /// Returns whether no account is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds what lanes hold to the accounts it belongs to, so that [`Account::read`] misses only what is
-    /// charged afterwards. A fence for each account in a lane, which it leaves. Waits for the first half of
-    /// [`for_each`](Ledger::for_each).
+    /// Flushes the lanes into the accounts, so that [`Account::read`] misses only later charges.
+    ///
+    /// Costs a fence for each account in a lane; the account leaves the lane. Waits for exact
+    /// reads, and for the first half of a [`for_each`](Ledger::for_each).
     ///
     /// # Panics
     ///
-    /// As [`Counter::sum`](crate::Counter::sum).
+    /// Under the conditions of [`Counter::sum`](crate::Counter::sum).
     pub fn sync(&self) {
         self.0.sync();
     }
 
-    /// Calls `f` with each open account and its counters, all at one instant within this call, in no order that means
-    /// anything.
+    /// Calls `f` with each open account and its counters, all as of one instant of this call.
     ///
-    /// First the counters are copied, into memory for all of them: 16 bytes a counter and 24 an account. That takes about 0.15
-    /// us an account, and charges go on, more slowly: in the first half of that time each charge of an account that has been
-    /// noted takes its lock, in the second the first charge of each. [`open`](Ledger::open) waits for the first half, and another
-    /// `for_each` for all of it. `f` is called after that, and may do anything.
+    /// The order of accounts is unspecified.
+    ///
+    /// First the counters are copied, to 16 bytes a counter and 24 bytes an account, which takes
+    /// about 0.15 µs an account. Charges continue meanwhile, but more slowly: a charge of an
+    /// account that has been copied takes its lock, in the first half of that time each, in the
+    /// second half the first one. [`open`](Ledger::open) waits for the first half, another
+    /// `for_each` for both. Then `f` is called, without locks, so it may use the ledger.
     ///
     /// # Panics
     ///
-    /// As [`Counter::sum`](crate::Counter::sum), and if `f` does.
+    /// Under the conditions of [`Counter::sum`](crate::Counter::sum), and if `f` panics.
     pub fn for_each(&self, mut f: impl FnMut(AccountId, [i64; N])) {
         self.0.snapshot_all().into_iter().for_each(|(id, counters)| f(id, counters));
     }
@@ -148,15 +188,17 @@ impl<const N: usize> Default for Ledger<N> {
 }
 
 impl<const N: usize> Clone for Ledger<N> {
-    /// The same ledger.
+    /// Returns a handle of the same ledger.
     fn clone(&self) -> Self {
         Ledger(self.0.clone())
     }
 }
 
-// SAFETY: a handle is a reference to a record, whose fields are atomics, and to what the ledger shares.
+// SAFETY: a handle refers to a record, whose fields are atomics, and to the ledger's shared state,
+// which is `Sync`.
 unsafe impl<const N: usize> Send for Account<N> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives access to the record and the ledger's shared state only, and both
+// are `Sync`.
 unsafe impl<const N: usize> Sync for Account<N> {}
 
 impl<const N: usize> Account<N> {
@@ -166,88 +208,103 @@ impl<const N: usize> Account<N> {
 
     /// Adds `n` to counter `index`.
     ///
-    /// A section if this CPU has the account in its cache, else an atomic addition. Waits only for
-    /// [`sum`](Account::sum), [`snapshot`](Account::snapshot), [`transfer_to`](Account::transfer_to) and
-    /// [`Ledger::for_each`], if they need this account.
+    /// Costs one section if this CPU has the account in its cache, else one atomic addition. Waits
+    /// only for an exact read or a transfer of the same account: [`sum`](Account::sum),
+    /// [`snapshot`](Account::snapshot), [`transfer_to`](Account::transfer_to) and
+    /// [`Ledger::for_each`]. Must not be called from a signal handler.
     ///
     /// # Panics
     ///
-    /// If there is no counter `index`, or `THISCPU_TIER` is wrong.
+    /// If `index` is not below `N`, or if `THISCPU_TIER` is wrong.
     #[inline(always)]
     pub fn charge(&self, index: usize, n: i64) {
-        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         self.0.charge(index, n);
     }
 
-    /// Takes `n` from counter `index`. Otherwise as [`charge`](Account::charge).
+    /// Subtracts `n` from counter `index`; otherwise like [`charge`](Account::charge).
     #[inline(always)]
     pub fn uncharge(&self, index: usize, n: i64) {
         self.charge(index, n.wrapping_neg());
     }
 
-    /// As [`charge`](Account::charge), for who charges somebody else's account: it does not get into this CPU's
-    /// cache, in the place of accounts that belong there. One atomic addition.
+    /// Adds `n` to counter `index` without using this CPU's cache of accounts.
+    ///
+    /// For tasks that charge other owners' accounts, such as a cleaner: their charges do not evict
+    /// the accounts that this CPU uses. Costs one atomic addition. Waits as
+    /// [`charge`](Account::charge) does.
     ///
     /// # Panics
     ///
-    /// As [`charge`](Account::charge).
+    /// If `index` is not below `N`, or if `THISCPU_TIER` is wrong.
     pub fn charge_uncached(&self, index: usize, n: i64) {
-        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         crate::sys::startup::tier_or_panic();
         self.0.charge_shared(index, n);
     }
 
-    /// Counter `index` without what lanes hold of it: seldom more than 1,024 for each lane in use. A few loads. Not
-    /// negative, unless counters may be.
+    /// Returns counter `index`, without the charges that lanes hold.
+    ///
+    /// Lanes rarely hold more than 1,024 each. Costs a few loads. Never negative, except in a
+    /// [signed](Ledger::new_signed) ledger.
     ///
     /// # Panics
     ///
-    /// If there is no counter `index`.
+    /// If `index` is not below `N`.
     pub fn read(&self, index: usize) -> i64 {
-        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         self.0.ledger().recover_after_fork();
         let value = self.0.value(index);
         if self.0.chunk().is_signed { value } else { value.max(0) }
     }
 
-    /// Counter `index`, exactly, at one instant within this call. One lock, and one fence if the account is in a lane.
+    /// Returns the exact value of counter `index`, at one instant of this call.
+    ///
+    /// Costs one lock; if the account is in a lane, also one fence and a read of each lane in use.
+    /// Waits for other exact reads of this account and for transfers from or to it.
     ///
     /// # Panics
     ///
-    /// If there is no counter `index`, and as [`Counter::sum`](crate::Counter::sum).
+    /// If `index` is not below `N`, and under the conditions of
+    /// [`Counter::sum`](crate::Counter::sum).
     pub fn sum(&self, index: usize) -> i64 {
-        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         self.0.ledger().sum(self.0, index)
     }
 
-    /// All counters, exactly, at one instant within this call. As [`sum`](Account::sum), and an atomic instruction or two a
-    /// counter.
+    /// Returns the exact values of all counters, at one instant of this call.
+    ///
+    /// Costs what [`sum`](Account::sum) costs, and one or two atomic instructions a counter.
     ///
     /// # Panics
     ///
-    /// As [`Counter::sum`](crate::Counter::sum).
+    /// Under the conditions of [`Counter::sum`](crate::Counter::sum).
     pub fn snapshot(&self) -> [i64; N] {
         self.0.ledger().snapshot(self.0)
     }
 
-    /// Takes `n` from counter `index` of this account and adds it to that of `other`, at one instant: whoever looks
-    /// at both sees both or neither, and so does a child forked meanwhile.
+    /// Moves `n` from counter `index` of this account to that of `other`, at one instant.
+    ///
+    /// An observer of both accounts sees both changes or neither, and a child that is forked
+    /// meanwhile has both or neither. Costs three locks and some atomic instructions. Waits for
+    /// exact reads of both accounts and for other transfers of the ledger. Does nothing if both are
+    /// the same account.
     ///
     /// # Panics
     ///
-    /// If `other` is an account of another ledger, or there is no counter `index`.
+    /// If `other` is an account of another ledger, or if `index` is not below `N`.
     pub fn transfer_to(&self, other: &Account<N>, index: usize, n: i64) {
-        assert!(index < N, "thiscpu: an account has no such counter");
+        assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         assert!(
             self.is_same_ledger(other),
-            "thiscpu: units cannot be moved to an account of another ledger"
+            "thiscpu: transfer refused: the accounts belong to different ledgers"
         );
         if self.0 != other.0 {
             self.0.ledger().transfer(self.0, other.0, index, n);
         }
     }
 
-    /// Whether both are accounts of one ledger, so that [`transfer_to`](Account::transfer_to) may be asked for.
+    /// Returns whether both accounts belong to one ledger, so that a transfer is possible.
     pub fn is_same_ledger(&self, other: &Account<N>) -> bool {
         std::ptr::eq(self.0.ledger(), other.0.ledger())
     }
@@ -257,18 +314,18 @@ impl<const N: usize> Account<N> {
         shared.set_of(self.0) == shared.set_of(other.0)
     }
 
-    /// Which account this is.
+    /// Returns the account's id, which no other account of the ledger ever has.
     pub fn id(&self) -> AccountId {
         self.0.id()
     }
 }
 
 impl<const N: usize> Clone for Account<N> {
-    /// The same account. Ends the process if it has 2^31 handles.
+    /// Returns a handle of the same account. Aborts the process at 2^31 handles.
     fn clone(&self) -> Self {
-        // Relaxed: who clones a handle has one.
+        // Relaxed: the caller has a handle, so the count cannot reach 0 meanwhile.
         let handles = self.0.handles().fetch_add(1, Relaxed);
-        // As `Arc` does: a count that wraps around would free what is in use.
+        // As in `Arc`: a count that wraps around would free an account in use.
         if handles > u32::MAX / 2 {
             std::process::abort();
         }
@@ -278,11 +335,12 @@ impl<const N: usize> Clone for Account<N> {
 
 impl<const N: usize> Drop for Account<N> {
     fn drop(&mut self) {
-        // AcqRel: what others did with their handles comes before the account is closed.
+        // AcqRel: everything done through other handles happens before the account is closed.
         if self.0.handles().fetch_add(1_u32.wrapping_neg(), AcqRel) == 1 {
             let shared = self.0.chunk().ledger;
             self.0.ledger().close(self.0);
-            // SAFETY: the account's own reference, which `open` left to it.
+            // SAFETY: this is the account's own reference, which `open` left to it by not dropping
+            // the clone.
             unsafe { Arc::decrement_strong_count(shared) };
         }
     }

@@ -1,4 +1,4 @@
-//! What the first use after a fork ends.
+//! Recovery after a fork: ends the operations that threads of the parent had begun.
 
 use super::cache::{self, EVICTING, Way};
 use super::core::LedgerCore;
@@ -9,11 +9,14 @@ use crate::sys::machine::Machine as _;
 use crate::sys::startup;
 
 impl<const N: usize> LedgerCore<N> {
-    /// Ends what a fork cut in two, before anything rests on what is in lanes.
+    /// Recovers after a fork, unless this process has done so.
+    ///
+    /// Every operation except a charge in a lane calls it first.
     pub(super) fn recover_after_fork(&self) {
-        // Before the first lock: until then a child cannot be told from its parent.
+        // This precedes the first lock: until the tier is chosen a child cannot be told from its
+        // parent.
         startup::tier_or_panic();
-        // Acquire: pairs with the Release below.
+        // Acquire: pairs with the Release at the end of this function.
         let is_recovered = || self.recovered.load(Acquire) == Host::generation();
         if is_recovered() {
             return;
@@ -22,23 +25,25 @@ impl<const N: usize> LedgerCore<N> {
         if is_recovered() {
             return;
         }
-        // Accounts that it has noted are released by whoever comes to them.
+        // The next lock holder of each account that the snapshot captured ends the capture.
         self.snapshot_state.abandon();
         self.finish_transfer();
         if let Some(item) = self.item() {
             let evicting =
                 || cache::all_ways(item).filter(|way: &Way<N>| way.key() & EVICTING != 0);
-            // All of these first: an account may be leaving several ways, and the transfer that was begun from one of
-            // them is forgotten with the next.
+            // All of these first. Several ways of an account may be marked for eviction, and
+            // flushing one of them forgets the transfer that another had begun.
             evicting().for_each(|way| self.finish_way_transfer(way));
             evicting().for_each(|way| self.recover_way(way));
         }
         self.recovered.store(Host::generation(), Release);
     }
 
-    /// Takes from a way that is leaving what its account has already, if a fork came in between.
+    /// Clears a counter of a way if the account has received its amount already.
+    ///
+    /// A fork between the addition and the clearing leaves both.
     fn finish_way_transfer(&self, way: Way<N>) {
-        // SAFETY: a key leads to a record of this ledger.
+        // SAFETY: a key in a lane is that of a record of this ledger, which `self` borrows.
         let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
         let begun = record.transfer().filter(|transfer| transfer.way_id == way.way_id());
         if let Some(transfer) = begun.filter(|&transfer| record.is_done(transfer)) {
@@ -46,20 +51,20 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    /// Empties a way that is leaving.
+    /// Flushes and frees a way that is marked for eviction.
     fn recover_way(&self, way: Way<N>) {
-        // SAFETY: as above.
+        // SAFETY: a key in a lane is that of a record of this ledger, which `self` borrows.
         let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };
         let _guard = record.lock().lock();
         self.flush_way(record, way);
         self.free_way(record, way);
     }
 
-    /// Does what is left of a move that a fork cut in two.
+    /// Finishes a transfer between accounts that a fork interrupted.
     fn finish_transfer(&self) {
         let Some((from, to, n)) = self.transfer_log.unfinished() else { return };
         for (key, n) in [(from, n.wrapping_neg()), (to, n)] {
-            // SAFETY: the keys of two records of this ledger.
+            // SAFETY: the log holds keys of two records of this ledger, which `self` borrows.
             let record = unsafe { Record::<N>::of_key(key) };
             let is_left = |transfer: &Transfer| !record.is_done(*transfer);
             if let Some(transfer) = record.transfer().filter(is_left) {
@@ -76,12 +81,14 @@ mod tests {
     use super::*;
     use crate::Ledger;
 
-    /// What a fork leaves of a sync: the units of the second way have been added, and are still in it.
+    /// Sets up the state that a fork in the middle of a `sync` leaves.
+    ///
+    /// The amount of the second way has been added to the account, and is still in the way.
     #[test]
-    fn a_child_ends_the_transfer_of_any_way() {
+    fn recovery_finishes_transfer_of_any_way() {
         let ledger: Ledger<2> = Ledger::new();
         let [account, other] = [0; 2].map(|_| ledger.open());
-        // So that there is a lane.
+        // Makes sure that a lane exists.
         other.charge(0, 1);
         let (shared, record) = (&*ledger.0, account.0);
         if shared.item().is_none() || crate::lanes::table::in_use() == 0 {

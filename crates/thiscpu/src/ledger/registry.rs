@@ -1,4 +1,4 @@
-//! Which accounts there are: chunks of records, and a list of those that are free.
+//! The registry of accounts: chunks of records, and the list of free records.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::sys::machine::Machine as _;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// A cache that is in no lane.
+/// The value of `Chunk::cache` if the ledger has no cache in lanes.
 const NO_CACHE: usize = 0;
 
-/// The beginning of the panic message when there is no memory, by which callers in C are told.
+/// The start of the panic message if memory is unavailable. The C API recognizes it.
 pub(crate) const NO_MEMORY: &str = "thiscpu: no memory";
 
 impl<const N: usize> LedgerCore<N> {
-    /// Takes memory in the lanes, if there are sections to use it.
+    /// Allocates the cache in the lanes, if sections can use it.
     fn take_item(&self) {
         if self.item().is_some() || startup::tier_or_panic() == Tier::Atomic {
             return;
@@ -38,25 +38,26 @@ impl<const N: usize> LedgerCore<N> {
     fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
         let mut next = self.first.load(Acquire);
         core::iter::from_fn(move || {
-            // SAFETY: chunks live as long as the ledger.
+            // SAFETY: the pointer is null or that of a chunk of this ledger. Chunks stay mapped
+            // while the ledger lives, and `self` borrows it.
             let chunk = unsafe { (next as *const Chunk<N>).as_ref() }?;
             next = chunk.next.load(Acquire);
             Some(chunk)
         })
     }
 
-    /// How many records have ever been in use.
+    /// Returns how many records were ever in use.
     pub(super) fn count(&self) -> usize {
         self.records.load(Acquire) as usize
     }
 
-    /// All of those.
+    /// Returns all records that were ever in use.
     pub(super) fn records(&self) -> impl Iterator<Item = Record<N>> {
         let all = |chunk| (0..Chunk::<N>::RECORDS).map(move |index| Chunk::record(chunk, index));
         self.chunks().flat_map(all).take(self.count())
     }
 
-    /// An account whose counters are 0. Waits for the first part of a report.
+    /// Opens an account whose counters are 0. Waits for the first half of a `snapshot_all`.
     pub(super) fn open(self: &Arc<Self>) -> Record<N> {
         self.recover_after_fork();
         let _opening = self.registry.lock();
@@ -66,7 +67,7 @@ impl<const N: usize> LedgerCore<N> {
         record.clear();
         record.handles().store(1, Relaxed);
         record.toggle_open();
-        // Relaxed: nothing rests on it.
+        // Relaxed: nothing is published with the number.
         self.open.fetch_add(1, Relaxed);
         record
     }
@@ -74,13 +75,15 @@ impl<const N: usize> LedgerCore<N> {
     fn pop_free(&self) -> Option<Record<N>> {
         let _guard = self.free_lock.lock();
         let key = self.free.load(Relaxed) as u64;
-        // SAFETY: the list holds records of this ledger.
+        // SAFETY: the list holds keys of records of this ledger, which `self` borrows.
         let record = (key != 0).then(|| unsafe { Record::<N>::of_key(key) })?;
         self.free.store(record.link().load(Relaxed) as usize, Relaxed);
         Some(record)
     }
 
-    /// Puts a record into the list that no lane names and no handle leads to. Under its lock.
+    /// Adds a record to the free list. The caller holds the account's lock.
+    ///
+    /// No lane holds the record's key, and no handle leads to the record.
     pub(super) fn push_free(&self, record: Record<N>) {
         if record.ids_exhausted() {
             return;
@@ -90,25 +93,26 @@ impl<const N: usize> LedgerCore<N> {
         self.free.store(record.key() as usize, Relaxed);
     }
 
-    /// A record that was never used. Under the registry's lock.
+    /// Returns a record that was never used. The caller holds the registry's lock.
     fn fresh(self: &Arc<Self>) -> Record<N> {
         let number = self.records.load(Relaxed);
         let index = number as usize % Chunk::<N>::RECORDS;
-        // A fork may have left a new chunk of which nothing is used.
+        // A fork may have left a new chunk of which no record was used.
         let last = self.last().filter(|last| index > 0 || last.first == number);
         let last = last.unwrap_or_else(|| self.add_chunk(number));
-        // Release: pairs with the Acquire in `count`; the chunk is there.
+        // Release: pairs with the Acquire in `count`. A thread that sees the number sees the chunk.
         self.records.store(number.checked_add(1).expect("fewer than 2^32 accounts"), Release);
         last.record(index)
     }
 
-    /// The newest chunk. Under the registry's lock.
+    /// Returns the newest chunk. The caller holds the registry's lock.
     fn last(&self) -> Option<&Chunk<N>> {
-        // SAFETY: chunks live as long as the ledger.
+        // SAFETY: the pointer is null or that of a chunk of this ledger. Chunks stay mapped while
+        // the ledger lives, and `self` borrows it.
         unsafe { (self.last.load(Relaxed) as *const Chunk<N>).as_ref() }
     }
 
-    /// Under the registry's lock.
+    /// Maps another chunk. The caller holds the registry's lock.
     fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
         let memory = Host::map(CHUNK_BYTES).unwrap_or_else(|error| {
             panic!("{NO_MEMORY} for another {} accounts: error {error}", Chunk::<N>::RECORDS)
@@ -120,24 +124,26 @@ impl<const N: usize> LedgerCore<N> {
             first,
             next: AtomicUsize::new(0),
         };
-        // SAFETY: fresh memory, large enough and aligned.
+        // SAFETY: the memory was just mapped, is large enough, and is aligned to `CHUNK_BYTES`.
         unsafe { (memory as *mut Chunk<N>).write(head) };
         let link = self.last().map_or(&self.first, |last| &last.next);
-        // Release: pairs with the Acquire in `chunks`.
+        // Release: pairs with the Acquire loads in `chunks`.
         link.store(memory, Release);
         self.last.store(memory, Relaxed);
-        // SAFETY: it is whole, and lives as long as the ledger.
+        // SAFETY: the header was just written. Chunks stay mapped while the ledger lives, and
+        // `self` borrows it.
         unsafe { &*(memory as *const Chunk<N>) }
     }
 
-    /// The address in lane 0 of the set that an account is cached in.
+    /// Returns the address in lane 0 of the set that may hold an account.
     pub(super) fn set_of(&self, record: Record<N>) -> usize {
-        // What sections load, and never 0 for whoever they have found there.
+        // The address that sections compute. It is not 0 for an account that a section found in a
+        // lane.
         let keys = record.chunk().cache & !READY_BIT;
         keys + cache::set_of(record.key(), N)
     }
 
-    /// The last handle has gone.
+    /// Closes an account whose last handle was dropped.
     pub(super) fn close(&self, record: Record<N>) {
         let guard = self.lock_account(record);
         self.discard_capture(record);
@@ -146,7 +152,7 @@ impl<const N: usize> LedgerCore<N> {
             self.push_free(record);
         }
         drop(guard);
-        // AcqRel: as a count of references is.
+        // AcqRel: as for a reference count.
         self.open.fetch_add(1_usize.wrapping_neg(), AcqRel);
     }
 }
@@ -159,9 +165,10 @@ impl<const N: usize> Drop for LedgerCore<N> {
         let mut next = self.first.load(Relaxed);
         while next != 0 {
             let chunk = next as *mut Chunk<N>;
-            // SAFETY: a chunk of this ledger, to which no handle leads any more.
+            // SAFETY: this is a chunk of this ledger, which is being dropped, so no handle leads to
+            // it any more.
             next = unsafe { (*chunk).next.load(Relaxed) };
-            // SAFETY: as above; it was mapped with this size.
+            // SAFETY: nothing refers to the chunk any more, and it was mapped with this size.
             unsafe { Host::unmap(chunk as usize, CHUNK_BYTES) };
         }
     }

@@ -1,21 +1,23 @@
-//! A report: all accounts at one instant, while charges go on.
+//! A snapshot of all accounts at one instant, while charges continue.
 //!
-//! 1. Each open account is *noted*, one after another: its words' values are written down, and its keys in lanes marked.
-//!    Who charges it from then on finds that, takes its lock, and writes down what the word has come to; a move
-//!    writes its change down.
-//! 2. A fence. No section charges any account any more.
-//! 3. The instant: one store. What is charged from then on is not written down. Whoever has an account's lock adds what its
-//!    ways hold to what is written, if nobody has, and releases the account: this thread, which goes through
-//!    all of them, or whoever charges one before that.
+//! 1. Each open account is *captured*, one after another: its words' values are written down, and
+//!    its keys in lanes are marked. A thread that charges it afterwards finds the mark, takes the
+//!    account's lock, and captures the word again. A transfer changes the captured values too.
+//! 2. Fence. No section charges any account any more.
+//! 3. The instant: one store. Charges after it are not captured.
+//! 4. The next holder of an account's lock adds its marked ways to the capture, and releases the
+//!    account. That is the snapshotting thread, which visits all accounts, or a thread that charges
+//!    one before.
 //!
-//! So a charge waits for nobody but who has its account's lock, for a moment. The kernel's way of copying what is written
-//! to, which others read as it was.
+//! So a charge waits only for the holder of its account's lock, briefly. The kernel copies pages on
+//! write in this way, while others read them as they were.
 //!
-//! A charge is in its word already when it finds the account noted, and it may be written down with it already: if it met an older note,
-//! of a snapshot or of the report before, and was held up since. So it is not added to what is written down, but the word
-//! is written down anew. That has charges of others too, who have not returned: they do the same, or find that the instant
-//! has passed, and are in the report all the same. None of them began after the instant, if that has not passed when the
-//! word has been read.
+//! A charge is in its word before it finds the account captured, and the capture may include it
+//! already. That happens if it found an earlier capture, of an exact read or of the previous
+//! snapshot, and was delayed. So the amount is not added to the capture; the word is captured
+//! again. The word may include charges of other threads that have not returned either. They capture
+//! it again too, or find that the instant has passed, and are in the snapshot in any case. None of
+//! them began after the instant if it has not passed when the word has been read.
 
 use core::cell::UnsafeCell;
 
@@ -24,114 +26,127 @@ use super::record::{AccountId, Record, wrapped};
 use super::snapshot_state::{INSTANT_PASSED, NONE, Stage};
 use crate::sys::fence;
 
-/// What is written down of an account.
+/// The captured values of an account.
 struct Captured<const N: usize> {
     id: AccountId,
     total: [i64; N],
 }
 
-/// A place for each account, by number. Accessed under the account's lock.
+/// A slot for each account, by number. Accessed under the account's lock.
 struct Captures<const N: usize>(Box<[UnsafeCell<Option<Captured<N>>>]>);
 
 impl<const N: usize> LedgerCore<N> {
-    /// The notes of the report under way.
+    /// Returns the captures of the snapshot in progress.
     fn captures(&self, stage: Stage) -> Option<&Captures<N>> {
-        // SAFETY: a report has its notes until it has taken each noted account's lock and released it. So
-        // they are there for who finds the account noted, under its lock; nobody else asks.
+        // SAFETY: a snapshot keeps its captures until it has taken and released the lock of each
+        // captured account. Callers hold the lock of an account, and use the captures only if that
+        // account is captured.
         unsafe { ((stage.0 & !INSTANT_PASSED) as *const Captures<N>).as_ref() }
     }
 
-    /// The place of an account in the notes. Under its lock, for as long as the result is used.
+    /// Returns an account's slot in the captures.
+    ///
+    /// The caller holds the account's lock as long as it uses the result.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
     fn capture_slot(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Captured<N>>> {
-        let place = &self.captures(stage)?.0[record.number() as usize];
-        // SAFETY: only who has the account's lock uses its place, and only one reference at a time.
-        Some(unsafe { &mut *place.get() })
+        let slot = &self.captures(stage)?.0[record.number() as usize];
+        // SAFETY: the caller holds the account's lock, which guards the slot, and has one reference
+        // to it at a time.
+        Some(unsafe { &mut *slot.get() })
     }
 
-    /// What is written down of an account, if it is. The same.
+    /// Returns an account's captured values, if there are any. The caller holds its lock.
     fn capture(&self, record: Record<N>, stage: Stage) -> Option<&mut Captured<N>> {
         if record.is_captured() { self.capture_slot(record, stage)?.as_mut() } else { None }
     }
 
-    /// What an account that is noted has come to, without its ways. Under its lock, once it is settled.
+    /// Returns an account's captured values, without its ways.
+    ///
+    /// The caller holds the account's lock, and has called `finish_capture`.
     pub(super) fn captured(&self, record: Record<N>) -> Option<[i64; N]> {
-        self.capture(record, self.snapshot_state.stage()).map(|note| note.total)
+        self.capture(record, self.snapshot_state.stage()).map(|captured| captured.total)
     }
 
-    /// Completes the note of an account if the instant has passed, and releases the account. Under its lock, by whoever
-    /// comes to have it, before anything else.
+    /// Completes the capture of an account if the instant has passed, and releases the account.
+    ///
+    /// Each holder of the account's lock calls it first.
     pub(super) fn finish_capture(&self, record: Record<N>, stage: Stage) {
         if stage.is_before_instant() || !record.is_captured() {
             return;
         }
-        // Without one this is a child that was forked amid the report.
-        if let Some(note) = self.capture(record, stage) {
-            self.add_ways(record, &mut note.total);
+        // There is none in a child that was forked in the middle of the snapshot.
+        if let Some(captured) = self.capture(record, stage) {
+            self.add_ways(record, &mut captured.total);
         }
         self.unmark_evicting(record);
         record.end_capture();
     }
 
-    /// Writes down a change of an account, if it belongs into the report. Under its lock.
+    /// Adds a change to an account's captured values, before the instant of a snapshot.
+    ///
+    /// The caller holds the account's lock.
     pub(super) fn capture_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
         if stage.is_before_instant()
-            && let Some(note) = self.capture(record, stage)
+            && let Some(captured) = self.capture(record, stage)
         {
-            note.total[index] = note.total[index].wrapping_add(n);
+            captured.total[index] = captured.total[index].wrapping_add(n);
         }
     }
 
-    /// Writes down what a counter has come to, with a charge that has found the account noted, and may be written down already.
-    /// Under its lock.
+    /// Captures a counter again, after a charge that found the account captured.
+    ///
+    /// The first capture may include the charge already. The caller holds the account's lock.
     pub(super) fn recapture(&self, record: Record<N>, index: usize) {
         let stage = self.snapshot_state.stage();
-        let Some(note) = self.capture(record, stage).filter(|_| stage.is_before_instant()) else {
+        let Some(captured) = self.capture(record, stage).filter(|_| stage.is_before_instant())
+        else {
             return;
         };
         let value = record.value(index);
         // If the instant has passed meanwhile, the charge may be after it.
         if self.snapshot_state.stage().is_before_instant() {
-            note.total[index] = value;
+            captured.total[index] = value;
         }
     }
 
-    /// Waits until the instant of the report under way has passed, which has the lock until then.
+    /// Waits until the instant of the snapshot in progress, which holds this lock until then.
     pub(super) fn await_instant(&self) {
         drop(self.registry.lock());
     }
 
-    /// An account that is closed before the instant is in no report.
+    /// Discards the capture of an account that is closed before the instant.
     pub(super) fn discard_capture(&self, record: Record<N>) {
         let stage = self.snapshot_state.stage();
         if stage.is_before_instant() && record.is_captured() {
-            if let Some(place) = self.capture_slot(record, stage) {
-                *place = None;
+            if let Some(slot) = self.capture_slot(record, stage) {
+                *slot = None;
             }
             self.unmark_evicting(record);
             record.end_capture();
         }
     }
 
-    /// All open accounts at one instant.
+    /// Returns all open accounts with their counters, at one instant of this call.
     pub(super) fn snapshot_all(&self) -> Vec<(AccountId, [i64; N])> {
         self.recover_after_fork();
         let _only = self.snapshot_lock.lock();
-        // Until the instant, no account is opened.
+        // No account is opened before the instant.
         let opening = self.registry.lock();
-        let notes: Captures<N> =
+        let captures: Captures<N> =
             Captures((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
-        let stage = Stage(core::ptr::from_ref(&notes) as usize);
+        let stage = Stage(core::ptr::from_ref(&captures) as usize);
         self.snapshot_state.advance(stage);
-        let ends = ReleaseAll { shared: self, count: notes.0.len() };
+        let release = ReleaseAll { shared: self, count: captures.0.len() };
         let mut is_any_in_lanes = false;
         for record in self.records() {
             let _guard = record.lock().lock();
             if record.is_open() {
                 self.mark_evicting(record);
                 is_any_in_lanes |= record.way_count() > 0;
-                let note = Captured { id: record.id(), total: record.begin_capture() };
-                self.capture_slot(record, stage).expect("a report is under way").replace(note);
+                let captured = Captured { id: record.id(), total: record.begin_capture() };
+                self.capture_slot(record, stage)
+                    .expect("a snapshot is in progress")
+                    .replace(captured);
             }
         }
         if is_any_in_lanes {
@@ -139,30 +154,30 @@ impl<const N: usize> LedgerCore<N> {
         }
         self.snapshot_state.advance(Stage(stage.0 | INSTANT_PASSED));
         drop(opening);
-        drop(ends);
-        let captured = notes.0.into_iter().filter_map(UnsafeCell::into_inner);
-        captured.map(|note| (note.id, note.total.map(wrapped))).collect()
+        drop(release);
+        let all = captures.0.into_iter().filter_map(UnsafeCell::into_inner);
+        all.map(|captured| (captured.id, captured.total.map(wrapped))).collect()
     }
 }
 
-/// Releases all accounts before the notes go, also when there is no fence and the report panics.
+/// Releases all accounts when dropped, before the captures are; also if the fence panics.
 struct ReleaseAll<'a, const N: usize> {
     shared: &'a LedgerCore<N>,
-    /// How many places there are.
+    /// The number of slots.
     count: usize,
 }
 
 impl<const N: usize> Drop for ReleaseAll<'_, N> {
     fn drop(&mut self) {
-        let report = &self.shared.snapshot_state;
-        if report.stage().is_before_instant() {
-            report.advance(NONE);
+        let state = &self.shared.snapshot_state;
+        if state.stage().is_before_instant() {
+            state.advance(NONE);
         }
-        // Whoever uses a note has its account's lock.
+        // Taking each lock waits for every thread that uses a capture.
         self.shared
             .records()
             .take(self.count)
             .for_each(|record| drop(self.shared.lock_account(record)));
-        report.advance(NONE);
+        state.advance(NONE);
     }
 }

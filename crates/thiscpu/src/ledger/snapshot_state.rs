@@ -1,4 +1,4 @@
-//! How far a snapshot of all accounts has come.
+//! The progress of a snapshot of all accounts.
 
 use crate::sys::atomic::{
     AtomicUsize,
@@ -6,10 +6,12 @@ use crate::sys::atomic::{
     fence as memory_fence,
 };
 
-/// The report under way: where its notes are, and in bit 0 whether its instant has passed.
+/// The snapshot in progress.
+///
+/// It holds the address of the captures, and in bit 0 whether the instant has passed.
 pub(super) struct SnapshotState(AtomicUsize);
 
-/// How far it is.
+/// A stage of the snapshot: the word of a `SnapshotState`, as loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stage(pub(super) usize);
 
@@ -21,10 +23,15 @@ impl SnapshotState {
         SnapshotState(AtomicUsize::new(NONE.0))
     }
 
-    /// Acquire: pairs with the Release in `advance`. Who takes an account's lock after another who found the report
-    /// further finds it that far. And so does who has charged an account in its lane, by a key that was released
-    /// when the instant had passed: the section's load is relaxed, and the fence pairs with the Release of that key. (If
-    /// that was another thread, which then told this one: on these processors what it saw is there for all.)
+    /// Loads the stage.
+    ///
+    /// Acquire: pairs with the Release in `advance`. A thread that takes an account's lock after
+    /// one that found a later stage finds at least that stage.
+    ///
+    /// A thread that has charged an account in its lane, by a key released after the instant, also
+    /// finds that the instant has passed. The section's load is relaxed, so the fence here pairs
+    /// with the Release of that key. If another thread made that charge and told this one, the
+    /// architectures make visible here what the other thread saw.
     pub(super) fn stage(&self) -> Stage {
         memory_fence(Acquire);
         Stage(self.0.load(Acquire))
@@ -34,7 +41,7 @@ impl SnapshotState {
         self.0.store(to.0, Release);
     }
 
-    /// In a child that was forked amid a report.
+    /// Forgets the parent's snapshot, in a child that was forked in the middle of it.
     pub(super) fn abandon(&self) {
         self.advance(NONE);
     }

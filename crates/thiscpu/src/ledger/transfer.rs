@@ -1,16 +1,17 @@
-//! Moves of units between accounts.
+//! Transfers between accounts.
 
 use super::core::LedgerCore;
 use super::record::{ANOTHER_ACCOUNT, Record};
 
 impl<const N: usize> LedgerCore<N> {
-    /// Moves units from one account to another.
+    /// Moves `n` of counter `index` from one account to another, at one instant.
     pub(super) fn transfer(&self, from: Record<N>, to: Record<N>, index: usize, n: i64) {
         self.recover_after_fork();
         let _moving = self.transfers.lock();
-        // The only place that takes two, and one at a time.
+        // Only this function holds two account locks, and the `transfers` lock admits one thread at
+        // a time.
         let (_from, _to) = (from.lock().lock(), to.lock().lock());
-        // One look for both: a report that begins in between has this whole, or nothing of it.
+        // One load for both accounts: a snapshot has the whole transfer, or nothing of it.
         let stage = self.snapshot_state.stage();
         self.finish_capture(from, stage);
         self.finish_capture(to, stage);

@@ -5,9 +5,9 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// A move between accounts that is under way, for a child that is forked in the middle of it.
+/// The transfer between accounts that is in progress, if any.
 pub(super) struct TransferLog {
-    /// The keys; 0 if there is no move.
+    /// The key of the first account; 0 if there is no transfer.
     from: AtomicUsize,
     to: AtomicUsize,
     n: AtomicI64,
@@ -18,7 +18,10 @@ impl TransferLog {
         TransferLog { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
     }
 
-    /// Release: whoever finds it in a child finds the rest, and both transfers begun.
+    /// Records a transfer.
+    ///
+    /// Release: pairs with the Acquire in `unfinished`. A child that finds the first key finds the
+    /// rest, and both accounts' transfers begun.
     pub(super) fn begin(&self, from: u64, to: u64, n: i64) {
         self.n.store(n, Relaxed);
         self.to.store(to as usize, Relaxed);
@@ -29,7 +32,7 @@ impl TransferLog {
         self.from.store(0, Release);
     }
 
-    /// Returns the keys of both accounts and the amount, if a transfer has not ended.
+    /// Returns both keys and the amount of a transfer that has not ended.
     pub(super) fn unfinished(&self) -> Option<(u64, u64, i64)> {
         let from = self.from.load(Acquire);
         (from != 0).then(|| (from as u64, self.to.load(Relaxed) as u64, self.n.load(Relaxed)))
