@@ -172,7 +172,7 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
     int64_t offsets = thiscpu_inline_offsets();
     uintptr_t encoded = 0;
     if (THISCPU_LIKELY(cache != NULL)) {
-        encoded = thiscpu_section_take_first(THISCPU_LANES(offsets), cache);
+        encoded = thiscpu_section_pop_object_single(THISCPU_LANES(offsets), cache);
     }
     if (!THISCPU_LIKELY(encoded)) {
         return thiscpu_cache_alloc(cache);
@@ -196,7 +196,7 @@ THISCPU_SECTION enum thiscpu_status thiscpu_cache_free_inline(struct thiscpu_cac
         /* Else it is free already, which the function says. */
         if (THISCPU_LIKELY(*mark != encoded)) {
             *mark = encoded;
-            if (THISCPU_LIKELY(thiscpu_section_give_first(THISCPU_LANES(offsets), cache, encoded))) {
+            if (THISCPU_LIKELY(thiscpu_section_push_object_single(THISCPU_LANES(offsets), cache, encoded))) {
                 return THISCPU_STATUS_OK;
             }
             *mark = 0;

@@ -1,6 +1,6 @@
 //! The heap: one group, with a class of objects for each size class.
 
-use thiscpu::inside::{self, Class, Fence, Front, Group, Handle, Ready, Tag};
+use thiscpu::inside::{self, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag};
 
 use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
@@ -50,7 +50,7 @@ pub(crate) unsafe fn gated_objects_at(cell: usize) -> Handle<'static, Ready> {
 
 /// Returns the objects of the class at `cell`, for direct sections.
 #[inline(always)]
-pub(crate) fn direct_objects_at(cell: usize) -> Handle<'static, Front> {
+pub(crate) fn direct_objects_at(cell: usize) -> Handle<'static, DirectMalloc> {
     // SAFETY: `GROUP` is the group that uses malloc's direct table.
     unsafe { GROUP.front(class_at(cell), cell) }
 }

@@ -24,7 +24,7 @@ pub fn linger(turns: u64, turns_left: &AtomicU64) -> Result<Option<bool>, Error>
         return Ok(None);
     }
     // SAFETY: this thread is registered.
-    Ok(Some(unsafe { Processor::linger(turns.max(1), turns_left) }))
+    Ok(Some(unsafe { Processor::spin(turns.max(1), turns_left) }))
 }
 
 /// Keeps the calling thread's near sections out until a call lets them in again, as they are at a thread's first.

@@ -31,8 +31,14 @@ pub(crate) struct Inlined {
 impl Inlined {
     /// Whether only threads that were let in are ever in it.
     pub(crate) fn is_near(&self) -> bool {
-        ["take_near", "give_near", "take_front", "take_front_or_leave", "give_front"]
-            .contains(&&*self.name)
+        [
+            "pop_object_direct",
+            "push_object_direct",
+            "pop_object_malloc",
+            "pop_object_malloc_asm",
+            "push_object_malloc",
+        ]
+        .contains(&&*self.name)
     }
 }
 

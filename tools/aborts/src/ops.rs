@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "c")]
 use crate::inlined;
-use thiscpu::inside::{Handle, Way};
+use thiscpu::inside::{Access, Handle};
 use thiscpu::{
     Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
     PerCpuStack, RawCache, Word, probe,
@@ -117,8 +117,8 @@ pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
 
 /// As malloc does it.
 #[inline(never)]
-pub(crate) fn alloc_of<W: Way>(
-    objects: Handle<'static, W>,
+pub(crate) fn alloc_of<A: Access>(
+    objects: Handle<'static, A>,
     slowly: Handle<'static>,
 ) -> Option<NonNull<u8>> {
     objects.alloc_or(|| slowly.alloc_slowly())
@@ -130,8 +130,8 @@ pub(crate) fn alloc_of<W: Way>(
 ///
 /// As for `Handle::free_or`.
 #[inline(never)]
-pub(crate) unsafe fn free_of<W: Way>(
-    objects: Handle<'static, W>,
+pub(crate) unsafe fn free_of<A: Access>(
+    objects: Handle<'static, A>,
     slowly: Handle<'static>,
     object: NonNull<u8>,
 ) {

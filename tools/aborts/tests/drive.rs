@@ -35,7 +35,7 @@ fn a_name_that_no_section_has_is_a_failure() {
 fn the_list_has_the_sections_of_the_specification() {
     let list = text(&run(&["--list"]));
     let names: Vec<_> = list.lines().collect();
-    for name in ["add_windowed", "add_windowed_at", "cmpxchg_double", "linger", "pop", "push"] {
+    for name in ["add_windowed", "add_windowed_at", "cmpxchg_double", "spin", "pop", "push"] {
         assert!(names.contains(&name), "{list}");
     }
     for word in ["u8", "u16", "u32", "u64"] {

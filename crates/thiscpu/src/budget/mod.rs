@@ -42,7 +42,7 @@ impl Budget {
     #[inline(always)]
     pub fn try_acquire(&self, n: u64) -> Result<(), Exhausted> {
         // Up to the limit the product in `take_from_lane` does not overflow.
-        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Done {
+        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Committed {
             return Ok(());
         }
         self.try_acquire_shared(n)
@@ -56,7 +56,7 @@ impl Budget {
     ///
     /// Under the conditions of `try_acquire`.
     pub fn try_acquire_up_to(&self, n: u64) -> u64 {
-        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Done {
+        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Committed {
             return n;
         }
         self.acquire_up_to(n)
@@ -78,7 +78,7 @@ impl Budget {
     /// is discarded. If `n` alone is more than all units held, the whole release is ignored.
     #[inline(always)]
     pub fn release(&self, n: u64) {
-        if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Done {
+        if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Committed {
             self.release_shared(n);
         }
     }

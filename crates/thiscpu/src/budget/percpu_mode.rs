@@ -77,9 +77,9 @@ impl Budget {
         while *attempts < ATTEMPTS {
             *attempts += 1;
             match self.take_from_lane(units) {
-                Outcome::Done => return true,
+                Outcome::Committed => return true,
                 Outcome::Aborted => {}
-                Outcome::NoLane | Outcome::Shut if current::acquire_lane() => {}
+                Outcome::NoLane | Outcome::GateClosed if current::acquire_lane() => {}
                 _ => *attempts = ATTEMPTS,
             }
         }
@@ -140,11 +140,12 @@ impl Budget {
             let capacity = (BATCHES_KEPT * batch).max(2 * (batch + units));
             let new = Window::new(old.lent() + batch, capacity);
             // SAFETY: this is a budget's gate, and its item has a credit of 32 bytes in each lane.
-            let outcome =
-                unsafe { Processor::admit(self.gate.word(), &self.recalls, recalls, old.0, new.0) };
+            let outcome = unsafe {
+                Processor::add_credit(self.gate.word(), &self.recalls, recalls, old.0, new.0)
+            };
             match outcome {
                 // Another thread of this lane borrowed at the same time, or this thread has moved.
-                Outcome::Differs if self.recalls.load(Acquire) == recalls => {}
+                Outcome::Mismatch if self.recalls.load(Acquire) == recalls => {}
                 Outcome::Aborted => {}
                 _ => return,
             }

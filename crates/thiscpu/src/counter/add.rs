@@ -34,11 +34,11 @@ impl<const N: usize> Core<N> {
         let _errno = errno::save();
         for _ in 0..ATTEMPTS {
             let again = match self.add_to_lane(tier, index, n) {
-                Outcome::Done => return,
+                Outcome::Committed => return,
                 // The gate may have closed, or this thread's lane index may be new.
-                Outcome::Shut | Outcome::NoLane => current::acquire_lane(),
-                Outcome::Window => self.move_window(index, n),
-                Outcome::Differs | Outcome::Aborted => true,
+                Outcome::GateClosed | Outcome::NoLane => current::acquire_lane(),
+                Outcome::OutsideWindow => self.move_window(index, n),
+                Outcome::Mismatch | Outcome::Aborted => true,
             };
             if !again {
                 break;
@@ -62,7 +62,9 @@ impl<const N: usize> Core<N> {
     fn add_to_pair(&self, index: usize, n: i64) -> Outcome {
         let entry = current::entry();
         let gate = self.gate.load();
-        let Some(item) = gate.item().filter(|_| !gate.is_closed()) else { return Outcome::Shut };
+        let Some(item) = gate.item().filter(|_| !gate.is_closed()) else {
+            return Outcome::GateClosed;
+        };
         if entry == 0 {
             return Outcome::NoLane;
         }
@@ -73,16 +75,16 @@ impl<const N: usize> Core<N> {
         let window = cell.window(lane, gate.bank());
         // The order matters: load the pair, load the gate, exchange. See `pair`.
         if self.gate.load() != gate || now.seal.is_sealed() {
-            return Outcome::Differs;
+            return Outcome::Mismatch;
         }
         if now.seal.is_moving() || !window.holds(count) {
-            return Outcome::Window;
+            return Outcome::OutsideWindow;
         }
         // The version stays. Every change of flags increments it, and in between only counts
         // matter.
         match pair.exchange(now, Sealed { count, ..now }) {
-            true => Outcome::Done,
-            false => Outcome::Differs,
+            true => Outcome::Committed,
+            false => Outcome::Mismatch,
         }
     }
 

@@ -161,9 +161,9 @@ impl CounterCell {
         let (address, entry) =
             (self.address + bank * BANK_BYTES + READY_BIT, table::entry_of(lane));
         // SAFETY: the address is that of a bank of this cell in lane 0, plus `READY_BIT`.
-        let attempt = || unsafe { Processor::retarget(address, entry, window.0) };
+        let attempt = || unsafe { Processor::move_window(address, entry, window.0) };
         (0..ATTEMPTS).map(|_| attempt()).find(|&outcome| outcome != Outcome::Aborted)
-            == Some(Outcome::Done)
+            == Some(Outcome::Committed)
     }
 
     /// Moves a window in the atomic tier, where it keeps adders out meanwhile.

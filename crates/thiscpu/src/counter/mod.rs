@@ -163,7 +163,7 @@ impl Counter {
     pub fn add(&self, n: i64) {
         // SAFETY: this is a counter's gate. Its item has at least 32 bytes in each lane, and only
         // the drop frees it.
-        if unsafe { Processor::add_windowed(self.core.gate.word(), n) } != Outcome::Done {
+        if unsafe { Processor::add_windowed(self.core.gate.word(), n) } != Outcome::Committed {
             self.core.add_slow(0, n);
         }
     }

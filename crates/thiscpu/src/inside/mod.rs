@@ -7,7 +7,7 @@ pub mod front;
 #[cfg(not(thiscpu_model))]
 pub mod word;
 
-pub use crate::section::{Front, Ready, Way};
+pub use crate::section::{Access, DirectMalloc, Ready};
 pub use crate::slab::arena::heap_error::HeapError;
 pub use crate::slab::arena::large;
 pub use crate::slab::arena::purge::{purge, purge_some_if_excess};

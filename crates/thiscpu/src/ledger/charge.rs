@@ -55,7 +55,7 @@ impl<const N: usize> Record<N> {
         match bypass::mode() {
             Mode::Cached => {
                 let outcome = self.charge_lane(index, n);
-                if outcome != Outcome::Done {
+                if outcome != Outcome::Committed {
                     self.charge_slow(index, n, outcome);
                 }
             }
@@ -84,10 +84,10 @@ impl<const N: usize> Record<N> {
     #[inline(never)]
     pub(super) fn charge_sampled(self, index: usize, n: i64) {
         let outcome = self.charge_lane_again(index, n);
-        if outcome != Outcome::Done {
+        if outcome != Outcome::Committed {
             self.charge_slow(index, n, outcome);
         }
-        bypass::sampled(outcome == Outcome::Done);
+        bypass::sampled(outcome == Outcome::Committed);
     }
 
     /// Ends a bypass, and starts to sample.
@@ -109,7 +109,7 @@ impl<const N: usize> Record<N> {
             return;
         }
         let has_joined =
-            matches!(outcome, Outcome::NoLane | Outcome::Shut) && current::acquire_lane();
+            matches!(outcome, Outcome::NoLane | Outcome::GateClosed) && current::acquire_lane();
         let mut outcome = outcome;
         for attempt in 0..ATTEMPTS {
             if outcome != Outcome::Aborted && (attempt > 0 || !has_joined) {
@@ -117,15 +117,15 @@ impl<const N: usize> Record<N> {
             }
             outcome = self.charge_lane_again(index, n);
         }
-        if outcome == Outcome::Done {
+        if outcome == Outcome::Committed {
             return;
         }
         // The ways of a captured account are marked, so a charge that finds none did not miss.
         let is_captured = !self.charge_shared(index, n);
         match outcome {
-            Outcome::Differs if !is_captured => self.record_miss(),
+            Outcome::Mismatch if !is_captured => self.record_miss(),
             // An amount that no lane would take needs no room there.
-            Outcome::Window if n.unsigned_abs() < BATCH.into() => {
+            Outcome::OutsideWindow if n.unsigned_abs() < BATCH.into() => {
                 self.ledger().flush_and_keep(self)
             }
             _ => {}

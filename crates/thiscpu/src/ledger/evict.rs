@@ -28,7 +28,7 @@ fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     // SAFETY: the set is in the item of a ledger, and the caller of this function borrows that
     // ledger.
     let (outcome, _) = unsafe { <Processor as WordSections<u64>>::cmpxchg(item, old, new) };
-    outcome == Outcome::Done
+    outcome == Outcome::Committed
 }
 
 impl<const N: usize> LedgerCore<N> {

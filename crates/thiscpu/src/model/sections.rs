@@ -4,7 +4,7 @@ use super::machine::{Execution, now};
 use crate::lanes::direct::{DirectTable, MALLOC_TABLE};
 use crate::lanes::table::TABLE;
 use crate::section::{
-    BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, Way, Ways, WordSections,
+    Access, AccessKind, BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, WordSections,
 };
 use crate::slab::class::Group;
 use crate::sys::atomic::{
@@ -79,7 +79,7 @@ impl Section {
         // it could be.
         let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
         match self.execution.leave(self.number, store) {
-            true => Outcome::Done,
+            true => Outcome::Committed,
             false => Outcome::Aborted,
         }
     }
@@ -108,17 +108,17 @@ impl Sections for Processor {
             Err(outcome) => return outcome,
         };
         let Some(bank) = section.leads(gate.load(Relaxed)) else {
-            return section.refuse(Outcome::Shut);
+            return section.refuse(Outcome::GateClosed);
         };
         let at = bank + cell;
         let count = section.load(at).wrapping_add(n as u64);
         if !fits(count, section.load(at + 8)) {
-            return section.refuse(Outcome::Window);
+            return section.refuse(Outcome::OutsideWindow);
         }
         section.commit(at, count)
     }
 
-    unsafe fn admit(
+    unsafe fn add_credit(
         gate: &AtomicUsize,
         epoch: &AtomicU64,
         expected: u64,
@@ -130,28 +130,28 @@ impl Sections for Processor {
             Err(outcome) => return outcome,
         };
         let Some(at) = section.leads(gate.load(Relaxed)) else {
-            return section.refuse(Outcome::Shut);
+            return section.refuse(Outcome::GateClosed);
         };
         if epoch.load(Relaxed) != expected || section.load(at + 8) != old {
-            return section.refuse(Outcome::Differs);
+            return section.refuse(Outcome::Mismatch);
         }
         if !fits(section.load(at), window) {
-            return section.refuse(Outcome::Window);
+            return section.refuse(Outcome::OutsideWindow);
         }
         section.commit(at + 8, window)
     }
 
-    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+    unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
         let section = match Section::enter() {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
         if section.entry != entry {
-            return section.refuse(Outcome::Differs);
+            return section.refuse(Outcome::Mismatch);
         }
         let at = bank.wrapping_add(entry);
         if !fits(section.load(at), window) {
-            return section.refuse(Outcome::Window);
+            return section.refuse(Outcome::OutsideWindow);
         }
         section.commit(at + 8, window)
     }
@@ -177,13 +177,13 @@ impl Sections for Processor {
         };
         let node = section.load(list) as usize;
         if node == 0 {
-            return (section.refuse(Outcome::Differs), 0);
+            return (section.refuse(Outcome::Mismatch), 0);
         }
         let next = section.load(node);
         (section.commit(list, next), node)
     }
 
-    unsafe fn linger(_: u64, _: &core::sync::atomic::AtomicU64) -> bool {
+    unsafe fn spin(_: u64, _: &core::sync::atomic::AtomicU64) -> bool {
         unreachable!("nothing to model: it is for finding out whether a kernel aborts")
     }
 }
@@ -195,15 +195,15 @@ impl LedgerSections for Processor {
             Err(outcome) => return outcome,
         };
         let Some(set) = section.leads(set) else {
-            return section.refuse(Outcome::Shut);
+            return section.refuse(Outcome::GateClosed);
         };
         let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
         else {
-            return section.refuse(Outcome::Differs);
+            return section.refuse(Outcome::Mismatch);
         };
         let count = section.load(way + cell).wrapping_add(n as u64);
         if count.wrapping_add(u64::from(BATCH)) >> (1 + BATCH.trailing_zeros()) != 0 {
-            return section.refuse(Outcome::Window);
+            return section.refuse(Outcome::OutsideWindow);
         }
         section.commit(way + cell, count)
     }
@@ -214,20 +214,20 @@ impl Section {
     ///
     /// # Safety
     ///
-    /// As for [`SlabSections::take`].
-    unsafe fn enter_gate<W: Way>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
+    /// As for [`SlabSections::pop_object`].
+    unsafe fn enter_gate<A: Access>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        let (front, at): (&DirectTable, _) = match W::WAY {
+        let (front, at): (&DirectTable, _) = match A::KIND {
             // SAFETY: such a gate is a group's first word, and that lives as long as its sections run.
-            Ways::Near => (unsafe { Group::front_behind(gate) }, 0),
-            Ways::Front => (&MALLOC_TABLE, TOP),
+            AccessKind::Direct => (unsafe { Group::front_behind(gate) }, 0),
+            AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP),
             // SAFETY: the caller's promise.
             _ => return unsafe { section.enter_by(&*gate) },
         };
         let index = section.execution.index_of(section.number.0);
         // Acquire: as below.
         match front.item(index & 0xffff).map_or(0, |item| item.load(Acquire)) {
-            0 => Err(section.refuse(Outcome::Shut)),
+            0 => Err(section.refuse(Outcome::GateClosed)),
             there => Ok((section, there - at)),
         }
     }
@@ -237,48 +237,52 @@ impl Section {
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
         // loads before, but the checker knows nothing of that.
         match self.leads(gate.load(Acquire)) {
-            None => Err(self.refuse(Outcome::Shut)),
+            None => Err(self.refuse(Outcome::GateClosed)),
             Some(lane) => Ok((self, lane)),
         }
     }
 }
 
 impl SlabSections for Processor {
-    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
+    unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize {
         // SAFETY: the caller's promise.
-        let Ok((section, lane)) = (unsafe { Section::enter_gate::<W>(gate) }) else { return 0 };
-        let hot = if W::WAY.knows_hot() { section.load(lane) } else { 0 };
+        let Ok((section, lane)) = (unsafe { Section::enter_gate::<A>(gate) }) else { return 0 };
+        let hot = if A::KIND.has_hot() { section.load(lane) } else { 0 };
         if hot != 0 {
             return match section.commit(lane, 0) {
-                Outcome::Done => hot as usize,
+                Outcome::Committed => hot as usize,
                 _ => 0,
             };
         }
         let top = section.load(lane + cell + TOP);
         let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
         if entry == 0 {
-            section.refuse(Outcome::Differs);
+            section.refuse(Outcome::Mismatch);
             return 0;
         }
         match section.commit(lane + cell + TOP, top.wrapping_sub(8)) {
-            Outcome::Done => entry as usize,
+            Outcome::Committed => entry as usize,
             _ => 0,
         }
     }
 
-    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
+    unsafe fn push_object<A: Access>(
+        gate: *const AtomicUsize,
+        cell: usize,
+        entry: usize,
+    ) -> Outcome {
         // SAFETY: the caller's promise.
-        let (section, lane) = match unsafe { Section::enter_gate::<W>(gate) } {
+        let (section, lane) = match unsafe { Section::enter_gate::<A>(gate) } {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
         };
-        if W::WAY.knows_hot() && section.load(lane) == 0 {
+        if A::KIND.has_hot() && section.load(lane) == 0 {
             return section.commit(lane, entry as u64);
         }
         let top = section.load(lane + cell + TOP);
         let slot = lane.wrapping_add(top as usize) + TOP;
         if section.load(slot) == 0 {
-            return section.refuse(Outcome::Differs);
+            return section.refuse(Outcome::Mismatch);
         }
         // A section that was aborted before this stores nothing any more.
         if !section.store(slot, entry as u64) {
@@ -287,7 +291,7 @@ impl SlabSections for Processor {
         section.commit(lane + cell + TOP, top.wrapping_add(8))
     }
 
-    unsafe fn replace(
+    unsafe fn cmpxchg_cell(
         gate: &AtomicUsize,
         entry: usize,
         cell: usize,
@@ -299,7 +303,7 @@ impl SlabSections for Processor {
             Err(outcome) => return outcome,
         };
         if section.entry != entry || section.load(lane + cell) != old as u64 {
-            return section.refuse(Outcome::Differs);
+            return section.refuse(Outcome::Mismatch);
         }
         section.commit(lane + cell, new as u64)
     }
@@ -342,7 +346,7 @@ fn change<W: Copy + TryFrom<u64> + Into<u64> + Default>(
     };
     let before = W::try_from(section.load(at)).unwrap_or_default();
     match to(before) {
-        None => (section.refuse(Outcome::Differs), before),
+        None => (section.refuse(Outcome::Mismatch), before),
         Some(new) => (section.commit(at, new.into()), result(before, new)),
     }
 }

@@ -102,11 +102,11 @@ impl<W: HalfWord> PerCpuPair<W> {
         let item = self.item.open();
         let attempt = || Self::attempt(item, old, new);
         let (outcome, found) = match attempt() {
-            done @ (Outcome::Done | Outcome::Differs, _) => done,
+            done @ (Outcome::Committed | Outcome::Mismatch, _) => done,
             _ => retry_or_shared(item, attempt, |address| Self::atomically(address, old, new)),
         };
         match outcome {
-            Outcome::Done if found == old => Ok(()),
+            Outcome::Committed if found == old => Ok(()),
             _ => Err(found),
         }
     }

@@ -24,16 +24,16 @@ pub(crate) fn retry_or_shared<R>(
             current::acquire_lane();
         }
         let distance = table::distance_of(current::entry());
-        return (Outcome::Done, atomic((item & !READY_BIT) + distance));
+        return (Outcome::Committed, atomic((item & !READY_BIT) + distance));
     }
     for _ in 0..ATTEMPTS {
         match section() {
-            done @ (Outcome::Done | Outcome::Differs, _) => return done,
+            done @ (Outcome::Committed | Outcome::Mismatch, _) => return done,
             (Outcome::Aborted, _) => {}
             _ if current::acquire_lane() => {}
             _ => break,
         }
     }
     // The shared lane is lane 0.
-    (Outcome::Done, atomic(item & !READY_BIT))
+    (Outcome::Committed, atomic(item & !READY_BIT))
 }

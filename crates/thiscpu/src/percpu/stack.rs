@@ -107,7 +107,7 @@ impl PerCpuStack {
         let (item, node) = (self.item.open(), node.as_ptr().expose_provenance());
         // SAFETY: the item is this stack's; the node is the caller's alone.
         let attempt = || (unsafe { Processor::push(item, node) }, ());
-        if attempt().0 != Outcome::Done {
+        if attempt().0 != Outcome::Committed {
             retry_or_shared(item, attempt, |address| {
                 let link = |first| {
                     // SAFETY: the node is the caller's alone, and begins with its link.
@@ -127,8 +127,8 @@ impl PerCpuStack {
         // SAFETY: the item is this stack's; its nodes are readable.
         let attempt = || unsafe { Processor::pop(item) };
         let node = match attempt() {
-            (Outcome::Done, node) => node,
-            (Outcome::Differs, _) => 0,
+            (Outcome::Committed, node) => node,
+            (Outcome::Mismatch, _) => 0,
             _ => {
                 // SAFETY: `push` was promised that nodes stay readable.
                 let next = |first| (first != 0).then(|| unsafe { read_link(first) });
@@ -146,7 +146,7 @@ impl PerCpuStack {
         // SAFETY: the item's first word is this CPU's list.
         let attempt = || unsafe { Processor::xchg(item, 0u64) };
         let node = match attempt() {
-            (Outcome::Done, node) => node as usize,
+            (Outcome::Committed, node) => node as usize,
             _ => {
                 let take = |(outcome, node)| (outcome, node as usize);
                 // SAFETY: the address is that of the item in a lane.

@@ -93,7 +93,7 @@ impl<T: Word> PerCpu<T> {
         // SAFETY: the item is of this size and lives as long as `self`; its words are only changed
         // as a whole.
         let (SectionOutcome(mut outcome), mut value) = unsafe { T::Raw::xchg(item, new) };
-        if outcome != Outcome::Done {
+        if outcome != Outcome::Committed {
             (outcome, value) = retry_or_shared(
                 item,
                 // SAFETY: as above.
@@ -101,7 +101,7 @@ impl<T: Word> PerCpu<T> {
                 // SAFETY: the address is that of a word of the item.
                 |address| unsafe { T::Raw::atomic_xchg(address, new) },
             );
-            debug_assert_eq!(outcome, Outcome::Done);
+            debug_assert_eq!(outcome, Outcome::Committed);
         }
         T::from_raw(value)
     }
@@ -117,14 +117,14 @@ impl<T: Word> PerCpu<T> {
         // SAFETY: as in `xchg`.
         let attempt = || unsafe { unwrap(T::Raw::cmpxchg(item, old, new)) };
         let (outcome, found) = match attempt() {
-            done @ (Outcome::Done | Outcome::Differs, _) => done,
+            done @ (Outcome::Committed | Outcome::Mismatch, _) => done,
             // SAFETY: the address is that of a word of the item.
             _ => retry_or_shared(item, attempt, |address| unsafe {
                 T::Raw::atomic_cmpxchg(address, old, new).err().unwrap_or(old)
             }),
         };
         match outcome {
-            Outcome::Done if found == old => Ok(()),
+            Outcome::Committed if found == old => Ok(()),
             _ => Err(T::from_raw(found)),
         }
     }
@@ -144,7 +144,7 @@ impl<T: Integer> PerCpu<T> {
     pub fn add(&self, n: T) {
         let (item, n) = (self.item.open(), n.to_raw());
         // SAFETY: as in `xchg`.
-        if unsafe { T::Raw::add(item, n) }.0 != Outcome::Done {
+        if unsafe { T::Raw::add(item, n) }.0 != Outcome::Committed {
             retry_or_shared(
                 item,
                 // SAFETY: as in `xchg`.
@@ -169,7 +169,7 @@ impl<T: Integer> PerCpu<T> {
         // SAFETY: as in `xchg`.
         let attempt = || unsafe { unwrap(T::Raw::add_return(item, n)) };
         let value = match attempt() {
-            (Outcome::Done, value) => value,
+            (Outcome::Committed, value) => value,
             // SAFETY: the address is that of a word of the item.
             _ => {
                 retry_or_shared(item, attempt, |address| unsafe {

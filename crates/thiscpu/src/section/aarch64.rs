@@ -126,7 +126,7 @@ macro_rules! add_windowed {
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
-                "b.cc {shut}",
+                "b.cc {closed}",
                 $($to_cell)*
                 "ldp {count}, {window_word}, [{a}]",
                 "add {count}, {count}, {n}",
@@ -142,8 +142,8 @@ macro_rules! add_windowed {
             count = out(reg) _,
             window_word = out(reg) _,
             no_lane = label { return Outcome::NoLane; },
-            shut = label { return Outcome::Shut; },
-            window = label { return Outcome::Window; },
+            closed = label { return Outcome::GateClosed; },
+            window = label { return Outcome::OutsideWindow; },
             aborted = label { return Outcome::Aborted; },
             $($operands)*
         )
@@ -171,7 +171,7 @@ macro_rules! word_sections {
                         v = out(reg) _,
                     );
                 }
-                Outcome::Done
+                Outcome::Committed
             }
 
             #[inline(always)]
@@ -264,7 +264,7 @@ impl Sections for Processor {
         unsafe {
             add_windowed!("add_windowed", gate, n, []);
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -273,7 +273,7 @@ impl Sections for Processor {
         unsafe {
             add_windowed!("add_windowed_at", gate, n, ["add {a}, {a}, {cell}",] cell = in(reg) cell,);
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -312,17 +312,17 @@ impl Sections for Processor {
         (Outcome::from_register(outcome), [first, second])
     }
 
-    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+    unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
         // SAFETY: as for the words.
         unsafe {
             section!(
-                "retarget",
+                "move_window",
                 [
                     "cmp {s:w}, #0",
                     "b.lt {no_lane}",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "cmp {a}, {entry}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "add {a}, {a}, {bank}",
                     "ldr {s}, [{a}]",
                     "sub {s}, {s}, {window}",
@@ -336,15 +336,15 @@ impl Sections for Processor {
                 entry = in(reg) entry,
                 window = in(reg) window,
                 no_lane = label { return Outcome::NoLane; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
-    unsafe fn admit(
+    unsafe fn add_credit(
         gate: &AtomicUsize,
         epoch: &AtomicU64,
         expected: u64,
@@ -354,20 +354,20 @@ impl Sections for Processor {
         // SAFETY: as for `add_windowed`; the epoch is only read.
         unsafe {
             section!(
-                "admit",
+                "add_credit",
                 [
                     "cmp {s:w}, #0",
                     "b.lt {no_lane}",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "ldr {s}, [{gate}]",
                     "adds {a}, {a}, {s}",
-                    "b.cc {shut}",
+                    "b.cc {closed}",
                     "ldr {s}, [{epoch}]",
                     "cmp {s}, {expected}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "ldr {s}, [{a}, #8]",
                     "cmp {s}, {old}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "ldr {s}, [{a}]",
                     "sub {s}, {s}, {window}",
                     "lsr {s}, {s}, {window}",
@@ -382,13 +382,13 @@ impl Sections for Processor {
                 old = in(reg) old,
                 window = in(reg) window,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -407,7 +407,7 @@ impl Sections for Processor {
                 next = out(reg) _,
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -434,11 +434,11 @@ impl Sections for Processor {
         (Outcome::from_register(outcome), node)
     }
 
-    unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
+    unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
         // SAFETY: the only memory it stores to is `turns_left`.
         unsafe {
             section!(
-                "linger",
+                "spin",
                 [
                     "35:",
                     "str {turns}, [{turns_left}]",

@@ -3,7 +3,7 @@
 //! # The specification
 //!
 //! Every section begins in the same way; `refuse` and `abort` leave it without having stored
-//! anything but `rseq_cs` (and, for `push` and `give`, what the caller owns and what lies above a top).
+//! anything but `rseq_cs` (and, for `push` and `push_object`, what the caller owns and what lies above a top).
 //!
 //! ```text
 //! enter:    area.rseq_cs = &descriptor
@@ -135,7 +135,7 @@ pub(crate) trait Sections {
     /// # Safety
     ///
     /// `bank` is the address in lane 0 of a counter's bank, plus [`READY_BIT`](crate::lanes::table), allocated and not freed under way.
-    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome;
+    unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome;
 
     /// Gives this lane of a budget a new window in place of `old`, unless `epoch` has moved on from
     /// `expected`: who changes it then fences knows that nothing is lent any more by who saw it before.
@@ -143,7 +143,7 @@ pub(crate) trait Sections {
     /// # Safety
     ///
     /// `gate` is the gate of a budget, as for `add_windowed`.
-    unsafe fn admit(
+    unsafe fn add_credit(
         gate: &AtomicUsize,
         epoch: &AtomicU64,
         expected: u64,
@@ -179,7 +179,7 @@ pub(crate) trait Sections {
     /// # Safety
     ///
     /// This thread is registered.
-    unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
+    unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
 }
 
 /// How much of each counter of an account a lane keeps: a power of two. Counts from `-BATCH` to `BATCH - 1`.
@@ -202,69 +202,69 @@ pub(crate) const TOP: usize = 16;
 
 /// From a gate that has a front of its own to that one's first entry.
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-pub(crate) const FRONT_AT: usize = 72;
+pub(crate) const DIRECT_TABLE_AT: usize = 72;
 
 /// What whoever runs a slab cache's section knows before: what is known need not be looked at.
-pub trait Way: Copy + core::fmt::Debug {
+pub trait Access: Copy + core::fmt::Debug {
     #[doc(hidden)]
-    const WAY: Ways;
+    const KIND: AccessKind;
 }
 
-/// The kinds of [`Way`].
+/// The kinds of [`Access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ways {
-    Any,
-    First,
-    Near,
+pub enum AccessKind {
+    Checked,
+    Single,
+    Direct,
     Ready,
-    Front,
+    DirectMalloc,
 }
 
 #[cfg(thiscpu_model)]
-impl Ways {
+impl AccessKind {
     /// Whether lanes have hot entries. Those of many classes have none: which class a block is of has to be found out first, and then the next
     /// allocation waits for a store whose address is late.
-    pub(crate) fn knows_hot(self) -> bool {
-        matches!(self, Ways::First | Ways::Near)
+    pub(crate) fn has_hot(self) -> bool {
+        matches!(self, AccessKind::Single | AccessKind::Direct)
     }
 }
 
 /// Nothing is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Any;
+pub struct Checked;
 /// The cell is 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct First;
-/// The cell is 0, and a front follows the gate, `FRONT_AT` bytes on; and the thread itself says where its lane index is, or that there is none for
+pub(crate) struct Single;
+/// The cell is 0, and a front follows the gate, `DIRECT_TABLE_AT` bytes on; and the thread itself says where its lane index is, or that there is none for
 /// it. Before it has been [let in](crate::lanes::current::enable_direct), the section is refused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Near;
+pub(crate) struct Direct;
 /// Sections can be entered: the offsets of the rseq area are published.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready;
 
 /// The gate is that of the front's item, and the thread itself says where its lane index is, as for `Near`.
 #[derive(Clone, Copy, Debug)]
-pub struct Front;
+pub struct DirectMalloc;
 
-impl Way for Any {
-    const WAY: Ways = Ways::Any;
+impl Access for Checked {
+    const KIND: AccessKind = AccessKind::Checked;
 }
 
-impl Way for First {
-    const WAY: Ways = Ways::First;
+impl Access for Single {
+    const KIND: AccessKind = AccessKind::Single;
 }
 
-impl Way for Near {
-    const WAY: Ways = Ways::Near;
+impl Access for Direct {
+    const KIND: AccessKind = AccessKind::Direct;
 }
 
-impl Way for Front {
-    const WAY: Ways = Ways::Front;
+impl Access for DirectMalloc {
+    const KIND: AccessKind = AccessKind::DirectMalloc;
 }
 
-impl Way for Ready {
-    const WAY: Ways = Ways::Ready;
+impl Access for Ready {
+    const KIND: AccessKind = AccessKind::Ready;
 }
 
 /// What runs a slab cache's sections.
@@ -276,22 +276,26 @@ pub(crate) trait SlabSections {
     ///
     /// `gate` is the gate of slab caches, with what the way says is there: open, it leads to their item, in which one has its part at `cell`, whose
     /// top leads to a sheaf. What the way says is known is so.
-    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize;
+    unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize;
 
     /// Makes `entry` this lane's hot one, if it has such, or puts it on its sheaf. Inlined into the caller.
     ///
     /// # Safety
     ///
-    /// As for `take`. `entry` is not 0, and nobody else's.
-    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome;
+    /// As for `pop_object`. `entry` is not 0, and nobody else's.
+    unsafe fn push_object<A: Access>(
+        gate: *const AtomicUsize,
+        cell: usize,
+        entry: usize,
+    ) -> Outcome;
 
     /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
     /// that lane and the word is `old`.
     ///
     /// # Safety
     ///
-    /// As for `take`; the item goes on that far.
-    unsafe fn replace(
+    /// As for `pop_object`; the item goes on that far.
+    unsafe fn cmpxchg_cell(
         gate: &AtomicUsize,
         entry: usize,
         cell: usize,
@@ -327,11 +331,11 @@ pub(crate) trait WordSections<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Outcome {
-    Done = 0,
+    Committed = 0,
     NoLane = 1,
-    Shut = 2,
-    Window = 3,
-    Differs = 4,
+    GateClosed = 2,
+    OutsideWindow = 3,
+    Mismatch = 4,
     Aborted = 5,
 }
 
@@ -339,9 +343,9 @@ impl Outcome {
     /// From the number that a section leaves in a register.
     fn from_register(number: u32) -> Outcome {
         match number {
-            0 => Outcome::Done,
+            0 => Outcome::Committed,
             1 => Outcome::NoLane,
-            4 => Outcome::Differs,
+            4 => Outcome::Mismatch,
             _ => Outcome::Aborted,
         }
     }

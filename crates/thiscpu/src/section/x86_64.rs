@@ -61,12 +61,12 @@ macro_rules! section {
     };
 }
 
-/// A near section; see [`near_text`].
-macro_rules! near_section {
+/// A near section; see [`direct_text`].
+macro_rules! direct_section {
     ($name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         framed!(
             $name,
-            enter: [near_text!(near: "{near}", area: "{area}", a: "{a}", out: $out),]
+            enter: [direct_text!(near: "{near}", area: "{area}", a: "{a}", out: $out),]
             range: [
                 "movzx {a:e}, word ptr [{near} + 4]",
                 $($body)*
@@ -136,7 +136,7 @@ macro_rules! add_windowed {
                 "jl {no_lane}",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
-                "jnc {shut}",
+                "jnc {closed}",
                 $($to_cell)*
                 "mov {count}, qword ptr [{a}]",
                 "add {count}, {n}",
@@ -155,8 +155,8 @@ macro_rules! add_windowed {
             distance = out(reg) _,
             out("rcx") _,
             no_lane = label { return Outcome::NoLane; },
-            shut = label { return Outcome::Shut; },
-            window = label { return Outcome::Window; },
+            closed = label { return Outcome::GateClosed; },
+            window = label { return Outcome::OutsideWindow; },
             aborted = label { return Outcome::Aborted; },
             $($operands)*
         )
@@ -181,7 +181,7 @@ macro_rules! word_sections {
                         n = in($reg) n,
                     );
                 }
-                Outcome::Done
+                Outcome::Committed
             }
 
             #[inline(always)]
@@ -273,7 +273,7 @@ impl Sections for Processor {
         unsafe {
             add_windowed!("add_windowed", gate, n, []);
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -282,7 +282,7 @@ impl Sections for Processor {
         unsafe {
             add_windowed!("add_windowed_at", gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -317,16 +317,16 @@ impl Sections for Processor {
         (Outcome::from_register(outcome), [first, second])
     }
 
-    unsafe fn retarget(bank: usize, entry: usize, window: u64) -> Outcome {
+    unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
         // SAFETY: as for the words.
         unsafe {
             section!(
-                "retarget",
+                "move_window",
                 [
                     "jl {no_lane}",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "mov {distance}, qword ptr [{a} + {bank}]",
                     "sub {distance}, rcx",
                     "shr {distance}, cl",
@@ -340,15 +340,15 @@ impl Sections for Processor {
                 in("rcx") window,
                 distance = out(reg) _,
                 no_lane = label { return Outcome::NoLane; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
-    unsafe fn admit(
+    unsafe fn add_credit(
         gate: &AtomicUsize,
         epoch: &AtomicU64,
         expected: u64,
@@ -358,16 +358,16 @@ impl Sections for Processor {
         // SAFETY: as for `add_windowed`; the epoch is only read.
         unsafe {
             section!(
-                "admit",
+                "add_credit",
                 [
                     "jl {no_lane}",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, qword ptr [{gate}]",
-                    "jnc {shut}",
+                    "jnc {closed}",
                     "cmp qword ptr [{epoch}], {expected}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "cmp qword ptr [{a} + 8], {old}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "mov {distance}, qword ptr [{a}]",
                     "sub {distance}, rcx",
                     "shr {distance}, cl",
@@ -383,13 +383,13 @@ impl Sections for Processor {
                 in("rcx") window,
                 distance = out(reg) _,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -408,7 +408,7 @@ impl Sections for Processor {
                 next = out(reg) _,
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
     #[inline(always)]
@@ -436,11 +436,11 @@ impl Sections for Processor {
         (Outcome::from_register(outcome), node)
     }
 
-    unsafe fn linger(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
+    unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
         // SAFETY: the only memory it stores to is `turns_left`.
         unsafe {
             section!(
-                "linger",
+                "spin",
                 [
                     "35:",
                     "mov qword ptr [{turns_left}], {turns}",

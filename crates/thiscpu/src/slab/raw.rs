@@ -10,7 +10,7 @@ use super::arena::purge;
 #[cfg(thiscpu_model)]
 use super::class::Shown;
 use super::class::{self, Class, Group, Handle};
-use crate::section::First;
+use crate::section::Single;
 
 /// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
 /// per-CPU sheaves (Linux 6.18).
@@ -107,7 +107,7 @@ impl RawCache {
     }
 
     #[inline(always)]
-    pub(super) fn handle(&self) -> Handle<'_, First> {
+    pub(super) fn handle(&self) -> Handle<'_, Single> {
         self.group.first(&self.class)
     }
 

@@ -143,7 +143,7 @@ impl Subject for Borrow {
     const COMMIT_IS_THE_OP: bool = false;
 
     fn drives(section: &str) -> bool {
-        section == "admit"
+        section == "add_credit"
     }
 
     /// With a lane that holds nothing.

@@ -123,7 +123,7 @@ impl Subject for AtTheEdge {
     const LOOKS_BETWEEN: bool = true;
 
     fn drives(section: &str) -> bool {
-        section == "retarget"
+        section == "move_window"
     }
 
     fn new() -> Self {

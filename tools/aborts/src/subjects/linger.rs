@@ -7,7 +7,7 @@ use crate::ops;
 use crate::subject::{Conflict, Subject, Wrong};
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::of::<Linger>("probe", "linger")]
+    vec![Case::of::<Linger>("probe", "spin")]
 }
 
 struct Linger;

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::inside::{CELL_BYTES, Class, Front, Group, HAS_DIRECT, Handle, Ready, Tag};
+use thiscpu::inside::{CELL_BYTES, Class, DirectMalloc, Group, HAS_DIRECT, Handle, Ready, Tag};
 use thiscpu::{CacheStats, RawCache};
 
 #[cfg(target_arch = "x86_64")]
@@ -76,9 +76,16 @@ const SHEAF: usize = 4;
 const MANY: usize = 12 * SHEAF;
 
 /// What the shortest ways are where there are any, and what they come to elsewhere.
-const NEAR: [&str; 2] =
-    if HAS_DIRECT { ["take_near", "give_near"] } else { ["take_first", "give_first"] };
-const FRONT: [&str; 2] = if HAS_DIRECT { ["take_front", "give_front"] } else { ["take", "give"] };
+const NEAR: [&str; 2] = if HAS_DIRECT {
+    ["pop_object_direct", "push_object_direct"]
+} else {
+    ["pop_object_single", "push_object_single"]
+};
+const FRONT: [&str; 2] = if HAS_DIRECT {
+    ["pop_object_malloc", "push_object_malloc"]
+} else {
+    ["pop_object", "push_object"]
+};
 
 /// A call on a cache.
 type Run = fn(&Store) -> Result<(), Wrong>;
@@ -120,7 +127,7 @@ fn ready_class() -> Handle<'static, Ready> {
     unsafe { GROUP.ready(&CLASS, CELL) }
 }
 
-fn front_class() -> Handle<'static, Front> {
+fn front_class() -> Handle<'static, DirectMalloc> {
     come_near();
     // SAFETY: there is no other group at the front.
     unsafe { GROUP.front(&CLASS, CELL) }
@@ -293,35 +300,35 @@ ops! {
     Give: free, NEAR[1], &[3, 1];
     GiveHot: free, NEAR[1], &[2];
     // The first sheaf is used up.
-    TakeOfNone: alloc, "replace", &[SHEAF];
+    TakeOfNone: alloc, "cmpxchg_cell", &[SHEAF];
     // The second one is filled and becomes the other one; the first, which comes back, is used up.
-    TakeOfSpare: alloc, "replace", &[SHEAF + 1, 3, 2];
-    TakeOfEmpty: alloc, "replace", &[2 * SHEAF];
-    GiveToNone: free, "replace", &[3], true;
+    TakeOfSpare: alloc, "cmpxchg_cell", &[SHEAF + 1, 3, 2];
+    TakeOfEmpty: alloc, "cmpxchg_cell", &[2 * SHEAF];
+    GiveToNone: free, "cmpxchg_cell", &[3], true;
     // The second sheaf is filled up again; the first is empty.
-    GiveToSpare: free, "replace", &[SHEAF + 1, 2];
+    GiveToSpare: free, "cmpxchg_cell", &[SHEAF + 1, 2];
     // The third sheaf is filled up again, and the first.
-    GiveToFull: free, "replace", &[2 * SHEAF + 1, 2 + SHEAF];
+    GiveToFull: free, "cmpxchg_cell", &[2 * SHEAF + 1, 2 + SHEAF];
 }
 
 ops! {
     Source::FarCache(RawCache::new(OBJECT));
-    TakeFarther: alloc, "take_first", &[1];
-    TakeHotFarther: alloc, "take_first", &[1, 1];
-    GiveFarther: free, "give_first", &[3, 1];
-    GiveHotFarther: free, "give_first", &[2];
+    TakeFarther: alloc, "pop_object_single", &[1];
+    TakeHotFarther: alloc, "pop_object_single", &[1, 1];
+    GiveFarther: free, "push_object_single", &[3, 1];
+    GiveHotFarther: free, "push_object_single", &[2];
 }
 
 ops! {
     Source::Class;
-    TakeOfClass: alloc, "take", &[1];
-    GiveToClass: free, "give", &[2];
+    TakeOfClass: alloc, "pop_object", &[1];
+    GiveToClass: free, "push_object", &[2];
 }
 
 ops! {
     Source::ReadyClass;
-    TakeOfReady: alloc, "take_ready", &[1];
-    GiveToReady: free, "give_ready", &[2];
+    TakeOfReady: alloc, "pop_object_ready", &[1];
+    GiveToReady: free, "push_object_ready", &[2];
 }
 
 ops! {
@@ -333,8 +340,8 @@ ops! {
 #[cfg(target_arch = "x86_64")]
 ops! {
     Source::Assembly;
-    TakeInAssembly: alloc, "take_front_or_leave", &[1];
-    GiveInAssembly: free, "give_front", &[2];
+    TakeInAssembly: alloc, "pop_object_malloc_asm", &[1];
+    GiveInAssembly: free, "push_object_malloc", &[2];
 }
 
 struct Call<O: Op> {

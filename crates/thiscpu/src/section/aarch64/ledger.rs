@@ -21,7 +21,7 @@ impl LedgerSections for Processor {
                     "b.lt {no_lane}",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "adds {a}, {a}, {set}",
-                    "b.cc {shut}",
+                    "b.cc {closed}",
                     "ldr {s}, [{a}]",
                     "cmp {s}, {key}",
                     "b.eq 35f",
@@ -33,7 +33,7 @@ impl LedgerSections for Processor {
                     "b.eq 35f",
                     "ldr {s}, [{a}, #8]!",
                     "cmp {s}, {key}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "35:",
                     "ldr {count}, [{a}, {cell}]",
                     "add {count}, {count}, {n}",
@@ -52,12 +52,12 @@ impl LedgerSections for Processor {
                 n = in(reg) n,
                 count = out(reg) _,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 }

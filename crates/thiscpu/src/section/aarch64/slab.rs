@@ -4,12 +4,12 @@ use core::arch::asm;
 
 use super::Processor;
 use crate::lanes::table::TABLE;
-use crate::section::{Outcome, SlabSections, TOP, Way, Ways};
+use crate::section::{Access, AccessKind, Outcome, SlabSections, TOP};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
-/// The body of `take` where a lane has no hot entry.
-macro_rules! take {
+/// The body of `pop_object` where a lane has no hot entry.
+macro_rules! pop_object {
     ($name:literal, $entry:ident, $gate:ident, $cell:ident, enter: $enter:literal) => {
         section!(
             $name,
@@ -39,7 +39,7 @@ macro_rules! take {
 }
 
 /// The same where it may have one.
-macro_rules! take_hot {
+macro_rules! pop_object_hot {
     ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal) => {
         section!(
             $name,
@@ -70,8 +70,8 @@ macro_rules! take_hot {
     };
 }
 
-/// The body of `give` where a lane has no hot entry.
-macro_rules! give {
+/// The body of `push_object` where a lane has no hot entry.
+macro_rules! push_object {
     ($name:literal, $gate:ident, $cell:ident, $entry:ident, enter: $enter:literal) => {
         section!(
             $name,
@@ -82,11 +82,11 @@ macro_rules! give {
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
-                "b.cc {shut}",
+                "b.cc {closed}",
                 "add {a}, {a}, #{TOP}",
                 "ldr {new}, [{a}, {cell}]",
                 "ldr {s}, [{a}, {new}]",
-                "cbz {s}, {differs}",
+                "cbz {s}, {mismatch}",
                 "str {entry}, [{a}, {new}]",
                 "add {new}, {new}, #8",
                 "str {new}, [{a}, {cell}]",
@@ -98,15 +98,15 @@ macro_rules! give {
             TOP = const TOP,
             cell = in(reg) $cell,
             no_lane = label { return Outcome::NoLane; },
-            shut = label { return Outcome::Shut; },
-            differs = label { return Outcome::Differs; },
+            closed = label { return Outcome::GateClosed; },
+            mismatch = label { return Outcome::Mismatch; },
             aborted = label { return Outcome::Aborted; },
         )
     };
 }
 
 /// The same where it may have one.
-macro_rules! give_hot {
+macro_rules! push_object_hot {
     ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal) => {
         section!(
             $name,
@@ -117,13 +117,13 @@ macro_rules! give_hot {
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
-                "b.cc {shut}",
+                "b.cc {closed}",
                 "mov {new}, {entry}",
                 "ldr {s}, [{a}]",
                 "cbz {s}, 35f",
                 "ldr {new}, [{a}, #{TOP}]!",
                 "ldr {s}, [{a}, {new}]",
-                "cbz {s}, {differs}",
+                "cbz {s}, {mismatch}",
                 "str {entry}, [{a}, {new}]",
                 "add {new}, {new}, #8",
                 "35:",
@@ -135,8 +135,8 @@ macro_rules! give_hot {
             new = out(reg) _,
             TOP = const TOP,
             no_lane = label { return Outcome::NoLane; },
-            shut = label { return Outcome::Shut; },
-            differs = label { return Outcome::Differs; },
+            closed = label { return Outcome::GateClosed; },
+            mismatch = label { return Outcome::Mismatch; },
             aborted = label { return Outcome::Aborted; },
         )
     };
@@ -144,23 +144,23 @@ macro_rules! give_hot {
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
+    unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
         // cache's part of it. Its top leads to a sheaf, or to the item's first top, with a word below it in either case; its words are
         // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
         // Offsets that are not published are 0, and looked at where that is not known.
         unsafe {
-            match W::WAY {
-                Ways::Any | Ways::Front => take!(
-                    "take", entry, gate, cell,
+            match A::KIND {
+                AccessKind::Checked | AccessKind::DirectMalloc => pop_object!(
+                    "pop_object", entry, gate, cell,
                     enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f"
                 ),
-                Ways::First | Ways::Near => {
-                    take_hot!("take_first", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f")
+                AccessKind::Single | AccessKind::Direct => {
+                    pop_object_hot!("pop_object_single", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f")
                 }
-                Ways::Ready => take!(
-                    "take_ready", entry, gate, cell,
+                AccessKind::Ready => pop_object!(
+                    "pop_object_ready", entry, gate, cell,
                     enter: "mov {entry:w}, #0"
                 ),
             }
@@ -169,50 +169,54 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
-        // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
+    unsafe fn push_object<A: Access>(
+        gate: *const AtomicUsize,
+        cell: usize,
+        entry: usize,
+    ) -> Outcome {
+        // SAFETY: as for `pop_object`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
-            match W::WAY {
-                Ways::Any | Ways::Front => give!(
-                    "give", gate, cell, entry,
+            match A::KIND {
+                AccessKind::Checked | AccessKind::DirectMalloc => push_object!(
+                    "push_object", gate, cell, entry,
                     enter: "cbz {cpu_id}, {no_lane}"
                 ),
-                Ways::First | Ways::Near => {
-                    give_hot!("give_first", gate, entry, enter: "cbz {cpu_id}, {no_lane}")
+                AccessKind::Single | AccessKind::Direct => {
+                    push_object_hot!("push_object_single", gate, entry, enter: "cbz {cpu_id}, {no_lane}")
                 }
-                Ways::Ready => give!(
-                    "give_ready", gate, cell, entry,
+                AccessKind::Ready => push_object!(
+                    "push_object_ready", gate, cell, entry,
                     enter: ""
                 ),
             }
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
-    unsafe fn replace(
+    unsafe fn cmpxchg_cell(
         gate: &AtomicUsize,
         entry: usize,
         cell: usize,
         old: usize,
         new: usize,
     ) -> Outcome {
-        // SAFETY: as for `take`.
+        // SAFETY: as for `pop_object`.
         unsafe {
             section!(
-                "replace",
+                "cmpxchg_cell",
                 [
                     "cmp {s:w}, #0",
                     "b.lt {no_lane}",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "cmp {a}, {entry}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "ldr {s}, [{gate}]",
                     "adds {a}, {a}, {s}",
-                    "b.cc {shut}",
+                    "b.cc {closed}",
                     "ldr {s}, [{a}, {cell}]",
                     "cmp {s}, {old}",
-                    "b.ne {differs}",
+                    "b.ne {mismatch}",
                     "str {new}, [{a}, {cell}]",
                 ]
                 unready: "cbz {cpu_id}, {no_lane}",
@@ -223,11 +227,11 @@ impl SlabSections for Processor {
                 old = in(reg) old,
                 new = in(reg) new,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 }

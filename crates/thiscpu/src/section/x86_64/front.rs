@@ -67,12 +67,12 @@ macro_rules! define_front_alloc {
                 "movzx r10d, word ptr [rax + rdi*2]",
                 "lea rsi, [rip + {front} + {ITEMS_AT}]",
                 $crate::section_text!(
-                    "take_front_or_leave",
-                    enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 37f")]
+                    "pop_object_malloc_asm",
+                    enter: [$crate::direct_text!(near: "rdx", area: "r8", a: "rcx", out: "je 37f")]
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
-                        $crate::front_text!(a: "rcx", front: "rsi", shut: "je 37f"),
-                        $crate::take_text!(a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11", empty: "je 37f"),
+                        $crate::malloc_table_text!(a: "rcx", front: "rsi", closed: "je 37f"),
+                        $crate::pop_object_text!(a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11", empty: "je 37f"),
                     ]
                     aborted: "jmp 37f"
                 ),
@@ -126,12 +126,12 @@ macro_rules! define_front_free {
                 "mov qword ptr [rdi], r11",
                 "lea rsi, [rip + {front} + {ITEMS_AT}]",
                 $crate::section_text!(
-                    "give_front",
-                    enter: [$crate::near_text!(near: "rdx", area: "r8", a: "rcx", out: "je 39f")]
+                    "push_object_malloc",
+                    enter: [$crate::direct_text!(near: "rdx", area: "r8", a: "rcx", out: "je 39f")]
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
-                        $crate::front_text!(a: "rcx", front: "rsi", shut: "je 39f"),
-                        $crate::give_text!(a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11", full: "je 39f"),
+                        $crate::malloc_table_text!(a: "rcx", front: "rsi", closed: "je 39f"),
+                        $crate::push_object_text!(a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11", full: "je 39f"),
                     ]
                     aborted: "jmp 39f"
                 ),

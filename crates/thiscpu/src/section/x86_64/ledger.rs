@@ -20,7 +20,7 @@ impl LedgerSections for Processor {
                     "jl {no_lane}",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, {set}",
-                    "jnc {shut}",
+                    "jnc {closed}",
                     "cmp qword ptr [{a}], {key}",
                     "je 35f",
                     "add {a}, 8",
@@ -31,7 +31,7 @@ impl LedgerSections for Processor {
                     "je 35f",
                     "add {a}, 8",
                     "cmp qword ptr [{a}], {key}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "35:",
                     "mov {count}, qword ptr [{a} + {cell}]",
                     "add {count}, {n}",
@@ -51,12 +51,12 @@ impl LedgerSections for Processor {
                 count = out(reg) _,
                 distance = out(reg) _,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
-                outside = label { return Outcome::Window; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
+                outside = label { return Outcome::OutsideWindow; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 }

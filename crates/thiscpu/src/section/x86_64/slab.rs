@@ -5,20 +5,20 @@ use core::arch::asm;
 use super::Processor;
 use crate::lanes::direct::{CACHE_TABLE_LEN, MALLOC_TABLE};
 use crate::lanes::table::TABLE;
-use crate::section::{FRONT_AT, Outcome, SlabSections, TOP, Way, Ways};
+use crate::section::{Access, AccessKind, DIRECT_TABLE_AT, Outcome, SlabSections, TOP};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::index_ptr;
 use crate::sys::rseq::{self, OFFSETS};
 
-/// `take` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`, from where the top is at `$top`.
-macro_rules! take {
+/// `pop_object` where a lane has no hot entry; `$find` leaves the address of the cache's part of the lane in `{a}`, from where the top is at `$top`.
+macro_rules! pop_object {
     ($section:ident, $name:literal, $top:expr, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
             [
                 $($find)*
-                take_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
+                pop_object_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", empty: "jz 33f"),
             ]
             aborted: "xor {entry:e}, {entry:e}\n jmp 33f",
             word = out(reg) _,
@@ -31,7 +31,7 @@ macro_rules! take {
 }
 
 /// The same where it may have one. `$top` is scratch, and `$low` its lower half.
-macro_rules! take_hot {
+macro_rules! pop_object_hot {
     ($section:ident, $name:literal, $top:literal, $low:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
@@ -39,7 +39,7 @@ macro_rules! take_hot {
             [
                 $($find)*
                 concat!("xor ", $low, ", ", $low),
-                // No index register here and in `give_hot`: a processor that forwards stores early does so for the simplest
+                // No index register here and in `push_object_hot`: a processor that forwards stores early does so for the simplest
                 // addresses only. 12 cycles a pair, and 17 with one, on a Xeon of 2023.
                 "mov {entry}, qword ptr [{a}]",
                 "test {entry}, {entry}",
@@ -61,15 +61,15 @@ macro_rules! take_hot {
     };
 }
 
-/// `give` where a lane has no hot entry; as above.
-macro_rules! give {
+/// `push_object` where a lane has no hot entry; as above.
+macro_rules! push_object {
     ($section:ident, $name:literal, $top:expr, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
             $($enter)*
             [
                 $($find)*
-                give_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", full: "je {differs}"),
+                push_object_text!(a: "{a}", at: " + {TOP}", cell: "{cell}", word: "{word}", top: "{top}", entry: "{entry}", full: "je {mismatch}"),
             ]
             aborted: "jmp {aborted}",
             word = out(reg) _,
@@ -77,14 +77,14 @@ macro_rules! give {
             entry = in(reg) $entry,
             TOP = const $top,
             $($operands)*
-            differs = label { return Outcome::Differs; },
+            mismatch = label { return Outcome::Mismatch; },
             aborted = label { return Outcome::Aborted; },
         )
     };
 }
 
 /// The same where it may have one. `$top` and `$slot` are scratch.
-macro_rules! give_hot {
+macro_rules! push_object_hot {
     ($section:ident, $name:literal, $top:literal, $slot:literal, $entry:ident, [$($enter:tt)*] [$($find:tt)*] $($operands:tt)*) => {
         $section!(
             $name,
@@ -96,7 +96,7 @@ macro_rules! give_hot {
                 concat!("mov ", $top, ", qword ptr [{a} + {TOP}]"),
                 concat!("mov ", $slot, ", qword ptr [{a} + ", $top, " + {TOP}]"),
                 concat!("test ", $slot, ", ", $slot),
-                "jz {differs}",
+                "jz {mismatch}",
                 concat!("mov qword ptr [{a} + ", $top, " + {TOP}], {entry}"),
                 concat!("lea {entry}, [", $top, " + 8]"),
                 "add {a}, {TOP}",
@@ -107,7 +107,7 @@ macro_rules! give_hot {
             entry = inout(reg) $entry => _,
             TOP = const TOP,
             $($operands)*
-            differs = label { return Outcome::Differs; },
+            mismatch = label { return Outcome::Mismatch; },
             aborted = label { return Outcome::Aborted; },
         )
     };
@@ -115,21 +115,21 @@ macro_rules! give_hot {
 
 /// The part of a near section that finds the item in this thread's lane, by the cache's own front, and leaves its address in `{a}`. The index is in there
 /// before.
-macro_rules! own_front_text {
-    (shut: $shut:literal) => {
+macro_rules! cache_table_text {
+    (closed: $closed:literal) => {
         section_lines! {
             ["cmp {a:e}, {CACHE_TABLE_LEN} - 1"]
-            ["ja " $shut]
-            ["mov {a}, qword ptr [{gate} + {a}*8 + {FRONT_AT}]"]
+            ["ja " $closed]
+            ["mov {a}, qword ptr [{gate} + {a}*8 + {DIRECT_TABLE_AT}]"]
             ["test {a}, {a}"]
-            ["jz " $shut]
+            ["jz " $closed]
         }
     };
 }
 
 impl SlabSections for Processor {
     #[inline(always)]
-    unsafe fn take<W: Way>(gate: *const AtomicUsize, cell: usize) -> usize {
+    unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize {
         let entry: usize;
         // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
         // cache's part of it. Its top leads to a sheaf, or to the item's first top, with a word below it in either case; its words are
@@ -138,9 +138,9 @@ impl SlabSections for Processor {
         // registered as long as it does, or is 0. What a front has for an index is 0, or the address of the item in that index's lane, in malloc's front that of
         // its first top; who empties lanes has cleared it before the fence. A near gate has its front, of `CACHE_TABLE_LEN` entries, where it is looked for.
         unsafe {
-            match W::WAY {
-                Ways::Any => take!(
-                    section, "take", TOP, entry,
+            match A::KIND {
+                AccessKind::Checked => pop_object!(
+                    section, "pop_object", TOP, entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
@@ -151,8 +151,8 @@ impl SlabSections for Processor {
                     gate = in(reg) gate,
                     cell = in(reg) cell,
                 ),
-                Ways::First => take_hot!(
-                    section, "take_first", "{top}", "{top:e}", entry,
+                AccessKind::Single => pop_object_hot!(
+                    section, "pop_object_single", "{top}", "{top:e}", entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
@@ -163,18 +163,18 @@ impl SlabSections for Processor {
                     gate = in(reg) gate,
                     top = out(reg) _,
                 ),
-                Ways::Near => take_hot!(
-                    near_section, "take_near", "{near}", "{near:e}", entry,
+                AccessKind::Direct => pop_object_hot!(
+                    direct_section, "pop_object_direct", "{near}", "{near:e}", entry,
                     [out: "jz 34f",]
                     [
-                        own_front_text!(shut: "34f"),
+                        cache_table_text!(closed: "34f"),
                     ]
                     gate = in(reg) gate,
                     CACHE_TABLE_LEN = const CACHE_TABLE_LEN,
-                    FRONT_AT = const FRONT_AT,
+                    DIRECT_TABLE_AT = const DIRECT_TABLE_AT,
                 ),
-                Ways::Ready => take!(
-                    section, "take_ready", TOP, entry,
+                AccessKind::Ready => pop_object!(
+                    section, "pop_object_ready", TOP, entry,
                     [enter: "",]
                     [
                         "jl 34f",
@@ -185,11 +185,11 @@ impl SlabSections for Processor {
                     gate = in(reg) gate,
                     cell = in(reg) cell,
                 ),
-                Ways::Front => take!(
-                    near_section, "take_front", 0, entry,
+                AccessKind::DirectMalloc => pop_object!(
+                    direct_section, "pop_object_malloc", 0, entry,
                     [out: "jz 34f",]
                     [
-                        front_text!(a: "{a}", front: "{front}", shut: "jz 34f"),
+                        malloc_table_text!(a: "{a}", front: "{front}", closed: "jz 34f"),
                     ]
                     front = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
@@ -200,100 +200,104 @@ impl SlabSections for Processor {
     }
 
     #[inline(always)]
-    unsafe fn give<W: Way>(gate: *const AtomicUsize, cell: usize, entry: usize) -> Outcome {
-        // SAFETY: as for `take`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
+    unsafe fn push_object<A: Access>(
+        gate: *const AtomicUsize,
+        cell: usize,
+        entry: usize,
+    ) -> Outcome {
+        // SAFETY: as for `pop_object`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
         // its lane.
         unsafe {
-            match W::WAY {
-                Ways::Any => give!(
-                    section, "give", TOP, entry,
+            match A::KIND {
+                AccessKind::Checked => push_object!(
+                    section, "push_object", TOP, entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
-                        "jnc {shut}",
+                        "jnc {closed}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
                     no_lane = label { return Outcome::NoLane; },
-                    shut = label { return Outcome::Shut; },
+                    closed = label { return Outcome::GateClosed; },
                 ),
-                Ways::First => give_hot!(
+                AccessKind::Single => push_object_hot!(
                     // The gate's register is free by then; another would have to be saved.
-                    section, "give_first", "{top}", "{gate}", entry,
+                    section, "push_object_single", "{top}", "{gate}", entry,
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
-                        "jnc {shut}",
+                        "jnc {closed}",
                     ]
                     gate = inout(reg) gate => _,
                     top = out(reg) _,
                     no_lane = label { return Outcome::NoLane; },
-                    shut = label { return Outcome::Shut; },
+                    closed = label { return Outcome::GateClosed; },
                 ),
-                Ways::Near => give_hot!(
-                    near_section, "give_near", "{near}", "{area}", entry,
-                    [out: "jz {shut}",]
+                AccessKind::Direct => push_object_hot!(
+                    direct_section, "push_object_direct", "{near}", "{area}", entry,
+                    [out: "jz {closed}",]
                     [
-                        own_front_text!(shut: "{shut}"),
+                        cache_table_text!(closed: "{closed}"),
                     ]
                     gate = in(reg) gate,
                     CACHE_TABLE_LEN = const CACHE_TABLE_LEN,
-                    FRONT_AT = const FRONT_AT,
-                    shut = label { return Outcome::Shut; },
+                    DIRECT_TABLE_AT = const DIRECT_TABLE_AT,
+                    closed = label { return Outcome::GateClosed; },
                 ),
-                Ways::Ready => give!(
-                    section, "give_ready", TOP, entry,
+                AccessKind::Ready => push_object!(
+                    section, "push_object_ready", TOP, entry,
                     [enter: "",]
                     [
                         "jl {no_lane}",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
-                        "jnc {shut}",
+                        "jnc {closed}",
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
                     no_lane = label { return Outcome::NoLane; },
-                    shut = label { return Outcome::Shut; },
+                    closed = label { return Outcome::GateClosed; },
                 ),
-                Ways::Front => give!(
-                    near_section, "give_front", 0, entry,
-                    [out: "jz {shut}",]
+                AccessKind::DirectMalloc => push_object!(
+                    direct_section, "push_object_malloc", 0, entry,
+                    [out: "jz {closed}",]
                     [
-                        front_text!(a: "{a}", front: "{front}", shut: "jz {shut}"),
+                        malloc_table_text!(a: "{a}", front: "{front}", closed: "jz {closed}"),
                     ]
                     front = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
-                    shut = label { return Outcome::Shut; },
+                    closed = label { return Outcome::GateClosed; },
                 ),
             }
         }
-        Outcome::Done
+        Outcome::Committed
     }
 
-    unsafe fn replace(
+    unsafe fn cmpxchg_cell(
         gate: &AtomicUsize,
         entry: usize,
         cell: usize,
         old: usize,
         new: usize,
     ) -> Outcome {
-        // SAFETY: as for `take`.
+        // SAFETY: as for `pop_object`.
         unsafe {
             section!(
-                "replace",
+                "cmpxchg_cell",
                 [
                     "jl {no_lane}",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "add {a}, qword ptr [{gate}]",
-                    "jnc {shut}",
+                    "jnc {closed}",
                     "cmp qword ptr [{a} + {cell}], {old}",
-                    "jne {differs}",
+                    "jne {mismatch}",
                     "mov qword ptr [{a} + {cell}], {new}",
                 ]
                 unready: "jz {no_lane}",
@@ -304,11 +308,11 @@ impl SlabSections for Processor {
                 old = in(reg) old,
                 new = in(reg) new,
                 no_lane = label { return Outcome::NoLane; },
-                shut = label { return Outcome::Shut; },
-                differs = label { return Outcome::Differs; },
+                closed = label { return Outcome::GateClosed; },
+                mismatch = label { return Outcome::Mismatch; },
                 aborted = label { return Outcome::Aborted; },
             );
         }
-        Outcome::Done
+        Outcome::Committed
     }
 }

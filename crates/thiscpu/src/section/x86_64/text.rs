@@ -54,7 +54,7 @@ macro_rules! section_lines {
 /// `near` is that word then, and `area` the thread's rseq area.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! near_text {
+macro_rules! direct_text {
     (near: $near:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
         $crate::section_lines! {
             // A linker that knows the distance puts it in place of the load.
@@ -72,17 +72,17 @@ macro_rules! near_text {
 /// The part of a section by the front that finds the item's first top in this thread's lane, and leaves its address in `a`. The index is in there before.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! front_text {
-    (a: $a:literal, front: $front:literal, shut: $shut:literal) => {
+macro_rules! malloc_table_text {
+    (a: $a:literal, front: $front:literal, closed: $closed:literal) => {
         $crate::section_lines! {
             ["mov " $a ", qword ptr [" $front " + " $a "*8]"]
             ["test " $a ", " $a]
-            [$shut]
+            [$closed]
         }
     };
 }
 
-/// The body of `take` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
+/// The body of `pop_object` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
 /// that. `word` and `top` are scratch.
 ///
 /// No address here is a sum of two registers, nor is anything summed in memory: what one call stores, the next one loads, and recent Xeons forward it
@@ -90,7 +90,7 @@ macro_rules! front_text {
 /// with two operations less in each.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! take_text {
+macro_rules! pop_object_text {
     (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
         $crate::section_lines! {
             ["lea " $word ", [" $a " + " $cell $at "]"]
@@ -105,10 +105,10 @@ macro_rules! take_text {
     };
 }
 
-/// The body of `give` where a lane has no hot entry; as above.
+/// The body of `push_object` where a lane has no hot entry; as above.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! give_text {
+macro_rules! push_object_text {
     (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
         $crate::section_lines! {
             ["lea " $word ", [" $a " + " $cell $at "]"]

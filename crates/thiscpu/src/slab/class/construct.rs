@@ -15,7 +15,7 @@
 use core::ptr::{self, NonNull};
 
 use super::{Handle, Life};
-use crate::section::{Outcome, Processor, SlabSections as _, Way};
+use crate::section::{Access, Outcome, Processor, SlabSections as _};
 use crate::slab::arena::heap_error::{self, HeapError};
 use crate::slab::arena::slab::Slab;
 use crate::slab::backend::Depot;
@@ -31,7 +31,7 @@ fn pointer(object: usize) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(object))
 }
 
-impl<W: Way> Handle<'_, W> {
+impl<A: Access> Handle<'_, A> {
     /// A constructed object, from the lane or by `slowly`, which must come to
     /// [`alloc_constructed_slowly`](Handle::alloc_constructed_slowly). `None` if there is no memory.
     ///
@@ -44,7 +44,7 @@ impl<W: Way> Handle<'_, W> {
         slowly: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
+        match unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
             encoded => self.hand_out_constructed(encoded),
         }
@@ -107,7 +107,7 @@ impl<W: Way> Handle<'_, W> {
         encoding::set_mark(mark, encoded);
         let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        if unsafe { Processor::give::<W>(gate, self.cell, encoded) } != Outcome::Done {
+        if unsafe { Processor::push_object::<A>(gate, self.cell, encoded) } != Outcome::Committed {
             slowly();
         }
     }
@@ -122,8 +122,8 @@ impl<W: Way> Handle<'_, W> {
     ///
     /// As for [`free_constructed_or`](Handle::free_constructed_or).
     pub unsafe fn free_constructed_slowly(self, object: NonNull<u8>) {
-        struct Freed<'a, W: Way>(Handle<'a, W>, NonNull<u8>);
-        impl<W: Way> Drop for Freed<'_, W> {
+        struct Freed<'a, A: Access>(Handle<'a, A>, NonNull<u8>);
+        impl<A: Access> Drop for Freed<'_, A> {
             fn drop(&mut self) {
                 // SAFETY: the promise of the caller of whoever made this.
                 unsafe { self.0.free_slowly(self.1) };

@@ -38,7 +38,8 @@ pub struct Group {
 // Where sections look for it, and near ones for the front.
 const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-const _: () = assert!(core::mem::offset_of!(Group, front) + ITEMS_AT == crate::section::FRONT_AT);
+const _: () =
+    assert!(core::mem::offset_of!(Group, front) + ITEMS_AT == crate::section::DIRECT_TABLE_AT);
 
 /// Where its key is.
 #[cfg(not(thiscpu_model))]

@@ -24,7 +24,9 @@ use super::arena::{Tag, heap_error, purge};
 use super::backend::Depot;
 use super::backend::node_slabs::{self, Kind};
 use super::lane::{self, encoding};
-use crate::section::{Any, First, Front, Near, Outcome, Processor, Ready, SlabSections as _, Way};
+use crate::section::{
+    Access, Checked, Direct, DirectMalloc, Outcome, Processor, Ready, Single, SlabSections as _,
+};
 use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -69,12 +71,12 @@ impl Life {
 
 /// A class of a group, and what is known when its sections are entered.
 #[derive(Clone, Copy, Debug)]
-pub struct Handle<'a, W: Way = Any> {
+pub struct Handle<'a, A: Access = Checked> {
     group: &'a Group,
     class: &'a Class,
     /// Where its part of the item begins.
     cell: usize,
-    way: PhantomData<W>,
+    access: PhantomData<A>,
 }
 
 /// The bytes of a class's part of the item.
@@ -123,21 +125,21 @@ impl Group {
     /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`]. In a group of several number 0 is no class's:
     /// what is there stays 0, which is where classes without a sheaf lead to.
     #[inline(always)]
-    pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Any> {
+    pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Checked> {
         debug_assert!(self.cells == 1 || cell != 0, "the first cell of several is nobody's");
-        Handle { group: self, class, cell, way: PhantomData }
+        Handle { group: self, class, cell, access: PhantomData }
     }
 
     /// The same for the first class.
     #[inline(always)]
-    pub(super) const fn first<'a>(&'a self, class: &'a Class) -> Handle<'a, First> {
-        Handle { group: self, class, cell: 0, way: PhantomData }
+    pub(super) const fn first<'a>(&'a self, class: &'a Class) -> Handle<'a, Single> {
+        Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
     /// The same for a thread that may have been let in.
     #[inline(always)]
-    pub(super) const fn near<'a>(&'a self, class: &'a Class) -> Handle<'a, Near> {
-        Handle { group: self, class, cell: 0, way: PhantomData }
+    pub(super) const fn near<'a>(&'a self, class: &'a Class) -> Handle<'a, Direct> {
+        Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
     /// The class of the group at the front, for a thread that may have been let in.
@@ -146,8 +148,12 @@ impl Group {
     ///
     /// This is that group.
     #[inline(always)]
-    pub const unsafe fn front<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Front> {
-        Handle { group: self, class, cell, way: PhantomData }
+    pub const unsafe fn front<'a>(
+        &'a self,
+        class: &'a Class,
+        cell: usize,
+    ) -> Handle<'a, DirectMalloc> {
+        Handle { group: self, class, cell, access: PhantomData }
     }
 
     /// The same where sections can be entered.
@@ -157,16 +163,16 @@ impl Group {
     /// [`sections_are_ready`](crate::inside::sections_are_ready) has said so, before this.
     #[inline(always)]
     pub const unsafe fn ready<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Ready> {
-        Handle { group: self, class, cell, way: PhantomData }
+        Handle { group: self, class, cell, access: PhantomData }
     }
 }
 
-impl<W: Way> Handle<'_, W> {
+impl<A: Access> Handle<'_, A> {
     /// An object, from the lane or by `slowly`, which must come to [`alloc_slowly`](Handle::alloc_slowly).
     #[inline(always)]
     pub fn alloc_or(self, slowly: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) } {
+        match unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) } {
             0 => slowly(),
             encoded => self.hand_out(encoded),
         }
@@ -223,7 +229,7 @@ impl<W: Way> Handle<'_, W> {
     unsafe fn give(self, encoded: usize) -> bool {
         let gate = self.group.gate_and_front();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
-        unsafe { Processor::give::<W>(gate, self.cell, encoded) == Outcome::Done }
+        unsafe { Processor::push_object::<A>(gate, self.cell, encoded) == Outcome::Committed }
     }
 
     fn depot(self) -> Option<&'static Depot> {

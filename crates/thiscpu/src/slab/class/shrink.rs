@@ -2,7 +2,7 @@
 
 use super::Handle;
 use super::group::Group;
-use crate::section::Way;
+use crate::section::Access;
 use crate::slab::backend::Depot;
 use crate::slab::lane::Lane;
 use crate::slab::lane::sheaf::SheafList;
@@ -38,24 +38,24 @@ impl Fence {
 impl Group {
     /// Empties lanes and stocks of several of its classes: `class` says which, by numbers below `N`, and the same whenever it is asked. The
     /// gate is closed once for all of them, and there is one fence; none of either where nothing is in any lane.
-    pub fn shrink<'a, W: Way, const N: usize>(
+    pub fn shrink<'a, A: Access, const N: usize>(
         &'a self,
-        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<W, N>(class, fence, |depot, sheaves| {
+        self.empty_lanes_to::<A, N>(class, fence, |depot, sheaves| {
             // Others may shrink, or begin to use another class, meanwhile.
             depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
         });
     }
 
     /// The same for lanes only, whose sheaves go to the stocks as if they had been traded. Sheaves begin small again.
-    pub fn empty_lanes_to_stocks<'a, W: Way, const N: usize>(
+    pub fn empty_lanes_to_stocks<'a, A: Access, const N: usize>(
         &'a self,
-        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<W, N>(class, fence, |depot, sheaves| {
+        self.empty_lanes_to::<A, N>(class, fence, |depot, sheaves| {
             // In turn, so that what came from many lanes does not overflow one stock.
             let rest = core::iter::from_fn(|| sheaves.pop()).enumerate();
             rest.for_each(|(turn, sheaf)| depot.put(sheaf, turn));
@@ -64,9 +64,9 @@ impl Group {
     }
 
     /// Empties lanes, and has `each` put away what was in those of a class.
-    fn empty_lanes_to<'a, W: Way, const N: usize>(
+    fn empty_lanes_to<'a, A: Access, const N: usize>(
         &'a self,
-        class: impl Fn(usize) -> Option<Handle<'a, W>>,
+        class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
         each: impl Fn(&'static Depot, &SheafList),
     ) {
@@ -81,9 +81,9 @@ impl Group {
     }
 
     /// Takes the sheaves out of all lanes, and what is hot.
-    fn empty_lanes<'a, W: Way, const N: usize>(
+    fn empty_lanes<'a, A: Access, const N: usize>(
         &'a self,
-        class: &impl Fn(usize) -> Option<Handle<'a, W>>,
+        class: &impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
         sheaves: &[SheafList; N],
     ) {
@@ -91,7 +91,7 @@ impl Group {
         let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
         // What comes into a lane from here on comes after this.
-        let held: [Option<(Handle<'a, W>, &'static Depot)>; N] = core::array::from_fn(|number| {
+        let held: [Option<(Handle<'a, A>, &'static Depot)>; N] = core::array::from_fn(|number| {
             class(number).and_then(Handle::used).filter(|(class, _)| class.has_in_lanes(item))
         });
         let held = || {
@@ -114,10 +114,10 @@ impl Group {
     }
 }
 
-impl<W: Way> Handle<'_, W> {
+impl<A: Access> Handle<'_, A> {
     /// Empties lanes and stocks.
     pub fn shrink(self) {
-        self.group.shrink::<W, 1>(|_| Some(self), Fence::Any);
+        self.group.shrink::<A, 1>(|_| Some(self), Fence::Any);
     }
 
     /// It and its depot, if it was ever used.

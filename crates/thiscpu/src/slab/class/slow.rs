@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use super::Handle;
 use crate::lanes::current;
-use crate::section::{ATTEMPTS, Outcome, Processor, SlabSections as _, Way};
+use crate::section::{ATTEMPTS, Access, Outcome, Processor, SlabSections as _};
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::purge;
 use crate::slab::backend::Depot;
@@ -28,7 +28,7 @@ enum Next<T> {
     Done(T),
 }
 
-impl<W: Way> Handle<'_, W> {
+impl<A: Access> Handle<'_, A> {
     /// An object, where the lane has none.
     pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
@@ -39,7 +39,8 @@ impl<W: Way> Handle<'_, W> {
     pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-            let encoded = unsafe { Processor::take::<W>(self.group.gate_and_front(), self.cell) };
+            let encoded =
+                unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) };
             if encoded != 0 {
                 return Some(encoded);
             }
@@ -72,9 +73,10 @@ impl<W: Way> Handle<'_, W> {
         encoding::set_mark(depot.kind.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            let outcome =
-                unsafe { Processor::give::<W>(self.group.gate_and_front(), self.cell, encoded) };
-            if outcome == Outcome::Done {
+            let outcome = unsafe {
+                Processor::push_object::<A>(self.group.gate_and_front(), self.cell, encoded)
+            };
+            if outcome == Outcome::Committed {
                 return;
             }
             let Some(lane) = self.own_lane() else { break };

@@ -170,7 +170,7 @@ impl SheafSlot {
         let new = self.lane.distance(sheaf.as_ref());
         // SAFETY: the gate is this cache's, and the sheaf whole and nobody else's.
         let outcome = unsafe {
-            Processor::replace(
+            Processor::cmpxchg_cell(
                 gate,
                 self.lane.entry(),
                 self.lane.cell + self.offset,
@@ -179,7 +179,7 @@ impl SheafSlot {
             )
         };
         match outcome {
-            Outcome::Done => Ok((!seen.is_none()).then(|| Sheaf::from_top(seen.top))),
+            Outcome::Committed => Ok((!seen.is_none()).then(|| Sheaf::from_top(seen.top))),
             _ => Err(sheaf),
         }
     }
