@@ -1,5 +1,5 @@
-//! How the library is linked: never unmapped, because the kernel may look at a section's descriptor, and
-//! anybody may hold a block, long after a `dlclose`.
+//! Links the library so that it is never unmapped. After a `dlclose`, the kernel may still read a
+//! section's descriptor, and the program may still hold blocks.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

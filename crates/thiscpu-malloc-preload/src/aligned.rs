@@ -1,7 +1,10 @@
-//! Blocks at multiples of a power of two: memalign, aligned_alloc, posix_memalign, valloc and pvalloc.
+//! Aligned blocks: memalign, aligned_alloc, posix_memalign, valloc and pvalloc.
 //!
-//! They disagree about an alignment that is no power of two: memalign rounds it up, as glibc's does;
-//! aligned_alloc and posix_memalign refuse it, as C17 and POSIX say.
+//! These functions treat an alignment that is not a power of two differently. memalign rounds it
+//! up, like glibc's; aligned_alloc and posix_memalign refuse it, as C17 and POSIX require.
+//!
+//! A function named `..._impl` is what the symbol does, for callers that must not call the symbol,
+//! because a program may have replaced it.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,7 +18,6 @@ extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     memalign_impl(align, size)
 }
 
-/// As `memalign`, for whoever has to get this library's.
 #[inline(always)]
 pub(crate) fn memalign_impl(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
@@ -32,16 +34,16 @@ extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// Says with its result what is wrong, and leaves `errno` and what `place` holds alone then.
+/// Returns an error number, and then leaves `errno` and `*block` unchanged.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, align: usize, size: usize) -> c_int {
+unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return libc::EINVAL;
     }
     match keep_errno(|| allocate_aligned(size, align)) {
-        Some(block) => {
-            // SAFETY: the caller's promise.
-            unsafe { place.write(block.as_ptr().cast()) };
+        Some(allocated) => {
+            // SAFETY: the caller guarantees that `block` may be written to.
+            unsafe { block.write(allocated.as_ptr().cast()) };
             0
         }
         None => libc::ENOMEM,
@@ -53,19 +55,16 @@ extern "C" fn valloc(size: usize) -> *mut c_void {
     valloc_impl(size)
 }
 
-/// As `valloc`, for whoever has to get this library's.
 #[inline(always)]
 pub(crate) fn valloc_impl(size: usize) -> *mut c_void {
     or_enomem(allocate_aligned(size, page_bytes()))
 }
 
-/// Whole pages.
 #[unsafe(no_mangle)]
 extern "C" fn pvalloc(size: usize) -> *mut c_void {
     pvalloc_impl(size)
 }
 
-/// As `pvalloc`, for whoever has to get this library's.
 #[inline(always)]
 pub(crate) fn pvalloc_impl(size: usize) -> *mut c_void {
     let page = page_bytes();
@@ -76,6 +75,6 @@ pub(crate) fn pvalloc_impl(size: usize) -> *mut c_void {
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: getauxval reads the auxiliary vector, in which the kernel states the size of pages.
+    // SAFETY: getauxval has no preconditions. The kernel always states the page size.
     unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
 }

@@ -1,12 +1,14 @@
-//! malloc, calloc, realloc and free, with the rules of POSIX, and glibc's where POSIX leaves a choice.
+//! malloc, calloc, realloc and free, by the rules of POSIX, and of glibc where POSIX allows
+//! several.
 //!
-//! A block of no bytes has an address of its own. `realloc` to no bytes frees and returns null.
+//! A block of 0 bytes has a unique address. `realloc` to 0 bytes frees the block and returns null.
 //!
-//! malloc and free, and operator new and delete, are the allocator's fast path with jumps out of it. What they jump to is a
-//! function that may unwind, or it would keep a frame to stop panics; `own` sees to it that no panic
-//! gets that far.
+//! malloc and free, and operator new and delete, are the allocator's fast path, which leaves by
+//! jumps. The functions that they jump to may unwind by their type, or they would need a frame to
+//! stop panics. `rust_runtime` ensures that no panic gets that far.
 //!
-//! Nothing in this library calls a function by a name that it exports, but where whoever has replaced that is to be asked: see `replaced`.
+//! Nothing in this library calls a function by a name that it exports, except where a program's
+//! replacement must be called: see `interpose`.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -17,7 +19,7 @@ use crate::errno::set_enomem;
 use crate::interpose::resolve;
 use crate::rust_runtime;
 
-/// A block as C knows it; null, with `errno` set, if there is none.
+/// Returns a block as C's pointer. `None` becomes null, with `ENOMEM` in `errno`.
 #[inline(always)]
 pub(crate) fn or_enomem(block: Option<NonNull<u8>>) -> *mut c_void {
     match block {
@@ -26,7 +28,7 @@ pub(crate) fn or_enomem(block: Option<NonNull<u8>>) -> *mut c_void {
     }
 }
 
-/// A block as Rust knows it.
+/// Returns C's pointer as a block. Null becomes `None`.
 #[inline(always)]
 pub(crate) fn block(pointer: *mut c_void) -> Option<NonNull<u8>> {
     NonNull::new(pointer.cast())
@@ -59,7 +61,7 @@ extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     calloc_impl(count, size)
 }
 
-/// As `calloc`, for whoever has to get this library's.
+/// Allocates like `calloc`, for callers that must not call a program's replacement of it.
 #[inline(always)]
 pub(crate) fn calloc_impl(count: usize, size: usize) -> *mut c_void {
     or_enomem(count.checked_mul(size).and_then(thiscpu_malloc::allocate_zeroed))
@@ -67,20 +69,22 @@ pub(crate) fn calloc_impl(count: usize, size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is null or an allocated block, and that the
+    // old pointer is not used if this succeeds.
     unsafe { realloc_impl(pointer, size) }
 }
 
-/// As `realloc`, for whoever has to get this library's.
+/// Resizes like `realloc`, for callers that must not call a program's replacement of it.
 ///
 /// # Safety
 ///
-/// As for `realloc`.
+/// The pointer is null or an allocated block. If the call succeeds, the old pointer is not used any
+/// more.
 pub(crate) unsafe fn realloc_impl(pointer: *mut c_void, size: usize) -> *mut c_void {
     let Some(block) = block(pointer) else {
         return or_enomem(thiscpu_malloc::allocate(size));
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the block is allocated, and not used after success.
     unsafe {
         if size == 0 {
             thiscpu_malloc::free(block);
@@ -95,7 +99,7 @@ unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usiz
     type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
     let function = resolve!("realloc" as Realloc);
     match count.checked_mul(size) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what realloc requires.
         Some(size) => unsafe { function(pointer, size) },
         None => set_enomem(),
     }
@@ -103,18 +107,18 @@ unsafe extern "C" fn reallocarray(pointer: *mut c_void, count: usize, size: usiz
 
 type Free = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// C23's free, for who knows the size; it is not looked at.
+/// Frees a block like C23's `free_sized`. The size is ignored.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free_sized(pointer: *mut c_void, _: usize) {
     let function = resolve!("free" as Free);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what free requires.
     unsafe { function(pointer) };
 }
 
-/// C23's free, for who knows size and alignment; they are not looked at.
+/// Frees a block like C23's `free_aligned_sized`. Alignment and size are ignored.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn free_aligned_sized(pointer: *mut c_void, _: usize, _: usize) {
     let function = resolve!("free" as Free);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what free requires.
     unsafe { function(pointer) };
 }

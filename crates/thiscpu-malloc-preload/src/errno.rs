@@ -1,16 +1,16 @@
-//! What the family says with `errno`, out of the way of calls that succeed.
+//! Setting `errno`, out of line of calls that succeed.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-/// There is no memory, or there can never be that much.
+/// Sets `ENOMEM` and returns null: memory is exhausted, or the size can never be allocated.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn set_enomem() -> *mut c_void {
     set(libc::ENOMEM)
 }
 
-/// What was asked for makes no sense.
+/// Sets `EINVAL` and returns null: an argument is invalid.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn set_einval() -> *mut c_void {
@@ -18,19 +18,19 @@ pub(crate) extern "C" fn set_einval() -> *mut c_void {
 }
 
 fn set(number: c_int) -> *mut c_void {
-    // SAFETY: the address is that of this thread's errno.
+    // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() = number };
     ptr::null_mut()
 }
 
-/// Calls `work`, after which `errno` is what it was before.
+/// Calls `work`, and then restores `errno`.
 pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the address is that of this thread's errno, during the call too.
+    // SAFETY: the address is that of this thread's `errno`, and stays so during the call.
     unsafe {
-        let place = libc::__errno_location();
-        let before = *place;
+        let errno = libc::__errno_location();
+        let before = *errno;
         let result = work();
-        *place = before;
+        *errno = before;
         result
     }
 }

@@ -1,7 +1,8 @@
-//! The family by the names that glibc has for its own, and that some programs call.
+//! The malloc family by glibc's internal names, which some programs call.
 //!
-//! A program that wraps `malloc` around `__libc_malloc` may well free with `free`: by whichever name a block is had, it has to be one of
-//! ours. And none of these may call the function without the prefix, which may be that program's.
+//! A program whose own `malloc` wraps `__libc_malloc` may free its blocks with `free`. So functions
+//! of both names must be this library's. And none of these may call the function without the
+//! prefix, which may be that program's wrapper.
 
 use core::ffi::c_void;
 
@@ -22,7 +23,8 @@ extern "C" fn __libc_calloc(count: usize, size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __libc_realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is null or an allocated block, and that the
+    // old pointer is not used if this succeeds.
     unsafe { realloc_impl(pointer, size) }
 }
 
@@ -47,7 +49,7 @@ define_free!(
 );
 
 define_free!(
-    /// free, as programs from before 2017 may call it.
+    /// Frees a block, by a name that programs from before 2017 may use.
     #[unsafe(no_mangle)]
     fn cfree(*mut c_void), in ".text.cfree"
 );

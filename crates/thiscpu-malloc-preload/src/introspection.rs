@@ -1,7 +1,6 @@
-//! What can be asked about blocks and about all of the memory: malloc_usable_size, malloc_trim, mallinfo and its
-//! kin.
+//! Questions about a block or the whole heap: malloc_usable_size, malloc_trim, mallinfo and others.
 //!
-//! glibc's numbers are about its own arenas. Where there is nothing here that corresponds to a field it is 0.
+//! glibc's numbers describe its own arenas. Fields that do not correspond to anything here are 0.
 
 use core::ffi::{c_int, c_void};
 
@@ -11,45 +10,45 @@ use crate::stats_table;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is null or an allocated block.
     block(pointer).map_or(0, |block| unsafe { thiscpu_malloc::usable_size(block) })
 }
 
-/// Whether anything was given back to the system.
+/// Returns 1 if memory was returned to the system, else 0.
 #[unsafe(no_mangle)]
 extern "C" fn malloc_trim(keep: usize) -> c_int {
     keep_errno(|| thiscpu_malloc::trim(keep)).into()
 }
 
-/// Accepts everything: what it would set is not there.
+/// Accepts and ignores all parameters: they tune glibc's arenas.
 #[unsafe(no_mangle)]
 extern "C" fn mallopt(_: c_int, _: c_int) -> c_int {
     1
 }
 
-/// The table, on standard error.
+/// Writes the table of statistics to standard error.
 #[unsafe(no_mangle)]
 extern "C" fn malloc_stats() {
     stats_table::print(libc::STDERR_FILENO);
 }
 
-/// As glibc's `struct mallinfo2`; all in bytes, but for the numbers of blocks.
+/// glibc's `struct mallinfo2`. All fields are in bytes, except for numbers of blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Info<T> {
-    /// What the system has given, large blocks aside.
+    /// Memory from the system, without large blocks.
     arena: T,
     ordblks: T,
     smblks: T,
-    /// Large blocks.
+    /// The number of large blocks.
     hblks: T,
-    /// In large blocks.
+    /// Memory in large blocks.
     hblkhd: T,
     usmblks: T,
     fsmblks: T,
-    /// In use, large blocks aside.
+    /// Memory in use, without large blocks.
     uordblks: T,
-    /// Free, of what the system has given.
+    /// Memory from the system that is not in use.
     fordblks: T,
     keepcost: T,
 }
@@ -69,7 +68,7 @@ extern "C" fn mallinfo2() -> Info<usize> {
     }
 }
 
-/// The same in the `int`s of old; what does not fit is the largest of them.
+/// Returns the numbers of `mallinfo2` as `int`s, of which larger ones are cut to the largest.
 #[unsafe(no_mangle)]
 extern "C" fn mallinfo() -> Info<c_int> {
     let fit = |value| c_int::try_from(value).unwrap_or(c_int::MAX);

@@ -1,8 +1,11 @@
-//! The C and C++ family of malloc, on the functions of `thiscpu-malloc`: a shared object to be preloaded.
+//! `libthiscpu_malloc.so`: the whole C and C++ malloc family on `thiscpu-malloc`, for preloading.
 //!
-//! Each function of the family is an entry of its own: the allocator's fast path and nothing before it. What
-//! happens when there is no memory is out of line. Nothing in here allocates from the family itself, which
-//! might be in the middle of a call.
+//! Each function of the family is an entry point of its own, and starts with the allocator's fast
+//! path. Handling a lack of memory is out of line. Nothing in this crate allocates through the
+//! family, which may be in the middle of a call.
+//!
+//! Each file holds one family of symbols ([`c`], [`aligned`], [`glibc`], [`new`], [`new_nothrow`],
+//! [`delete`], [`introspection`], [`vfork`]) or one thing that they need.
 
 mod aligned;
 mod c;

@@ -1,8 +1,9 @@
-//! operator new that returns null in place of throwing.
+//! The forms of operator new that return null instead of throwing.
 //!
-//! The forms that throw may be the program's own, and a new-handler may throw; both is to be caught. Rust cannot catch
-//! what C++ throws. The runtime's own functions of these names can, and call `operator new` inside, so they are asked
-//! wherever something could be thrown.
+//! The program may have replaced the throwing forms, and a new-handler may throw; these forms have
+//! to catch that. Rust cannot catch C++ exceptions. The C++ runtime's functions of the same names
+//! can, and they call `operator new` inside. So those are called if anything could be
+//! thrown.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -13,10 +14,10 @@ use crate::cxx_runtime::{new_handler, runtime_function};
 use crate::interpose::{IsOwn, resolve};
 use crate::new::{New, NewAligned, aligned};
 
-/// `std::nothrow_t const&`, which holds nothing.
+/// `std::nothrow_t const&`, which carries no data.
 type Tag = *const c_void;
 
-/// `operator new(size_t, std::nothrow_t const&)`
+/// Implements `operator new(size_t, std::nothrow_t const&)`.
 #[unsafe(export_name = "_ZnwmRKSt9nothrow_t")]
 extern "C" fn new(size: usize, tag: Tag) -> *mut c_void {
     static NEW: IsOwn = IsOwn::new();
@@ -30,13 +31,13 @@ extern "C" fn new(size: usize, tag: Tag) -> *mut c_void {
     }
 }
 
-/// `operator new[](size_t, std::nothrow_t const&)`
+/// Implements `operator new[](size_t, std::nothrow_t const&)`.
 #[unsafe(export_name = "_ZnamRKSt9nothrow_t")]
 extern "C" fn new_array(size: usize, tag: Tag) -> *mut c_void {
     resolve!("_ZnwmRKSt9nothrow_t" as NewNothrow)(size, tag)
 }
 
-/// `operator new(size_t, std::align_val_t, std::nothrow_t const&)`
+/// Implements `operator new(size_t, std::align_val_t, std::nothrow_t const&)`.
 #[unsafe(export_name = "_ZnwmSt11align_val_tRKSt9nothrow_t")]
 extern "C" fn new_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
     static NEW: IsOwn = IsOwn::new();
@@ -50,7 +51,7 @@ extern "C" fn new_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
     }
 }
 
-/// `operator new[](size_t, std::align_val_t, std::nothrow_t const&)`
+/// Implements `operator new[](size_t, std::align_val_t, std::nothrow_t const&)`.
 #[unsafe(export_name = "_ZnamSt11align_val_tRKSt9nothrow_t")]
 extern "C" fn new_array_aligned(size: usize, align: usize, tag: Tag) -> *mut c_void {
     resolve!("_ZnwmSt11align_val_tRKSt9nothrow_t" as NewNothrowAligned)(size, align, tag)
@@ -62,7 +63,7 @@ type NewNothrowAligned = extern "C" fn(usize, usize, Tag) -> *mut c_void;
 #[cold]
 #[inline(never)]
 extern "C" fn new_by_runtime(size: usize, tag: Tag) -> *mut c_void {
-    // SAFETY: the runtime's function of this name has this type.
+    // SAFETY: the C++ runtime's function of this name has this type.
     let new = unsafe {
         core::mem::transmute::<NonNull<c_void>, NewNothrow>(runtime_function(
             c"_ZnwmRKSt9nothrow_t",
@@ -74,7 +75,7 @@ extern "C" fn new_by_runtime(size: usize, tag: Tag) -> *mut c_void {
 #[cold]
 #[inline(never)]
 extern "C" fn new_aligned_by_runtime(size: usize, align: usize, tag: Tag) -> *mut c_void {
-    // SAFETY: as above.
+    // SAFETY: the C++ runtime's function of this name has this type.
     let new = unsafe {
         let found = runtime_function(c"_ZnwmSt11align_val_tRKSt9nothrow_t");
         core::mem::transmute::<NonNull<c_void>, NewNothrowAligned>(found)

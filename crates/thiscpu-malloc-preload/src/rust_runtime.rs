@@ -1,7 +1,8 @@
-//! What Rust itself needs in this library: memory for messages, and an end for panics.
+//! Rust's runtime in this library: memory for panic messages, and aborting on panics.
 //!
-//! A panic may happen in the middle of the allocator, so its message must not be allocated there: pages of the
-//! system take it. It must not cross into C either: the process ends with the message.
+//! A panic may happen in the middle of the allocator, so its message must not be allocated there.
+//! It gets pages from the system. A panic must not unwind into C either, so the process aborts with
+//! the message.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
@@ -13,18 +14,18 @@ use thiscpu::probe::say;
 #[global_allocator]
 static PAGES: Pages = Pages;
 
-/// A mapping for each allocation. Nothing in this library allocates unless it fails.
+/// An allocator that maps each block. This library only allocates when it is about to fail.
 struct Pages;
 
-// SAFETY: each block is a mapping of its own, at least as large as was asked for; its address is a multiple of
-// the page size, and more is refused.
+// SAFETY: each block is a mapping of its own with at least the requested size. Its address is a
+// multiple of the page size, and larger alignments are refused.
 unsafe impl GlobalAlloc for Pages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         const LARGEST_ALIGN: usize = 4096;
         if layout.align() > LARGEST_ALIGN {
             return ptr::null_mut();
         }
-        // SAFETY: a fresh mapping aliases nothing.
+        // SAFETY: the mapping is new, so nothing else uses it.
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -34,27 +35,29 @@ unsafe impl GlobalAlloc for Pages {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block is a mapping of that size, which nobody uses any more.
+        // SAFETY: the caller guarantees that the block is one of `alloc` with this layout, so it is
+        // a mapping of this size, and that nothing uses it any more.
         unsafe { libc::munmap(block.cast(), layout.size()) };
     }
 }
 
-/// Makes every panic from now on the end of the process, with its message on standard error. Costs a load from the
-/// second call on.
+/// Makes every panic from now on abort the process, with its message on standard error.
+///
+/// From the second call on, costs a load.
 pub(crate) fn abort_on_panic() {
     static DONE: AtomicBool = AtomicBool::new(false);
-    // Relaxed: who finds it done has no more to do, and nothing to look at.
+    // Relaxed: a thread that finds the hook set reads nothing else.
     if !DONE.load(Relaxed) && !DONE.swap(true, Relaxed) {
-        // A plain function takes no room in the box.
-        std::panic::set_hook(Box::new(end));
+        // Boxing a function item allocates nothing.
+        std::panic::set_hook(Box::new(abort_with_panic));
     }
 }
 
-fn end(panic: &PanicHookInfo<'_>) {
+fn abort_with_panic(panic: &PanicHookInfo<'_>) {
     fail(format_args!("{panic}"))
 }
 
-/// Ends the process with a message.
+/// Aborts the process with a message.
 pub(crate) fn fail(why: core::fmt::Arguments<'_>) -> ! {
     say(libc::STDERR_FILENO, format_args!("thiscpu-malloc: {why}"));
     // SAFETY: abort has no preconditions.

@@ -1,7 +1,9 @@
-//! `THISCPU_MALLOC`: a list of words, separated by commas. What happens as the library is loaded, and at exit.
+//! The environment variable `THISCPU_MALLOC`, read when the library is loaded, and the exit
+//! handler.
 //!
-//! `stats` counts calls and prints the table at exit; `harden` has a share of blocks guarded. A word that is neither
-//! is a warning: every child inherits the environment, whatever allocator it was written for.
+//! Its value is a list of words, separated by commas. `stats` counts calls and prints the table at
+//! exit; `harden` guards a sample of blocks. Unknown words are only warnings, because every child
+//! inherits the environment.
 
 use core::sync::atomic::{
     AtomicBool,
@@ -13,17 +15,18 @@ use thiscpu::probe::{say, setting};
 use crate::errno::keep_errno;
 use crate::{rust_runtime, saved_stderr, stats_table};
 
-// SAFETY: the loader calls what these sections list, once, with nothing that the functions look at.
+// SAFETY: the loader calls the functions in this section once, at load. The arguments that it
+// passes may be ignored.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = start;
 
-// SAFETY: as above.
+// SAFETY: the loader calls the functions in this section once, at exit, without arguments.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = end;
 
-/// Whether the table is wanted at exit.
+/// Whether to print the table at exit.
 static PRINTS_AT_EXIT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
@@ -37,7 +40,8 @@ extern "C" fn start() {
                 unknown => say(
                     libc::STDERR_FILENO,
                     format_args!(
-                        "thiscpu: warning, going on without it: THISCPU_MALLOC knows stats and harden, not {}",
+                        "thiscpu: warning: THISCPU_MALLOC has an unknown word, \
+                         which is ignored: {} (known words: stats, harden)",
                         unknown.escape_ascii()
                     ),
                 ),
@@ -51,7 +55,8 @@ fn harden() {
         say(
             libc::STDERR_FILENO,
             format_args!(
-                "thiscpu: warning, going on without it: there is no memory for THISCPU_MALLOC=harden"
+                "thiscpu: warning: THISCPU_MALLOC=harden is ignored: cannot reserve memory for \
+                 guarded blocks"
             ),
         );
     }
@@ -60,11 +65,13 @@ fn harden() {
 fn enable_table() {
     thiscpu_malloc::enable_counting();
     keep_errno(saved_stderr::remember);
-    // Release: pairs with the Acquire in `end`; where to print is known.
+    // Release: pairs with the Acquire in `end`, after which `saved_stderr` is read.
     PRINTS_AT_EXIT.store(true, Release);
 }
 
-/// Runs where the process ends by `exit` or a return from `main`, and not where by `_exit` or a signal.
+/// Prints the table, if it is enabled.
+///
+/// Runs when the process ends by `exit` or a return from `main`, but not by `_exit` or a signal.
 extern "C" fn end() {
     // Acquire: pairs with the Release in `want_table`.
     if PRINTS_AT_EXIT.load(Acquire) {

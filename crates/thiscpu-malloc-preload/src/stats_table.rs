@@ -1,7 +1,7 @@
-//! The table of `--stats`: what each size class and all of them have come to.
+//! The table of `--stats`: statistics of each size class, and totals.
 //!
-//! It is written at the very end of a process, or in the middle of anything by `malloc_stats`: no allocation, and a
-//! system call a line.
+//! It is written at the very end of a process, or by `malloc_stats` at any time. So writing it does
+//! not allocate, and takes one system call per line.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
@@ -13,9 +13,10 @@ unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
 }
 
-/// Writes the table to the file `to`.
+/// Writes the table to the descriptor `to`.
 pub(crate) fn print(to: i32) {
-    // SAFETY: getpid has no preconditions; the name is the C library's, and ends with a zero byte.
+    // SAFETY: getpid has no preconditions. The C library has set the name, which ends with a zero
+    // byte.
     let (process, name) =
         unsafe { (libc::getpid(), CStr::from_ptr(program_invocation_short_name)) };
     say(
@@ -26,8 +27,8 @@ pub(crate) fn print(to: i32) {
     say(
         to,
         format_args!(
-            "(hit rate: of allocations and frees, those for which their CPU's lane was enough; \
-             trades: of whole sheaves of blocks; slabs: 64 KiB or more each)"
+            "(hit rate: allocations and frees that the CPU's lane served; trades: whole sheaves \
+             swapped with a barn; slabs: 64 KiB or more each)"
         ),
     );
     print_totals(to);
@@ -63,29 +64,29 @@ fn print_totals(to: i32) {
         say(
             to,
             format_args!(
-                "guarded blocks: {} of {} so far, which are in none of these numbers",
+                "guarded blocks: {} in use, {} so far (not part of the other numbers)",
                 now.guarded_blocks, now.guarded_blocks_total
             ),
         );
     }
     let line = |when, used, system| {
-        say(to, format_args!("{when}: {used} bytes in use of {system} that the system gave"));
+        say(to, format_args!("{when}: {used} bytes in use, {system} bytes from the system"));
     };
     match is_counting() {
         true => line("at the peaks", now.peak_used_bytes, now.peak_system_bytes),
-        false => say(to, format_args!("calls and peaks: not counted without THISCPU_MALLOC=stats")),
+        false => say(to, format_args!("calls and peaks: not counted (set THISCPU_MALLOC=stats)")),
     }
     line("at the end", now.used_bytes, now.system_bytes);
 }
 
-/// How many calls found what they wanted in their CPU's lane.
+/// The share of calls that their CPU's lane served, shown in percent.
 struct HitRate<'a>(&'a ClassStats);
 
 impl fmt::Display for HitRate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls = self.0.allocations + self.0.frees;
         match self.0.hits.saturating_mul(1000).checked_div(calls) {
-            // Width asks for the whole, and a fraction has none of its own.
+            // The integer part is 4 wide, so that the whole fills the 8 of the column.
             Some(rate) => write!(f, "{:>4}.{} %", rate / 10, rate % 10),
             None => f.pad("-"),
         }

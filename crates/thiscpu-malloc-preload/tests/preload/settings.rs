@@ -38,7 +38,7 @@ fn stats_table_is_printed_at_exit_only() {
         "hit rate",
         "trades",
         "slabs",
-        "(hit rate: of",
+        "(hit rate: ",
         "at the peaks",
         "at the end",
     ] {
@@ -64,7 +64,7 @@ fn unknown_words_warn() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     for (line, word) in lines.iter().zip(["statistics", "fast"]) {
-        assert!(line.contains("warning") && line.ends_with(&format!("not {word}")), "{said}");
+        assert!(line.contains("warning") && line.contains(&format!(": {word} ")), "{said}");
     }
 }
 
