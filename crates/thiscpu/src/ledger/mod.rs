@@ -297,7 +297,7 @@ impl<const N: usize> Account<N> {
         assert!(index < N, "thiscpu: no such counter: the index must be below the N of the ledger");
         assert!(
             self.is_same_ledger(other),
-            "thiscpu: transfer refused: the accounts belong to different ledgers"
+            "thiscpu: transfer refused: the other account belongs to another ledger"
         );
         if self.0 != other.0 {
             self.0.ledger().transfer(self.0, other.0, index, n);
