@@ -91,7 +91,7 @@ pub(crate) fn flush_lanes(is_selected: &[bool; CLASS_COUNT]) {
 /// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.
 pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
     let mut outside = [0; CLASS_COUNT];
-    for (tag, blocks) in inside::out_by_tag() {
+    for (tag, blocks) in inside::outside_by_tag() {
         if let Some(cell) = cell_of_tag(tag) {
             outside[class_of_cell(cell)] += blocks;
         }

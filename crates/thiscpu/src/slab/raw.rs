@@ -244,7 +244,7 @@ impl RawCache {
 
     /// Gives all memory back if no object is out; else says how many are.
     pub(super) fn release(&self) -> Result<(), usize> {
-        let Some(depot) = self.class.depot_if_used() else {
+        let Some(backend) = self.class.backend_if_used() else {
             // It may have lanes, and found no memory for what is behind them.
             self.group.give_up();
             return Ok(());
@@ -252,11 +252,11 @@ impl RawCache {
         self.handle().shrink();
         // Here this thread holds no lock.
         purge::purge_if_excess();
-        match depot.objects_out_for_good() {
+        match backend.objects_outside_slabs_locked() {
             0 => {
-                depot.settle();
+                backend.wait_for_unlock();
                 self.group.give_up();
-                self.class.give_up(depot);
+                self.class.give_up(backend);
                 Ok(())
             }
             objects => Err(objects),

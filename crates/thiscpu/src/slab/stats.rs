@@ -27,18 +27,18 @@ impl Class {
     /// What it has and has done.
     pub fn stats(&self) -> CacheStats {
         let object_bytes = self.shape.size;
-        let Some(depot) = self.depot_if_used() else {
+        let Some(backend) = self.backend_if_used() else {
             return CacheStats { object_bytes, ..CacheStats::default() };
         };
-        let slabs = depot.slabs();
+        let slabs = backend.slabs();
         CacheStats {
             object_bytes,
             slabs,
             slab_bytes: slabs * self.shape.chunks * super::arena::CHUNK_BYTES,
-            objects_outside_slabs: depot.objects_outside_slabs(),
-            objects_in_barns: depot.objects_in_barns(),
-            sheaf_capacity: depot.capacity(),
-            trades: depot.trades(),
+            objects_outside_slabs: backend.objects_outside_slabs(),
+            objects_in_barns: backend.objects_in_barns(),
+            sheaf_capacity: backend.capacity(),
+            trades: backend.trades(),
         }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Slab {
     free: AtomicU32,
     /// No word before has a bit.
     first_word: AtomicU32,
-    /// The part of the barn whose list it is in when an object is free.
-    part: AtomicU32,
+    /// The shard of the barn whose list it is in when an object is free.
+    shard: AtomicU32,
     /// In the barn's list, as chunk numbers plus one.
     pub(crate) next: AtomicU32,
     /// The same; or how far the end of a slab has come whose objects are constructed.
@@ -113,7 +113,7 @@ impl Slab {
         first: usize,
         owner: u32,
         node: usize,
-        part: usize,
+        shard: usize,
         shape: Shape,
         tag: Tag,
     ) -> &'static Slab {
@@ -125,7 +125,7 @@ impl Slab {
         slab.fresh.store(0, Relaxed);
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
-        slab.set_part(part);
+        slab.set_shard(shard);
         slab.previous.store(0, Relaxed);
         slab.owner_node.store(owner_node(owner, node), Relaxed);
         // The first of them comes last: a child that is forked in between finds a whole slab, or none.
@@ -183,13 +183,13 @@ impl Slab {
         self.owner_node.load(Relaxed) as u32 as usize
     }
 
-    pub(crate) fn part(&self) -> usize {
-        self.part.load(Relaxed) as usize
+    pub(crate) fn shard(&self) -> usize {
+        self.shard.load(Relaxed) as usize
     }
 
     /// Under the lock of the barn, while it is in no list.
-    pub(crate) fn set_part(&self, part: usize) {
-        self.part.store(part as u32, Relaxed);
+    pub(crate) fn set_shard(&self, shard: usize) {
+        self.shard.store(shard as u32, Relaxed);
     }
 
     fn bits(&self) -> Bits<'static> {

@@ -7,13 +7,13 @@ use crate::slab::arena::slab::Shape;
 use crate::slab::lane::sheaf::CAPACITIES;
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The next capacity comes after so many trades of one stock.
+/// The next capacity comes after so many trades of one barn.
 const TRADES_TO_GROW: u64 = 32;
-/// Where that would be more than a sheaf usually holds: after so many, if the stock was busy meanwhile.
+/// Where that would be more than a sheaf usually holds: after so many, if the barn was busy meanwhile.
 const TRADES_TO_GROW_BUSY: u64 = 2048;
 /// A sheaf holds so many bytes of objects at most, or the fewest objects that there are sheaves for.
 const BYTES_MAX: usize = 128 * 1024;
-/// The same where a stock is busy.
+/// The same where a barn is busy.
 const BYTES_MAX_BUSY: usize = 1024 * 1024;
 /// The same of what stays constructed: a slab's or so, for who frees may have to destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
@@ -23,15 +23,15 @@ const BYTES_FIRST: usize = 4 * 1024;
 /// Which of [`CAPACITIES`] new sheaves have.
 #[derive(Debug)]
 pub(super) struct Capacity {
-    kind: AtomicU32,
+    index: AtomicU32,
     first: u32,
     most: u32,
-    /// The most where a stock is busy.
+    /// The most where a barn is busy.
     busy: u32,
 }
 
 /// The largest of [`CAPACITIES`] with which objects of that size are no more bytes.
-fn kind_for(size: usize, bytes: usize) -> u32 {
+fn index_for(size: usize, bytes: usize) -> u32 {
     CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes).unwrap_or(0) as u32
 }
 
@@ -41,32 +41,32 @@ impl Capacity {
             0 => [BYTES_MAX, BYTES_MAX_BUSY],
             _ => [BYTES_MAX_CONSTRUCTED; 2],
         };
-        let first = kind_for(size, BYTES_FIRST);
-        let kind = AtomicU32::new(first);
-        Capacity { kind, first, most: kind_for(size, most), busy: kind_for(size, busy) }
+        let first = index_for(size, BYTES_FIRST);
+        let index = AtomicU32::new(first);
+        Capacity { index, first, most: index_for(size, most), busy: index_for(size, busy) }
     }
 
     // Relaxed, all of it: an estimate of what is good.
 
-    pub(super) fn kind(&self) -> usize {
-        self.kind.load(Relaxed) as usize
+    pub(super) fn index(&self) -> usize {
+        self.index.load(Relaxed) as usize
     }
 
-    /// Larger sheaves for who trades often: at this number of trades of a stock, which says whether it is busy.
+    /// Larger sheaves for who trades often: at this number of trades of a barn, which says whether it is busy.
     pub(super) fn adapt(&self, trades: u64, is_busy: impl FnOnce() -> bool) {
-        let kind = self.kind.load(Relaxed);
-        let is_to_grow = match kind < self.most {
+        let index = self.index.load(Relaxed);
+        let is_to_grow = match index < self.most {
             true => trades.is_multiple_of(TRADES_TO_GROW),
-            false => kind < self.busy && trades.is_multiple_of(TRADES_TO_GROW_BUSY) && is_busy(),
+            false => index < self.busy && trades.is_multiple_of(TRADES_TO_GROW_BUSY) && is_busy(),
         };
         if is_to_grow {
-            self.kind.store(kind + 1, Relaxed);
+            self.index.store(index + 1, Relaxed);
         }
     }
 
     /// New sheaves are small again.
-    pub(super) fn begin_small(&self) {
-        self.kind.store(self.first, Relaxed);
+    pub(super) fn reset(&self) {
+        self.index.store(self.first, Relaxed);
     }
 }
 
@@ -77,22 +77,22 @@ mod tests {
     /// What sheaves hold after so many trades.
     fn after(capacity: &Capacity, trades: u64, is_busy: bool) -> usize {
         (1..=trades).for_each(|number| capacity.adapt(number, || is_busy));
-        CAPACITIES[capacity.kind()]
+        CAPACITIES[capacity.index()]
     }
 
     #[test]
     fn sheaves_grow_with_trades_and_further_where_a_stock_is_busy() {
         let shape = Shape::of(1024);
         let capacity = Capacity::of(shape);
-        assert_eq!(CAPACITIES[capacity.kind()], 4);
+        assert_eq!(CAPACITIES[capacity.index()], 4);
         assert_eq!(after(&capacity, 31, true), 4);
         assert_eq!(after(&capacity, 32, true), 12);
         assert_eq!(after(&capacity, 100_000, false), 124);
         assert_eq!(after(&capacity, 2047, true), 124);
         assert_eq!(after(&capacity, 2048, true), 252);
         assert_eq!(after(&capacity, 100_000, true), 1020);
-        capacity.begin_small();
-        assert_eq!(CAPACITIES[capacity.kind()], 4);
+        capacity.reset();
+        assert_eq!(CAPACITIES[capacity.index()], 4);
         assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }), 100_000, true), 60);
         // There are no fewer objects in a sheaf, however large they are, and no more.
         assert_eq!(after(&Capacity::of(Shape::of(1024 * 1024)), 100_000, true), 4);

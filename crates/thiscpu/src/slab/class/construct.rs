@@ -18,8 +18,8 @@ use super::{Handle, Life};
 use crate::section::{Access, Outcome, Processor, SlabSections as _};
 use crate::slab::arena::heap_error::{self, HeapError};
 use crate::slab::arena::slab::Slab;
-use crate::slab::backend::Depot;
-use crate::slab::backend::node_slabs::Barn;
+use crate::slab::backend::Backend;
+use crate::slab::backend::node_slabs::NodeSlabs;
 use crate::slab::lane::encoding;
 use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -54,7 +54,7 @@ impl<A: Access> Handle<'_, A> {
     pub fn alloc_constructed_slowly(self) -> Option<NonNull<u8>> {
         let find = || {
             let _errno = errno::save();
-            self.find_entry(self.depot()?)
+            self.find_entry(self.backend()?)
         };
         let encoded = find().or_else(|| {
             // One slab that goes back is room for one.
@@ -82,8 +82,9 @@ impl<A: Access> Handle<'_, A> {
         ) {
             return heap_error::write_after_free(object);
         }
-        let (life, depot, at) = (self.class.life?, self.class.depot_if_used()?, pointer(object)?);
-        let unmade = Unmade { depot, encoded };
+        let (life, backend, at) =
+            (self.class.life?, self.class.backend_if_used()?, pointer(object)?);
+        let unmade = Unmade { backend, encoded };
         // SAFETY: it is of the class's size and alignment, nobody else's, and not constructed.
         unsafe { (life.construct)(life.context, at) };
         core::mem::forget(unmade);
@@ -137,55 +138,55 @@ impl<A: Access> Handle<'_, A> {
     /// Destroys what is in a few retired slabs, and gives those back: for who frees, and has others' objects to destroy then. Not
     /// where somebody is at it, maybe further up on this stack. No lock may be held.
     fn retire_some(self) {
-        if let Some((life, depot)) = self.with_retired() {
-            retire(depot, life, depot.slabs_to_end());
-            retire_for_others(depot, life);
+        if let Some((life, backend)) = self.with_retired() {
+            retire(backend, life, backend.slabs_to_destroy());
+            retire_for_others(backend, life);
         }
     }
 
     /// The same for all that there are; where somebody is at it they do it.
     pub(super) fn retire_all(self) {
-        if let Some((life, depot)) = self.with_retired() {
-            if !retire(depot, life, usize::MAX) {
+        if let Some((life, backend)) = self.with_retired() {
+            if !retire(backend, life, usize::MAX) {
                 // Release: pairs with the Acquire in `retire`, so that what was retired before is seen there. A swap, so that this
                 // holds for all who want it.
-                depot.all_wanted.swap(true, Release);
+                backend.all_requested.swap(true, Release);
             }
-            retire_for_others(depot, life);
+            retire_for_others(backend, life);
         }
     }
 
-    fn with_retired(self) -> Option<(Life, &'static Depot)> {
-        let depot = self.class.depot_if_used().filter(|depot| depot.has_retired())?;
-        Some((self.class.life?, depot))
+    fn with_retired(self) -> Option<(Life, &'static Backend)> {
+        let backend = self.class.backend_if_used().filter(|backend| backend.has_retired())?;
+        Some((self.class.life?, backend))
     }
 }
 
 /// Destroys what is in so many retired slabs, or in all that there are now if somebody wants that. False if another is at it.
-fn retire(depot: &'static Depot, life: Life, most: usize) -> bool {
-    let Some(_guard) = depot.retiring.try_lock() else { return false };
+fn retire(backend: &'static Backend, life: Life, most: usize) -> bool {
+    let Some(_guard) = backend.retiring.try_lock() else { return false };
     let mut left = most;
     loop {
         // Acquire: pairs with the Release in `retire_all`.
-        if depot.all_wanted.swap(false, Acquire) {
+        if backend.all_requested.swap(false, Acquire) {
             // Not those that come back meanwhile: who frees is not kept for ever.
-            left = left.max(depot.slabs());
+            left = left.max(backend.slabs());
         }
         let Some(rest) = left.checked_sub(1) else { break };
-        let Some((slab, barn, node)) = depot.pop_retired() else { break };
+        let Some((slab, node_slabs, node)) = backend.take_retired() else { break };
         left = rest;
-        Retiring { depot, slab, barn, node, is_done: false }.destroy(life);
+        Retiring { backend, slab, node_slabs, node, is_done: false }.destroy(life);
     }
     true
 }
 
 /// Does what somebody wanted who could not have the lock.
-fn retire_for_others(depot: &'static Depot, life: Life) {
+fn retire_for_others(backend: &'static Backend, life: Life) {
     loop {
         // SeqCst: pairs with itself on another thread. It is between what one wants and a look at the lock, and between the end of
         // the lock and a look at what is wanted: so one of the two sees the other, and does it.
         fence(SeqCst);
-        if !depot.all_wanted.load(Relaxed) || !retire(depot, life, 0) {
+        if !backend.all_requested.load(Relaxed) || !retire(backend, life, 0) {
             return;
         }
     }
@@ -193,31 +194,31 @@ fn retire_for_others(depot: &'static Depot, life: Life) {
 
 /// An object whose constructor is under way. It goes back unconstructed if that panics.
 struct Unmade {
-    depot: &'static Depot,
+    backend: &'static Backend,
     encoded: usize,
 }
 
 impl Drop for Unmade {
     fn drop(&mut self) {
-        self.depot.put_marked(self.encoded, encoding::unconstructed_mark(self.encoded));
+        self.backend.free_with_mark(self.encoded, encoding::unconstructed_mark(self.encoded));
     }
 }
 
 /// A retired slab that a thread has for itself. If a destructor panics it waits for the next thread.
 struct Retiring {
-    depot: &'static Depot,
+    backend: &'static Backend,
     slab: &'static Slab,
-    barn: &'static Barn,
+    node_slabs: &'static NodeSlabs,
     node: usize,
     is_done: bool,
 }
 
 impl Retiring {
     fn destroy(mut self, life: Life) {
-        let kind = self.depot.kind;
+        let info = self.backend.info;
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
-            let encoded = kind.key.encode(object);
-            let mark = kind.mark_of(encoded);
+            let encoded = info.key.encode(object);
+            let mark = info.mark_of(encoded);
             if encoding::load_mark(mark) == encoded {
                 // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
                 // is forked by another thread finds it free.
@@ -227,7 +228,7 @@ impl Retiring {
                     unsafe { (life.destroy)(at) };
                 }
             } else if encoding::load_mark(mark) != encoding::unconstructed_mark(encoded) {
-                HeapError::WriteAfterFree.report(object, kind.shape.size);
+                HeapError::WriteAfterFree.report(object, info.shape.size);
             }
         }
         self.is_done = true;
@@ -236,6 +237,6 @@ impl Retiring {
 
 impl Drop for Retiring {
     fn drop(&mut self) {
-        self.barn.end_retired(self.slab, self.is_done, self.node, self.depot.kind);
+        self.node_slabs.finish_retired(self.slab, self.is_done, self.node, self.backend.info);
     }
 }

@@ -21,8 +21,8 @@ use core::ptr::{self, NonNull};
 
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{Tag, heap_error, purge};
-use super::backend::Depot;
-use super::backend::node_slabs::{self, Kind};
+use super::backend::Backend;
+use super::backend::node_slabs::{self, CacheInfo};
 use super::lane::{self, encoding};
 use crate::section::{
     Access, Checked, Direct, DirectMalloc, Outcome, Processor, Ready, Single, SlabSections as _,
@@ -36,8 +36,8 @@ use crate::sys::startup;
 /// What a class has of its own.
 #[derive(Debug)]
 pub struct Class {
-    /// The address of its [`Depot`], once it is used.
-    depot: AtomicUsize,
+    /// The address of its [`Backend`], once it is used.
+    backend: AtomicUsize,
     pub(super) shape: Shape,
     tag: Tag,
     /// What begins and ends its objects, if they stay constructed.
@@ -95,7 +95,7 @@ impl Class {
         let size = if size > slab::OBJECT_BYTES_MIN { size } else { slab::OBJECT_BYTES_MIN };
         let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
-        Class { depot: AtomicUsize::new(0), shape, tag, life: None }
+        Class { backend: AtomicUsize::new(0), shape, tag, life: None }
     }
 
     /// The same for objects that stay constructed while they are free. Each has its mark behind it.
@@ -107,17 +107,17 @@ impl Class {
     }
 
     /// What is behind the lanes, if the class was ever used.
-    pub(super) fn depot_if_used(&self) -> Option<&'static Depot> {
+    pub(super) fn backend_if_used(&self) -> Option<&'static Backend> {
         // Acquire: pairs with the Release in `begin`.
-        let depot = self.depot.load(Acquire) as *const Depot;
-        // SAFETY: a depot lives for ever, and is this class's until its cache is closed.
-        unsafe { depot.as_ref() }
+        let backend = self.backend.load(Acquire) as *const Backend;
+        // SAFETY: a backend lives for ever, and is this class's until its cache is closed.
+        unsafe { backend.as_ref() }
     }
 
     /// Of a class that is closed.
-    pub(super) fn give_up(&self, depot: &'static Depot) {
-        self.depot.store(0, Relaxed);
-        depot.give_up();
+    pub(super) fn give_up(&self, backend: &'static Backend) {
+        self.backend.store(0, Relaxed);
+        backend.release();
     }
 }
 
@@ -232,60 +232,60 @@ impl<A: Access> Handle<'_, A> {
         unsafe { Processor::push_object::<A>(gate, self.cell, encoded) == Outcome::Committed }
     }
 
-    fn depot(self) -> Option<&'static Depot> {
-        self.class.depot_if_used().or_else(|| self.begin())
+    fn backend(self) -> Option<&'static Backend> {
+        self.class.backend_if_used().or_else(|| self.begin())
     }
 
     /// The first use. `None` if there is no memory.
     #[cold]
-    fn begin(self) -> Option<&'static Depot> {
+    fn begin(self) -> Option<&'static Backend> {
         let _ = startup::tier_or_panic();
         let _guard = self.group.lock.lock();
-        if let Some(depot) = self.class.depot_if_used() {
-            return Some(depot);
+        if let Some(backend) = self.class.backend_if_used() {
+            return Some(backend);
         }
         let key = self.group.begin();
         let Class { shape, tag, .. } = *self.class;
-        let depot = Depot::make(|owner| Kind { owner, shape, tag, key })?;
-        // Release: pairs with the Acquire in `depot_if_used`.
-        self.class.depot.store(core::ptr::from_ref(depot) as usize, Release);
-        Some(depot)
+        let backend = Backend::create(|owner| CacheInfo { owner, shape, tag, key })?;
+        // Release: pairs with the Acquire in `backend_if_used`.
+        self.class.backend.store(core::ptr::from_ref(backend) as usize, Release);
+        Some(backend)
     }
 
     /// How many objects a sheaf holds that is made now: after so many calls, about, one finds its lane empty.
     pub fn sheaf_capacity(self) -> usize {
-        self.class.depot_if_used().map_or(1, Depot::capacity)
+        self.class.backend_if_used().map_or(1, Backend::capacity)
     }
 
     /// How many sheaves lanes have traded so far.
     pub fn trades(self) -> u64 {
-        self.class.depot_if_used().map_or(0, Depot::trades)
+        self.class.backend_if_used().map_or(0, Backend::trades)
     }
 
     /// How many slabs it has.
     pub fn slabs(self) -> usize {
-        self.class.depot_if_used().map_or(0, Depot::slabs)
+        self.class.backend_if_used().map_or(0, Backend::slabs)
     }
 
     /// How many objects are kept behind the lanes.
     pub fn objects_in_barns(self) -> usize {
-        self.class.depot_if_used().map_or(0, Depot::objects_in_barns)
+        self.class.backend_if_used().map_or(0, Backend::objects_in_barns)
     }
 
     /// How many bytes of objects are kept behind the lanes that nobody has needed since [`begin_window`](Handle::begin_window), about.
     pub fn unused(self) -> usize {
-        self.class.depot_if_used().map_or(0, Depot::unused) * self.class.shape.size
+        self.class.backend_if_used().map_or(0, Backend::unused_objects) * self.class.shape.size
     }
 
     /// Gives up to `most` sheaves of those back to the slabs. How many.
     pub fn give_back_unused(self, most: usize) -> usize {
-        self.class.depot_if_used().map_or(0, |depot| depot.give_back_unused(most))
+        self.class.backend_if_used().map_or(0, |backend| backend.flush_unused(most))
     }
 
     /// From now on it is counted anew what nobody needs. One caller has a use for this.
     pub fn begin_window(self) {
-        if let Some(depot) = self.class.depot_if_used() {
-            depot.begin_window();
+        if let Some(backend) = self.class.backend_if_used() {
+            backend.begin_window();
         }
     }
 
@@ -295,23 +295,23 @@ impl<A: Access> Handle<'_, A> {
     ///
     /// As for [`free_or`](Handle::free_or).
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
-        if let Some(depot) = self.class.depot_if_used() {
-            depot.put_entry(depot.kind.key.encode(object.as_ptr().expose_provenance()));
+        if let Some(backend) = self.class.backend_if_used() {
+            backend.free_object(backend.info.key.encode(object.as_ptr().expose_provenance()));
             purge::purge_if_excess();
         }
     }
 
     /// Ends the process, with what is wrong, if no object of this class begins at an address.
     pub fn check(self, object: NonNull<u8>) {
-        if let Some(depot) = self.class.depot_if_used() {
-            node_slabs::find(object.as_ptr().addr(), depot.kind);
+        if let Some(backend) = self.class.backend_if_used() {
+            node_slabs::find_object(object.as_ptr().addr(), backend.info);
         }
     }
 
     /// Whether an object of this class begins at an address.
     pub fn is_object(self, address: usize) -> bool {
-        let Some(depot) = self.class.depot_if_used() else { return false };
-        let slab = Slab::containing(address).filter(|slab| slab.owner() == depot.kind.owner);
+        let Some(backend) = self.class.backend_if_used() else { return false };
+        let slab = Slab::containing(address).filter(|slab| slab.owner() == backend.info.owner);
         slab.is_some_and(|slab| slab.object_at(address).is_some())
     }
 }

@@ -1,9 +1,9 @@
-//! Shrinking: taking what lanes and stocks hold.
+//! Shrinking: taking what lanes and barns hold.
 
 use super::Handle;
 use super::group::Group;
 use crate::section::Access;
-use crate::slab::backend::Depot;
+use crate::slab::backend::Backend;
 use crate::slab::lane::Lane;
 use crate::slab::lane::sheaf::SheafList;
 use crate::sys::fence;
@@ -36,30 +36,30 @@ impl Fence {
 }
 
 impl Group {
-    /// Empties lanes and stocks of several of its classes: `class` says which, by numbers below `N`, and the same whenever it is asked. The
+    /// Empties lanes and barns of several of its classes: `class` says which, by numbers below `N`, and the same whenever it is asked. The
     /// gate is closed once for all of them, and there is one fence; none of either where nothing is in any lane.
     pub fn shrink<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<A, N>(class, fence, |depot, sheaves| {
+        self.empty_lanes_to::<A, N>(class, fence, |backend, sheaves| {
             // Others may shrink, or begin to use another class, meanwhile.
-            depot.empty_stocks(core::iter::from_fn(|| sheaves.pop()));
+            backend.flush_barns(core::iter::from_fn(|| sheaves.pop()));
         });
     }
 
-    /// The same for lanes only, whose sheaves go to the stocks as if they had been traded. Sheaves begin small again.
+    /// The same for lanes only, whose sheaves go to the barns as if they had been traded. Sheaves begin small again.
     pub fn empty_lanes_to_stocks<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<A, N>(class, fence, |depot, sheaves| {
-            // In turn, so that what came from many lanes does not overflow one stock.
+        self.empty_lanes_to::<A, N>(class, fence, |backend, sheaves| {
+            // In turn, so that what came from many lanes does not overflow one barn.
             let rest = core::iter::from_fn(|| sheaves.pop()).enumerate();
-            rest.for_each(|(turn, sheaf)| depot.put(sheaf, turn));
-            depot.begin_small();
+            rest.for_each(|(turn, sheaf)| backend.put(sheaf, turn));
+            backend.reset_capacity();
         });
     }
 
@@ -68,13 +68,13 @@ impl Group {
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
-        each: impl Fn(&'static Depot, &SheafList),
+        each: impl Fn(&'static Backend, &SheafList),
     ) {
         let sheaves = [const { SheafList::new() }; N];
         self.empty_lanes(&class, fence, &sheaves);
         for (number, sheaves) in sheaves.iter().enumerate() {
-            if let Some((class, depot)) = class(number).and_then(Handle::used) {
-                each(depot, sheaves);
+            if let Some((class, backend)) = class(number).and_then(Handle::used) {
+                each(backend, sheaves);
                 class.retire_all();
             }
         }
@@ -91,12 +91,13 @@ impl Group {
         let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
         // What comes into a lane from here on comes after this.
-        let held: [Option<(Handle<'a, A>, &'static Depot)>; N] = core::array::from_fn(|number| {
+        let held: [Option<(Handle<'a, A>, &'static Backend)>; N] = core::array::from_fn(|number| {
             class(number).and_then(Handle::used).filter(|(class, _)| class.has_in_lanes(item))
         });
         let held = || {
             let with_lists = held.iter().zip(sheaves);
-            with_lists.filter_map(|(held, list)| held.map(|(class, depot)| (class, depot, list)))
+            with_lists
+                .filter_map(|(held, list)| held.map(|(class, backend)| (class, backend, list)))
         };
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
         if held().next().is_none() || (has_sections && !fence.may_be_had()) {
@@ -105,8 +106,8 @@ impl Group {
         self.gate.set(seen.closed());
         self.hide();
         let is_fenced = has_sections && fence.is_had();
-        held().for_each(|(class, depot, sheaves)| {
-            class.empty_lanes(item, is_fenced, depot, sheaves);
+        held().for_each(|(class, backend, sheaves)| {
+            class.empty_lanes(item, is_fenced, backend, sheaves);
         });
         if has_sections {
             self.gate.set(seen.opened(item));
@@ -115,14 +116,14 @@ impl Group {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// Empties lanes and stocks.
+    /// Empties lanes and barns.
     pub fn shrink(self) {
         self.group.shrink::<A, 1>(|_| Some(self), Fence::Any);
     }
 
-    /// It and its depot, if it was ever used.
-    fn used(self) -> Option<(Self, &'static Depot)> {
-        Some((self, self.class.depot_if_used()?))
+    /// It and its backend, if it was ever used.
+    fn used(self) -> Option<(Self, &'static Backend)> {
+        Some((self, self.class.backend_if_used()?))
     }
 
     /// Whether any lane holds a sheaf, or has something hot.
@@ -131,7 +132,13 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
-    fn empty_lanes(self, item: usize, is_fenced: bool, depot: &'static Depot, sheaves: &SheafList) {
+    fn empty_lanes(
+        self,
+        item: usize,
+        is_fenced: bool,
+        backend: &'static Backend,
+        sheaves: &SheafList,
+    ) {
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
         for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
@@ -141,7 +148,7 @@ impl<A: Access> Handle<'_, A> {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
                 if let Some(encoded) = lane.take_hot() {
-                    add(depot, lane, encoded, sheaves);
+                    add(backend, lane, encoded, sheaves);
                 }
             }
         }
@@ -149,12 +156,12 @@ impl<A: Access> Handle<'_, A> {
 }
 
 /// Adds an entry to a list of sheaves; to its slab if there is no memory for another sheaf.
-fn add(depot: &'static Depot, lane: Lane, encoded: usize, sheaves: &SheafList) {
+fn add(backend: &'static Backend, lane: Lane, encoded: usize, sheaves: &SheafList) {
     let sheaf = match sheaves.pop() {
         Some(first) if !first.is_full() => Some(first),
         full => {
             full.into_iter().for_each(|sheaf| sheaves.push(sheaf));
-            depot.empty(lane.number())
+            backend.empty_sheaf(lane.number())
         }
     };
     match sheaf {
@@ -162,6 +169,6 @@ fn add(depot: &'static Depot, lane: Lane, encoded: usize, sheaves: &SheafList) {
             sheaf.push(encoded);
             sheaves.push(sheaf);
         }
-        None => depot.put_entry(encoded),
+        None => backend.free_object(encoded),
     }
 }

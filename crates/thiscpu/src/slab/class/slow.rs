@@ -11,7 +11,7 @@ use crate::lanes::current;
 use crate::section::{ATTEMPTS, Access, Outcome, Processor, SlabSections as _};
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::purge;
-use crate::slab::backend::Depot;
+use crate::slab::backend::Backend;
 use crate::slab::lane::encoding;
 use crate::slab::lane::sheaf::Sheaf;
 use crate::slab::lane::{Lane, SlotState};
@@ -32,11 +32,11 @@ impl<A: Access> Handle<'_, A> {
     /// An object, where the lane has none.
     pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
-        let depot = self.depot()?;
-        self.find_entry(depot).and_then(|encoded| self.hand_out(encoded))
+        let backend = self.backend()?;
+        self.find_entry(backend).and_then(|encoded| self.hand_out(encoded))
     }
 
-    pub(super) fn find_entry(self, depot: &'static Depot) -> Option<usize> {
+    pub(super) fn find_entry(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate and the cell are a class's, and the way's promise was given.
             let encoded =
@@ -45,11 +45,11 @@ impl<A: Access> Handle<'_, A> {
                 return Some(encoded);
             }
             let Some(lane) = self.own_lane() else { break };
-            if let Next::Done(found) = self.refill(depot, lane) {
+            if let Next::Done(found) = self.refill(backend, lane) {
                 return found;
             }
         }
-        self.take_locked(depot)
+        self.take_locked(backend)
     }
 
     /// Frees the object of an entry, where the lane has no room.
@@ -65,12 +65,12 @@ impl<A: Access> Handle<'_, A> {
     }
 
     fn free_anywhere(self, object: usize) {
-        let Some(depot) = self.class.depot_if_used() else {
+        let Some(backend) = self.class.backend_if_used() else {
             // Nothing was ever handed out.
             HeapError::InvalidFree.report(object, self.class.shape.size)
         };
-        let encoded = depot.kind.key.encode(object);
-        encoding::set_mark(depot.kind.mark_of(encoded), encoded);
+        let encoded = backend.info.key.encode(object);
+        encoding::set_mark(backend.info.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
             let outcome = unsafe {
@@ -80,11 +80,11 @@ impl<A: Access> Handle<'_, A> {
                 return;
             }
             let Some(lane) = self.own_lane() else { break };
-            if let Next::Done(()) = self.make_room(depot, lane) {
+            if let Next::Done(()) = self.make_room(backend, lane) {
                 break;
             }
         }
-        self.give_locked(depot, encoded);
+        self.give_locked(backend, encoded);
     }
 
     /// The calling thread's lane, if sections can use it.
@@ -111,43 +111,43 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Gets entries into a lane whose main sheaf has none.
-    fn refill(self, depot: &'static Depot, lane: Lane) -> Next<Option<usize>> {
+    fn refill(self, backend: &'static Backend, lane: Lane) -> Next<Option<usize>> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_objects() {
             return Next::Again;
         }
         if spare.has_objects() {
-            self.turn_round(depot, lane, main, spare);
+            self.turn_round(backend, lane, main, spare);
             return Next::Again;
         }
-        let Some(mut sheaf) = depot.with_entries(lane.number()) else {
-            return Next::Done(depot.last_entry(lane.number()));
+        let Some(mut sheaf) = backend.filled_sheaf(lane.number()) else {
+            return Next::Done(backend.any_object(lane.number()));
         };
         let encoded = sheaf.pop();
-        self.install(depot, lane, main, sheaf);
+        self.install(backend, lane, main, sheaf);
         Next::Done(encoded)
     }
 
     /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for any sheaf.
-    fn make_room(self, depot: &'static Depot, lane: Lane) -> Next<()> {
+    fn make_room(self, backend: &'static Backend, lane: Lane) -> Next<()> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_room() {
             return Next::Again;
         }
         if spare.has_room() {
-            self.turn_round(depot, lane, main, spare);
+            self.turn_round(backend, lane, main, spare);
             return Next::Again;
         }
-        let Some(sheaf) = depot.empty(lane.number()) else {
-            return self.empty_one(depot, lane, main, spare);
+        let Some(sheaf) = backend.empty_sheaf(lane.number()) else {
+            return self.empty_one(backend, lane, main, spare);
         };
         if !spare.is_none()
             && let Ok(Some(full)) =
                 lane.spare().compare_exchange(self.group.gate.word(), spare, None)
         {
-            depot.put(full, lane.number());
+            backend.put(full, lane.number());
         }
-        self.install(depot, lane, main, sheaf);
+        self.install(backend, lane, main, sheaf);
         Next::Again
     }
 
@@ -155,7 +155,7 @@ impl<A: Access> Handle<'_, A> {
     /// the slab by itself, until a lane has taken something.
     fn empty_one(
         self,
-        depot: &'static Depot,
+        backend: &'static Backend,
         lane: Lane,
         main: SlotState,
         spare: SlotState,
@@ -165,7 +165,7 @@ impl<A: Access> Handle<'_, A> {
             false => (lane.spare(), spare),
         };
         match slot.compare_exchange(self.group.gate.word(), seen, None) {
-            Ok(Some(full)) => self.put_aside(depot, lane, depot.to_slabs(full)),
+            Ok(Some(full)) => self.put_aside(backend, lane, backend.flush_to_slabs(full)),
             Ok(None) => return Next::Done(()),
             Err(_) => {}
         }
@@ -173,24 +173,24 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Makes the spare sheaf the main one.
-    fn turn_round(self, depot: &'static Depot, lane: Lane, main: SlotState, spare: SlotState) {
+    fn turn_round(self, backend: &'static Backend, lane: Lane, main: SlotState, spare: SlotState) {
         if let Ok(Some(sheaf)) = lane.spare().compare_exchange(self.group.gate.word(), spare, None)
         {
-            self.install(depot, lane, main, sheaf);
+            self.install(backend, lane, main, sheaf);
         }
     }
 
     /// Makes a sheaf the main one, if that is still what was seen.
-    fn install(self, depot: &'static Depot, lane: Lane, main: SlotState, sheaf: Sheaf) {
+    fn install(self, backend: &'static Backend, lane: Lane, main: SlotState, sheaf: Sheaf) {
         let (Ok(rest) | Err(rest)) =
             lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
         if let Some(rest) = rest {
-            self.put_aside(depot, lane, rest);
+            self.put_aside(backend, lane, rest);
         }
     }
 
-    /// Makes a sheaf the spare one if there is none; else it goes to the depot.
-    fn put_aside(self, depot: &'static Depot, lane: Lane, sheaf: Sheaf) {
+    /// Makes a sheaf the spare one if there is none; else it goes to the backend.
+    fn put_aside(self, backend: &'static Backend, lane: Lane, sheaf: Sheaf) {
         let spare = lane.spare().load();
         let rest = match spare.is_none() {
             true => lane
@@ -200,7 +200,7 @@ impl<A: Access> Handle<'_, A> {
             false => Some(sheaf),
         };
         if let Some(rest) = rest {
-            depot.put(rest, lane.number());
+            backend.put(rest, lane.number());
         }
     }
 
@@ -219,19 +219,19 @@ impl<A: Access> Handle<'_, A> {
         Some((lane, lane.lock().try_lock()?))
     }
 
-    fn take_locked(self, depot: &'static Depot) -> Option<usize> {
-        let Some((lane, _guard)) = self.locked_lane() else { return depot.one_entry(0) };
+    fn take_locked(self, backend: &'static Backend) -> Option<usize> {
+        let Some((lane, _guard)) = self.locked_lane() else { return backend.one_object(0) };
         if !lane.main().load().has_objects() {
             let other = lane.spare().swap(None);
             let main = lane.main().swap(other);
             lane.spare().swap(main);
         }
         if !lane.main().load().has_objects() {
-            let Some(sheaf) = depot.with_entries(lane.number()) else {
-                return depot.last_entry(lane.number());
+            let Some(sheaf) = backend.filled_sheaf(lane.number()) else {
+                return backend.any_object(lane.number());
             };
             if let Some(empty) = lane.main().swap(Some(sheaf)) {
-                depot.put(empty, lane.number());
+                backend.put(empty, lane.number());
             }
         }
         let mut sheaf = lane.main().swap(None)?;
@@ -240,8 +240,8 @@ impl<A: Access> Handle<'_, A> {
         encoded
     }
 
-    fn give_locked(self, depot: &'static Depot, encoded: usize) {
-        let Some((lane, guard)) = self.locked_lane() else { return depot.put_entry(encoded) };
+    fn give_locked(self, backend: &'static Backend, encoded: usize) {
+        let Some((lane, guard)) = self.locked_lane() else { return backend.free_object(encoded) };
         if !lane.main().load().has_room() {
             let other = lane.spare().swap(None);
             let main = lane.main().swap(other);
@@ -249,19 +249,19 @@ impl<A: Access> Handle<'_, A> {
         }
         if !lane.main().load().has_room() {
             // The cache stays as long as this object is out, whatever goes to the slabs.
-            let emptied = || lane.main().swap(None).map(|full| depot.to_slabs(full));
-            let Some(empty) = depot.empty(lane.number()).or_else(emptied) else {
+            let emptied = || lane.main().swap(None).map(|full| backend.flush_to_slabs(full));
+            let Some(empty) = backend.empty_sheaf(lane.number()).or_else(emptied) else {
                 // First, because once the object is in its slab the cache may be closed, and its lanes be others'.
                 drop(guard);
-                return depot.put_entry(encoded);
+                return backend.free_object(encoded);
             };
             if let Some(full) = lane.main().swap(Some(empty)) {
-                depot.put(full, lane.number());
+                backend.put(full, lane.number());
             }
         }
         let Some(mut sheaf) = lane.main().swap(None) else {
             drop(guard);
-            return depot.put_entry(encoded);
+            return backend.free_object(encoded);
         };
         sheaf.push(encoded);
         lane.main().swap(Some(sheaf));
