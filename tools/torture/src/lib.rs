@@ -1,27 +1,29 @@
-//! Everything of `thiscpu` at once, under everything that can go wrong, with every unit accounted
-//! for.
+//! The torture test: all structures of `thiscpu` at once, under disturbances, with every unit
+//! accounted for.
 //!
-//! Workers do random operations on all `structures` while what is in `disturb` happens to them:
-//! signals whose handlers use the same structures, moves to other CPUs, forks whose children check
-//! their own books, threads that come and go, threads that have no lane. Each worker keeps its own
-//! `books`. While all this runs, answers are checked against what they can be; when it has ended,
-//! every structure must come to exactly what the books say.
+//! Workers run random operations on all `structures`, while `disturbances` happen to them: signals
+//! whose handlers use the same structures, moves to other CPUs, forks whose children check their
+//! own copies, threads that come and go, threads that have no lane. Each worker records what it
+//! does in an oracle. During the run, every answer is checked against what the oracle allows. After
+//! the run, every structure must hold exactly what the oracle says.
 //!
-//! What each worker does follows from the seed; when the kernel interrupts it does not.
+//! What each worker does follows from the seed. When the kernel interrupts it does not.
 
-mod books;
 mod cpus;
-mod disturb;
+mod disturbances;
+mod handlers;
+mod oracle;
 mod plan;
 mod progress;
 mod report;
 mod run;
+mod shared;
+mod spawn;
 mod stop;
 mod structures;
+mod violation;
 mod watchdog;
 mod worker;
-mod world;
-mod wrong;
 
 pub use crate::{
     plan::{
@@ -30,5 +32,5 @@ pub use crate::{
     },
     report::Report,
     run::run,
-    wrong::{Failure, Finder, Wrong},
+    violation::{Failure, Finder, Violation},
 };

@@ -20,7 +20,7 @@ budgets, ledgers and slab caches. Signal handlers do the same, except on ledgers
 Threads migrate, come and go, and some have no lane; forked children check their own copies.
 Every answer is checked against an oracle, and in the end no unit may be missing.
 
-Counts in the report:
+SingleCounter in the report:
   exact_answers  sums, snapshots and takes
   probes, aborts sections that only spin for some microseconds, and how many of them were aborted:
                  a sample of what happens to the structures' own sections, which do not count
@@ -100,7 +100,9 @@ fn print(report: &Report, tier: &str, json: bool) -> io::Result<()> {
     }
 }
 
-/// Writes the reason of a failure to standard error. If that is closed, only the status tells.
+/// Writes the reason of a failure to standard error.
+///
+/// If that is closed, only the status tells.
 fn complain(why: &impl std::fmt::Display, status: u8) -> ExitCode {
     let _ = writeln!(io::stderr(), "error: {why}");
     ExitCode::from(status)

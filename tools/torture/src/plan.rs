@@ -1,90 +1,91 @@
-//! From what was asked for to what will run.
+//! The options of a run, and the plan that they give.
 
 use std::time::Duration;
 
 use crate::cpus;
 
-/// How long a run is when nobody says otherwise.
+/// The default length of a run in seconds.
 pub const DEFAULT_SECONDS: f64 = 10.0;
-/// The longest run that can be asked for: a week.
+/// The longest possible run in seconds: a week.
 pub const SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
-/// The most workers that can be asked for.
+/// The greatest possible number of workers.
 pub const THREADS_MAX: usize = 4096;
-/// How many workers there are for each CPU when nobody says otherwise: most of them wait for a CPU
-/// in the middle of something.
+/// The default number of workers for each CPU.
+///
+/// Most of them wait for a CPU, in the middle of an operation.
 pub const THREADS_PER_CPU: usize = 8;
 
-/// What was asked for; no value means the default.
+/// The options of a run; `None` is the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How long.
+    /// The length of the run.
     pub seconds: Option<f64>,
-    /// How many workers.
+    /// The number of workers.
     pub threads: Option<usize>,
-    /// Where random numbers begin; by default somewhere else each time.
+    /// The seed of all random numbers; a new one each time by default.
     pub seed: Option<u64>,
 }
 
-/// What will run.
+/// The plan of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How long workers work.
+    /// The time that workers run.
     pub duration: Duration,
-    /// How many workers there are from beginning to end.
+    /// The number of workers that stay for the whole run.
     pub threads: usize,
-    /// Where random numbers begin.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Fills in what `options` leave open.
+    /// Fills in the defaults of `options`.
     #[must_use]
     pub fn new(options: &Options) -> Plan {
         let threads = || (THREADS_PER_CPU * cpus::allowed().len()).clamp(1, THREADS_MAX);
         Plan {
             duration: Duration::from_secs_f64(options.seconds.unwrap_or(DEFAULT_SECONDS)),
             threads: options.threads.unwrap_or_else(threads),
-            // 32 bits, so that it is short to type and exact in every reader of JSON.
+            // 32 bits are short to type, and every JSON parser keeps them exactly.
             seed: options.seed.unwrap_or_else(|| u64::from(fastrand::u32(..))),
         }
     }
 }
 
-/// Reads the length of a run.
+/// Parses the length of a run.
 ///
 /// # Errors
 ///
-/// When `text` is no number of seconds that a run can take.
+/// If `text` is not a number of seconds from above 0 to [`SECONDS_MAX`].
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => Ok(seconds),
-        _ => Err(format!("a run takes greater than 0 and at most {SECONDS_MAX} seconds")),
+        _ => Err(format!("a run takes more than 0 and at most {SECONDS_MAX} seconds")),
     }
 }
 
-/// Reads a number of workers.
+/// Parses a number of workers.
 ///
 /// # Errors
 ///
-/// When `text` is no such number.
+/// If `text` is not a number from 1 to [`THREADS_MAX`].
 pub fn parse_threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=THREADS_MAX) => Ok(threads),
-        _ => Err(format!("a number of threads is from 1 to {THREADS_MAX}")),
+        _ => Err(format!("the number of threads is from 1 to {THREADS_MAX}")),
     }
 }
 
-/// Reads a seed, in decimal or, after `0x`, in hexadecimal digits.
+/// Parses a seed, in decimal or, after `0x`, in hexadecimal digits.
 ///
 /// # Errors
 ///
-/// When `text` is no number of 64 bits.
+/// If `text` is not an integer of 64 bits.
 pub fn parse_seed(text: &str) -> Result<u64, String> {
     let seed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    seed.map_err(|_| "a seed is a number of at most 64 bits".to_owned())
+    seed.map_err(|_| "a seed is an integer of at most 64 bits, such as 7 or 0x7".to_owned())
 }
 
 #[cfg(test)]
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_run_is_refused() {
+    fn invalid_options_are_refused() {
         for text in ["0", "-1", "NaN", "inf", "", "1e9"] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::world::World;
+use crate::shared::Shared;
 
-/// The bar; on anything but a terminal, nothing.
+/// The bar; hidden unless standard error is a terminal.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -24,11 +24,11 @@ impl Progress {
         Self(bar)
     }
 
-    /// Says how far it is.
-    pub(crate) fn show(&self, elapsed: Duration, world: &World) {
+    /// Shows the elapsed time and the number of operations.
+    pub(crate) fn show(&self, elapsed: Duration, shared: &Shared) {
         self.0.set_position(elapsed.as_millis() as u64);
         if !self.0.is_hidden() {
-            self.0.set_message(format!("{} operations", HumanCount(world.progress())));
+            self.0.set_message(format!("{} operations", HumanCount(shared.progress())));
         }
     }
 }

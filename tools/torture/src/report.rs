@@ -1,4 +1,4 @@
-//! What came of a run, for people and for programs.
+//! The report of a run, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::mem::MaybeUninit;
@@ -8,74 +8,73 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::plan::Plan;
+use crate::shared::{Shared, Slot};
 use crate::stop;
-use crate::watchdog::HANGS;
-use crate::world::{Slot, World};
-use crate::wrong::{Failure, Finder};
+use crate::violation::{Failure, Finder, Violation};
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     plan: Plan,
     elapsed: Duration,
     interrupted: bool,
     ops: Vec<(&'static str, u64)>,
-    /// What else was counted, by its key.
+    /// Other counts, by their keys.
     counts: Vec<(&'static str, u64)>,
     failures: Vec<Failure>,
 }
 
 impl Report {
-    pub(crate) fn new(plan: &Plan, world: &World, elapsed: Duration, before: Faults) -> Report {
+    pub(crate) fn new(plan: &Plan, shared: &Shared, elapsed: Duration, before: Faults) -> Report {
         let total = |count: fn(&Slot) -> &AtomicU64| -> u64 {
-            world.slots.iter().map(|slot| count(slot).load(Relaxed)).sum()
+            shared.slots.iter().map(|slot| count(slot).load(Relaxed)).sum()
         };
         let of_structure = |index: usize| -> u64 {
-            world.slots.iter().map(|slot| slot.ops[index].load(Relaxed)).sum()
+            shared.slots.iter().map(|slot| slot.ops[index].load(Relaxed)).sum()
         };
-        let names = world.structures.iter().map(|structure| structure.name()).enumerate();
+        let names = shared.structures.iter().map(|structure| structure.name()).enumerate();
         let faults = Faults::so_far();
         Report {
             plan: *plan,
             elapsed,
-            interrupted: stop::is_asked(),
+            interrupted: stop::is_requested(),
             ops: names.map(|(index, name)| (name, of_structure(index))).collect(),
             counts: vec![
                 ("exact_answers", total(|slot| &slot.exact)),
                 ("probes", total(|slot| &slot.lingers)),
                 ("aborts", total(|slot| &slot.aborts)),
                 ("migrations", total(|slot| &slot.migrations)),
-                ("moves", world.events.moves.load(Relaxed)),
+                ("moves", shared.events.moves.load(Relaxed)),
                 ("signals", total(|slot| &slot.signals)),
-                ("forks", world.events.forks.load(Relaxed)),
-                ("short_lived_threads", world.events.short_lived.load(Relaxed)),
+                ("forks", shared.events.forks.load(Relaxed)),
+                ("short_lived_threads", shared.events.short_lived.load(Relaxed)),
                 ("faults", faults.minor + faults.major - before.minor - before.major),
                 ("major_faults", faults.major - before.major),
             ],
-            failures: world.failures.all(),
+            failures: shared.failures.all(),
         }
     }
 
-    /// The same run, if the account at its end hangs.
-    pub(crate) fn hung_at_the_end(mut self) -> Report {
-        let finder = Finder::Account;
-        self.failures.push(Failure { structure: "the_end", finder, wrong: HANGS });
+    /// Returns this report with a final check that hangs.
+    pub(crate) fn with_hung_final_check(mut self) -> Report {
+        let (structure, finder) = ("final_check", Finder::FinalCheck);
+        self.failures.push(Failure { structure, finder, violation: Violation::HANG });
         self
     }
 
-    /// What was wrong; nothing, if all is well.
+    /// Returns the failures; none if the run succeeded.
     #[must_use]
     pub fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// Where the run's random numbers began.
+    /// Returns the seed of the run's random numbers.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.plan.seed
     }
 
-    /// One object; its keys stay the same.
+    /// Returns the report as one JSON object.
     #[must_use]
     pub fn to_json(&self, tier: &str) -> Value {
         let map = |counts: &[(&str, u64)]| -> Map<String, Value> {
@@ -92,7 +91,7 @@ impl Report {
         report.into()
     }
 
-    /// Lines.
+    /// Returns the report as lines of text.
     #[must_use]
     pub fn to_text(&self, tier: &str) -> String {
         let mut text = String::new();
@@ -101,7 +100,7 @@ impl Report {
         };
         line("tier", tier.to_owned());
         line("threads", self.plan.threads.to_string());
-        let early = if self.interrupted { " (ended early, as asked)" } else { "" };
+        let early = if self.interrupted { " (ended early, as requested)" } else { "" };
         line("seconds", format!("{:.1}{early}", self.elapsed.as_secs_f64()));
         line("seed", self.plan.seed.to_string());
         for (name, count) in &self.counts {
@@ -113,7 +112,7 @@ impl Report {
         }
         match self.failures.len() {
             0 => line("result", "every unit is accounted for".to_owned()),
-            _ => line("result", format!("WRONG, with seed {}", self.plan.seed)),
+            _ => line("result", format!("FAILED, with seed {}", self.plan.seed)),
         }
         self.failures.iter().for_each(|failure| line("", failure.to_string()));
         text
@@ -121,18 +120,18 @@ impl Report {
 }
 
 fn failure(failure: &Failure) -> Value {
-    let Failure { structure, finder, wrong } = failure;
+    let Failure { structure, finder, violation } = failure;
     json!({
         "structure": structure,
         "seen_by": finder.to_string(),
-        "what": wrong.what,
-        "expected_min": wrong.low,
-        "expected_max": wrong.high,
-        "found": wrong.found,
+        "what": violation.what,
+        "expected_min": violation.low,
+        "expected_max": violation.high,
+        "found": violation.found,
     })
 }
 
-/// Page faults of this process.
+/// Counts of this process's page faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     minor: u64,
@@ -142,7 +141,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn so_far() -> Faults {
         let mut usage = MaybeUninit::zeroed();
-        // SAFETY: the structure is valid for writes, and all zeroes is a valid one.
+        // SAFETY: the structure is valid for writes, and all zeroes is a valid value of it.
         let usage: libc::rusage = unsafe {
             libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
             usage.assume_init()
@@ -154,19 +153,18 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wrong::Wrong;
 
     #[test]
-    fn failures_are_shown_with_the_seed() {
+    fn report_shows_failures_with_the_seed() {
         let plan = Plan { duration: Duration::ZERO, threads: 1, seed: 42 };
-        let world = World::new(&plan);
-        let sound = Report::new(&plan, &world, Duration::ZERO, Faults::so_far());
-        assert!(sound.to_text("atomic").contains("every unit is accounted for"));
-        let wrong = Wrong { what: "a sum", low: 1, high: 2, found: 3 };
-        world.fail("counter", Finder::Child, wrong);
-        let report = Report::new(&plan, &world, Duration::ZERO, Faults::so_far());
+        let shared = Shared::new(&plan);
+        let clean = Report::new(&plan, &shared, Duration::ZERO, Faults::so_far());
+        assert!(clean.to_text("atomic").contains("every unit is accounted for"));
+        let violation = Violation { what: "a sum", low: 1, high: 2, found: 3 };
+        shared.fail("counter", Finder::Child, violation);
+        let report = Report::new(&plan, &shared, Duration::ZERO, Faults::so_far());
         let text = report.to_text("atomic");
-        assert!(text.contains("WRONG, with seed 42"), "{text}");
+        assert!(text.contains("FAILED, with seed 42"), "{text}");
         assert!(text.contains("expected 1 to 2, found 3"), "{text}");
         let json = report.to_json("atomic");
         assert_eq!(json["failures"][0]["found"], 3);

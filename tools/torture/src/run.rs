@@ -1,49 +1,51 @@
-//! Starts everybody, waits, and accounts.
+//! A run: start all threads, wait, verify.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
+use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
-use crate::disturb::{affinity, churn, fork, signals};
+use crate::disturbances::{affinity, churn, fork, signals};
+use crate::handlers;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Faults, Report};
+use crate::shared::{SHORT_LIVED, Shared};
+use crate::spawn::spawn;
 use crate::stop;
 use crate::watchdog::{self, PATIENCE};
-use crate::worker::{self, Life};
-use crate::world::{SHORT_LIVED, World};
+use crate::worker::{self, WorkerSpec};
 
-/// What a worker needs, signal handlers on top of each other included.
-const STACK_BYTES: usize = 512 << 10;
-/// How often it is looked whether the run is over.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time between checks whether the run is over.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `plan`. If the run hangs, `on_hang` gets the report, and is to end the process: what hangs
-/// cannot be ended otherwise.
+/// Runs `plan`.
+///
+/// If the run hangs, `on_hang` gets the report and must end the process: a thread that hangs cannot
+/// be ended otherwise.
 ///
 /// # Errors
 ///
 /// If the kernel grants no threads or no signals.
 pub fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> io::Result<Report> {
-    signals::install()?;
-    fork::quiet_children();
+    handlers::install()?;
+    fork::silence_children();
     stop::listen();
     let (started, faults) = (Instant::now(), Faults::so_far());
-    let mut world = World::new(plan);
-    let report = |world: &World| Report::new(plan, world, started.elapsed(), faults);
+    let mut shared = Shared::new(plan);
+    let report = |shared: &Shared| Report::new(plan, shared, started.elapsed(), faults);
     let watch = |done: &AtomicBool| {
-        watchdog::watch(&world, done, PATIENCE, || on_hang(&report(&world)));
+        watchdog::watch(&shared, done, PATIENCE, || on_hang(&report(&shared)));
     };
-    watched(watch, || torment(plan, &world, started))?;
-    // Whatever was left locked shows now.
-    let hung = report(&world).hung_at_the_end();
+    watched(watch, || run_all(plan, &shared, started))?;
+    // A lock that was never released shows now.
+    let hung = report(&shared).with_hung_final_check();
     let watch = |done: &AtomicBool| watchdog::wait(done, PATIENCE, || on_hang(&hung));
-    watched(watch, || world.account());
-    Ok(report(&world))
+    watched(watch, || shared.verify());
+    Ok(report(&shared))
 }
 
-/// Runs `work` while another thread runs `watch`, which is told when it is done.
+/// Runs `work` while another thread runs `watch`, whose argument says when the work is done.
 fn watched<R>(watch: impl FnOnce(&AtomicBool) + Send, work: impl FnOnce() -> R) -> R {
     let done = &AtomicBool::new(false);
     scope(|threads| {
@@ -55,21 +57,20 @@ fn watched<R>(watch: impl FnOnce(&AtomicBool) + Send, work: impl FnOnce() -> R) 
     })
 }
 
-/// Has everything happen at once until the time is over, something is wrong, or somebody asks for
-/// an end.
-fn torment(plan: &Plan, world: &World, started: Instant) -> io::Result<()> {
+/// Runs workers and disturbances until the time is over, a check fails, or the user stops it.
+fn run_all(plan: &Plan, shared: &Shared, started: Instant) -> io::Result<()> {
     scope(|threads| {
-        let result = start_all(threads, plan, world);
+        let result = start_all(threads, plan, shared);
         let progress = Progress::new(plan.duration);
-        while result.is_ok() && !world.is_over() && !stop::is_asked() {
+        while result.is_ok() && !shared.is_over() && !stop::is_requested() {
             let left = plan.duration.saturating_sub(started.elapsed());
             if left.is_zero() {
                 break;
             }
-            std::thread::sleep(LOOK.min(left));
-            progress.show(started.elapsed(), world);
+            std::thread::sleep(CHECK_INTERVAL.min(left));
+            progress.show(started.elapsed(), shared);
         }
-        world.end();
+        shared.end();
         result
     })
 }
@@ -77,35 +78,30 @@ fn torment(plan: &Plan, world: &World, started: Instant) -> io::Result<()> {
 fn start_all<'scope>(
     threads: &'scope Scope<'scope, '_>,
     plan: &Plan,
-    world: &'scope World,
+    shared: &'scope Shared,
 ) -> io::Result<()> {
     for slot in 0..plan.threads {
-        spawn(threads, move || worker::live(world, life(slot)))?;
+        spawn(threads, move || worker::run(shared, spec_for(slot)))?;
     }
     let (churned, forker) = (plan.threads, plan.threads + SHORT_LIVED);
-    let seed = |disturbance| world.seed(forker + 1, disturbance);
+    let seed = |disturbance| shared.seed(forker + 1, disturbance);
     let seeds = [seed(0), seed(1), seed(2), seed(3)];
-    spawn(threads, move || signals::run(world, seeds[0]))?;
-    spawn(threads, move || affinity::run(world, seeds[1]))?;
-    spawn(threads, move || churn::run(threads, world, churned, seeds[2]))?;
-    spawn(threads, move || fork::run(world, forker, seeds[3]))?;
+    spawn(threads, move || signals::run(shared, seeds[0]))?;
+    spawn(threads, move || affinity::run(shared, seeds[1]))?;
+    spawn(threads, move || churn::run(threads, shared, churned, seeds[2]))?;
+    spawn(threads, move || fork::run(shared, forker, seeds[3]))?;
     Ok(())
 }
 
-/// A worker that stays. Some have no lane, some give theirs up later, some are struck by a timer.
-fn life(slot: usize) -> Life {
+/// Returns the specification of a worker that stays for the whole run.
+///
+/// Some have no lane, some give theirs up later, some are interrupted by a timer of their own.
+fn spec_for(slot: usize) -> WorkerSpec {
     let leaves_lanes_after = match slot % 8 {
         5 => Some(0),
         7 => Some(1000),
         _ => None,
     };
-    Life { slot, generation: 0, turns: u64::MAX, leaves_lanes_after, has_timer: slot % 4 == 1 }
-}
-
-/// Starts a thread, unless threads are scarce.
-pub(crate) fn spawn<'scope>(
-    threads: &'scope Scope<'scope, '_>,
-    work: impl FnOnce() + Send + 'scope,
-) -> io::Result<ScopedJoinHandle<'scope, ()>> {
-    Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, work)
+    let has_timer = slot % 4 == 1;
+    WorkerSpec { slot, generation: 0, steps: u64::MAX, leaves_lanes_after, has_timer }
 }

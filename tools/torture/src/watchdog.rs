@@ -1,26 +1,37 @@
-//! Notices that a run hangs. Nothing is said about how fast it is: a hang is when nobody gets
-//! anywhere at all for a long time, or somebody does not end when all others have.
+//! Notices a run that hangs.
+//!
+//! A run hangs if no thread makes progress for a long time, or if a thread does not end after all
+//! others have. Slow progress is none of the watchdog's concern.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::world::World;
-use crate::wrong::{Finder, Wrong};
+use crate::shared::Shared;
+use crate::violation::{Finder, Violation};
 
-/// Longer than a forked child is given.
+/// The time without progress after which a run hangs.
+///
+/// Longer than the alarm of a forked child.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Watches `world` until `done`; calls `on_hang`, once, if there was no progress for `patience`.
-/// Who hung, and in what, is among the failures then.
-pub(crate) fn watch(world: &World, done: &AtomicBool, patience: Duration, on_hang: impl FnOnce()) {
+/// Watches a run until `done`.
+///
+/// If there is no progress for `patience`, records which threads hang in which structures, and
+/// calls `on_hang` once.
+pub(crate) fn watch(
+    shared: &Shared,
+    done: &AtomicBool,
+    patience: Duration,
+    on_hang: impl FnOnce(),
+) {
     let (mut seen, mut since) = (u64::MAX, Instant::now());
     while !done.load(SeqCst) {
         std::thread::park_timeout(patience / 10);
-        let now = world.progress();
+        let now = shared.progress();
         if now != seen {
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() >= patience && !done.load(SeqCst) {
-            blame(world);
+            record_hang(shared);
             return on_hang();
         }
     }
@@ -37,13 +48,10 @@ pub(crate) fn wait(done: &AtomicBool, patience: Duration, on_hang: impl FnOnce()
     }
 }
 
-/// What is wrong with a thread that hangs.
-pub(crate) const HANGS: Wrong = Wrong { what: "gets no further", low: 0, high: 0, found: 1 };
-
-fn blame(world: &World) {
-    for slot in 0..world.slots.len() {
-        if let Some(structure) = world.doing(slot) {
-            world.fail(structure, Finder::Watchdog(slot), HANGS);
+fn record_hang(shared: &Shared) {
+    for slot in 0..shared.slots.len() {
+        if let Some(structure) = shared.doing(slot) {
+            shared.fail(structure, Finder::Watchdog(slot), Violation::HANG);
         }
     }
 }
@@ -51,19 +59,19 @@ fn blame(world: &World) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disturb::signals::Target;
+    use crate::handlers::Target;
     use crate::plan::Plan;
 
     #[test]
-    fn a_hang_is_noticed_and_names_who_hangs() {
-        let world = World::new(&Plan { duration: Duration::ZERO, threads: 1, seed: 1 });
-        let _target = Target::enter(&world, 0);
+    fn hang_is_noticed_and_names_its_thread() {
+        let shared = Shared::new(&Plan { duration: Duration::ZERO, threads: 1, seed: 1 });
+        let _target = Target::enter(&shared, 0);
         let mut hung = false;
-        watch(&world, &AtomicBool::new(false), Duration::from_millis(20), || hung = true);
+        watch(&shared, &AtomicBool::new(false), Duration::from_millis(20), || hung = true);
         assert!(hung);
-        let failures = world.failures.all();
+        let failures = shared.failures.all();
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].finder, Finder::Watchdog(0));
-        watch(&world, &AtomicBool::new(true), Duration::ZERO, || panic!("it is done"));
+        watch(&shared, &AtomicBool::new(true), Duration::ZERO, || panic!("it is done"));
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that does one turn after the other.
+//! A thread that takes one step after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,76 +7,75 @@ use std::time::Duration;
 use thiscpu::probe;
 
 use crate::cpus;
-use crate::disturb::signals::{Target, Timer};
+use crate::handlers::{Target, Timer};
+use crate::shared::Shared;
 use crate::structures::Actor;
-use crate::world::World;
-use crate::wrong::{Finder, Wrong};
+use crate::violation::{Finder, Violation};
 
-/// A thread's life.
+/// What a worker does, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct WorkerSpec {
     pub(crate) slot: usize,
-    /// How many threads were in the slot before.
+    /// The number of threads that had the slot before.
     pub(crate) generation: u64,
-    /// After how many turns it ends, if not when everything ends.
-    pub(crate) turns: u64,
-    /// After how many turns it gives its lane up, for the rest of its life.
+    /// The number of steps after which it ends, if the run does not end earlier.
+    pub(crate) steps: u64,
+    /// The number of steps after which it gives its lane up, for the rest of its life.
     pub(crate) leaves_lanes_after: Option<u64>,
-    /// Whether a timer strikes it, besides the signals that all get.
+    /// Whether a timer of its own interrupts it, besides the signals that all workers get.
     pub(crate) has_timer: bool,
 }
 
-/// Lives it. A panic is a failure of the run.
-pub(crate) fn live(world: &World, life: Life) {
-    let lived = catch_unwind(AssertUnwindSafe(|| {
-        let _target = Target::enter(world, life.slot);
-        let _timer = life.has_timer.then(Timer::start);
-        take_turns(world, life);
+/// Runs a worker to its end. A panic is a failure of the run.
+pub(crate) fn run(shared: &Shared, spec: WorkerSpec) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let _target = Target::enter(shared, spec.slot);
+        let _timer = spec.has_timer.then(Timer::start);
+        take_steps(shared, spec);
     }));
-    if lived.is_err() {
-        world.fail("worker", Finder::Worker(life.slot), PANIC);
+    if result.is_err() {
+        shared.fail("worker", Finder::Worker(spec.slot), Violation::PANIC);
     }
 }
 
-/// What is wrong when a thread panics, which has said why by then.
-pub(crate) const PANIC: Wrong = Wrong { what: "panics", low: 0, high: 0, found: 1 };
-
-fn take_turns(world: &World, life: Life) {
-    let here = &world.slots[life.slot];
-    let mut actor = Actor::new(life.slot, world.seed(life.slot, life.generation));
+fn take_steps(shared: &Shared, spec: WorkerSpec) {
+    let own = &shared.slots[spec.slot];
+    let mut actor = Actor::new(spec.slot, shared.seed(spec.slot, spec.generation));
     let mut cpu = cpus::current();
-    for turn in 0..life.turns {
-        if world.is_over() {
+    for step in 0..spec.steps {
+        if shared.is_over() {
             return;
         }
-        if actor.has_lane && life.leaves_lanes_after.is_some_and(|turns| turns <= turn) {
+        if actor.has_lane && spec.leaves_lanes_after.is_some_and(|steps| steps <= step) {
             probe::leave_lanes();
             actor.has_lane = false;
         }
-        world.turn(&mut actor);
+        shared.step(&mut actor);
         let now = cpus::current();
-        here.migrations.fetch_add(u64::from(now != cpu), Relaxed);
+        own.migrations.fetch_add(u64::from(now != cpu), Relaxed);
         cpu = now;
-        pause(world, &mut actor);
+        pause(shared, &mut actor);
     }
 }
 
-/// What a thread does between turns: mostly nothing.
-fn pause(world: &World, actor: &mut Actor) {
+/// Spends the time between steps: mostly none.
+fn pause(shared: &Shared, actor: &mut Actor) {
     match actor.random.u8(..) {
-        0..4 if actor.has_lane => linger(world, actor),
+        0..4 if actor.has_lane => linger(shared, actor),
         4..8 => std::thread::yield_now(),
         8 => std::thread::sleep(Duration::from_micros(actor.random.u64(..200))),
         _ => {}
     }
 }
 
-/// Stays in a section for some microseconds and sees whether it is aborted: a sample of what the
-/// sections of the structures meet, which do not count their aborts.
-fn linger(world: &World, actor: &mut Actor) {
-    let here = &world.slots[actor.slot];
+/// Stays in a section for some microseconds and counts whether it is aborted.
+///
+/// The structures' own sections do not count their aborts; this is a sample of what happens to
+/// them.
+fn linger(shared: &Shared, actor: &mut Actor) {
+    let own = &shared.slots[actor.slot];
     if let Ok(Some(aborted)) = probe::linger(actor.random.u64(100..10_000), &AtomicU64::new(0)) {
-        here.lingers.fetch_add(1, Relaxed);
-        here.aborts.fetch_add(u64::from(aborted), Relaxed);
+        own.lingers.fetch_add(1, Relaxed);
+        own.aborts.fetch_add(u64::from(aborted), Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! `thiscpu-torture` as its users see it: exit statuses, text and JSON, in each tier.
+//! The program's exit statuses, text and JSON, in each tier.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns whether this machine has `tier`: without it nothing is run.
+/// Returns whether this machine has `tier`.
 fn has(tier: &str) -> bool {
     let mut brief = torture(&["--seconds", "0.01", "--threads", "1"]);
     brief.env("THISCPU_TIER", tier).output().unwrap().status.code() != Some(2)
@@ -29,8 +29,8 @@ fn json(tier: &str, args: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap()
 }
 
-/// A second of it, and what a program finds in its report.
-fn survives(tier: &str) {
+/// Runs a second in `tier`, and checks the JSON report.
+fn check_tier(tier: &str) {
     if !has(tier) {
         return;
     }
@@ -41,7 +41,7 @@ fn survives(tier: &str) {
     assert!(report["seconds"].as_f64().unwrap() >= 1.0, "{report}");
     assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{report}");
     assert!(report["threads"].as_u64().unwrap() > 0, "{report}");
-    // How much comes of them in a second is the machine's business.
+    // Their values depend on the machine.
     let counts = ["exact_answers", "signals", "forks", "short_lived_threads", "moves", "probes"];
     for key in counts.iter().chain(&["aborts", "migrations", "faults", "major_faults"]) {
         assert!(report[key].is_u64(), "{key}: {report}");
@@ -53,18 +53,18 @@ fn survives(tier: &str) {
 }
 
 #[test]
-fn the_first_tier_survives() {
-    survives("rseq-cid");
+fn rseq_cid_tier_passes() {
+    check_tier("rseq-cid");
 }
 
 #[test]
-fn the_second_tier_survives() {
-    survives("rseq-cpu");
+fn rseq_cpu_tier_passes() {
+    check_tier("rseq-cpu");
 }
 
 #[test]
-fn the_atomic_tier_survives() {
-    survives("atomic");
+fn atomic_tier_passes() {
+    check_tier("atomic");
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn one_thread_is_enough() {
 }
 
 #[test]
-fn bad_input_runs_nothing_and_says_why() {
+fn invalid_options_are_refused_with_a_reason() {
     let cases: [(&[&str], &str); 8] = [
-        (&["--seconds", "0"], "greater than 0"),
-        (&["--seconds", "-1"], "greater than 0"),
-        (&["--seconds", "NaN"], "greater than 0"),
+        (&["--seconds", "0"], "more than 0"),
+        (&["--seconds", "-1"], "more than 0"),
+        (&["--seconds", "NaN"], "more than 0"),
         (&["--threads", "0"], "from 1 to 4096"),
         (&["--threads", "4097"], "from 1 to 4096"),
         (&["--seed", "-1"], "64 bits"),
@@ -97,23 +97,23 @@ fn bad_input_runs_nothing_and_says_why() {
 }
 
 #[test]
-fn a_run_that_is_asked_to_end_accounts() {
+fn interrupted_run_still_runs_the_final_check() {
     let mut child = torture(&["--seconds", "600"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Once it has threads it listens.
+    // The signal handler is installed before the threads start.
     let tasks = format!("/proc/{}/task", child.id());
     while std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 4) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "it ended without a signal");
         std::thread::yield_now();
     }
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     assert_eq!(status.code(), Some(0), "{}", text(&stderr));
-    for part in ["ended early, as asked", "every unit is accounted for"] {
+    for part in ["ended early, as requested", "every unit is accounted for"] {
         assert!(text(&stdout).contains(part), "{}", text(&stdout));
     }
 }

@@ -1,20 +1,23 @@
-//! A cache of values that stay constructed: each is as its last user left it, and is made and dropped once. Handlers use none: an
-//! allocation may wait for a lock that the interrupted thread has.
+//! A cache of values that stay constructed. Each is as its last user left it, and is constructed
+//! and dropped once.
+//!
+//! Handlers use none: an allocation may wait for a lock that the interrupted thread holds.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use thiscpu::{Constructed, ConstructedCache};
 
 use super::{Actor, Structure};
-use crate::wrong::{Checked, equal, holds};
+use crate::violation::{Checked, equal, holds};
 
-/// Values that were made and not dropped, and those that were not whole then.
-static THERE: AtomicI64 = AtomicI64::new(0);
-static BROKEN: AtomicI64 = AtomicI64::new(0);
+/// The number of values that were constructed and not dropped.
+static ALIVE: AtomicI64 = AtomicI64::new(0);
+/// The number of values that were corrupt when they were dropped.
+static CORRUPT: AtomicI64 = AtomicI64::new(0);
 
 const WORDS: usize = 60;
 const HELD_MAX: usize = 48;
-/// So many, one after the other, that slabs come and go.
+/// A number of values, one after the other, with which slabs come and go.
 const MANY: usize = 400;
 
 struct Value {
@@ -24,7 +27,7 @@ struct Value {
 
 impl Value {
     fn new() -> Value {
-        THERE.fetch_add(1, SeqCst);
+        ALIVE.fetch_add(1, SeqCst);
         Value { uses: 0, words: [0; WORDS] }
     }
 
@@ -33,9 +36,9 @@ impl Value {
         (0..).zip(&self.words).all(|(place, &word)| word == pattern(place))
     }
 
-    /// Leaves it as the next user has to find it.
-    fn use_it(&mut self) -> Checked {
-        holds("a value is as it was left", self.is_whole())?;
+    /// Checks the value, and leaves the pattern that the next user must find.
+    fn check_and_use(&mut self) -> Checked {
+        holds("a value is unchanged", self.is_whole())?;
         self.uses += 1;
         for (place, word) in (1..).zip(&mut self.words) {
             *word = self.uses.wrapping_mul(place);
@@ -46,8 +49,8 @@ impl Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        BROKEN.fetch_add(i64::from(!self.is_whole()), SeqCst);
-        THERE.fetch_sub(1, SeqCst);
+        CORRUPT.fetch_add(i64::from(!self.is_whole()), SeqCst);
+        ALIVE.fetch_sub(1, SeqCst);
     }
 }
 
@@ -63,18 +66,18 @@ impl Values {
     fn alloc(&self, actor: &mut Actor) -> Checked<Constructed<Value>> {
         let mut value = self.cache.alloc();
         actor.ops += 2;
-        value.use_it()?;
+        value.check_and_use()?;
         Ok(value)
     }
 
-    /// So many, of which some are there at a time.
+    /// Allocates `count` values, of which it holds some at a time.
     fn use_some(&self, actor: &mut Actor, count: usize) -> Checked {
         let mut held = [const { None }; HELD_MAX];
         for _ in 0..count {
             let value = self.alloc(actor)?;
             let place = &mut held[actor.random.usize(..HELD_MAX)];
             if let Some(mut old) = place.replace(value) {
-                old.use_it()?;
+                old.check_and_use()?;
             }
         }
         Ok(())
@@ -86,7 +89,7 @@ impl Structure for Values {
         "constructed"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..) {
             0..4 => {
                 self.cache.shrink();
@@ -101,18 +104,18 @@ impl Structure for Values {
         }
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         self.use_some(actor, MANY)?;
         self.cache.shrink();
         self.use_some(actor, MANY)?;
-        equal("values that were not whole when they were dropped", 0, BROKEN.load(SeqCst))
+        equal("values that were corrupt when they were dropped", 0, CORRUPT.load(SeqCst))
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let cache = std::mem::replace(&mut self.cache, ConstructedCache::new(Value::new));
         let out = cache.close().map_err(|error| error.objects);
-        equal("values that are out in the end", 0, out.err().unwrap_or(0) as i64)?;
-        equal("values that were not whole when they were dropped", 0, BROKEN.load(SeqCst))?;
-        equal("values in the end", 0, THERE.load(SeqCst))
+        equal("values still allocated in the end", 0, out.err().unwrap_or(0) as i64)?;
+        equal("values that were corrupt when they were dropped", 0, CORRUPT.load(SeqCst))?;
+        equal("values alive in the end", 0, ALIVE.load(SeqCst))
     }
 }

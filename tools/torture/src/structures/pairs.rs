@@ -1,13 +1,12 @@
-//! Per-CPU pairs whose second word follows from the first, and whose first words count exchanges.
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! Per-CPU pairs whose first words count exchanges, and whose second words follow from the first.
 
 use thiscpu::{HalfWord, PerCpuPair};
 
 use super::{Actor, Structure};
-use crate::wrong::{Checked, equal};
+use crate::oracle::Tally;
+use crate::violation::{Checked, equal};
 
-/// A half of some width.
+/// A word of a pair, of some width.
 pub(super) trait Half: HalfWord + Sync + Send + Copy + PartialEq {
     const NAME: &'static str;
     fn of(bits: u64) -> Self;
@@ -32,18 +31,20 @@ halves!(u32 => "pairs_u32", u64 => "pairs_u64");
 
 pub(super) struct Pairs<W: Half> {
     pairs: PerCpuPair<W>,
-    /// How many exchanges each worker made. Relaxed: read when all have ended.
-    made: Box<[AtomicU64]>,
+    /// The number of exchanges of each worker.
+    exchanges: Tally,
 }
 
-/// The one pair with this first word; (0, 0) is one, because pairs begin so.
+/// Returns the only valid pair with this first word.
+///
+/// (0, 0) is valid, because pairs begin with it.
 fn pair<W: Half>(first: u64) -> (W, W) {
     (W::of(first), W::of(W::of(first).bits().wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
 impl<W: Half> Pairs<W> {
     pub(super) fn new(slots: usize) -> Self {
-        Pairs { pairs: PerCpuPair::new(), made: (0..slots).map(|_| AtomicU64::new(0)).collect() }
+        Pairs { pairs: PerCpuPair::new(), exchanges: Tally::new(slots) }
     }
 
     fn check((first, second): (W, W)) -> Checked {
@@ -51,8 +52,8 @@ impl<W: Half> Pairs<W> {
         equal("the second word of a pair", expected.bits() as i64, second.bits() as i64)
     }
 
-    /// Counts this CPU's pair up, if that works within some attempts. Whether it did.
-    fn count_up(&self, seen: &mut (W, W)) -> Checked<bool> {
+    /// Counts this CPU's pair up with a few attempts, and returns whether one succeeded.
+    fn increment(&self, seen: &mut (W, W)) -> Checked<bool> {
         for _ in 0..4 {
             let next = pair(seen.0.bits().wrapping_add(1));
             match self.pairs.cmpxchg_double(*seen, next) {
@@ -60,20 +61,20 @@ impl<W: Half> Pairs<W> {
                     *seen = next;
                     return Ok(true);
                 }
-                Err(there) => {
-                    Self::check(there)?;
-                    *seen = there;
+                Err(current) => {
+                    Self::check(current)?;
+                    *seen = current;
                 }
             }
         }
         Ok(false)
     }
 
-    fn count_often(&self, actor: &mut Actor, times: usize) -> Checked {
+    fn increment_times(&self, actor: &mut Actor, times: usize) -> Checked {
         let mut seen = pair(0);
         for _ in 0..times {
-            let made = u64::from(self.count_up(&mut seen)?);
-            self.made[actor.slot].fetch_add(made, Relaxed);
+            let made = u64::from(self.increment(&mut seen)?);
+            self.exchanges.add(actor.slot, made);
             actor.ops += made;
         }
         Ok(())
@@ -93,27 +94,26 @@ impl<W: Half> Structure for Pairs<W> {
         W::NAME
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         let times = 1 << actor.random.u8(..8);
-        self.count_often(actor, times)
+        self.increment_times(actor, times)
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
-        self.count_often(actor, 1)
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
+        self.increment_times(actor, 1)
     }
 
-    fn child(&self, _actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, _actor: &mut Actor) -> Checked {
         self.pairs.lanes().try_for_each(Self::check)?;
         let (mut expected, mut seen) = (self.total(), pair(0));
         for _ in 0..300 {
-            expected = expected.wrapping_add(u64::from(self.count_up(&mut seen)?));
+            expected = expected.wrapping_add(u64::from(self.increment(&mut seen)?));
         }
         Self::check_total("exchanges of a child", expected, self.total())
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         self.pairs.lanes().try_for_each(Self::check)?;
-        let made = self.made.iter().fold(0, |sum: u64, made| sum + made.load(Relaxed));
-        Self::check_total("exchanges of all", made, self.total())
+        Self::check_total("exchanges of all workers", self.exchanges.total(), self.total())
     }
 }

@@ -1,45 +1,50 @@
-//! A token that anybody passes on: 1 is added, then taken away, so that the value is always 0 or 1
-//! whatever a careless sum makes of it.
+//! A token that threads pass on: one adds 1, the next one subtracts 1, so the value is always 0 or
+//! 1.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use thiscpu::Counter;
 
-use super::{Actor, Structure, alone};
-use crate::books::Range;
-use crate::wrong::{Checked, holds, within};
+use super::{Actor, Structure, quiescent};
+use crate::oracle::Range;
+use crate::violation::{Checked, holds, within};
 
 pub(super) struct Token {
     name: &'static str,
     counter: Counter,
-    /// Twice the number of passes, and one while somebody is passing it on.
-    turn: AtomicU64,
+    /// Twice the number of passes, plus one while a thread is passing it on.
+    phase: AtomicU64,
 }
 
 impl Token {
     pub(super) fn new(name: &'static str, counter: Counter) -> Self {
-        Token { name, counter, turn: AtomicU64::new(0) }
+        Token { name, counter, phase: AtomicU64::new(0) }
     }
 
-    /// Passes the token on, unless somebody else does so right now. Whether it was passed.
+    /// Passes the token on, unless another thread is doing so.
+    ///
+    /// Returns whether it passed the token.
     fn pass(&self) -> bool {
-        // SeqCst here and below: the turn tells exactly how far the value is.
-        let turn = self.turn.load(SeqCst);
-        let taken = turn.is_multiple_of(2)
-            && self.turn.compare_exchange(turn, turn + 1, SeqCst, SeqCst).is_ok();
+        // SeqCst, here and in `around`: the phase is odd before the counter changes, and even again
+        // after it has changed.
+        let phase = self.phase.load(SeqCst);
+        let taken = phase.is_multiple_of(2)
+            && self.phase.compare_exchange(phase, phase + 1, SeqCst, SeqCst).is_ok();
         if taken {
-            self.counter.add(if (turn / 2).is_multiple_of(2) { 1 } else { -1 });
-            self.turn.store(turn + 2, SeqCst);
+            self.counter.add(if (phase / 2).is_multiple_of(2) { 1 } else { -1 });
+            self.phase.store(phase + 2, SeqCst);
         }
         taken
     }
 
-    /// What `ask` answers, and what the value was meanwhile: one number if nobody passed the token.
+    /// Returns the answer of `ask`, and the range of the value meanwhile.
+    ///
+    /// The range is one number if no thread passed the token.
     fn around<R>(&self, ask: impl FnOnce() -> R) -> (Range, R) {
-        let before = self.turn.load(SeqCst);
+        let before = self.phase.load(SeqCst);
         let answer = ask();
         let value = (before / 2 % 2) as i64;
-        match before.is_multiple_of(2) && self.turn.load(SeqCst) == before {
+        match before.is_multiple_of(2) && self.phase.load(SeqCst) == before {
             true => ((value, value), answer),
             false => ((0, 1), answer),
         }
@@ -57,8 +62,8 @@ impl Token {
     }
 
     fn check_comparisons(&self) -> Checked {
-        holds("it is above -1", self.counter.compare(-1).ordering.is_gt())?;
-        holds("it is below 2", self.counter.compare(2).ordering.is_lt())
+        holds("the value is above -1", self.counter.compare(-1).ordering.is_gt())?;
+        holds("the value is below 2", self.counter.compare(2).ordering.is_lt())
     }
 }
 
@@ -67,7 +72,7 @@ impl Structure for Token {
         self.name
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..6 => actor.exactly(self.check_sum()).map(drop),
             6 => {
@@ -81,7 +86,7 @@ impl Structure for Token {
             _ => {
                 for _ in 0..1 << actor.random.u8(..7) {
                     actor.ops += u64::from(self.pass());
-                    // Leaves the token to others, who are on other CPUs.
+                    // Leaves the token to threads on other CPUs.
                     (0..actor.random.u8(..16)).for_each(|_| std::hint::spin_loop());
                 }
                 Ok(())
@@ -89,17 +94,17 @@ impl Structure for Token {
         }
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
         actor.ops += u64::from(self.pass());
         self.check_bounds()
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let sum = self.check_sum()?;
-        alone::goes_on(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, sum, actor)
     }
 
-    fn account(&mut self) -> Checked {
-        alone::settled(&self.counter, (*self.turn.get_mut() / 2 % 2) as i64)
+    fn verify(&mut self) -> Checked {
+        quiescent::check_value(&self.counter, (*self.phase.get_mut() / 2 % 2) as i64)
     }
 }

@@ -1,13 +1,12 @@
-//! Per-CPU words of each width: what was added is what lanes hold and what exchanges took out.
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! Per-CPU words of each width: lanes hold what was added, minus what exchanges took out.
 
 use thiscpu::{Integer, PerCpu};
 
 use super::{Actor, Structure};
-use crate::wrong::{Checked, equal, holds};
+use crate::oracle::Tally;
+use crate::violation::{Checked, equal, holds};
 
-/// A word of some width, and its low bits as a number.
+/// A word of some width.
 pub(super) trait Width: Integer + Sync + Send + PartialEq {
     const NAME: &'static str;
     fn of(bits: u64) -> Self;
@@ -32,20 +31,20 @@ widths!(u8 => "words_u8", u16 => "words_u16", u32 => "words_u32", u64 => "words_
 
 pub(super) struct Words<T: Width> {
     words: PerCpu<T>,
-    /// What each worker added and did not take out again. Relaxed: read when all have ended.
-    added: Box<[AtomicU64]>,
+    /// What each worker added, minus what it took out.
+    added: Tally,
 }
 
 impl<T: Width> Words<T> {
     pub(super) fn new(slots: usize) -> Self {
-        Words { words: PerCpu::new(), added: (0..slots).map(|_| AtomicU64::new(0)).collect() }
+        Words { words: PerCpu::new(), added: Tally::new(slots) }
     }
 
     fn total(&self) -> u64 {
         self.words.lanes().fold(0, |sum, word| sum.wrapping_add(word.bits()))
     }
 
-    /// One operation, and by how much it raised the total.
+    /// Runs one operation and returns the amount by which it raised the total.
     fn change(&self, actor: &mut Actor) -> Checked<u64> {
         actor.ops += 1;
         let n = actor.random.u64(..);
@@ -64,25 +63,25 @@ impl<T: Width> Words<T> {
         }
     }
 
-    /// A compare-exchange from what the word may be.
+    /// Replaces the word by `n` with a few compare-exchanges, and returns the difference.
     fn replace(&self, n: u64) -> Checked<u64> {
         let mut old = T::of(0);
         for _ in 0..4 {
             match self.words.cmpxchg(old, T::of(n)) {
                 Ok(()) => return Ok(n.wrapping_sub(old.bits())),
-                Err(there) => {
-                    holds("a failed exchange found something else", there != old)?;
-                    old = there;
+                Err(current) => {
+                    holds("a failed exchange found another value", current != old)?;
+                    old = current;
                 }
             }
         }
         Ok(0)
     }
 
-    fn change_often(&self, actor: &mut Actor, changes: usize) -> Checked {
+    fn change_times(&self, actor: &mut Actor, changes: usize) -> Checked {
         for _ in 0..changes {
             let n = self.change(actor)?;
-            self.added[actor.slot].fetch_add(n, Relaxed);
+            self.added.add(actor.slot, n);
         }
         Ok(())
     }
@@ -97,26 +96,24 @@ impl<T: Width> Structure for Words<T> {
         T::NAME
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         let changes = 1 << actor.random.u8(..8);
-        self.change_often(actor, changes)
+        self.change_times(actor, changes)
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
-        self.change_often(actor, 2)
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
+        self.change_times(actor, 2)
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let mut expected = self.total();
         for _ in 0..300 {
             expected = expected.wrapping_add(self.change(actor)?);
         }
-        Self::check_total("a child's total of all lanes", expected, self.total())
+        Self::check_total("the total of all lanes in a child", expected, self.total())
     }
 
-    fn account(&mut self) -> Checked {
-        let add = |sum: u64, added: &AtomicU64| sum.wrapping_add(added.load(Relaxed));
-        let added = self.added.iter().fold(0, add);
-        Self::check_total("the total of all lanes", added, self.total())
+    fn verify(&mut self) -> Checked {
+        Self::check_total("the total of all lanes", self.added.total(), self.total())
     }
 }

@@ -1,13 +1,17 @@
-//! Budgets: one that is nearly used up, one that is shared out, one with plenty, and one that threads
-//! queue for. Handlers only release: an acquire may wait for the thread that they interrupt.
+//! Budgets: one near its limit, one far from it, one that never refuses, and two that threads queue
+//! for.
+//!
+//! Handlers only release: an acquire may wait for the thread that they interrupt.
 
-mod known;
+mod bounds;
+mod far_from_limit;
+mod near_limit;
+mod never_refused;
 mod queue;
-mod roomy;
-mod scarce;
-mod shares;
 mod units;
 
-pub(super) use self::{queue::Queue, roomy::Roomy, scarce::Scarce, shares::Shares};
+pub(super) use self::{
+    far_from_limit::FarFromLimit, near_limit::NearLimit, never_refused::NeverRefused, queue::Queue,
+};
 
 use super::{Actor, Structure};

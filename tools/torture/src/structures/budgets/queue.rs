@@ -1,38 +1,43 @@
-//! Budgets that threads queue for. Nobody waits who holds any of it, so each is served in the end.
+//! Budgets that threads queue for. No thread waits while it holds units, so each is served in the
+//! end.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::units::{Units, Way};
+use super::units::{Call, Units};
 use super::{Actor, Structure};
-use crate::wrong::{Checked, equal};
+use crate::violation::{Checked, equal};
 
-/// The limit, for each slot of many; and where few are let in.
+/// The limits for each slot, of the budget that all threads queue for.
 const LIMITS: (u64, u64) = (48, 96);
+/// The limits of the budget that few threads queue for.
 const LIMITS_OF_FEW: (u64, u64) = (1_000, 2_000);
-/// So many are few.
 const FEW: u64 = 3;
-/// So much everybody can have whatever the limit is; two of them cannot.
+/// A number of units that one thread can have whatever the limit is, and two threads cannot.
 const MUCH: u64 = 900;
-/// Who waits so long was forgotten: whoever is ahead holds what it was granted for microseconds.
+/// The time after which a waiter was forgotten: other threads hold units for microseconds.
 const LONG: Duration = Duration::from_secs(30);
 
 pub(in super::super) struct Queue {
     name: &'static str,
     units: Units,
     much: u64,
-    doors: Option<Doors>,
+    groups: Option<Groups>,
 }
 
-/// Lets [`FEW`] in, and nobody else until these have left: whoever they forget stays forgotten.
+/// Admits groups of [`FEW`] threads, one group after the other.
+///
+/// A waiter that its group forgets is never served by later callers, so the bug shows.
 #[derive(Debug, Default)]
-struct Doors {
-    /// How many have come and gone, of these few. SeqCst: who comes next comes after all of that.
+struct Groups {
+    /// The threads of the group that have entered and left.
+    ///
+    /// SeqCst: the next group enters after all of this group's calls.
     entered: AtomicU64,
     left: AtomicU64,
 }
 
-impl Doors {
+impl Groups {
     fn enter(&self) -> bool {
         let one_more = |entered| (entered < FEW).then_some(entered + 1);
         self.entered.fetch_update(SeqCst, SeqCst, one_more).is_ok()
@@ -47,31 +52,34 @@ impl Doors {
 }
 
 impl Queue {
-    /// One that everybody comes to.
-    pub(in super::super) fn of_many(slots: usize) -> Self {
+    /// Creates a budget that all threads queue for.
+    pub(in super::super) fn of_all(slots: usize) -> Self {
         let limits = (LIMITS.0 * slots as u64, LIMITS.1 * slots as u64);
         let units = Units::new(limits, slots);
-        Queue { name: "budget_queue", units, much: limits.0.min(MUCH), doors: None }
+        Queue { name: "budget_queue", units, much: limits.0.min(MUCH), groups: None }
     }
 
+    /// Creates a budget that [`FEW`] threads at a time queue for.
     pub(in super::super) fn of_few(slots: usize) -> Self {
         let units = Units::new(LIMITS_OF_FEW, slots);
-        Queue { name: "budget_queue_of_few", units, much: MUCH, doors: Some(Doors::default()) }
+        Queue { name: "budget_queue_of_few", units, much: MUCH, groups: Some(Groups::default()) }
     }
 
-    /// Mostly little, sometimes what waits for others.
+    /// Returns a number of units: mostly small, sometimes one that must wait for other threads.
     fn amount(&self, actor: &mut Actor) -> u64 {
         let most = if actor.random.u8(..4) == 0 { self.much } else { 16 };
         actor.random.u64(1..=most)
     }
 
-    /// Not often: each wait may be for all others, who are slow where CPUs are emulated.
-    fn use_some(&self, actor: &mut Actor) -> Checked {
+    /// Waits for units a few times.
+    ///
+    /// Each wait may be for all other threads, which are slow on emulated CPUs.
+    fn wait_and_release(&self, actor: &mut Actor) -> Checked {
         for _ in 0..1 << actor.random.u8(..4) {
             let n = self.amount(actor);
-            let taken = self.units.acquire(actor, n, Way::Wait(LONG))?;
-            equal("what is granted to who waits", n as i64, taken as i64)?;
-            // Others come meanwhile, and find less.
+            let taken = self.units.acquire(actor, n, Call::Wait(LONG))?;
+            equal("units granted to a waiter", n as i64, taken as i64)?;
+            // Other threads run meanwhile, and find fewer units.
             if actor.random.u8(..16) == 0 {
                 std::thread::yield_now();
             }
@@ -80,26 +88,26 @@ impl Queue {
         Ok(())
     }
 
-    fn use_some_at_once(&self, actor: &mut Actor, way: Way) -> Checked {
+    fn acquire_and_release(&self, actor: &mut Actor, call: Call) -> Checked {
         let n = self.amount(actor);
-        self.units.acquire(actor, n, way)?;
+        self.units.acquire(actor, n, call)?;
         self.units.release(actor, actor.slot, u64::MAX);
         Ok(())
     }
 
-    fn use_or_look(&self, actor: &mut Actor) -> Checked {
+    fn use_or_check(&self, actor: &mut Actor) -> Checked {
         let polls = actor.random.u32(..4);
         match actor.random.u8(..64) {
-            0 => actor.exactly(self.units.check_free()),
+            0 => actor.exactly(self.units.check_available()),
             1 => actor.exactly(self.units.check_held()).map(drop),
             2 => self.units.change_limit(actor),
-            3..8 => self.use_some_at_once(actor, Way::Try),
-            8..16 => self.use_some_at_once(actor, Way::Poll(polls)),
+            3..8 => self.acquire_and_release(actor, Call::Try),
+            8..16 => self.acquire_and_release(actor, Call::Poll(polls)),
             16..20 => {
                 let short = Duration::from_micros(u64::from(polls) * 20);
-                self.use_some_at_once(actor, Way::Wait(short))
+                self.acquire_and_release(actor, Call::Wait(short))
             }
-            _ => self.use_some(actor),
+            _ => self.wait_and_release(actor),
         }
     }
 }
@@ -109,28 +117,28 @@ impl Structure for Queue {
         self.name
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
-        let Some(doors) = &self.doors else { return self.use_or_look(actor) };
-        if !doors.enter() {
+    fn step(&self, actor: &mut Actor) -> Checked {
+        let Some(groups) = &self.groups else { return self.use_or_check(actor) };
+        if !groups.enter() {
             return Ok(());
         }
-        let result = self.use_or_look(actor);
-        doors.leave();
+        let result = self.use_or_check(actor);
+        groups.leave();
         result
     }
 
-    /// Now and then all that is in a hand, so that a handler serves who waits.
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
-        let (whose, most) = (self.units.any_hand(actor), actor.random.u64(1..=MUCH));
+    /// Sometimes releases all that a worker holds, so that a handler serves the waiters.
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
+        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..=MUCH));
         self.units.release(actor, whose, most);
         Ok(())
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
-        self.units.child(actor)
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
+        self.units.check_in_child(actor)
     }
 
-    fn account(&mut self) -> Checked {
-        self.units.account()
+    fn verify(&mut self) -> Checked {
+        self.units.verify()
     }
 }

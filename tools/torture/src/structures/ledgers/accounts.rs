@@ -1,57 +1,57 @@
-//! Accounts that are charged, some more often than others, and push each other out of lanes.
+//! Accounts that are charged, some more often than others, and evict each other from lanes.
 
 use thiscpu::{Account, Ledger};
 
 use super::{Actor, Structure};
-use crate::books::{Amounts, Books};
-use crate::wrong::{Checked, equal, within};
+use crate::oracle::{Amounts, Oracle};
+use crate::violation::{Checked, equal, within};
 
-/// So many that a lane has room for 256 accounts.
+/// With this number of counters a lane caches 256 accounts.
 const COUNTERS: usize = 16;
 const ACCOUNTS: usize = 400;
-/// Those that are charged most.
-const HOT: usize = 16;
-/// Those of the counters that are charged: what is furthest apart.
+/// The accounts that are charged most.
+const FREQUENT: usize = 16;
+/// The counters that are charged: the first and the last one.
 const CHARGED: [usize; 2] = [0, COUNTERS - 1];
-/// The most that is charged at once: some of it never gets into a lane.
+/// The largest charge. Some are too large for a lane.
 const AMOUNT_MAX: i64 = 1 << 22;
 
-/// An account, and the books on the counters that are charged.
-struct Booked {
+/// An account, and an oracle of each counter that is charged.
+struct Tracked {
     account: Account<COUNTERS>,
-    books: [Books; CHARGED.len()],
+    oracles: [Oracle; CHARGED.len()],
 }
 
 pub(in super::super) struct Accounts {
     ledger: Ledger<COUNTERS>,
-    accounts: Box<[Booked]>,
-    /// On all accounts together.
-    total: Books,
+    accounts: Box<[Tracked]>,
+    /// The oracle of all accounts together.
+    total: Oracle,
 }
 
-impl Booked {
-    /// Has `add` add to one of the counters.
+impl Tracked {
+    /// Records that `add` adds to one of the charged counters.
     fn add(&self, actor: &Actor, which: usize, amounts: Amounts, add: impl FnOnce()) {
-        self.books[which].add(actor.slot, amounts, add);
+        self.oracles[which].add(actor.slot, amounts, add);
     }
 
     fn check_sum(&self, which: usize) -> Checked<i64> {
         let ask = || self.account.sum(CHARGED[which]);
-        let (range, sum) = self.books[which].around(ask);
+        let (range, sum) = self.oracles[which].around(ask);
         within("an account's sum", range, sum).map(|()| sum)
     }
 
     fn check_snapshot(&self) -> Checked {
-        let [first, last] = &self.books;
+        let [first, last] = &self.oracles;
         let (of_first, (of_last, snapshot)) =
             first.around(|| last.around(|| self.account.snapshot()));
         within("an account's first counter", of_first, snapshot[CHARGED[0]])?;
         within("an account's last counter", of_last, snapshot[CHARGED[1]])?;
-        equal("what nobody charges", 0, snapshot[1])
+        equal("a counter that is never charged", 0, snapshot[1])
     }
 
-    /// When nobody else charges it: it goes on from what it is.
-    fn check_alone(&self, which: usize) -> Checked {
+    /// Charges an account that no other thread uses, and checks its counter.
+    fn check_quiescent(&self, which: usize) -> Checked {
         let index = CHARGED[which];
         let sum = self.account.sum(index);
         (0..300).for_each(|_| self.account.charge(index, 9));
@@ -64,13 +64,13 @@ impl Booked {
 impl Accounts {
     pub(in super::super) fn new(slots: usize) -> Self {
         let ledger = Ledger::new_signed();
-        let books = || Books::new(slots);
-        let booked = |_| Booked { account: ledger.open(), books: [books(), books()] };
-        Accounts { accounts: (0..ACCOUNTS).map(booked).collect(), ledger, total: books() }
+        let oracle = || Oracle::new(slots);
+        let tracked = |_| Tracked { account: ledger.open(), oracles: [oracle(), oracle()] };
+        Accounts { accounts: (0..ACCOUNTS).map(tracked).collect(), ledger, total: oracle() }
     }
 
-    fn any(&self, actor: &mut Actor) -> &Booked {
-        let most = if actor.random.u8(..8) == 0 { ACCOUNTS } else { HOT };
+    fn any(&self, actor: &mut Actor) -> &Tracked {
+        let most = if actor.random.u8(..8) == 0 { ACCOUNTS } else { FREQUENT };
         &self.accounts[actor.random.usize(..most)]
     }
 
@@ -84,31 +84,31 @@ impl Accounts {
     }
 
     fn charge(&self, actor: &mut Actor) {
-        let (booked, which, n) =
+        let (tracked, which, n) =
             (self.any(actor), actor.random.usize(..CHARGED.len()), Self::amount(actor));
         let times = 1 << actor.random.u8(..7);
-        let (is_aside, index) = (actor.random.u8(..16) == 0, CHARGED[which]);
+        let (is_uncached, index) = (actor.random.u8(..16) == 0, CHARGED[which]);
         let amounts = Amounts::of((0..times).map(|_| n));
-        let charge = || match is_aside {
-            true => (0..times).for_each(|_| booked.account.charge_uncached(index, n)),
-            false => (0..times).for_each(|_| booked.account.charge(index, n)),
+        let charge = || match is_uncached {
+            true => (0..times).for_each(|_| tracked.account.charge_uncached(index, n)),
+            false => (0..times).for_each(|_| tracked.account.charge(index, n)),
         };
-        self.total.add(actor.slot, amounts, || booked.add(actor, which, amounts, charge));
+        self.total.add(actor.slot, amounts, || tracked.add(actor, which, amounts, charge));
         actor.ops += times as u64;
     }
 
-    /// In all it changes nothing.
-    fn move_some(&self, actor: &mut Actor) {
+    /// Transfers between two accounts, which changes no total.
+    fn transfer(&self, actor: &mut Actor) {
         let [from, to] = [0; 2].map(|_| self.any(actor));
         let (which, n) = (actor.random.usize(..CHARGED.len()), Self::amount(actor));
-        let move_it = || from.account.transfer_to(&to.account, CHARGED[which], n);
-        let out = || from.add(actor, which, Amounts::of([-n]), move_it);
+        let transfer = || from.account.transfer_to(&to.account, CHARGED[which], n);
+        let out = || from.add(actor, which, Amounts::of([-n]), transfer);
         to.add(actor, which, Amounts::of([n]), out);
         actor.ops += 1;
     }
 
-    /// All charged counters of all accounts.
-    fn report(&self) -> (i64, i64) {
+    /// Returns the number of accounts, and the sum of their charged counters, in one snapshot.
+    fn snapshot(&self) -> (i64, i64) {
         let (mut accounts, mut total) = (0, 0);
         self.ledger.for_each(|_, counters| {
             accounts += 1;
@@ -117,10 +117,10 @@ impl Accounts {
         (accounts, total)
     }
 
-    fn check_report(&self) -> Checked {
-        let (range, (accounts, total)) = self.total.around(|| self.report());
-        equal("accounts in a report", ACCOUNTS as i64, accounts)?;
-        within("the total of a report", range, total)
+    fn check_total(&self) -> Checked {
+        let (range, (accounts, total)) = self.total.around(|| self.snapshot());
+        equal("accounts in a snapshot", ACCOUNTS as i64, accounts)?;
+        within("the total of a snapshot", range, total)
     }
 }
 
@@ -129,17 +129,17 @@ impl Structure for Accounts {
         "ledger_accounts"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
-        let booked = self.any(actor);
+    fn step(&self, actor: &mut Actor) -> Checked {
+        let tracked = self.any(actor);
         match actor.random.u8(..64) {
             0..4 => {
                 let which = actor.random.usize(..CHARGED.len());
-                actor.exactly(booked.check_sum(which)).map(drop)
+                actor.exactly(tracked.check_sum(which)).map(drop)
             }
-            4..7 => actor.exactly(booked.check_snapshot()),
-            7 => actor.exactly(self.check_report()),
+            4..7 => actor.exactly(tracked.check_snapshot()),
+            7 => actor.exactly(self.check_total()),
             8..12 => {
-                self.move_some(actor);
+                self.transfer(actor);
                 Ok(())
             }
             12 if actor.random.u8(..16) == 0 => {
@@ -154,34 +154,34 @@ impl Structure for Accounts {
         }
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         for _ in 0..16 {
-            let booked = self.any(actor);
-            (0..CHARGED.len()).try_for_each(|which| booked.check_sum(which).map(drop))?;
-            booked.check_snapshot()?;
+            let tracked = self.any(actor);
+            (0..CHARGED.len()).try_for_each(|which| tracked.check_sum(which).map(drop))?;
+            tracked.check_snapshot()?;
         }
-        self.check_report()?;
-        let (_, total) = self.report();
+        self.check_total()?;
+        let (_, total) = self.snapshot();
         for which in [0, 1, 0, 1] {
-            self.any(actor).check_alone(which)?;
+            self.any(actor).check_quiescent(which)?;
         }
         let [from, to] = [0; 2].map(|_| self.any(actor));
         from.account.transfer_to(&to.account, CHARGED[1], 1 << 30);
-        equal("the total in a child that goes on", total, self.report().1)
+        equal("the total in a child after a transfer", total, self.snapshot().1)
     }
 
-    fn account(&mut self) -> Checked {
-        self.check_report()?;
-        equal("the last report", self.total.settled(), self.report().1)?;
-        for booked in &self.accounts {
-            for (which, books) in booked.books.iter().enumerate() {
-                equal("an account's last sum", books.settled(), booked.check_sum(which)?)?;
+    fn verify(&mut self) -> Checked {
+        self.check_total()?;
+        equal("the last snapshot", self.total.settled(), self.snapshot().1)?;
+        for tracked in &self.accounts {
+            for (which, oracle) in tracked.oracles.iter().enumerate() {
+                equal("an account's last sum", oracle.settled(), tracked.check_sum(which)?)?;
             }
         }
         self.ledger.sync();
-        for Booked { account, books } in &self.accounts {
-            for (books, index) in books.iter().zip(CHARGED) {
-                equal("what an account has without lanes", books.settled(), account.read(index))?;
+        for Tracked { account, oracles } in &self.accounts {
+            for (oracle, index) in oracles.iter().zip(CHARGED) {
+                equal("an account's value without lanes", oracle.settled(), account.read(index))?;
             }
         }
         Ok(())

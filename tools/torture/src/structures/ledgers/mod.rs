@@ -1,9 +1,10 @@
-//! Ledgers: one with more accounts than lanes have room for, and one whose units only go round. Handlers use none: a
-//! charge may wait for a lock that the interrupted thread has.
+//! Ledgers: one with more accounts than lanes cache, and one whose units only circulate.
+//!
+//! Handlers use none: a charge may wait for a lock that the interrupted thread holds.
 
 mod accounts;
-mod moves;
+mod transfers;
 
-pub(super) use self::{accounts::Accounts, moves::Moves};
+pub(super) use self::{accounts::Accounts, transfers::Transfers};
 
 use super::{Actor, Structure};

@@ -1,37 +1,37 @@
-//! Several counters at one instant: what is paid is received a moment later.
+//! A group of counters, read at one instant: each payment is received a moment later.
 
 use thiscpu::Counters;
 
 use super::{Actor, LEVELS, Structure};
-use crate::books::{Amounts, Books};
-use crate::wrong::{Checked, equal, within};
+use crate::oracle::{Amounts, Oracle};
+use crate::violation::{Checked, equal, within};
 
 const PAID: usize = 0;
 const RECEIVED: usize = 1;
 const OTHER: usize = 2;
-/// The most that is paid at once.
+/// The largest payment.
 const PAYMENT_MAX: i64 = 5;
 
-pub(super) struct Several {
+pub(super) struct Group {
     counters: Counters<3>,
-    /// On each counter.
-    books: [Books; 3],
-    /// How much can be paid and not yet received.
-    under_way_max: i64,
+    /// One for each counter.
+    oracles: [Oracle; 3],
+    /// The most that can be paid and not yet received.
+    in_flight_max: i64,
 }
 
-impl Several {
+impl Group {
     pub(super) fn new(slots: usize) -> Self {
-        Several {
+        Group {
             counters: Counters::new(),
-            books: [0; 3].map(|_| Books::new(slots)),
-            under_way_max: (slots * LEVELS) as i64 * PAYMENT_MAX,
+            oracles: [0; 3].map(|_| Oracle::new(slots)),
+            in_flight_max: (slots * LEVELS) as i64 * PAYMENT_MAX,
         }
     }
 
     fn add(&self, actor: &mut Actor, index: usize, n: i64) {
         let add = || self.counters.add(index, n);
-        self.books[index].add(actor.slot, Amounts::of([n]), add);
+        self.oracles[index].add(actor.slot, Amounts::of([n]), add);
         actor.ops += 1;
     }
 
@@ -42,29 +42,29 @@ impl Several {
     }
 
     fn check_snapshot(&self) -> Checked<[i64; 3]> {
-        let [first, second, third] = &self.books;
+        let [first, second, third] = &self.oracles;
         let ask = || third.around(|| self.counters.snapshot());
         let (paid, (received, (other, snapshot))) = first.around(|| second.around(ask));
-        within("what was paid", paid, snapshot[PAID])?;
-        within("what was received", received, snapshot[RECEIVED])?;
-        within("what was counted besides", other, snapshot[OTHER])?;
-        let under_way = snapshot[PAID] - snapshot[RECEIVED];
-        within("what is paid and not received", (0, self.under_way_max), under_way)?;
+        within("the sum of payments", paid, snapshot[PAID])?;
+        within("the sum of receipts", received, snapshot[RECEIVED])?;
+        within("the sum of other amounts", other, snapshot[OTHER])?;
+        let in_flight = snapshot[PAID] - snapshot[RECEIVED];
+        within("payments not yet received", (0, self.in_flight_max), in_flight)?;
         Ok(snapshot)
     }
 
     fn check_sum(&self, index: usize) -> Checked {
-        let (range, sum) = self.books[index].around(|| self.counters.sum(index));
-        within("the sum of one of several", range, sum)
+        let (range, sum) = self.oracles[index].around(|| self.counters.sum(index));
+        within("the sum of one counter of a group", range, sum)
     }
 }
 
-impl Structure for Several {
+impl Structure for Group {
     fn name(&self) -> &'static str {
         "counters"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..5 => actor.exactly(self.check_snapshot()).map(drop),
             5 => {
@@ -83,13 +83,13 @@ impl Structure for Several {
         }
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
         self.pay(actor);
         self.counters.read(OTHER);
         Ok(())
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let mut expected = self.check_snapshot()?;
         for _ in 0..300 {
             let (index, n) = (actor.random.usize(..3), actor.random.i64(-40_000..40_000));
@@ -100,11 +100,11 @@ impl Structure for Several {
         (0..3).try_for_each(|index| equal("a snapshot", expected[index], snapshot[index]))
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let snapshot = self.counters.snapshot();
-        for (index, books) in self.books.iter().enumerate() {
-            equal("the last snapshot", books.settled(), snapshot[index])?;
-            equal("the last sum", books.settled(), self.counters.sum(index))?;
+        for (index, oracle) in self.oracles.iter().enumerate() {
+            equal("the last snapshot", oracle.settled(), snapshot[index])?;
+            equal("the last sum", oracle.settled(), self.counters.sum(index))?;
         }
         Ok(())
     }

@@ -1,30 +1,32 @@
-//! A counter that only grows: no answer is below one that came before it.
+//! A counter that only grows: no answer is below an earlier one.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use thiscpu::Counter;
 
-use super::{Actor, Structure, alone};
-use crate::books::{Amounts, Books};
-use crate::wrong::{Checked, holds, within};
+use super::{Actor, Structure, quiescent};
+use crate::oracle::{Amounts, Oracle};
+use crate::violation::{Checked, holds, within};
 
 pub(super) struct Growing {
     counter: Counter,
-    books: Books,
-    /// The largest exact answer so far. SeqCst, so that an answer is in it before its call ends.
+    oracle: Oracle,
+    /// The largest exact answer so far.
+    ///
+    /// SeqCst: a check that begins after another has ended sees its answer.
     seen: AtomicI64,
 }
 
 impl Growing {
     pub(super) fn new(slots: usize) -> Self {
-        // The smallest batch: every few adds move a window, always in the same direction.
+        // The smallest batch: every few adds move a window, always in one direction.
         let counter = Counter::with_batch(2);
-        Growing { counter, books: Books::new(slots), seen: AtomicI64::new(0) }
+        Growing { counter, oracle: Oracle::new(slots), seen: AtomicI64::new(0) }
     }
 
     fn add(&self, actor: &mut Actor, adds: usize) {
         let n = actor.random.i64(1..100);
-        self.books.add(actor.slot, Amounts::of((0..adds).map(|_| n)), || {
+        self.oracle.add(actor.slot, Amounts::of((0..adds).map(|_| n)), || {
             (0..adds).for_each(|_| self.counter.add(n));
         });
         actor.ops += adds as u64;
@@ -32,15 +34,15 @@ impl Growing {
 
     fn check_sum(&self) -> Checked<i64> {
         let seen = self.seen.load(SeqCst);
-        let ((low, high), sum) = self.books.around(|| self.counter.sum());
+        let ((low, high), sum) = self.oracle.around(|| self.counter.sum());
         self.seen.fetch_max(sum, SeqCst);
         within("a sum", (low, high), sum)?;
-        within("a sum after another", (seen, i64::MAX), sum).map(|()| sum)
+        within("a sum after an earlier one", (seen, i64::MAX), sum).map(|()| sum)
     }
 
     fn check_bounds(&self) -> Checked {
         let seen = self.seen.load(SeqCst);
-        let ((low, high), bounds) = self.books.around(|| self.counter.bounds());
+        let ((low, high), bounds) = self.oracle.around(|| self.counter.bounds());
         within("the upper bound", (low.max(seen), i64::MAX), bounds.high)?;
         within("the lower bound", (i64::MIN, high), bounds.low)
     }
@@ -48,7 +50,7 @@ impl Growing {
     fn check_comparison(&self) -> Checked {
         let seen = self.seen.load(SeqCst);
         let above = self.counter.compare(seen - 1).ordering.is_gt();
-        holds("it has not shrunk, a comparison says", above)
+        holds("the value has not shrunk", above)
     }
 }
 
@@ -57,7 +59,7 @@ impl Structure for Growing {
         "counter_growing"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..32) {
             0..3 => actor.exactly(self.check_sum()).map(drop),
             3..4 => {
@@ -76,19 +78,19 @@ impl Structure for Growing {
         }
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
         let adds = actor.random.usize(1..4);
         self.add(actor, adds);
         self.check_bounds()
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let sum = self.check_sum()?;
-        alone::goes_on(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, sum, actor)
     }
 
-    fn account(&mut self) -> Checked {
-        holds("its bounds are known", alone::has_known_bounds(&self.counter))?;
-        alone::settled(&self.counter, self.books.settled())
+    fn verify(&mut self) -> Checked {
+        holds("its bounds are finite", quiescent::has_finite_bounds(&self.counter))?;
+        quiescent::check_value(&self.counter, self.oracle.settled())
     }
 }

@@ -1,37 +1,37 @@
-//! A counter that threads add to, sum up, compare and take from.
+//! A counter that threads add to, sum, compare and take from.
 
 use std::cmp::Ordering;
 
 use fastrand::Rng;
 use thiscpu::Counter;
 
-use super::{Actor, Structure, alone};
-use crate::books::{Amounts, Books, Range, Takes, less};
-use crate::wrong::{Checked, equal, holds, within};
+use super::{Actor, Structure, quiescent};
+use crate::oracle::{Amounts, Oracle, Range, Takes, minus};
+use crate::violation::{Checked, equal, holds, within};
 
-pub(super) struct Counts {
+pub(super) struct SingleCounter {
     name: &'static str,
     counter: Counter,
-    books: Books,
+    oracle: Oracle,
     takes: Takes,
-    /// Amounts are as large as there are, so that nothing is known before the end.
+    /// Whether amounts are of any size, so that the value is known only in the end.
     wraps: bool,
 }
 
-/// The most that is added at once to a counter that does not wrap: 2 to the 40th adds do not either.
+/// The largest amount for a counter that does not wrap around: 2^40 adds do not overflow it.
 const AMOUNT_MAX: i64 = 1 << 22;
 
-impl Counts {
+impl SingleCounter {
     pub(super) fn new(name: &'static str, counter: Counter, slots: usize) -> Self {
-        let (books, takes) = (Books::new(slots), Takes::default());
-        Counts { name, counter, books, takes, wraps: false }
+        let (oracle, takes) = (Oracle::new(slots), Takes::default());
+        SingleCounter { name, counter, oracle, takes, wraps: false }
     }
 
     pub(super) fn wrapping(name: &'static str, counter: Counter, slots: usize) -> Self {
-        Counts { wraps: true, ..Counts::new(name, counter, slots) }
+        SingleCounter { wraps: true, ..SingleCounter::new(name, counter, slots) }
     }
 
-    /// Mostly 1 and -1, sometimes what moves windows.
+    /// Returns an amount: mostly 1 or -1, sometimes one that moves windows.
     fn amount(&self, random: &mut Rng) -> i64 {
         match random.u8(..32) {
             0..14 => 1,
@@ -48,18 +48,18 @@ impl Counts {
     fn add(&self, actor: &mut Actor, adds: usize) {
         let mut random = actor.random.clone();
         let amounts = Amounts::of((0..adds).map(|_| self.amount(&mut actor.random)));
-        self.books.add(actor.slot, amounts, || {
+        self.oracle.add(actor.slot, amounts, || {
             (0..adds).for_each(|_| self.counter.add(self.amount(&mut random)));
         });
         actor.ops += adds as u64;
     }
 
-    /// What `ask` answers, and the range of the value meanwhile if it can be known.
+    /// Returns the answer of `ask`, and the range of the value meanwhile, if that is known.
     fn around<R>(&self, ask: impl FnOnce() -> R) -> (Option<Range>, R) {
         let before = self.takes.steady();
-        let (range, answer) = self.books.around(ask);
+        let (range, answer) = self.oracle.around(ask);
         let steady = before.filter(|&before| !self.wraps && self.takes.is_still(before));
-        (steady.map(|steady| less(range, steady.amount)), answer)
+        (steady.map(|steady| minus(range, steady.amount)), answer)
     }
 
     fn check_sum(&self) -> Checked<i64> {
@@ -71,7 +71,7 @@ impl Counts {
 
     fn check_bounds(&self) -> Checked {
         let (range, bounds) = self.around(|| self.counter.bounds());
-        within("a read among its bounds", (bounds.low, bounds.high), bounds.estimate)?;
+        within("an estimate within its bounds", (bounds.low, bounds.high), bounds.estimate)?;
         let Some((low, high)) = range else { return Ok(()) };
         within("the upper bound", (low, i64::MAX), bounds.high)?;
         within("the lower bound", (i64::MIN, high), bounds.low)
@@ -81,33 +81,37 @@ impl Counts {
         let rhs = self.counter.read().wrapping_add(random.i64(-200..200));
         let (range, compared) = self.around(|| self.counter.compare(rhs));
         let exact = compared.exact.is_none_or(|exact| exact.cmp(&rhs) == compared.ordering);
-        holds("a comparison's value and order agree", exact)?;
+        holds("the value and order of a comparison agree", exact)?;
         let Some((low, high)) = range else { return Ok(()) };
         within("a comparison's value", (low, high), compared.exact.unwrap_or(low))?;
         match compared.ordering {
-            Ordering::Less => within("what the value is less than", (low + 1, i64::MAX), rhs),
-            Ordering::Equal => within("what the value equals", (low, high), rhs),
-            Ordering::Greater => within("what the value exceeds", (i64::MIN, high - 1), rhs),
+            Ordering::Less => {
+                within("the number that the value is less than", (low + 1, i64::MAX), rhs)
+            }
+            Ordering::Equal => within("the number that the value equals", (low, high), rhs),
+            Ordering::Greater => {
+                within("the number that the value exceeds", (i64::MIN, high - 1), rhs)
+            }
         }
     }
 
     fn check_take(&self) -> Checked {
-        let (range, taken) = self.books.around(|| self.takes.take(|| self.counter.take()));
+        let (range, taken) = self.oracle.around(|| self.takes.take(|| self.counter.take()));
         match taken {
             Some((before, amount)) if !self.wraps => {
-                within("what is taken", less(range, before.amount), amount)
+                within("the value taken", minus(range, before.amount), amount)
             }
             _ => Ok(()),
         }
     }
 }
 
-impl Structure for Counts {
+impl Structure for SingleCounter {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         let question = actor.random.u8(..64);
         match question {
             0..4 => actor.exactly(self.check_sum()).map(drop),
@@ -128,23 +132,23 @@ impl Structure for Counts {
         }
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
         let adds = actor.random.usize(1..4);
         self.add(actor, adds);
         self.check_bounds()
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let sum = self.check_sum()?;
-        alone::goes_on(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, sum, actor)
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let taken = self.takes.steady().map_or(0, |steady| steady.amount);
-        let value = self.books.settled().wrapping_sub(taken);
-        holds("its bounds are known", self.wraps || alone::has_known_bounds(&self.counter))?;
-        alone::settled(&self.counter, value)?;
-        equal("what is taken at last", value, self.counter.take())?;
-        equal("what is left then", 0, self.counter.sum())
+        let value = self.oracle.settled().wrapping_sub(taken);
+        holds("its bounds are finite", self.wraps || quiescent::has_finite_bounds(&self.counter))?;
+        quiescent::check_value(&self.counter, value)?;
+        equal("the value taken in the end", value, self.counter.take())?;
+        equal("the value left in the end", 0, self.counter.sum())
     }
 }

@@ -1,24 +1,24 @@
-//! Objects that are made, shared, used and dropped while others run. Whoever is the last to use one
-//! accounts for it; what it leaves is used again by the next.
+//! Objects that are created, shared, used and dropped during the run. The last user of an object
+//! checks it; the next object reuses its memory.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
-use super::{Actor, Structure, alone};
-use crate::wrong::{Checked, equal, holds};
+use super::{Actor, Structure, quiescent};
+use crate::violation::{Checked, equal, holds};
 
-/// Objects that share their lives, and what was added to each.
+/// Objects that are created and dropped together, and the amount added to each.
 struct Objects {
     counter: Counter,
     counters: Counters<5>,
     words: PerCpu<u32>,
-    /// SeqCst, though the last user would see it all anyway through the count of users.
+    /// SeqCst, for simplicity: the reference count orders it for the last user anyway.
     added: AtomicI64,
 }
 
-pub(super) struct Fresh {
+pub(super) struct ShortLived {
     current: Mutex<Arc<Objects>>,
 }
 
@@ -32,9 +32,11 @@ impl Objects {
         }
     }
 
-    /// Nothing is left of whoever had the memory before. For the one who made these.
+    /// Checks that nothing is left of earlier objects in this memory.
+    ///
+    /// Call it before anything is added.
     fn check_fresh(&self) -> Checked {
-        holds("fresh words are 0", self.words.lanes().all(|word| word == 0))
+        holds("new words are 0", self.words.lanes().all(|word| word == 0))
     }
 
     fn add(&self, actor: &mut Actor, adds: i64) {
@@ -47,23 +49,23 @@ impl Objects {
         actor.ops += 3 * adds as u64;
     }
 
-    fn account(&self) -> Checked {
+    fn verify(&self) -> Checked {
         let added = self.added.load(SeqCst);
-        alone::settled(&self.counter, added)?;
-        equal("the total of fresh counters", added, self.counters.snapshot().iter().sum())?;
+        quiescent::check_value(&self.counter, added)?;
+        equal("the total of short-lived counters", added, self.counters.snapshot().iter().sum())?;
         let words = self.words.lanes().fold(0, u32::wrapping_add);
-        equal("the total of fresh words", i64::from(added as u32), i64::from(words))
+        equal("the total of short-lived words", i64::from(added as u32), i64::from(words))
     }
 }
 
-/// Ends one use. The last of them accounts.
+/// Ends one use. The last user checks the objects.
 fn release(objects: Arc<Objects>) -> Checked {
-    Arc::into_inner(objects).map_or(Ok(()), |objects| objects.account())
+    Arc::into_inner(objects).map_or(Ok(()), |objects| objects.verify())
 }
 
-impl Fresh {
+impl ShortLived {
     pub(super) fn new() -> Self {
-        Fresh { current: Mutex::new(Arc::new(Objects::new())) }
+        ShortLived { current: Mutex::new(Arc::new(Objects::new())) }
     }
 
     fn replace(&self) -> Checked {
@@ -76,12 +78,12 @@ impl Fresh {
     }
 }
 
-impl Structure for Fresh {
+impl Structure for ShortLived {
     fn name(&self) -> &'static str {
-        "fresh_objects"
+        "short_lived"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..6) == 0 {
             actor.ops += 1;
             return self.replace();
@@ -95,17 +97,17 @@ impl Structure for Fresh {
         release(objects)
     }
 
-    /// Only with objects of its own: the lock may be held by a thread that is not here.
-    fn child(&self, actor: &mut Actor) -> Checked {
+    /// Uses objects of its own: a thread that does not exist in the child may hold the lock.
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let objects = Objects::new();
         objects.check_fresh()?;
         objects.add(actor, 800);
-        objects.account()
+        objects.verify()
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
         equal("users of the last objects", 1, Arc::strong_count(current) as i64)?;
-        current.account()
+        current.verify()
     }
 }

@@ -1,7 +1,7 @@
-//! What happens to workers: a file for each disturbance.
+//! The disturbances of workers, one in each file.
 //!
-//! Each is a function that runs on a thread of its own until the run is over. To add one, write
-//! such a function and start it in `run`.
+//! A disturbance is a function that runs on a thread of its own until the run is over. To add one,
+//! write such a function and start it in `run`.
 
 pub(crate) mod affinity;
 pub(crate) mod churn;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// Sleeps for up to so long.
+/// Sleeps for a random time of less than `micros_max`.
 fn rest(random: &mut Rng, micros_max: u64) {
     std::thread::sleep(Duration::from_micros(random.u64(..micros_max)));
 }

@@ -1,5 +1,6 @@
-//! Slab caches: objects that threads hand to each other, each byte of which is part of its pattern. Handlers use none: an
-//! allocation may wait for a lock that the interrupted thread has.
+//! Caches whose objects threads hand to each other. Each byte of an object is part of a pattern.
+//!
+//! Handlers use no cache: an allocation may wait for a lock that the interrupted thread holds.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -8,20 +9,23 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 use thiscpu::RawCache;
 
 use super::{Actor, Structure};
-use crate::wrong::{Checked, Wrong, equal, holds};
+use crate::violation::{Checked, Violation, equal, holds};
 
-/// The bytes of the caches' objects: the smallest, many to a slab, few, and more than a slab's unit.
+/// The object sizes of the caches in bytes.
+///
+/// The smallest size, many and few objects to a slab, and objects of more than a chunk.
 const SIZES: [usize; 6] = [8, 48, 200, 1_024, 9_000, 70_000];
-/// Objects that wait for anybody, for each cache and slot; and those that a thread has at a time.
+/// The number of places for shared objects, for each cache and slot.
 const SHARED_PER_SLOT: usize = 16;
+/// The most objects that a thread holds at a time.
 const HELD_MAX: usize = 64;
-/// Few of the large ones, which take long to look at.
+/// The most bytes of objects that a thread holds: large objects take long to check.
 const BYTES_HELD_MAX: usize = 128 * 1024;
 
-/// What is wrong where an object is missing.
-const NO_OBJECT: Wrong = Wrong { what: "an object that must be there", low: 1, high: 1, found: 0 };
+/// An allocation that fails.
+const NO_OBJECT: Violation = Violation { what: "an allocated object", low: 1, high: 1, found: 0 };
 
-/// An object that somebody has. Its first word is its number, and all others follow from that.
+/// An object with one owner. Its first word is its number, and all others follow from that.
 #[derive(Clone, Copy)]
 struct Object {
     at: NonNull<u64>,
@@ -29,23 +33,26 @@ struct Object {
     number: u64,
 }
 
-/// The word at a place of the object with that number.
+/// Returns the word at `place` in the object with this number.
 fn pattern(number: u64, place: usize) -> u64 {
     (number ^ place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Object {
     fn words(&mut self) -> &mut [u64] {
-        // SAFETY: it is an object of so many words that were written to, and only one has it, which is what is checked here.
+        // SAFETY: the object has `words` initialized words, and `self` is its only owner (unless
+        // the cache under test is broken).
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.words) }
     }
 
+    /// Fills a new object with its pattern.
     fn fill(mut self) -> Checked<Self> {
-        // SAFETY: the first word of a new object is 0; the others are the caller's to write to.
+        // SAFETY: the cache initializes the first word of a new object, and the caller owns the
+        // object.
         let first = unsafe { self.at.read() };
         equal("the first word of a new object", 0, first as i64)?;
         for place in 1..self.words {
-            // SAFETY: in bounds of the object.
+            // SAFETY: `place` is below the number of words, and the caller owns the object.
             unsafe { self.at.add(place).write(pattern(self.number, place)) };
         }
         self.words()[0] = self.number;
@@ -56,31 +63,31 @@ impl Object {
         let number = self.number;
         equal("the number of an object", number as i64, self.words()[0] as i64)?;
         let is_whole = |(place, &word): (usize, &u64)| word == pattern(number, place);
-        holds("an object is as it was left", self.words().iter().enumerate().skip(1).all(is_whole))
+        holds("an object is unchanged", self.words().iter().enumerate().skip(1).all(is_whole))
     }
 }
 
-/// A cache, and objects of it that wait for anybody.
-struct Kind {
+/// A cache, and objects of it that any thread may take.
+struct SharedCache {
     cache: RawCache,
-    /// SeqCst: who takes an object sees what was written to it.
-    shared: Box<[AtomicPtr<u64>]>,
+    /// SeqCst: the thread that takes an object sees what was written to it.
+    objects: Box<[AtomicPtr<u64>]>,
 }
 
-impl Kind {
-    fn new(size: usize, slots: usize) -> Kind {
+impl SharedCache {
+    fn new(size: usize, slots: usize) -> SharedCache {
         let layout = Layout::from_size_align(size, 8).expect("a layout");
-        let shared = (0..slots * SHARED_PER_SLOT).map(|_| AtomicPtr::default()).collect();
-        Kind { cache: RawCache::new(layout), shared }
+        let objects = (0..slots * SHARED_PER_SLOT).map(|_| AtomicPtr::default()).collect();
+        SharedCache { cache: RawCache::new(layout), objects }
     }
 
     fn held_max(&self) -> usize {
         (BYTES_HELD_MAX / self.cache.object_bytes()).clamp(2, HELD_MAX)
     }
 
-    /// An object that somebody has left.
+    /// Returns a shared object, of which the caller is now the owner.
     fn object(&self, at: NonNull<u64>) -> Object {
-        // SAFETY: whoever left it has written to it, and has it no more.
+        // SAFETY: its last owner has initialized it and does not use it any more.
         Object { at, words: self.cache.object_bytes() / 8, number: unsafe { at.read() } }
     }
 
@@ -89,7 +96,7 @@ impl Kind {
         self.fill(actor, self.cache.alloc())
     }
 
-    /// A new object, full of its pattern.
+    /// Returns a new object, filled with its pattern.
     fn fill(&self, actor: &mut Actor, new: Option<NonNull<u8>>) -> Checked<Object> {
         let at = new.ok_or(NO_OBJECT)?.cast();
         Object { at, words: self.cache.object_bytes() / 8, number: actor.random.u64(..) }.fill()
@@ -98,19 +105,19 @@ impl Kind {
     fn free(&self, actor: &mut Actor, mut object: Object) -> Checked {
         object.check()?;
         actor.ops += 1;
-        // SAFETY: the object was allocated here, and nobody else has it.
+        // SAFETY: the object was allocated from `cache`, and the caller is its only owner.
         unsafe { self.cache.free(object.at.cast()) };
         Ok(())
     }
 
-    /// Leaves an object to others, or takes one; which one was there.
+    /// Puts an object, or none, in a random shared place, and returns the object that was there.
     fn exchange(&self, actor: &mut Actor, object: Option<Object>) -> Option<Object> {
-        let place = &self.shared[actor.random.usize(..self.shared.len())];
+        let place = &self.objects[actor.random.usize(..self.objects.len())];
         let new = object.map_or(std::ptr::null_mut(), |object| object.at.as_ptr());
         NonNull::new(place.swap(new, SeqCst)).map(|at| self.object(at))
     }
 
-    /// Has some objects at a time, of which some go to others, who may free them.
+    /// Allocates objects, exchanges some with other threads, and frees those that it has then.
     fn use_some(&self, actor: &mut Actor) -> Checked {
         let mut held = [None; HELD_MAX];
         let count = 1 + actor.random.usize(..self.held_max());
@@ -122,14 +129,14 @@ impl Kind {
                 *place = self.exchange(actor, place.take());
             }
         }
-        // As they come, or the other way round.
+        // In either order.
         if actor.random.bool() {
             held.reverse();
         }
         held.into_iter().flatten().try_for_each(|object| self.free(actor, object))
     }
 
-    /// So many that sheaves are traded, and slabs come and go.
+    /// Allocates so many objects that sheaves are traded, and slabs come and go.
     fn use_many(&self, actor: &mut Actor) -> Checked {
         let mut kept: [Option<Object>; HELD_MAX] = [None; HELD_MAX];
         for round in 0..16 * self.held_max() {
@@ -142,7 +149,7 @@ impl Kind {
         kept.into_iter().flatten().try_for_each(|object| self.free(actor, object))
     }
 
-    /// What was set aside is there.
+    /// Checks that prefilled objects are available.
     fn prefill(&self, actor: &mut Actor) -> Checked {
         let count = actor.random.usize(..self.held_max());
         let mut prefilled = self.cache.prefill(count).map_err(|_| NO_OBJECT)?;
@@ -151,68 +158,70 @@ impl Kind {
             self.free(actor, object)?;
         }
         equal(
-            "what is left of a prefilled handle",
+            "objects left in a prefilled handle",
             (count - count / 2) as i64,
             prefilled.len() as i64,
         )
     }
 }
 
-pub(super) struct Slabs {
-    kinds: Box<[Kind]>,
+pub(super) struct Caches {
+    caches: Box<[SharedCache]>,
 }
 
-impl Slabs {
+impl Caches {
     pub(super) fn new(slots: usize) -> Self {
-        Slabs { kinds: SIZES.into_iter().map(|size| Kind::new(size, slots)).collect() }
+        Caches { caches: SIZES.into_iter().map(|size| SharedCache::new(size, slots)).collect() }
     }
 }
 
-impl Structure for Slabs {
+impl Structure for Caches {
     fn name(&self) -> &'static str {
-        "slabs"
+        "caches"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
-        let kind = &self.kinds[actor.random.usize(..self.kinds.len())];
+    fn step(&self, actor: &mut Actor) -> Checked {
+        let shared = &self.caches[actor.random.usize(..self.caches.len())];
         match actor.random.u8(..) {
             0..2 => {
-                kind.cache.shrink();
+                shared.cache.shrink();
                 actor.ops += 1;
                 Ok(())
             }
-            2..12 => kind.use_many(actor),
-            12..20 => kind.prefill(actor),
-            _ => (0..1 << actor.random.u8(..4)).try_for_each(|_| kind.use_some(actor)),
+            2..12 => shared.use_many(actor),
+            12..20 => shared.prefill(actor),
+            _ => (0..1 << actor.random.u8(..4)).try_for_each(|_| shared.use_some(actor)),
         }
     }
 
-    /// What waits for anybody was whole when it was left; what others had in hand is nobody's.
-    fn child(&self, actor: &mut Actor) -> Checked {
-        for kind in &self.kinds {
-            for place in kind.shared.iter().take(8) {
+    /// Checks shared objects, which were whole when their owners left them.
+    ///
+    /// Objects that the parent's threads held are lost in the child.
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
+        for shared in &self.caches {
+            for place in shared.objects.iter().take(8) {
                 if let Some(at) = NonNull::new(place.swap(std::ptr::null_mut(), SeqCst)) {
-                    kind.free(actor, kind.object(at))?;
+                    shared.free(actor, shared.object(at))?;
                 }
             }
-            kind.use_some(actor)?;
-            kind.use_many(actor)?;
+            shared.use_some(actor)?;
+            shared.use_many(actor)?;
         }
-        self.kinds[actor.random.usize(..self.kinds.len())].cache.shrink();
-        self.kinds.iter().try_for_each(|kind| kind.use_some(actor))
+        self.caches[actor.random.usize(..self.caches.len())].cache.shrink();
+        self.caches.iter().try_for_each(|shared| shared.use_some(actor))
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let mut actor = Actor::new(0, 0);
-        for (kind, size) in self.kinds.iter_mut().zip(SIZES) {
-            for place in &kind.shared {
+        for (shared, size) in self.caches.iter_mut().zip(SIZES) {
+            for place in &shared.objects {
                 if let Some(at) = NonNull::new(place.swap(std::ptr::null_mut(), SeqCst)) {
-                    kind.free(&mut actor, kind.object(at))?;
+                    shared.free(&mut actor, shared.object(at))?;
                 }
             }
-            let Kind { cache, .. } = std::mem::replace(kind, Kind::new(size, 1));
+            let SharedCache { cache, .. } = std::mem::replace(shared, SharedCache::new(size, 1));
             let out = cache.close().map_or_else(|error| error.objects, |()| 0);
-            equal("objects that are out in the end", 0, out as i64)?;
+            equal("objects still allocated in the end", 0, out as i64)?;
         }
         Ok(())
     }

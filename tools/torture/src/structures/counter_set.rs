@@ -1,42 +1,44 @@
-//! A counter that is set while others add to it. What a `set` replaces is nobody's to know, so each
-//! sets a number of its own, far from all others: a sum tells which it counts from.
+//! A counter that is set while other threads add to it.
+//!
+//! The value that a `set` replaces is unknown. So each call sets a number of its own, far from all
+//! others, and a sum shows which number it counts from.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 
 use thiscpu::Counter;
 
-use super::{Actor, Structure, alone};
-use crate::books::{Amounts, Books, Range};
-use crate::wrong::{Checked, equal, within};
+use super::{Actor, Structure, quiescent};
+use crate::oracle::{Amounts, Oracle, Range};
+use crate::violation::{Checked, equal, within};
 
-/// The distance between what is set: more than is added between two sets.
-const FAR: i64 = 1 << 32;
+/// The distance between two such numbers: more than is added between two calls.
+const DISTANCE: i64 = 1 << 32;
 
-pub(super) struct Setting {
+pub(super) struct SetCounter {
     counter: Counter,
-    /// What was added since the beginning.
-    books: Books,
-    /// One at a time, so that sets take effect in their order.
+    /// Of the amounts added since the start.
+    oracle: Oracle,
+    /// Held by the only thread that sets, so that calls take effect in their order.
     is_setting: AtomicBool,
     begun: AtomicI64,
     done: AtomicI64,
-    /// What had been added at most and at least when the last set took effect.
+    /// The range of the amounts added when the last call took effect.
     added_low: AtomicI64,
     added_high: AtomicI64,
 }
 
-/// The last set, when none is under way.
+/// The last call, if none is running.
 #[derive(Clone, Copy)]
 struct Last {
     number: i64,
     added: Range,
 }
 
-impl Setting {
+impl SetCounter {
     pub(super) fn new(slots: usize) -> Self {
-        Setting {
+        SetCounter {
             counter: Counter::new(),
-            books: Books::new(slots),
+            oracle: Oracle::new(slots),
             is_setting: AtomicBool::new(false),
             begun: AtomicI64::new(0),
             done: AtomicI64::new(0),
@@ -46,20 +48,21 @@ impl Setting {
     }
 
     fn add(&self, actor: &mut Actor, adds: usize) {
-        self.books.add(actor.slot, Amounts::of((0..adds).map(|_| 1)), || {
+        self.oracle.add(actor.slot, Amounts::of((0..adds).map(|_| 1)), || {
             (0..adds).for_each(|_| self.counter.inc());
         });
         actor.ops += adds as u64;
     }
 
-    /// Sets the next number, unless somebody else is setting one.
+    /// Sets the next number, unless another thread is setting one.
     fn set(&self) -> bool {
-        // SeqCst throughout: the four words are written in one order and read in the other.
+        // SeqCst, here and in `last` and `check_sum`: these words are written in one order and read
+        // in the other.
         if self.is_setting.swap(true, SeqCst) {
             return false;
         }
         let number = self.begun.fetch_add(1, SeqCst) + 1;
-        let ((low, high), ()) = self.books.around(|| self.counter.set(FAR * number));
+        let ((low, high), ()) = self.oracle.around(|| self.counter.set(DISTANCE * number));
         self.added_low.store(low, SeqCst);
         self.added_high.store(high, SeqCst);
         self.done.store(number, SeqCst);
@@ -76,24 +79,24 @@ impl Setting {
     fn check_sum(&self) -> Checked<i64> {
         let last = self.last();
         let done = self.done.load(SeqCst);
-        let ((low, high), sum) = self.books.around(|| self.counter.sum());
+        let ((low, high), sum) = self.oracle.around(|| self.counter.sum());
         let begun = self.begun.load(SeqCst);
-        within("the number a sum counts from", (done, begun), sum.div_euclid(FAR))?;
-        within("what was added since", (0, high), sum.rem_euclid(FAR))?;
+        within("the number that a sum counts from", (done, begun), sum.div_euclid(DISTANCE))?;
+        within("the amount added since", (0, high), sum.rem_euclid(DISTANCE))?;
         if let Some(Last { number, added }) = last.filter(|last| last.number == begun) {
             let range = (low - added.1, high - added.0);
-            within("what was added since that set", range, sum - FAR * number)?;
+            within("the amount added since that call", range, sum - DISTANCE * number)?;
         }
         Ok(sum)
     }
 }
 
-impl Structure for Setting {
+impl Structure for SetCounter {
     fn name(&self) -> &'static str {
         "counter_set"
     }
 
-    fn turn(&self, actor: &mut Actor) -> Checked {
+    fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0 => {
                 let set = self.set();
@@ -109,21 +112,21 @@ impl Structure for Setting {
         }
     }
 
-    fn interrupt(&self, actor: &mut Actor) -> Checked {
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
         self.add(actor, 1);
         let bounds = self.counter.bounds();
-        within("a read among its bounds", (bounds.low, bounds.high), bounds.estimate)
+        within("an estimate within its bounds", (bounds.low, bounds.high), bounds.estimate)
     }
 
-    fn child(&self, actor: &mut Actor) -> Checked {
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
         let sum = self.check_sum()?;
-        alone::goes_on(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, sum, actor)
     }
 
-    fn account(&mut self) -> Checked {
+    fn verify(&mut self) -> Checked {
         let sum = self.check_sum()?;
-        alone::settled(&self.counter, sum)?;
+        quiescent::check_value(&self.counter, sum)?;
         self.counter.set(-1);
-        equal("what was set at last", -1, self.counter.sum())
+        equal("the value set last", -1, self.counter.sum())
     }
 }

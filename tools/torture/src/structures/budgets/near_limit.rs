@@ -1,0 +1,92 @@
+//! A budget near its limit, which also moves below the held units.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::units::{Call, Units};
+use super::{Actor, Structure};
+use crate::violation::Checked;
+
+/// The limits, for each slot. On many CPUs they are just enough for per-CPU mode.
+const LIMITS: (u64, u64) = (16, 512);
+const AMOUNT_MAX: u64 = 64;
+const WAIT_MICROS_MAX: u64 = 300;
+/// The number of steps in which workers mostly acquire, and then mostly release.
+///
+/// So the budget enters shared mode, and per-CPU mode again.
+const PHASE_STEPS: u64 = 64;
+
+pub(in super::super) struct NearLimit {
+    units: Units,
+    /// Relaxed: it only selects the phase.
+    steps: AtomicU64,
+}
+
+impl NearLimit {
+    pub(in super::super) fn new(slots: usize) -> Self {
+        let limits = (LIMITS.0 * slots as u64, LIMITS.1 * slots as u64);
+        NearLimit { units: Units::new(limits, slots), steps: AtomicU64::new(0) }
+    }
+
+    fn acquire(&self, actor: &mut Actor, call: Call) -> Checked {
+        let n = actor.random.u64(1..=AMOUNT_MAX);
+        self.units.acquire(actor, n, call).map(drop)
+    }
+
+    fn trade(&self, actor: &mut Actor) -> Checked {
+        let step = self.steps.fetch_add(1, Relaxed);
+        let acquires = if (step / PHASE_STEPS).is_multiple_of(2) { 2 } else { 13 };
+        for _ in 0..1 << actor.random.u8(..8) {
+            if actor.random.u8(..16) < acquires {
+                let call = if actor.random.u8(..8) == 0 { Call::UpTo } else { Call::Try };
+                self.acquire(actor, call)?;
+            } else {
+                let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..1000));
+                self.units.release(actor, whose, most);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Structure for NearLimit {
+    fn name(&self) -> &'static str {
+        "budget_near_limit"
+    }
+
+    fn step(&self, actor: &mut Actor) -> Checked {
+        match actor.random.u8(..64) {
+            0..3 => actor.exactly(self.units.check_available()),
+            3..6 => actor.exactly(self.units.check_held()).map(drop),
+            6..8 => self.units.change_limit(actor),
+            8..11 => {
+                let long = Duration::from_micros(actor.random.u64(..WAIT_MICROS_MAX));
+                self.acquire(actor, Call::Wait(long))
+            }
+            11..13 => {
+                let polls = actor.random.u32(..3);
+                self.acquire(actor, Call::Poll(polls))
+            }
+            13..16 => {
+                let n = actor.random.u64(2..=AMOUNT_MAX);
+                self.units.reserve(actor, n).map(drop)
+            }
+            16..22 => self.acquire(actor, Call::Lease),
+            _ => self.trade(actor),
+        }
+    }
+
+    fn step_in_handler(&self, actor: &mut Actor) -> Checked {
+        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..AMOUNT_MAX));
+        self.units.release(actor, whose, most);
+        Ok(())
+    }
+
+    fn check_in_child(&self, actor: &mut Actor) -> Checked {
+        self.units.check_in_child(actor)
+    }
+
+    fn verify(&mut self) -> Checked {
+        self.units.verify()
+    }
+}
