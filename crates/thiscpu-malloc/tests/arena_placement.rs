@@ -1,4 +1,6 @@
-//! Spaces that are not where they are otherwise, because something else is there, or have little room. Each is a child's, whose first use of memory it is.
+//! Arenas that cannot be at their usual addresses, or that must be small.
+//!
+//! Each test forks a child, in which the allocator is used for the first time.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "common/fast_free.rs"]
@@ -15,23 +17,25 @@ const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 const COUNT: usize = 10_000;
 
-/// Has something be where the space is otherwise, at 2 to 7 and at 32 to 65 TiB; whether that could be had.
+/// Maps the usual addresses of the arena, 2 to 7 and 32 to 65 TiB, if they are free.
+///
+/// Returns whether that worked.
 fn occupy() -> bool {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     [(2 * TIB, 5 * TIB), (32 * TIB, 33 * TIB)].into_iter().all(|(start, bytes)| {
-        // SAFETY: it replaces nothing, and stays.
-        let place = unsafe { libc::mmap(start as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
-        place as usize == start
+        // SAFETY: MAP_FIXED_NOREPLACE does not replace other mappings.
+        let mapped = unsafe { libc::mmap(start as *mut _, bytes, libc::PROT_NONE, flags, -1, 0) };
+        mapped as usize == start
     })
 }
 
-/// Leaves the process so much address space more than it has, if it may have that.
+/// Limits the process to `room` more bytes of address space. Returns whether that worked.
 fn limit(room: usize) -> bool {
     let sizes = std::fs::read_to_string("/proc/self/statm").expect("/proc");
     let pages: usize = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a size");
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain structures.
+    // SAFETY: both calls are given a valid structure.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
         limit.rlim_cur = (pages * 4096 + room) as u64;
@@ -39,12 +43,12 @@ fn limit(room: usize) -> bool {
     }
 }
 
-/// Blocks come and go; whether those that go are found at hand.
-fn come_and_go() -> bool {
+/// Allocates and frees many blocks. Returns whether the fast path could free them.
+fn churn() -> bool {
     for _ in 0..20 {
         let blocks: Vec<_> = (0..COUNT).map(|_| allocate(512).unwrap()).collect();
         for (index, block) in blocks.into_iter().enumerate() {
-            // SAFETY: it is nobody's.
+            // SAFETY: the block is allocated, and not used any more.
             unsafe {
                 match index % 2 {
                     0 => free_asm(block.as_ptr()),
@@ -56,50 +60,50 @@ fn come_and_go() -> bool {
     misses() < COUNT
 }
 
-/// Addresses far behind what there is are found out.
-fn stray() {
+/// Checks that frees of addresses far after all blocks abort.
+fn free_stray_addresses() {
     let first = allocate(64).unwrap();
     for far in [GIB / 2, 8 * GIB, 100 * GIB, 600 * GIB] {
-        // SAFETY: it ends the process.
+        // SAFETY: no block is at this address, so the call aborts the child.
         let signal = signal_of(|| unsafe {
             free_asm(first.as_ptr().wrapping_byte_add(far));
             true
         });
-        assert_eq!(signal, libc::SIGABRT, "{far} bytes behind a block");
+        assert_eq!(signal, libc::SIGABRT, "{far} bytes after a block");
     }
-    // SAFETY: a block of ours that is nobody's.
+    // SAFETY: the block is allocated, and not used any more.
     unsafe { free_asm(first.as_ptr()) };
 }
 
-/// A child that has so much room does that.
-fn child(is_elsewhere: bool, room: usize, is_at_hand: bool) {
+/// Checks in a child whether the fast path frees blocks, depending on where the arena can be.
+fn check_in_child(is_moved: bool, room: usize, is_fast: bool) {
     let signal = signal_of(|| {
-        if (is_elsewhere && !occupy()) || !limit(room) {
+        if (is_moved && !occupy()) || !limit(room) {
             return false;
         }
-        assert!(tier() == Ok(Tier::Atomic) || come_and_go() == is_at_hand);
-        stray();
+        assert!(tier() == Ok(Tier::Atomic) || churn() == is_fast);
+        free_stray_addresses();
         true
     });
     match signal {
-        UNTESTED => eprintln!("not tested: something is mapped there, or limits cannot be set"),
-        _ => assert_eq!(signal, 0, "with {room} bytes of room, elsewhere: {is_elsewhere}"),
+        UNTESTED => eprintln!("skipped: the addresses are in use, or limits cannot be set"),
+        _ => assert_eq!(signal, 0, "with {room} bytes of room, moved: {is_moved}"),
     }
 }
 
 #[test]
 fn fast_free_is_off_when_arena_is_moved_and_small() {
-    child(true, GIB, false);
+    check_in_child(true, GIB, false);
 }
 
 #[test]
 fn fast_free_covers_a_moved_arena_when_it_is_large() {
-    child(true, 200 * GIB, true);
-    child(true, 700 * GIB, true);
+    check_in_child(true, 200 * GIB, true);
+    check_in_child(true, 700 * GIB, true);
 }
 
 #[test]
 fn fast_free_is_off_when_address_space_is_scarce() {
-    child(false, GIB, false);
-    child(false, 200 * GIB, true);
+    check_in_child(false, GIB, false);
+    check_in_child(false, 200 * GIB, true);
 }

@@ -1,21 +1,23 @@
-//! While calls are counted all of them go a longer way, and blocks come and go as before. One test, because counting does not end.
+//! Blocks while calls are counted, when no call takes the fast path.
+//!
+//! One test, because counting cannot be disabled again.
 
 use std::ptr::NonNull;
 
 use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
 
-/// More than lanes hold of that size.
+/// Returns a number of blocks that is more than lanes hold.
 fn many(size: usize) -> usize {
     (512 * 1024 / size).min(1_100)
 }
 
 fn fill(block: NonNull<u8>, size: usize) {
-    // SAFETY: it is that large, and in nobody else's hands.
+    // SAFETY: the block has this size, and the caller owns it.
     unsafe { block.write_bytes(size as u8, size) };
 }
 
-fn is_whole(block: NonNull<u8>, size: usize) -> bool {
-    // SAFETY: it was filled.
+fn is_filled(block: NonNull<u8>, size: usize) -> bool {
+    // SAFETY: the block has this size, and `fill` has initialized it.
     unsafe { std::slice::from_raw_parts(block.as_ptr(), size) }
         .iter()
         .all(|&byte| byte == size as u8)
@@ -23,7 +25,7 @@ fn is_whole(block: NonNull<u8>, size: usize) -> bool {
 
 #[test]
 fn counting_returns_blocks_to_their_class() {
-    // Some are freed while calls are counted that were had before.
+    // Blocks that were allocated before are freed while calls are counted.
     for is_counted in [false, true] {
         let sizes = class_stats().map(|class| class.size);
         let blocks: Vec<_> = sizes
@@ -34,11 +36,11 @@ fn counting_returns_blocks_to_their_class() {
             enable_counting();
         }
         for &(block, size) in &blocks {
-            assert!(is_whole(block, size), "one of {size} bytes is not as it was");
-            // SAFETY: it is from there, once, and not used any more.
+            assert!(is_filled(block, size), "a block of {size} bytes has changed");
+            // SAFETY: the block is allocated, and not used any more.
             unsafe { free(block) };
         }
-        // What came to another class is noticed when it goes back to its slab, and ends the process.
+        // If a block was freed to another class, its slab notices that now, and the process aborts.
         trim(0);
     }
     for class in class_stats() {

@@ -1,4 +1,4 @@
-//! malloc and free in assembly do what they are for, and do not come to the same by the longer ways that they jump to.
+//! Checks that malloc and free in assembly serve calls themselves, not by jumping to slower paths.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "common/fast_free.rs"]
@@ -11,15 +11,15 @@ use fast_free::{free_asm, misses};
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{define_malloc, export};
 
-/// How many calls of malloc went a longer way.
-static FARTHER: AtomicUsize = AtomicUsize::new(0);
+/// The number of malloc calls that missed the fast path.
+static ALLOC_MISSES: AtomicUsize = AtomicUsize::new(0);
 
 define_malloc!(
     fn malloc() -> *mut u8, in ".text.malloc", gated: gated
 );
 
 extern "C-unwind" fn gated(size: usize) -> *mut u8 {
-    FARTHER.fetch_add(1, Relaxed);
+    ALLOC_MISSES.fetch_add(1, Relaxed);
     export::alloc_gated(size, |size, cell| cold(size, cell))
 }
 
@@ -37,11 +37,11 @@ fn fast_path_serves_most_calls() {
         for _ in 0..CALLS {
             let block = malloc(size);
             assert!(!block.is_null());
-            // SAFETY: nobody uses it.
+            // SAFETY: the block is allocated, and not used any more.
             unsafe { free_asm(block) };
         }
     }
-    // The first on each CPU, and what the kernel interrupts.
-    let farther = FARTHER.load(Relaxed) + misses();
-    assert!(farther < CALLS / 4, "{farther} calls went a longer way");
+    // The first calls on each CPU miss, and those that the kernel interrupts.
+    let misses = ALLOC_MISSES.load(Relaxed) + misses();
+    assert!(misses < CALLS / 4, "{misses} calls missed the fast path");
 }

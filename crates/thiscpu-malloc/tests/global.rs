@@ -1,4 +1,4 @@
-//! A Rust program on the allocator.
+//! A Rust program with this global allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn alloc_honors_each_layout() {
     for align in (0..18).map(|shift| 1_usize << shift) {
         for size in [1, 7, 8, 9, 100, 1_000, 4_096, 32_768, 32_769, 100_000, 300_000] {
             let layout = Layout::from_size_align(size, align).unwrap();
-            // SAFETY: the blocks are used within their layout, and freed once.
+            // SAFETY: the blocks are used within their layout and freed once with it.
             unsafe {
                 let blocks: Vec<*mut u8> = (0..4).map(|_| ALLOCATOR.alloc_zeroed(layout)).collect();
                 for (index, &block) in blocks.iter().enumerate() {
@@ -65,7 +65,7 @@ fn realloc_keeps_contents_and_alignment() {
     for align in [1, 8, 16, 64, 4_096] {
         let layout = |size| Layout::from_size_align(size, align).unwrap();
         let mut size = 1;
-        // SAFETY: as above.
+        // SAFETY: the block is used within its current layout and freed once with it.
         unsafe {
             let mut block = ALLOCATOR.alloc(layout(size));
             block.write(7);

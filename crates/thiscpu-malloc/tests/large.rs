@@ -1,4 +1,4 @@
-//! Large blocks: each is one user's, wherever it was put, and to get and to free them changes no `errno`.
+//! Large blocks: they do not overlap, and calls do not change `errno`.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use thiscpu_malloc::{allocate, allocate_aligned, allocate_zeroed, free, resize, 
 
 const KIB: usize = 1 << 10;
 
-/// A block, with its number at its beginning and at its end.
+/// A block whose first and last words hold its number.
 struct Block {
     at: NonNull<u8>,
     size: usize,
@@ -23,38 +23,38 @@ impl Block {
     fn new(at: NonNull<u8>, size: usize, number: u64) -> Block {
         let block = Block { at, size, number };
         for word in block.words() {
-            // SAFETY: both are in the block.
+            // SAFETY: both words are in the block.
             unsafe { word.write(number) };
         }
         block
     }
 
     fn check(&self) {
-        // SAFETY: both are in the block, and were written.
+        // SAFETY: both words are in the block, and were written.
         assert_eq!(self.words().map(|word| unsafe { word.read() }), [self.number; 2]);
-        // SAFETY: it is a block.
+        // SAFETY: the block is allocated.
         assert!(unsafe { usable_size(self.at) } >= self.size);
     }
 
     fn free(self) {
         self.check();
-        // SAFETY: it is a block, and nobody uses it any more.
+        // SAFETY: the block is allocated, and not used any more.
         unsafe { free(self.at) };
     }
 }
 
 fn set_errno(value: i32) {
-    // SAFETY: this thread's own.
+    // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() = value };
 }
 
 fn errno() -> i32 {
-    // SAFETY: this thread's own.
+    // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
-/// Blocks of all sizes and alignments that come and go at random; `next` is what is random.
-fn come_and_go(seed: u64, rounds: u64) {
+/// Allocates, resizes and frees blocks of random sizes and alignments.
+fn churn(seed: u64, rounds: u64) {
     let mut state = seed;
     let mut next = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -73,9 +73,9 @@ fn come_and_go(seed: u64, rounds: u64) {
         let block = Block::new(at.expect("there is memory"), size, number);
         if next(3) == 0 {
             let size = size / 2 + next(size as u64) as usize / 8 * 8;
-            // SAFETY: it is a block; what is in place of it is as large as both, at least.
+            // SAFETY: the block is allocated, and only its replacement is used afterwards.
             let at = unsafe { resize(block.at, size) }.expect("there is memory");
-            // SAFETY: the first word is there, as it was.
+            // SAFETY: resizing keeps the first word, which was written.
             assert_eq!(unsafe { at.cast::<u64>().read() }, number);
             blocks.insert(number, Block::new(at, size, number));
         } else {
@@ -102,10 +102,10 @@ fn come_and_go(seed: u64, rounds: u64) {
 
 #[test]
 fn large_blocks_never_overlap() {
-    come_and_go(1, 4_000);
+    churn(1, 4_000);
     std::thread::scope(|threads| {
         for seed in 2..5 {
-            threads.spawn(move || come_and_go(seed, 1_500));
+            threads.spawn(move || churn(seed, 1_500));
         }
     });
 }
@@ -114,7 +114,7 @@ fn large_blocks_never_overlap() {
 fn aligned_large_block_is_no_larger() {
     let block = allocate_aligned(100 * KIB, 1 << 24).unwrap();
     assert!(block.addr().get().is_multiple_of(1 << 24));
-    // SAFETY: it is a block, and nobody uses it.
+    // SAFETY: the block is allocated, and not used any more.
     unsafe {
         assert_eq!(usable_size(block), 128 * KIB);
         free(block);
@@ -128,21 +128,21 @@ fn failed_large_allocation_keeps_errno() {
     assert_eq!(allocate(1 << 46), None);
     assert_eq!(allocate_aligned(1 << 20, 1 << 46), None);
     assert_eq!(errno(), 77);
-    // SAFETY: the child uses the allocator, and ends.
+    // SAFETY: the child only uses the allocator, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a plain structure.
+        // SAFETY: the structure is valid.
         let is_limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) } == 0;
         set_errno(77);
-        // The system is asked, and says why not.
+        // This asks the kernel, which refuses and sets `errno`.
         let is_refused = allocate(1 << 33).is_none() && allocate_zeroed(1 << 33).is_none();
-        let is_well = is_limited && is_refused && errno() == 77;
-        // SAFETY: ends the child without running anything.
-        unsafe { libc::_exit(i32::from(!is_well)) };
+        let is_ok = is_limited && is_refused && errno() == 77;
+        // SAFETY: _exit has no preconditions.
+        unsafe { libc::_exit(i32::from(!is_ok)) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child.
+    // SAFETY: `status` may be written to.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }

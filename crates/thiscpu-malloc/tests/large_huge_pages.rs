@@ -1,4 +1,6 @@
-//! Large blocks ask for huge pages while they live. One test, because it is about the whole process.
+//! Large blocks are advised to use huge pages while they are allocated.
+//!
+//! One test, because it is about the whole process.
 
 #[path = "common/mappings.rs"]
 mod mappings;
@@ -11,7 +13,7 @@ use thiscpu_malloc::{allocate, allocate_zeroed, free, resize};
 const MIB: usize = 1 << 20;
 const HUGE_PAGE: usize = 2 * MIB;
 
-/// How many bytes of a range are mapped with a flag.
+/// Returns the number of bytes of a range whose mapping has a flag.
 fn bytes_with(flag: &str, start: usize, bytes: usize) -> usize {
     let marked = mappings().into_iter().filter(|mapping| mapping.has(flag));
     let within =
@@ -23,88 +25,101 @@ fn address(block: NonNull<u8>) -> usize {
     block.as_ptr().expose_provenance()
 }
 
-/// How many bytes of a block are huge pages as a whole.
+/// Returns the number of bytes in a block's aligned huge pages.
 fn whole(block: NonNull<u8>, bytes: usize) -> usize {
     let (start, end) = (address(block), address(block) + bytes);
     end / HUGE_PAGE * HUGE_PAGE - start.next_multiple_of(HUGE_PAGE)
 }
 
 fn give_back(block: NonNull<u8>) {
-    // SAFETY: each caller has it from `allocate` or `resize`, and does not use it any more.
+    // SAFETY: callers pass a block that is allocated and not used any more.
     unsafe { free(block) };
 }
 
 fn resized(block: NonNull<u8>, bytes: usize) -> NonNull<u8> {
-    // SAFETY: as above.
+    // SAFETY: callers pass an allocated block, and only use its replacement afterwards.
     unsafe { resize(block, bytes) }.unwrap()
 }
 
 #[test]
 fn large_blocks_advise_huge_pages_while_allocated() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys") {
-        return eprintln!("not tested: this kernel has no huge pages for memory of no file");
+        return eprintln!("skipped: this kernel has no transparent huge pages");
     }
     let small = allocate(MIB).unwrap();
     if mappings().is_empty() {
-        return eprintln!("not tested: this kernel does not say what mappings ask for");
+        return eprintln!("skipped: this kernel does not report the flags of mappings");
     }
     assert_eq!(bytes_with("nh", address(small), MIB), MIB);
     let sizes = [5 * MIB, 17 * MIB, 4 * MIB];
     let large = sizes.map(|bytes| allocate_zeroed(bytes).unwrap());
     for (block, bytes) in large.into_iter().zip(sizes) {
-        let asked = bytes_with("hg", address(block), bytes);
-        assert_eq!(asked, whole(block, bytes), "of {bytes} at {block:?}");
+        let advised = bytes_with("hg", address(block), bytes);
+        assert_eq!(advised, whole(block, bytes), "of {bytes} at {block:?}");
     }
-    assert!(address(large[1]).is_multiple_of(HUGE_PAGE), "a large one begins amid a huge page");
+    assert!(
+        address(large[1]).is_multiple_of(HUGE_PAGE),
+        "a large block is not aligned to a huge page"
+    );
     large.into_iter().for_each(give_back);
     for (block, bytes) in large.into_iter().zip(sizes) {
-        assert_eq!(bytes_with("hg", address(block), bytes), 0, "free memory asks for huge pages");
+        assert_eq!(bytes_with("hg", address(block), bytes), 0, "free memory is still advised");
     }
 
-    growing_ones_ask_for_what_is_new();
-    small_ones_ask_no_misses();
-    not_all_of_many_ask();
+    grown_block_advises_its_new_part();
+    shrunk_block_withdraws_its_advice();
+    advised_blocks_are_limited();
     give_back(small);
 }
 
-fn growing_ones_ask_for_what_is_new() {
+fn grown_block_advises_its_new_part() {
     let block = allocate(3 * MIB).unwrap();
     let in_place = resized(block, 8 * MIB);
-    assert_eq!(in_place, block, "it was moved, and says nothing");
+    assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
     assert_eq!(bytes_with("hg", address(block), 8 * MIB), whole(block, 8 * MIB));
-    // SAFETY: what the block holds stays.
+    // SAFETY: the advice does not change the contents.
     unsafe { libc::madvise(block.as_ptr().cast(), 8 * MIB, libc::MADV_NOHUGEPAGE) };
     let in_place = resized(block, 21 * MIB);
-    assert_eq!(in_place, block, "it was moved, and says nothing");
+    assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
     let (new, all) = (whole(block, 21 * MIB) - whole(block, 8 * MIB), whole(block, 21 * MIB));
-    let asked = bytes_with("hg", address(block), 21 * MIB);
-    assert_eq!(asked, new, "of {all}: who has declined for the first 8 MiB was not heard");
+    let advised = bytes_with("hg", address(block), 21 * MIB);
+    assert_eq!(
+        advised, new,
+        "of {all}: the program's own advice for the first 8 MiB was overridden"
+    );
     give_back(block);
 }
 
-fn small_ones_ask_no_misses() {
+fn shrunk_block_withdraws_its_advice() {
     let block = allocate(17 * MIB).unwrap();
     let in_place = resized(block, 9 * MIB);
-    assert_eq!(in_place, block, "it was moved, and says nothing");
+    assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
     assert_eq!(bytes_with("hg", address(block), 17 * MIB), 9 * MIB);
     let in_place = resized(block, 3 * MIB);
-    assert_eq!(in_place, block, "it was moved, and says nothing");
-    assert_eq!(bytes_with("hg", address(block), 17 * MIB), 0, "a small one asks");
+    assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
+    assert_eq!(bytes_with("hg", address(block), 17 * MIB), 0, "a small block is advised");
     give_back(block);
 }
 
-/// A process has 65,530 mappings, as a rule, and other uses for them.
-fn not_all_of_many_ask() {
+/// Checks that the number of advised blocks is limited.
+///
+/// A process has 65,530 mappings by default, and other uses for them.
+fn advised_blocks_are_limited() {
     let all: Vec<_> = (0..10_000).map_while(|_| allocate(5 * MIB)).collect();
     if all.len() < 10_000 {
-        return eprintln!("not tested: there is no address space for 10,000 large blocks");
+        return eprintln!("skipped: 10,000 large blocks do not fit the address space");
     }
     let last = address(all[9_999]);
-    assert_eq!(bytes_with("hg", last, 5 * MIB), 0, "the last of {} asks, too", all.len());
+    assert_eq!(
+        bytes_with("hg", last, 5 * MIB),
+        0,
+        "the last of {} blocks is advised, too",
+        all.len()
+    );
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc").lines().count();
     assert!(maps < 20_000, "{maps} mappings");
     all.into_iter().for_each(give_back);
     let block = allocate(5 * MIB).unwrap();
-    assert!(bytes_with("hg", address(block), 5 * MIB) > 0, "none asks any more");
+    assert!(bytes_with("hg", address(block), 5 * MIB) > 0, "no block is advised any more");
     give_back(block);
 }

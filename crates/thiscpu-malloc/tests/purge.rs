@@ -1,5 +1,6 @@
-//! Pages of free memory go back to the system while a program only allocates, too, and no call has much of that to do. One test,
-//! because it is about the whole process.
+//! Purging by allocations: free pages return to the system although the program frees nothing.
+//!
+//! Each call does little of it. One test, because it is about the whole process.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -7,15 +8,15 @@ use std::time::Duration;
 use thiscpu_malloc::{allocate, free};
 
 const MEBIBYTE: usize = 1 << 20;
-/// More than may stay, and less than is dropped at once.
+/// More than may stay dirty, and less than is purged at once.
 const BYTES: usize = 12 * MEBIBYTE;
 
-/// How many bytes from an address on are resident. The allocator never unmaps them.
+/// Returns the number of resident bytes after an address. The allocator never unmaps them.
 fn resident(address: usize) -> usize {
-    // SAFETY: it takes a number.
+    // SAFETY: sysconf has no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let (start, mut pages) = (address & !(page - 1), vec![0; BYTES / page]);
-    // SAFETY: a byte for each page, all of which are mapped.
+    // SAFETY: all pages are mapped, and the vector has a byte for each.
     assert_eq!(unsafe { libc::mincore(start as *mut _, BYTES, pages.as_mut_ptr()) }, 0);
     pages.iter().filter(|state| **state & 1 != 0).count() * page
 }
@@ -23,10 +24,10 @@ fn resident(address: usize) -> usize {
 #[test]
 fn alloc_purges_at_most_one_mib() {
     let block = allocate(BYTES).unwrap();
-    // SAFETY: the block is so large, and nobody else's.
+    // SAFETY: the block has this size, and this function owns it.
     unsafe { block.write_bytes(1, BYTES) };
     let address = block.as_ptr().expose_provenance();
-    // SAFETY: nobody uses it.
+    // SAFETY: the block is allocated, and not used any more.
     unsafe { free(block) };
     let mut before = resident(address);
     assert!(
@@ -36,12 +37,12 @@ fn alloc_purges_at_most_one_mib() {
     for _ in 0..10_000 {
         allocate(4096).unwrap();
         let now = resident(address);
-        assert!(before <= now + MEBIBYTE, "one call has dropped {} bytes", before - now);
+        assert!(before <= now + MEBIBYTE, "one call has purged {} bytes", before - now);
         if now < BYTES / 2 {
             return;
         }
         before = now;
         sleep(Duration::from_millis(1));
     }
-    panic!("{before} bytes stay");
+    panic!("{before} bytes stay resident");
 }

@@ -1,5 +1,6 @@
-//! A sandbox that is closed under way, and ends the process for what malloc has no business with. One test, because it is about the
-//! whole process.
+//! A sandbox that closes after the first use of malloc, and kills the process for unexpected calls.
+//!
+//! One test, because it is about the whole process.
 
 #[path = "common/filter.rs"]
 mod filter;
@@ -16,8 +17,8 @@ use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
 const MEBIBYTE: usize = 1 << 20;
 const COUNT: usize = 10_000;
 
-/// From now on membarrier is denied, and who asks where threads may run is ended.
-fn close() -> bool {
+/// Denies membarrier from now on, and kills the process if it reads or sets its CPU affinity.
+fn close_sandbox() -> bool {
     let rules = [
         (libc::SYS_membarrier, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         (libc::SYS_sched_setaffinity, libc::SECCOMP_RET_KILL_PROCESS),
@@ -31,7 +32,7 @@ fn take(size: usize) -> Vec<NonNull<u8>> {
 }
 
 fn free_all(blocks: Vec<NonNull<u8>>) {
-    // SAFETY: nobody uses them.
+    // SAFETY: the blocks are allocated, and not used any more.
     blocks.into_iter().for_each(|block| unsafe { free(block) });
 }
 
@@ -40,26 +41,26 @@ fn malloc_makes_no_unexpected_syscalls_when_membarrier_is_denied() {
     pin_to_current_cpu();
     enable_counting();
     free_all(take(512));
-    if !close() {
+    if !close_sandbox() {
         return eprintln!("skipped: needs seccomp filters");
     }
-    // Memory grows, and there is something that has not been used for longer than is waited for.
+    // Memory grows while classes have been idle for long enough to be emptied.
     for size in [1024, 2048, 4096] {
         free_all(take(size));
         sleep(Duration::from_millis(150));
     }
-    // There is no memory.
+    // Memory is exhausted.
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a plain structure.
+    // SAFETY: the structure is valid.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     let kept: Vec<_> = std::iter::from_fn(|| allocate(4 * MEBIBYTE)).take(COUNT).collect();
     assert!(kept.len() < COUNT);
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..limit };
-    // SAFETY: as above.
+    // SAFETY: the structure is valid.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     free_all(kept);
     trim(0);
-    // What was counted is right but for what a lane may keep.
+    // Counts are right except for what a lane may hold back.
     for class in class_stats().filter(|class| [512, 1024, 2048, 4096].contains(&class.size)) {
         assert!(class.allocations.abs_diff(COUNT as u64) <= 1024, "{class:?}");
     }

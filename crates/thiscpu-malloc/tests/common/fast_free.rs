@@ -1,4 +1,4 @@
-//! free in assembly, and how many calls went a longer way.
+//! free in assembly, and the number of calls that missed its fast path.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,24 +11,24 @@ static MISSES: AtomicUsize = AtomicUsize::new(0);
 define_front_free!(
     /// # Safety
     ///
-    /// The block is null, or from this allocator, and nobody uses it.
+    /// The block is null, or from this allocator and not used any more.
     pub(crate) fn free_asm(*mut u8), in ".text.free",
     group: export::GROUP, otherwise: free_general, farther: free_gated
 );
 
 unsafe extern "C-unwind" fn free_general(block: *mut u8) {
     MISSES.fetch_add(1, Relaxed);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the block is null, or allocated and not used any more.
     unsafe { export::free_general(block) };
 }
 
 unsafe extern "C-unwind" fn free_gated(block: NonNull<u8>) {
     MISSES.fetch_add(1, Relaxed);
-    // SAFETY: the caller's promise; it is marked as free.
+    // SAFETY: the caller guarantees that the block is not used any more, and has marked it as free.
     unsafe { export::free_gated(block) };
 }
 
-/// How many.
+/// Returns the number of calls that missed the fast path.
 pub(crate) fn misses() -> usize {
     MISSES.load(Relaxed)
 }

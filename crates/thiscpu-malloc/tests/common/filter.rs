@@ -1,23 +1,25 @@
-//! A sandbox: a seccomp filter by the numbers of system calls.
+//! A sandbox: a seccomp filter by system call.
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const SKIP_UNLESS_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// From now on each of these calls, by any thread, has that done with it, and all others have `otherwise`. Whether that could be had.
+/// Applies an action to each listed system call of any thread, and `otherwise` to all others.
+///
+/// Returns whether that worked.
 pub(crate) fn install(
     rules: impl IntoIterator<Item = (libc::c_long, u32)>,
     otherwise: u32,
 ) -> bool {
     let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-    // The number comes first in what a filter sees.
+    // The number of the system call is the first field of a filter's input.
     let mut steps = vec![step(LOAD, 0, 0)];
     for (call, action) in rules {
         steps.extend([step(SKIP_UNLESS_EQUAL, 1, call as u32), step(RETURN, 0, action)]);
     }
     steps.push(step(RETURN, 0, otherwise));
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: plain numbers, and a filter that is valid for reads while it is copied.
+    // SAFETY: both calls take integers, and the filter is valid while the kernel copies it.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);

@@ -1,26 +1,27 @@
-//! What the kernel says of mappings.
+//! The kernel's description of mappings, from `/proc/self/smaps`.
 
-/// One of them.
+/// A mapping.
 pub(crate) struct Mapping {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// Names and values.
+    /// The names and values of its fields.
     lines: Vec<(String, String)>,
 }
 
 impl Mapping {
-    /// What is said by that name.
-    pub(crate) fn said(&self, name: &str) -> &str {
+    /// Returns the value of a field, or an empty string.
+    pub(crate) fn field(&self, name: &str) -> &str {
         let line = self.lines.iter().find(|line| line.0 == name);
         line.map_or("", |line| line.1.trim())
     }
 
+    /// Returns whether the mapping has a flag.
     pub(crate) fn has(&self, flag: &str) -> bool {
-        self.said("VmFlags:").split_whitespace().any(|other| other == flag)
+        self.field("VmFlags:").split_whitespace().any(|other| other == flag)
     }
 }
 
-/// All of this process, if the kernel tells their flags.
+/// Returns all mappings of this process whose flags the kernel reports.
 pub(crate) fn mappings() -> Vec<Mapping> {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
     let mut all: Vec<Mapping> = Vec::new();
@@ -33,6 +34,6 @@ pub(crate) fn mappings() -> Vec<Mapping> {
             last.lines.push((first.to_owned(), rest.to_owned()));
         }
     }
-    all.retain(|mapping| !mapping.said("VmFlags:").is_empty());
+    all.retain(|mapping| !mapping.field("VmFlags:").is_empty());
     all
 }

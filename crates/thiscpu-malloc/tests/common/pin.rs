@@ -1,8 +1,10 @@
-//! A thread that stays where it is.
+//! Pins a thread to its current CPU.
 
-/// Keeps this thread on the CPU that it is on: so it has one lane, and what others know of its counts is behind by what one lane may keep.
+/// Pins this thread to the CPU that it is on.
+///
+/// So it uses one lane, and its counts are behind by what one lane may hold back.
 pub(crate) fn pin_to_current_cpu() {
-    // SAFETY: plain numbers; the set is this function's.
+    // SAFETY: zeros are an empty set, and the set is valid for the calls.
     unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut cpus);

@@ -1,4 +1,4 @@
-//! Each kind of error, and what is said of it.
+//! Each kind of error, and its report.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
         name: "use_after_free_by_read",
         child: || use_after_free(true, read),
         signal: libc::SIGSEGV,
-        says: &[
+        stderr: &[
             "thiscpu-malloc: use after free: ..0x..byte 5 of the freed block of 24 bytes at 0x",
             "by thread",
             "libguard_helper.so+0x.. helper_errs+",
@@ -31,16 +31,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "use_after_free_by_write",
         child: || use_after_free(true, write),
         signal: libc::SIGSEGV,
-        says: &["use after free: ..byte 5 of the freed block of 24 bytes"],
+        stderr: &["use after free: ..byte 5 of the freed block of 24 bytes"],
     },
     Test {
         name: "stack_without_unwind_tables",
         child: || use_after_free(false, read),
         signal: libc::SIGSEGV,
-        says: &[
+        stderr: &[
             "use after free",
             "libguard_helper_without_tables.so+0x.. helper_errs+",
-            // And on from there, by tables again.
+            // The walk continues from there by tables.
             "__libc_start",
             "allocated by thread",
             "libguard_helper_without_tables.so+0x.. helper_allocates+",
@@ -52,7 +52,7 @@ pub(crate) const TESTS: &[Test] = &[
         name: "stack_through_signal_handler",
         child: || use_after_free(true, read_in_handler),
         signal: libc::SIGSEGV,
-        says: &[
+        stderr: &[
             "use after free",
             "by thread",
             "helper_errs",
@@ -64,25 +64,25 @@ pub(crate) const TESTS: &[Test] = &[
         name: "overflow_by_read",
         child: || overflow(read),
         signal: libc::SIGSEGV,
-        says: &["overflow: ..0x..1 byte after the end of the block of 32 bytes", "!freed by"],
+        stderr: &["overflow: ..0x..1 byte after the end of the block of 32 bytes", "!freed by"],
     },
     Test {
         name: "overflow_by_write",
         child: || overflow(write),
         signal: libc::SIGSEGV,
-        says: &["overflow: ..1 byte after the end of the block of 32 bytes", "helper_errs"],
+        stderr: &["overflow: ..1 byte after the end of the block of 32 bytes", "helper_errs"],
     },
     Test {
         name: "underflow",
         child: underflow,
         signal: libc::SIGSEGV,
-        says: &["underflow: ..3 bytes before the start of the block of 40 bytes", "helper_errs"],
+        stderr: &["underflow: ..3 bytes before the start of the block of 40 bytes", "helper_errs"],
     },
     Test {
         name: "double_free",
         child: double_free,
         signal: libc::SIGABRT,
-        says: &[
+        stderr: &[
             "thiscpu-malloc: double free of byte 0 of the freed block of 100 bytes at 0x",
             "by thread",
             "helper_errs",
@@ -96,13 +96,13 @@ pub(crate) const TESTS: &[Test] = &[
         name: "double_free_on_another_thread",
         child: || thread::spawn(double_free).join().unwrap(),
         signal: libc::SIGABRT,
-        says: &["double free", "helper_errs", "helper_allocates", "helper_frees"],
+        stderr: &["double free", "helper_errs", "helper_allocates", "helper_frees"],
     },
     Test {
         name: "interior_free",
         child: interior_free,
         signal: libc::SIGABRT,
-        says: &[
+        stderr: &[
             "invalid free of 0x.., byte 16 of the block of 64 bytes",
             "helper_errs",
             "!freed by",
@@ -112,55 +112,51 @@ pub(crate) const TESTS: &[Test] = &[
         name: "invalid_free",
         child: free_of_no_block,
         signal: libc::SIGABRT,
-        says: &["invalid free of 0x..: no block was there", "helper_errs", "!allocated by"],
+        stderr: &["invalid free of 0x..: no block was there", "helper_errs", "!allocated by"],
     },
     Test {
         name: "canary_overflow",
-        child: || damage(true, 11),
+        child: || overwrite_canary(true, 11),
         signal: libc::SIGABRT,
-        says: &[
-            "overflow, found at free or realloc: a write 1 byte after the end of the block of 11 bytes",
-        ],
+        stderr: &["overflow, found at free or realloc: \
+             a write 1 byte after the end of the block of 11 bytes"],
     },
     Test {
         name: "canary_overflow_after_shrink",
         child: overflow_after_a_shrink,
         signal: libc::SIGABRT,
-        says: &[
-            "overflow, found at free or realloc: a write 1 byte after the end of the block of 60 bytes",
-        ],
+        stderr: &["overflow, found at free or realloc: \
+             a write 1 byte after the end of the block of 60 bytes"],
     },
     Test {
         name: "canary_underflow_before_shrink",
         child: underflow_before_a_shrink,
         signal: libc::SIGABRT,
-        says: &[
-            "underflow, found at free or realloc: a write 1 byte before the start of the block of 16 bytes",
-        ],
+        stderr: &["underflow, found at free or realloc: \
+             a write 1 byte before the start of the block of 16 bytes"],
     },
     Test {
         name: "canary_underflow",
-        child: || damage(false, 16),
+        child: || overwrite_canary(false, 16),
         signal: libc::SIGABRT,
-        says: &[
-            "underflow, found at free or realloc: a write 1 byte before the start of the block of 16 bytes",
-        ],
+        stderr: &["underflow, found at free or realloc: \
+             a write 1 byte before the start of the block of 16 bytes"],
     },
     Test {
         name: "interior_free_of_unguarded_block",
-        child: frees_of_insides,
+        child: free_interiors,
         signal: libc::SIGABRT,
-        says: &["thiscpu: 0x..(1024 bytes): freed, but it is inside of an object"],
+        stderr: &["thiscpu: 0x..(1024 bytes): freed, but it is inside of an object"],
     },
     Test {
         name: "use_after_free_in_forked_child",
         child: in_child,
         signal: 0,
-        says: &["use after free", "helper_errs", "helper_allocates", "helper_frees"],
+        stderr: &["use after free", "helper_errs", "helper_allocates", "helper_frees"],
     },
 ];
 
-/// A block that is guarded.
+/// Allocates a block and checks that it is guarded.
 pub(crate) fn guarded(size: usize, align: usize) -> NonNull<u8> {
     let block = allocate_aligned(size, align).unwrap();
     assert!(__test_support::is_guarded(block.as_ptr() as usize));
@@ -168,25 +164,25 @@ pub(crate) fn guarded(size: usize, align: usize) -> NonNull<u8> {
 }
 
 pub(crate) fn page_bytes() -> usize {
-    // SAFETY: reads a constant.
+    // SAFETY: sysconf has no preconditions.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// From now on every block is, as long as there is room.
+/// Guards every block from now on, until the pool is full.
 pub(crate) fn guard_every_block() {
     assert!(enable_hardening());
     __test_support::sample_every(1);
 }
 
-/// A guarded block that touches the end of its page, or else the start; frees the others.
-fn placed(at_end: bool, size: usize) -> usize {
+/// Allocates a guarded block that touches the end of its page, or else the start.
+fn allocate_at(at_end: bool, size: usize) -> usize {
     loop {
         let block = guarded(size, 16);
         let start = block.as_ptr() as usize;
         if start.is_multiple_of(page_bytes()) != at_end {
             return start;
         }
-        // SAFETY: nobody uses it.
+        // SAFETY: the block is allocated, and not used any more.
         unsafe { free(block) };
     }
 }
@@ -196,22 +192,22 @@ extern "C" fn allocate_block(size: usize) -> usize {
 }
 
 extern "C" fn place_at_end(size: usize) -> usize {
-    placed(true, size)
+    allocate_at(true, size)
 }
 
 extern "C" fn place_at_start(size: usize) -> usize {
-    placed(false, size)
+    allocate_at(false, size)
 }
 
 extern "C" fn free_block(address: usize) -> usize {
     let block = NonNull::new(address as *mut u8).unwrap();
-    // SAFETY: not even the allocator relies on it being one here: that is what is tested.
+    // SAFETY: this may be an invalid free, which the allocator must detect.
     unsafe { free(block) };
     0
 }
 
 extern "C" fn read(address: usize) -> usize {
-    // SAFETY: it is not: that is what is tested.
+    // SAFETY: this may be an invalid access, which must fault and be reported.
     unsafe { usize::from(ptr::read_volatile(address as *const u8)) }
 }
 
@@ -221,7 +217,7 @@ extern "C" fn read_in_handler(address: usize) -> usize {
         read(ADDRESS.load(Relaxed));
     }
     ADDRESS.store(address, Relaxed);
-    // SAFETY: the handler does nothing that is not allowed in one, but for the error.
+    // SAFETY: apart from the tested access, the handler is async-signal-safe.
     unsafe {
         libc::signal(libc::SIGUSR1, handler as extern "C" fn(i32) as usize);
         libc::raise(libc::SIGUSR1);
@@ -230,7 +226,7 @@ extern "C" fn read_in_handler(address: usize) -> usize {
 }
 
 extern "C" fn write(address: usize) -> usize {
-    // SAFETY: as above.
+    // SAFETY: this may be an invalid access, which must fault or be reported later.
     unsafe { ptr::write_volatile(address as *mut u8, 0) };
     0
 }
@@ -276,44 +272,44 @@ fn interior_free() {
 fn free_of_no_block() {
     let helper = helper();
     let block = helper.allocates(allocate_block, 64);
-    // Two pages on is the next slot, or another that was not used yet.
+    // Two pages further is a neighboring slot, which has not been used yet.
     let step = 2 * page_bytes();
     let behind = block + step;
     helper.errs(free_block, if __test_support::is_guarded(behind) { behind } else { block - step });
 }
 
-fn damage(behind: bool, size: usize) {
+fn overwrite_canary(after: bool, size: usize) {
     let helper = helper();
     let block = helper.allocates(place_at_end, size);
-    helper.errs(write, if behind { block + size } else { block - 1 });
+    helper.errs(write, if after { block + size } else { block - 1 });
     helper.frees(free_block, block);
 }
 
-/// Of more than a lane has room for.
-fn frees_of_insides() {
+/// Frees interior addresses of more blocks than a lane has room for.
+fn free_interiors() {
     assert!(enable_hardening());
     let blocks: Vec<_> = (0..200).map(|_| allocate(1000).unwrap().as_ptr() as usize).collect();
     for block in blocks.into_iter().filter(|&block| !__test_support::is_guarded(block)) {
         free_block(block + 16);
     }
-    panic!("none was noticed");
+    panic!("no interior free was detected");
 }
 
 fn underflow_before_a_shrink() {
     let helper = helper();
     let block = helper.allocates(place_at_end, 16);
     helper.errs(write, block - 1);
-    // SAFETY: it is a block.
+    // SAFETY: the block is allocated, and not used afterwards.
     unsafe { resize(NonNull::new(block as *mut u8).unwrap(), 10) };
 }
 
 fn overflow_after_a_shrink() {
     let helper = helper();
     let block = helper.allocates(place_at_end, 100);
-    // SAFETY: it is a block.
+    // SAFETY: the block is allocated, and only the result is used afterwards.
     let shrunk = unsafe { resize(NonNull::new(block as *mut u8).unwrap(), 60) }.unwrap();
     assert_eq!(shrunk.as_ptr() as usize, block);
-    // SAFETY: it is a block.
+    // SAFETY: the block is allocated.
     assert_eq!(unsafe { usable_size(shrunk) }, 60);
     helper.errs(write, block + 60);
     helper.frees(free_block, block);
@@ -322,17 +318,17 @@ fn overflow_after_a_shrink() {
 fn in_child() {
     let helper = helper();
     let block = helper.allocates(allocate_block, 24);
-    // SAFETY: this process has one thread.
+    // SAFETY: this process has one thread, so the child may call anything.
     let child = unsafe { libc::fork() };
     if child == 0 {
         helper.frees(free_block, block);
         helper.errs(read, block);
     }
     let mut status = 0;
-    // SAFETY: waits for the child.
+    // SAFETY: `status` may be written to.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
-    // The parent's block is still there.
+    // The parent's block is still allocated.
     helper.errs(write, block);
     helper.frees(free_block, block);
 }

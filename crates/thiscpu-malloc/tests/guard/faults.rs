@@ -1,4 +1,4 @@
-//! Faults that are none of ours, and handlers that are not.
+//! Faults outside of the pool, and other signal handlers.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -14,59 +14,60 @@ pub(crate) const TESTS: &[Test] = &[
         name: "foreign_fault_takes_default_action",
         child: fault_by_default,
         signal: libc::SIGSEGV,
-        says: &["!thiscpu-malloc"],
+        stderr: &["!thiscpu-malloc"],
     },
     Test {
         name: "foreign_fault_calls_previous_sigaction",
-        child: || fault_with(with_info as WithInfo as usize, libc::SA_SIGINFO),
+        child: || fault_with(sigaction_handler as SigactionFn as usize, libc::SA_SIGINFO),
         signal: 0,
-        says: &["handled with address", "!thiscpu-malloc"],
+        stderr: &["handled with address", "!thiscpu-malloc"],
     },
     Test {
         name: "foreign_fault_calls_previous_handler",
-        child: || fault_with(plain as extern "C" fn(c_int) as usize, 0),
+        child: || fault_with(plain_handler as extern "C" fn(c_int) as usize, 0),
         signal: 0,
-        says: &["handled", "!thiscpu-malloc"],
+        stderr: &["handled", "!thiscpu-malloc"],
     },
     Test {
         name: "sent_signal_takes_default_action",
         child: || sent(libc::SIG_DFL),
         signal: libc::SIGBUS,
-        says: &["!thiscpu-malloc", "!ignored"],
+        stderr: &["!thiscpu-malloc", "!ignored"],
     },
     Test {
         name: "sent_signal_stays_ignored",
         child: || sent(libc::SIG_IGN),
         signal: 0,
-        says: &["ignored", "!thiscpu-malloc"],
+        stderr: &["ignored", "!thiscpu-malloc"],
     },
     Test {
         name: "later_handler_replaces_ours",
         child: handler_comes_later,
         signal: libc::SIGABRT,
-        says: &["double free of byte 0 of the freed block of 8 bytes"],
+        stderr: &["double free of byte 0 of the freed block of 8 bytes"],
     },
     Test {
         name: "report_fits_small_signal_stack",
         child: small_stack,
         signal: libc::SIGSEGV,
-        says: &["use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line"],
+        stderr: &["use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line"],
     },
     Test {
         name: "simultaneous_faults_write_one_report",
         child: two_at_once,
         signal: libc::SIGSEGV,
-        says: &["use after free", "by thread", "allocated", "freed", "addr2line"],
+        stderr: &["use after free", "by thread", "allocated", "freed", "addr2line"],
     },
 ];
 
-type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+type SigactionFn = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Nothing is ever there.
-const NOWHERE: usize = 8;
+/// An address that is never mapped.
+const UNMAPPED: usize = 8;
 
 fn install(signal: c_int, handler: usize, flags: c_int) {
-    // SAFETY: plain data, for which zeros are good; the handlers do nothing that is not allowed in one.
+    // SAFETY: `sigaction` is plain data, for which zeros are valid. The handlers are
+    // async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler;
@@ -76,29 +77,29 @@ fn install(signal: c_int, handler: usize, flags: c_int) {
 }
 
 fn touch(address: usize) {
-    // SAFETY: it is not: that is what is tested.
+    // SAFETY: this access must fault, which ends the process or calls a handler.
     unsafe { ptr::read_volatile(address as *const u8) };
 }
 
 fn say(text: &str) {
-    // SAFETY: the bytes are there.
+    // SAFETY: the bytes are readable.
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
 fn leave() {
-    // SAFETY: ends this process without running anything.
+    // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(0) };
 }
 
-extern "C" fn with_info(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel's.
-    if unsafe { (*info).si_addr() } as usize == NOWHERE {
+extern "C" fn sigaction_handler(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel passes valid signal information.
+    if unsafe { (*info).si_addr() } as usize == UNMAPPED {
         say("handled with address\n");
         leave();
     }
 }
 
-extern "C" fn plain(signal: c_int) {
+extern "C" fn plain_handler(signal: c_int) {
     assert_eq!(signal, libc::SIGSEGV);
     say("handled\n");
     leave();
@@ -107,21 +108,21 @@ extern "C" fn plain(signal: c_int) {
 fn fault_by_default() {
     install(libc::SIGSEGV, libc::SIG_DFL, 0);
     guard_every_block();
-    touch(NOWHERE);
+    touch(UNMAPPED);
 }
 
 fn fault_with(handler: usize, flags: c_int) {
     install(libc::SIGSEGV, handler, flags);
     guard_every_block();
-    // Enabling it twice does not make the handler one before itself.
+    // Enabling it again must not make the handler its own previous one.
     assert!(enable_hardening());
-    touch(NOWHERE);
+    touch(UNMAPPED);
 }
 
 fn sent(action: usize) {
     install(libc::SIGBUS, action, 0);
     guard_every_block();
-    // SAFETY: sends a signal to this process.
+    // SAFETY: kill has no preconditions.
     unsafe { libc::kill(libc::getpid(), libc::SIGBUS) };
     say("ignored\n");
 }
@@ -130,7 +131,7 @@ fn handler_comes_later() {
     guard_every_block();
     install(libc::SIGSEGV, libc::SIG_DFL, 0);
     let block = guarded(8, 8);
-    // SAFETY: the second is an error: that is what is tested.
+    // SAFETY: the second free is invalid, which the allocator must detect.
     unsafe {
         free(block);
         free(block);
@@ -140,8 +141,8 @@ fn handler_comes_later() {
 fn small_stack() {
     const BYTES: usize = 8 << 10;
     guard_every_block();
-    // A page that is not accessible lies before the stack.
-    // SAFETY: a fresh mapping, which becomes this thread's stack for signals.
+    // An inaccessible page lies below the stack.
+    // SAFETY: the mapping is new, and becomes this thread's signal stack.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start = libc::mmap(ptr::null_mut(), 65536 + BYTES, libc::PROT_NONE, flags, -1, 0);
@@ -151,7 +152,7 @@ fn small_stack() {
         assert_eq!(libc::sigaltstack(&raw const stack, ptr::null_mut()), 0);
     }
     let block = guarded(8, 8);
-    // SAFETY: nobody uses it properly.
+    // SAFETY: the block is allocated. Its only use afterwards is the tested access.
     unsafe { free(block) };
     touch(block.as_ptr() as usize);
 }
@@ -159,7 +160,7 @@ fn small_stack() {
 fn two_at_once() {
     guard_every_block();
     let blocks = [guarded(8, 8), guarded(8, 8)].map(|block| {
-        // SAFETY: nobody uses it properly.
+        // SAFETY: the block is allocated. Its only use afterwards is the tested access.
         unsafe { free(block) };
         block.as_ptr() as usize
     });

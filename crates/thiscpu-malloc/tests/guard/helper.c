@@ -1,5 +1,8 @@
-/* Functions whose names the loader knows, so that reports can name them: each calls what it is given, and is on the stack meanwhile.
-   Built without frame pointers; a second time with them and without unwinding tables, as generated code has it. */
+/* Functions that the loader knows by name, so that reports can name them. Each calls its argument,
+   and is on the stack meanwhile.
+
+   Built without frame pointers, and again with frame pointers but without unwind tables, like
+   generated code. */
 
 typedef unsigned long word;
 typedef word (*step)(word);

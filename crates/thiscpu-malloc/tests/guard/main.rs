@@ -1,6 +1,6 @@
-//! Tests of hardening, each of which runs in a process of its own: most end by a signal.
+//! Tests of hardening. Each runs in a process of its own, because most end by a signal.
 //!
-//! `cargo test --test guard overflow` runs those whose names have that in them.
+//! `cargo test --test guard overflow` runs the tests whose names contain `overflow`.
 
 mod errors;
 mod faults;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let tests = [errors::TESTS, faults::TESTS, valid_use::TESTS].concat();
-    if let Some(name) = process::asked() {
+    if let Some(name) = process::requested() {
         let test = tests.iter().find(|test| test.name == name).expect("a test has this name");
         (test.child)();
         return ExitCode::SUCCESS;

@@ -1,4 +1,4 @@
-//! A test: what a child process does, and what is to come of it.
+//! A test: code to be run in a child process, and its expected end and output.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,52 +12,58 @@ const OBJECTS: [&str; 2] = ["GUARD_OBJECT", "GUARD_OBJECT_WITHOUT_TABLES"];
 pub(crate) struct Test {
     pub(crate) name: &'static str,
     pub(crate) child: fn(),
-    /// The signal that ends the child, or 0 if it is to end well.
+    /// The signal that must end the child, or 0 if it must succeed.
     pub(crate) signal: i32,
-    /// What the child writes to standard error, in this order; `..` stands for anything within a line, and a `!` in front for what
-    /// it does not write anywhere.
-    pub(crate) says: &'static [&'static str],
+    /// Patterns that lines of standard error match, in this order.
+    ///
+    /// `..` stands for anything within a line. A pattern that starts with `!` must not match at
+    /// all.
+    pub(crate) stderr: &'static [&'static str],
 }
 
-/// The test that this process is the child of, if it is one.
-pub(crate) fn asked() -> Option<String> {
+/// Returns the name of the test that this process is a child of, if it is one.
+pub(crate) fn requested() -> Option<String> {
     env::var(TEST).ok()
 }
 
-/// Where the shared object is: that with unwinding tables, or that without.
+/// Returns the path of the shared object with unwind tables, or of the one without.
 pub(crate) fn object(has_tables: bool) -> String {
     env::var(OBJECTS[usize::from(!has_tables)]).unwrap()
 }
 
 impl Test {
-    /// Runs the child and looks at what has come of it.
+    /// Runs the child and checks how it ends and what it writes.
     ///
     /// # Panics
     ///
-    /// If that is not what it should be.
+    /// If that differs from what the test expects.
     pub(crate) fn check(&self, objects: &[PathBuf]) {
         let mut child = Command::new(env::current_exe().unwrap());
         child.env(TEST, self.name).envs(OBJECTS.iter().zip(objects));
         let Output { status, stderr, .. } = child.output().unwrap();
-        let said = String::from_utf8_lossy(&stderr);
-        assert_eq!(status.signal().unwrap_or(0), self.signal, "{status}, and it said:\n{said}");
-        assert!(self.signal != 0 || status.success(), "{status}, and it said:\n{said}");
-        let mut lines = said.lines();
-        for &expected in self.says {
+        let text = String::from_utf8_lossy(&stderr);
+        assert_eq!(
+            status.signal().unwrap_or(0),
+            self.signal,
+            "{status}, with this output:\n{text}"
+        );
+        assert!(self.signal != 0 || status.success(), "{status}, with this output:\n{text}");
+        let mut lines = text.lines();
+        for &expected in self.stderr {
             match expected.strip_prefix('!') {
                 Some(unexpected) => {
-                    assert!(!said.contains(unexpected), "{unexpected:?} in:\n{said}");
+                    assert!(!text.contains(unexpected), "{unexpected:?} in:\n{text}");
                 }
                 None => assert!(
                     lines.any(|line| matches(line, expected)),
-                    "{expected:?} is not in its place in:\n{said}"
+                    "{expected:?} is missing, or out of order, in:\n{text}"
                 ),
             }
         }
     }
 }
 
-/// Whether a line has the parts of a pattern in it, in this order.
+/// Returns whether a line contains the parts of a pattern, in this order.
 fn matches(line: &str, pattern: &str) -> bool {
     let mut rest = Some(line);
     for part in pattern.split("..") {

@@ -1,4 +1,4 @@
-//! What programs without errors see of it: blocks that are as they should be, used again late, by threads and in forks.
+//! Hardening in programs without errors: blocks are correct, and reused late, by threads and forks.
 
 use std::collections::{HashSet, VecDeque};
 use std::ptr::{self, NonNull};
@@ -12,53 +12,55 @@ use thiscpu_malloc::{
 use crate::errors::{guard_every_block, guarded, page_bytes};
 use crate::process::Test;
 
-pub(crate) const TESTS: &[Test] = &[
-    well(
-        "guarded_block_has_requested_size_and_alignment",
-        guarded_block_has_requested_size_and_alignment,
-    ),
-    well("guarded_block_touches_either_page_edge", guarded_block_touches_either_page_edge),
-    well("resize_keeps_contents", resize_keeps_contents),
-    well("full_pool_guards_no_more", full_pool_guards_no_more),
-    well(
-        "long_lived_blocks_leave_slots_for_other_call_sites",
-        long_lived_blocks_leave_slots_for_other_call_sites,
-    ),
-    well("freed_slots_are_reused_late", freed_slots_are_reused_late),
-    well("guarding_keeps_errno", guarding_keeps_errno),
-    well("one_call_in_1000_is_sampled", one_call_in_1000_is_sampled),
-    well("slow_call_counts_for_its_sheaf", slow_call_counts_for_its_sheaf),
-    well("fast_path_is_unaffected", fast_path_is_unaffected),
-    well("alternating_calls_are_sampled", alternating_calls_are_sampled),
-    well("each_call_of_a_burst_is_sampled", each_call_of_a_burst_is_sampled),
-    well("aligned_blocks_are_sampled", aligned_blocks_are_sampled),
-    well("periodic_calls_are_sampled_in_each_phase", periodic_calls_are_sampled_in_each_phase),
-    well("throttle_limits_guarding", throttle_limits_guarding),
-    well("nothing_is_guarded_until_enabled", nothing_is_guarded_until_enabled),
-    well("pool_is_shared_by_threads", pool_is_shared_by_threads),
-    well("pool_works_in_forked_children", pool_works_in_forked_children),
-];
-
-const fn well(name: &'static str, child: fn()) -> Test {
-    Test { name, child, signal: 0, says: &["!thiscpu-malloc"] }
+/// Lists functions as tests that must succeed without output of the allocator.
+macro_rules! passing {
+    ($($name:ident),* $(,)?) => {
+        &[$(Test {
+            name: stringify!($name),
+            child: $name,
+            signal: 0,
+            stderr: &["!thiscpu-malloc"],
+        }),*]
+    };
 }
 
-/// How many blocks can be guarded at once.
+pub(crate) const TESTS: &[Test] = passing![
+    guarded_block_has_requested_size_and_alignment,
+    long_lived_blocks_leave_slots_for_other_call_sites,
+    guarded_block_touches_either_page_edge,
+    resize_keeps_contents,
+    full_pool_guards_no_more,
+    freed_slots_are_reused_late,
+    guarding_keeps_errno,
+    one_call_in_1000_is_sampled,
+    slow_call_counts_for_its_sheaf,
+    fast_path_is_unaffected,
+    alternating_calls_are_sampled,
+    each_call_of_a_burst_is_sampled,
+    aligned_blocks_are_sampled,
+    periodic_calls_are_sampled_in_each_phase,
+    throttle_limits_guarding,
+    nothing_is_guarded_until_enabled,
+    pool_is_shared_by_threads,
+    pool_works_in_forked_children,
+];
+
+/// The number of blocks that can be guarded at once.
 const SLOTS: usize = 512;
 
-fn end(block: NonNull<u8>) {
-    // SAFETY: each caller's own block, used no more.
+fn free_block(block: NonNull<u8>) {
+    // SAFETY: callers pass an allocated block that they do not use any more.
     unsafe { free(block) };
 }
 
 fn bytes(block: NonNull<u8>, size: usize) -> &'static mut [u8] {
-    // SAFETY: each caller's own block, which it ends after its last use of this.
+    // SAFETY: callers own the block, and free it after their last use of the slice.
     unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) }
 }
 
 fn guarded_block_has_requested_size_and_alignment() {
     guard_every_block();
-    // More often than there are slots, so that pages are used again.
+    // More blocks than there are slots, so pages are used again.
     for round in 0..3 {
         for size in (0..300_usize).chain([1000, 2048, 4079, 4080, page_bytes()]) {
             for align in [16, 64, 512] {
@@ -66,13 +68,13 @@ fn guarded_block_has_requested_size_and_alignment() {
                     continue;
                 }
                 let block = guarded(size, align);
-                // SAFETY: a block.
+                // SAFETY: the block is allocated.
                 assert_eq!(unsafe { usable_size(block) }, size);
                 assert_eq!(block.as_ptr() as usize % align, 0);
                 let bytes = bytes(block, size);
                 assert!(bytes.iter().all(|&byte| byte == 0), "round {round}");
                 bytes.fill(0xff);
-                end(block);
+                free_block(block);
             }
         }
     }
@@ -88,12 +90,12 @@ fn guarded_block_touches_either_page_edge() {
         .filter(|_| {
             let block = guarded(48, 16);
             let offset = block.as_ptr() as usize % page_bytes();
-            end(block);
+            free_block(block);
             assert!(offset == 0 || offset == page_bytes() - 48, "{offset}");
             offset == 0
         })
         .count();
-    // That a fair coin shows a side less than 10 times in 100 happens once in 10^17.
+    // A fair coin shows one side fewer than 10 times in 100 only once in 10^17.
     assert!((10..=90).contains(&at_start), "{at_start}");
 }
 
@@ -102,12 +104,12 @@ fn resize_keeps_contents() {
     let mut block = guarded(1, 16);
     bytes(block, 1)[0] = 7;
     for size in 2..200 {
-        // SAFETY: this function's block.
+        // SAFETY: the block is allocated, and only its replacement is used afterwards.
         block = unsafe { resize(block, size) }.unwrap();
         bytes(block, size)[size - 1] = size as u8;
     }
     assert_eq!(bytes(block, 3), [7, 2, 3]);
-    end(block);
+    free_block(block);
 }
 
 fn full_pool_guards_no_more() {
@@ -116,38 +118,38 @@ fn full_pool_guards_no_more() {
     assert_eq!(blocks.iter().collect::<HashSet<_>>().len(), SLOTS);
     let other = allocate(16).unwrap();
     assert!(!__test_support::is_guarded(other.as_ptr() as usize));
-    end(blocks[17]);
+    free_block(blocks[17]);
     let again = guarded(16, 16).as_ptr() as usize;
     assert_eq!(again / page_bytes(), blocks[17].as_ptr() as usize / page_bytes());
 }
 
 #[inline(never)]
-fn from_here() -> Option<NonNull<u8>> {
+fn from_one_site() -> Option<NonNull<u8>> {
     std::hint::black_box(__test_support::guard(16, 16))
 }
 
 #[inline(never)]
-fn from_there() -> Option<NonNull<u8>> {
+fn from_other_site() -> Option<NonNull<u8>> {
     std::hint::black_box(__test_support::guard(24, 8))
 }
 
-/// Where one place's blocks stay they do not take the last quarter; what is allocated elsewhere has a slot, again and again.
+/// Checks that long-lived blocks of one call site leave a quarter of the slots to others.
 fn long_lived_blocks_leave_slots_for_other_call_sites() {
     const MOST: usize = SLOTS - SLOTS / 4 + 1;
     assert!(enable_hardening());
     let (mut stay, mut others) = (Vec::new(), 0);
-    // Each of the two may be the one for which there is time.
+    // The throttle may allow either of the two calls.
     while others < 20 {
-        stay.extend(from_here());
+        stay.extend(from_one_site());
         assert!(stay.len() <= MOST);
         if stay.len() == MOST
-            && let Some(block) = from_there()
+            && let Some(block) = from_other_site()
         {
-            end(block);
+            free_block(block);
             others += 1;
         }
     }
-    stay.into_iter().for_each(end);
+    stay.into_iter().for_each(free_block);
 }
 
 fn freed_slots_are_reused_late() {
@@ -155,34 +157,34 @@ fn freed_slots_are_reused_late() {
     let page = |block: NonNull<u8>| block.as_ptr() as usize / page_bytes();
     let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
     let mut freed: VecDeque<_> = blocks.iter().map(|&block| page(block)).collect();
-    blocks.into_iter().for_each(end);
+    blocks.into_iter().for_each(free_block);
     for _ in 0..4 * SLOTS {
         let block = guarded(16, 16);
         let age = freed.iter().position(|&freed| freed == page(block)).unwrap();
-        assert!(age < SLOTS / 2, "{age} of those that are free were freed before");
+        assert!(age < SLOTS / 2, "{age} free slots were freed before");
         freed.remove(age);
         freed.push_back(page(block));
-        end(block);
+        free_block(block);
     }
 }
 
 fn guarding_keeps_errno() {
     guard_every_block();
-    // SAFETY: the address of this thread's errno.
+    // SAFETY: __errno_location has no preconditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the address is that of this thread's `errno`.
     unsafe { *errno = 12_345 };
     for _ in 0..600 {
-        end(guarded(16, 16));
+        free_block(guarded(16, 16));
     }
-    // SAFETY: as above.
+    // SAFETY: the address is that of this thread's `errno`.
     assert_eq!(unsafe { *errno }, 12_345);
 }
 
 fn one_call_in_1000_is_sampled() {
     assert!(enable_hardening());
     let sampled = (0..200_000).filter(|_| __test_support::sample(1)).count();
-    // About 200, give or take 8.
+    // 200 are expected, with a standard deviation of 8.
     assert!((100..=300).contains(&sampled), "{sampled}");
 }
 
@@ -196,31 +198,32 @@ fn is_guarded(block: NonNull<u8>) -> bool {
     __test_support::is_guarded(block.as_ptr() as usize)
 }
 
-/// What the lane has at hand it hands out, however many are to be guarded.
+/// Checks that calls that find a block in their lane are never sampled.
 fn fast_path_is_unaffected() {
     assert!(enable_hardening());
     if thiscpu::tier().unwrap() == thiscpu::Tier::Atomic {
-        // There all calls are slow ones.
+        // In this tier, all calls take the slow path.
         return;
     }
     __test_support::sample_every(2);
     let blocks: Vec<_> = (0..10_000).map(|_| allocate(64).unwrap()).collect();
     assert!(blocks.iter().any(|&block| is_guarded(block)));
-    blocks.into_iter().for_each(end);
-    // Every call of this loop is a sample, if it is asked about at all.
-    let asked = (0..10_000)
+    blocks.into_iter().for_each(free_block);
+    // Any call of this loop that takes the slow path is sampled.
+    let slow = (0..10_000)
         .filter(|_| {
             let block = allocate(64).unwrap();
-            end(block);
+            free_block(block);
             is_guarded(block)
         })
         .count();
-    // It is where the thread was moved to another CPU, or was preempted.
-    assert!(asked < 5_000, "{asked}");
+    // Some do, after the thread was preempted or moved to another CPU.
+    assert!(slow < 5_000, "{slow}");
 }
 
-/// Which sizes of a class a program has guarded that asks for them in turn: at most `turns` times `burst` blocks, which are freed
-/// after each turn.
+/// Allocates blocks of alternating sizes, and returns the sizes that were guarded.
+///
+/// Allocates at most `turns` times `burst` blocks, which are freed after each turn.
 fn sizes_guarded(sizes: &[usize], burst: usize, turns: usize) -> HashSet<usize> {
     let mut guarded = HashSet::new();
     for _ in 0..turns {
@@ -231,7 +234,7 @@ fn sizes_guarded(sizes: &[usize], burst: usize, turns: usize) -> HashSet<usize> 
             })
             .collect();
         guarded.extend(all.iter().filter(|one| is_guarded(one.1)).map(|one| one.0));
-        all.into_iter().for_each(|(_, block)| end(block));
+        all.into_iter().for_each(|(_, block)| free_block(block));
         if guarded.len() == sizes.len() {
             break;
         }
@@ -250,7 +253,8 @@ fn alternating_calls_are_sampled() {
 fn each_call_of_a_burst_is_sampled() {
     assert!(enable_hardening());
     __test_support::sample_every(1_000);
-    // More than a lane has, so that each burst comes to the slow path. The vectors of this test are of another class.
+    // More than a lane holds, so each burst reaches the slow path. The vectors of this test belong
+    // to another class.
     let sizes: Vec<_> = (897..=960).collect();
     let guarded = sizes_guarded(&sizes, 640, 20_000);
     assert_eq!(guarded.len(), sizes.len(), "{guarded:?}");
@@ -265,9 +269,9 @@ fn aligned_blocks_are_sampled() {
             .inspect(|block| assert!((block.as_ptr() as usize).is_multiple_of(align)))
             .collect();
         let guarded = blocks.iter().find(|&&block| is_guarded(block)).expect("one in 2,000");
-        // SAFETY: this function's block.
+        // SAFETY: the block is allocated.
         assert_eq!(unsafe { usable_size(*guarded) }, 24);
-        blocks.into_iter().for_each(end);
+        blocks.into_iter().for_each(free_block);
     }
 }
 
@@ -281,8 +285,8 @@ fn periodic_calls_are_sampled_in_each_phase() {
 
 fn throttle_limits_guarding() {
     assert!(enable_hardening());
-    let guarded = (0..10_000).filter_map(|_| __test_support::guard(16, 16)).map(end).count();
-    // If each of them was guarded, then each would have come long after the one before.
+    let guarded = (0..10_000).filter_map(|_| __test_support::guard(16, 16)).map(free_block).count();
+    // Only if the calls were far apart, all of them could be guarded.
     assert!((1..10_000).contains(&guarded), "{guarded}");
 }
 
@@ -292,14 +296,14 @@ fn nothing_is_guarded_until_enabled() {
     assert!(!__test_support::is_guarded(block.as_ptr() as usize));
     guard_every_block();
     let guarded = guarded(16, 16);
-    // SAFETY: this function's blocks.
+    // SAFETY: the blocks are allocated, and the freed one is not used any more.
     unsafe {
         free(block);
         assert_eq!(usable_size(guarded), 16);
     }
 }
 
-/// Allocates, writes, looks and frees, so many times, with `kept` blocks at a time.
+/// Allocates, fills, checks and frees `turns` blocks, with `kept` in use at a time.
 fn churn(turns: usize, kept: usize, tag: u8) {
     let mut blocks = VecDeque::new();
     for turn in 0..turns {
@@ -310,10 +314,10 @@ fn churn(turns: usize, kept: usize, tag: u8) {
         if blocks.len() > kept {
             let (block, size) = blocks.pop_front().unwrap();
             assert!(bytes(block, size).iter().all(|&byte| byte == tag));
-            end(block);
+            free_block(block);
         }
     }
-    blocks.into_iter().for_each(|(block, _)| end(block));
+    blocks.into_iter().for_each(|(block, _)| free_block(block));
 }
 
 fn pool_is_shared_by_threads() {
@@ -323,9 +327,9 @@ fn pool_is_shared_by_threads() {
             scope.spawn(move || churn(2_000, 100, tag));
         }
     });
-    // All slots have come back.
+    // All slots are free again.
     let blocks: Vec<_> = (0..SLOTS).map(|_| guarded(16, 16)).collect();
-    blocks.into_iter().for_each(end);
+    blocks.into_iter().for_each(free_block);
 }
 
 fn pool_works_in_forked_children() {
@@ -341,15 +345,15 @@ fn pool_works_in_forked_children() {
             });
         }
         for fork in 0..20 {
-            // SAFETY: the child calls nothing but the allocator, which may be used there, and ends.
+            // SAFETY: the child only uses the allocator, which works in forked children, and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let is_well = in_child();
-                // SAFETY: ends the child without running anything.
-                unsafe { libc::_exit(i32::from(!is_well)) };
+                let is_ok = in_child();
+                // SAFETY: _exit has no preconditions.
+                unsafe { libc::_exit(i32::from(!is_ok)) };
             }
             let mut status = 0;
-            // SAFETY: waits for the child.
+            // SAFETY: `status` may be written to.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "fork {fork}");
         }
@@ -357,7 +361,9 @@ fn pool_works_in_forked_children() {
     });
 }
 
-/// Uses all slots that its parent's threads have not left in use; whether they were as they should be, and nearly all.
+/// Uses all slots that the parent's threads have not left in use.
+///
+/// Returns whether their blocks were distinct and zeroed, and whether nearly all slots were free.
 fn in_child() -> bool {
     let mut blocks = [ptr::null_mut::<u8>(); SLOTS];
     let mut count = 0;
@@ -373,7 +379,7 @@ fn in_child() -> bool {
         blocks[count] = block.as_ptr();
         count += 1;
     }
-    blocks[..count].iter().for_each(|&block| end(NonNull::new(block).unwrap()));
-    // Each of two threads has at most 6 blocks and another in the making.
+    blocks[..count].iter().for_each(|&block| free_block(NonNull::new(block).unwrap()));
+    // Each of two threads has at most 6 blocks, and is allocating another.
     count >= SLOTS - 2 * 7
 }
