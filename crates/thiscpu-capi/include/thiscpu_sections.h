@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 /*
- * The sections that inlined calls consist of: restartable sequences, each a few loads and checks and one store
- * that commits. They are those of the library, instruction for instruction. A section returns whether it has
- * committed, or the value that it took. If it has not, nothing has happened, and the caller calls a function of
- * the library. `cpu_id` and `index` are offsets of these fields from the thread pointer. Sections that add order
- * only themselves, for compilers too.
+ * The sections that inlined calls consist of: restartable sequences, each a few loads and checks
+ * and one store that commits. They are those of the library, instruction for instruction. A section
+ * returns whether it has committed, or the value that it took. If it has not committed, nothing has
+ * happened, and the caller calls a function of the library. `cpu_id` and `index` are offsets of
+ * these fields from the thread pointer. Sections that add order only themselves, for compilers too.
  *
  * For gcc 11, clang 12 and later.
  */
@@ -18,8 +18,8 @@
 #define THISCPU_SECTION static inline __attribute__((always_inline, unused))
 
 /*
- * A section's descriptor, and its name for checkers. Each is in the section group of its function, if there is
- * one; linkers keep one group of several equal ones.
+ * A section's descriptor, and its name for checkers. Each is in the section group of its function,
+ * if there is one; linkers keep one group of several equal ones.
  */
 #define THISCPU_DESCRIPTOR(name) \
     ".pushsection __rseq_cs, \"aw?\"\n\t" \
@@ -38,7 +38,8 @@
 
 #if defined(__x86_64__)
 
-/* The kernel continues here if it aborts a section: after an undefined instruction whose operand is the signature. */
+/* The kernel continues here if it aborts a section: after an undefined instruction with the
+ * signature as its operand. */
 #define THISCPU_ABORT_HANDLER \
     ".pushsection __rseq_failure, \"ax?\"\n\t" \
     ".byte 0x0f, 0xb9, 0x3d\n\t" \
@@ -46,7 +47,8 @@
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t a, count, window, distance;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
@@ -73,7 +75,8 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "er"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
+          [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -82,7 +85,8 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t a, count, distance;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("charge")
@@ -119,7 +123,8 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, cons
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [distance] "=&r"(distance)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [set] "r"(set),
+          [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -127,12 +132,13 @@ out:
     return 0;
 }
 
-/* take_first: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
-THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
+/* pop_object_single: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
+THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate) {
     uint64_t a, top;
-    uintptr_t entry = 0;
+    uintptr_t encoded = 0;
     __asm__ __volatile__(
-        THISCPU_DESCRIPTOR("take_first")
+        THISCPU_DESCRIPTOR("pop_object_single")
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
@@ -143,12 +149,12 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t i
         "addq (%[gate]), %[a]\n\t"
         "jae 34f\n\t"
         "xorl %k[top], %k[top]\n\t"
-        "movq (%[a]), %[entry]\n\t"
-        "testq %[entry], %[entry]\n\t"
+        "movq (%[a]), %[encoded]\n\t"
+        "testq %[encoded], %[encoded]\n\t"
         "jne 35f\n\t"
         "movq 16(%[a]), %[top]\n\t"
-        "movq 8(%[a], %[top], 1), %[entry]\n\t"
-        "testq %[entry], %[entry]\n\t"
+        "movq 8(%[a], %[top], 1), %[encoded]\n\t"
+        "testq %[encoded], %[encoded]\n\t"
         "je 33f\n\t"
         "subq $8, %[top]\n\t"
         "addq $16, %[a]\n\t"
@@ -156,21 +162,22 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t i
         "movq %[top], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
-        "xorl %k[entry], %k[entry]\n\t"
+        "xorl %k[encoded], %k[encoded]\n\t"
         "jmp 33f\n\t"
         ".popsection\n"
         "33:"
-        : [a] "=&r"(a), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [a] "=&r"(a), [top] "=&r"(top), [encoded] "+&r"(encoded)
         : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
-    return entry;
+    return encoded;
 }
 
-/* give_first: pushes an encoded pointer to this CPU's lane of a cache, if it is not full. */
-THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+/* push_object_single: pushes an encoded pointer to this CPU's lane of a cache if it has room. */
+THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate, uintptr_t encoded) {
     uint64_t a, top;
     __asm__ __volatile__ goto(
-        THISCPU_DESCRIPTOR("give_first")
+        THISCPU_DESCRIPTOR("push_object_single")
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
@@ -186,17 +193,17 @@ THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, 
         "movq 16(%[a], %[top], 1), %[gate]\n\t"
         "testq %[gate], %[gate]\n\t"
         "je %l[out]\n\t"
-        "movq %[entry], 16(%[a], %[top], 1)\n\t"
-        "leaq 8(%[top]), %[entry]\n\t"
+        "movq %[encoded], 16(%[a], %[top], 1)\n\t"
+        "leaq 8(%[top]), %[encoded]\n\t"
         "addq $16, %[a]\n\t"
         "35:\n"
-        "movq %[entry], (%[a])\n\t"
+        "movq %[encoded], (%[a])\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
         "jmp %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [a] "=&r"(a), [gate] "+&r"(gate), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [a] "=&r"(a), [gate] "+&r"(gate), [top] "=&r"(top), [encoded] "+&r"(encoded)
         : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table)
         : "memory", "cc"
         : out);
@@ -206,7 +213,8 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u8::add")
@@ -226,7 +234,8 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index, cons
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -235,7 +244,8 @@ out:
 }
 
 /* u16::add: adds to this CPU's word of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u16::add")
@@ -255,7 +265,8 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, con
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -264,7 +275,8 @@ out:
 }
 
 /* u32::add: adds to this CPU's word of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u32::add")
@@ -284,7 +296,8 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, con
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -293,7 +306,8 @@ out:
 }
 
 /* u64::add: adds to this CPU's word of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u64::add")
@@ -313,7 +327,8 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, con
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "er"(n)
+        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -330,7 +345,8 @@ out:
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t s, a, count, window;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
@@ -359,7 +375,8 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index
         "b %l[out]\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count), [window] "=&r"(window)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count),
+          [window] "=&r"(window)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
         : "cc"
         : out);
@@ -369,7 +386,8 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t s, a, count;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("charge")
@@ -411,7 +429,8 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index, cons
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count)
-        : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key),
+          [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -419,12 +438,13 @@ out:
     return 0;
 }
 
-/* take_first: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
-THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate) {
+/* pop_object_single: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
+THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate) {
     uint64_t s, a, top;
-    uintptr_t entry = 0;
+    uintptr_t encoded = 0;
     __asm__ __volatile__(
-        THISCPU_DESCRIPTOR("take_first")
+        THISCPU_DESCRIPTOR("pop_object_single")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
@@ -439,32 +459,34 @@ THISCPU_SECTION uintptr_t thiscpu_section_take_first(intptr_t cpu_id, intptr_t i
         "adds %[a], %[a], %[s]\n\t"
         "b.lo 33f\n\t"
         "mov %[top], #0x0\n\t"
-        "ldr %[entry], [%[a]]\n\t"
-        "cbnz %[entry], 35f\n\t"
+        "ldr %[encoded], [%[a]]\n\t"
+        "cbnz %[encoded], 35f\n\t"
         "ldr %[top], [%[a], #0x10]!\n\t"
         "add %[s], %[a], %[top]\n\t"
-        "ldur %[entry], [%[s], #-0x8]\n\t"
-        "cbz %[entry], 33f\n\t"
+        "ldur %[encoded], [%[s], #-0x8]\n\t"
+        "cbz %[encoded], 33f\n\t"
         "sub %[top], %[top], #0x8\n\t"
         "35:\n"
         "str %[top], [%[a]]\n\t"
         "32:\n"
         THISCPU_ABORT_HANDLER
-        "mov %w[entry], #0x0\n\t"
+        "mov %w[encoded], #0x0\n\t"
         "b 33f\n\t"
         ".popsection\n"
         "33:"
-        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top), [entry] "+&r"(entry)
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top),
+          [encoded] "+&r"(encoded)
         : [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
-    return entry;
+    return encoded;
 }
 
-/* give_first: pushes an encoded pointer to this CPU's lane of a cache, if it is not full. */
-THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, const uintptr_t *table, const void *gate, uintptr_t entry) {
+/* push_object_single: pushes an encoded pointer to this CPU's lane of a cache if it has room. */
+THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, const void *gate, uintptr_t encoded) {
     uint64_t s, a, top;
     __asm__ __volatile__ goto(
-        THISCPU_DESCRIPTOR("give_first")
+        THISCPU_DESCRIPTOR("push_object_single")
         "mrs %[s], tpidr_el0\n\t"
         "adrp %[a], 30b\n\t"
         "add %[a], %[a], :lo12:30b\n\t"
@@ -479,13 +501,13 @@ THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, 
         "ldr %[s], [%[gate]]\n\t"
         "adds %[a], %[a], %[s]\n\t"
         "b.lo %l[out]\n\t"
-        "mov %[top], %[entry]\n\t"
+        "mov %[top], %[encoded]\n\t"
         "ldr %[s], [%[a]]\n\t"
         "cbz %[s], 35f\n\t"
         "ldr %[top], [%[a], #0x10]!\n\t"
         "ldr %[s], [%[a], %[top]]\n\t"
         "cbz %[s], %l[out]\n\t"
-        "str %[entry], [%[a], %[top]]\n\t"
+        "str %[encoded], [%[a], %[top]]\n\t"
         "add %[top], %[top], #0x8\n\t"
         "35:\n"
         "str %[top], [%[a]]\n\t"
@@ -495,7 +517,7 @@ THISCPU_SECTION int thiscpu_section_give_first(intptr_t cpu_id, intptr_t index, 
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top)
-        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [entry] "r"(entry)
+        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [encoded] "r"(encoded)
         : "memory", "cc"
         : out);
     return 1;
@@ -504,7 +526,8 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u8::add")
@@ -539,7 +562,8 @@ out:
 }
 
 /* u16::add: adds to this CPU's word of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u16::add")
@@ -574,7 +598,8 @@ out:
 }
 
 /* u32::add: adds to this CPU's word of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u32::add")
@@ -609,7 +634,8 @@ out:
 }
 
 /* u64::add: adds to this CPU's word of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index, const uintptr_t *table, uintptr_t item, uint64_t n) {
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
+    const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("u64::add")

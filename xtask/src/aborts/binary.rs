@@ -103,7 +103,7 @@ fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
         "it stores before its range"
     );
     // It exists to be aborted and commits nothing.
-    if copy.name == "linger" {
+    if copy.name == "spin" {
         return Ok(());
     }
     let stores: Vec<_> = (0..code.range.len()).filter(|&at| code.range[at].stores).collect();
@@ -117,7 +117,7 @@ fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
 /// Returns whether a section stores once before its commit, to memory that no other thread reads: the link of
 /// the node that it pushes, or the free slot above the top of its lane's sheaf.
 fn stores_before_commit(section: &str) -> bool {
-    section == "push" || section.starts_with("give")
+    section == "push" || section.starts_with("push_object")
 }
 
 /// Returns the templates of sections that none of these binaries contains.

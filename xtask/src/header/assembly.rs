@@ -16,6 +16,9 @@ use super::{aarch64, x86_64};
 use crate::arch::Arch;
 use crate::template;
 
+/// The width of the header.
+const WIDTH: usize = 98;
+
 /// The arguments that say where lanes are.
 const LANES: [(&str, &str); 3] =
     [("intptr_t", "cpu_id"), ("intptr_t", "index"), ("const uintptr_t *", "table")];
@@ -28,11 +31,11 @@ const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 #include <stdint.h>
 
 /*
- * The sections that inlined calls consist of: restartable sequences, each a few loads and checks and one store
- * that commits. They are those of the library, instruction for instruction. A section returns whether it has
- * committed, or the value that it took. If it has not, nothing has happened, and the caller calls a function of
- * the library. `cpu_id` and `index` are offsets of these fields from the thread pointer. Sections that add order
- * only themselves, for compilers too.
+ * The sections that inlined calls consist of: restartable sequences, each a few loads and checks
+ * and one store that commits. They are those of the library, instruction for instruction. A section
+ * returns whether it has committed, or the value that it took. If it has not committed, nothing has
+ * happened, and the caller calls a function of the library. `cpu_id` and `index` are offsets of
+ * these fields from the thread pointer. Sections that add order only themselves, for compilers too.
  *
  * For gcc 11, clang 12 and later.
  */
@@ -40,8 +43,8 @@ const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 #define THISCPU_SECTION static inline __attribute__((always_inline, unused))
 
 /*
- * A section's descriptor, and its name for checkers. Each is in the section group of its function, if there is
- * one; linkers keep one group of several equal ones.
+ * A section's descriptor, and its name for checkers. Each is in the section group of its function,
+ * if there is one; linkers keep one group of several equal ones.
  */
 #define THISCPU_DESCRIPTOR(name) \\
     \".pushsection __rseq_cs, \\\"aw?\\\"\\n\\t\" \\
@@ -152,17 +155,36 @@ fn wrap(section: &Section, operands: &[Operand], body: &str) -> String {
         }
     };
     let clobbers = if section.passes_memory { "\"memory\", \"cc\"" } else { "\"cc\"" };
+    let name = section.name.replace("::", "_");
     format!(
-        "/* {}: {}. */\nTHISCPU_SECTION {kind} thiscpu_section_{}({}) {{\n    uint64_t {};\n{declared}    \
+        "/* {}: {}. */\nTHISCPU_SECTION {kind} thiscpu_section_{name}({}) {{\n    uint64_t {};\n{declared}    \
          __asm__ __volatile__{asm}(\n{body}        : {}\n        : {}\n        : {clobbers}{labels});\n{end}}}\n\n",
         section.name,
         section.about,
-        section.name.replace("::", "_"),
-        arguments.join(", "),
+        fill(&arguments, &format!("THISCPU_SECTION {kind} thiscpu_section_{name}("), "    "),
         locals.join(", "),
-        outputs.join(", "),
-        inputs.join(", "),
+        fill(&outputs, "        : ", "          "),
+        fill(&inputs, "        : ", "          "),
     )
+}
+
+/// Joins a list whose first line begins with `first` and whose other lines begin with `indent`.
+fn fill(items: &[String], first: &str, indent: &str) -> String {
+    let (mut text, mut column) = (String::new(), first.len());
+    for (number, item) in items.iter().enumerate() {
+        let comma = if number + 1 < items.len() { "," } else { "" };
+        // Two columns for a space and the end of the list.
+        if number > 0 && column + item.len() + comma.len() + 2 > WIDTH {
+            text += &format!("\n{indent}");
+            column = indent.len();
+        } else if number > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += &format!("{item}{comma}");
+        column += item.len() + comma.len();
+    }
+    text
 }
 
 fn declare(kind: &str, name: &str) -> String {

@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result, bail};
 use super::operands::Names;
 
 pub(super) const ABORT_HANDLER: &str = "\
-/* The kernel continues here if it aborts a section: after an undefined instruction whose operand is the signature. */
+/* The kernel continues here if it aborts a section: after an undefined instruction with the
+ * signature as its operand. */
 #define THISCPU_ABORT_HANDLER \\
     \".pushsection __rseq_failure, \\\"ax?\\\"\\n\\t\" \\
     \".byte 0x0f, 0xb9, 0x3d\\n\\t\" \\
