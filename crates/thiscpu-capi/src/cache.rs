@@ -6,7 +6,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{NonNull, null_mut};
 
 use thiscpu::RawCache;
-use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_AT};
+use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_OFFSETS};
 
 use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
@@ -34,7 +34,7 @@ pub struct ThiscpuCache(RawCache);
 
 // thiscpu_inline.h has the gate and the key at these offsets.
 const _: () = {
-    let [gate, key] = CACHE_GATE_AND_KEY_AT;
+    let [gate, key] = CACHE_GATE_AND_KEY_OFFSETS;
     assert!(offset_of!(ThiscpuCache, 0) + gate == 0 && offset_of!(ThiscpuCache, 0) + key == 8);
 };
 

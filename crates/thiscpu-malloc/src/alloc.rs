@@ -156,7 +156,7 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         return Some(block);
     }
     scavenge::scavenge_if_due();
-    retry_after_shrink(size, || objects.alloc_slowly())
+    retry_after_shrink(size, || objects.alloc_slow())
 }
 
 /// The most blocks that [`rotate_samples`] moves: each goes back to its slab.
@@ -168,7 +168,7 @@ const MAX_ROTATED: usize = 252;
 /// program that repeats itself, only one call site would ever get guarded blocks.
 fn rotate_samples(objects: Handle<'_>) {
     for _ in 0..guard::below(objects.sheaf_capacity().min(MAX_ROTATED)) {
-        let Some(object) = objects.alloc_or(|| objects.alloc_slowly()) else { break };
+        let Some(object) = objects.alloc_or(|| objects.alloc_slow()) else { break };
         // SAFETY: the object was just allocated from this class, and nothing else refers to it.
         unsafe { objects.free_to_slab(object) };
     }

@@ -134,7 +134,7 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
         objects.check(block);
     }
     // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
-    unsafe { objects.free_slowly(block) };
+    unsafe { objects.free_slow(block) };
 }
 
 /// Frees a block of a class while a flag blocks the fast path, and counts the call.

@@ -6,7 +6,7 @@ use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
 /// The group of all classes. Cell 0 belongs to no class: empty classes point there.
 // SAFETY: this is the only group that uses malloc's direct table.
-pub static GROUP: Group = unsafe { Group::at_front(CLASS_COUNT + 1) };
+pub static GROUP: Group = unsafe { Group::for_malloc(CLASS_COUNT + 1) };
 
 static CLASSES: [Class; CLASS_COUNT] = {
     let mut classes = [const { Class::new(8, 8, 1) }; CLASS_COUNT];
@@ -52,18 +52,18 @@ pub(crate) unsafe fn gated_objects_at(cell: usize) -> Handle<'static, Ready> {
 #[inline(always)]
 pub(crate) fn direct_objects_at(cell: usize) -> Handle<'static, DirectMalloc> {
     // SAFETY: `GROUP` is the group that uses malloc's direct table.
-    unsafe { GROUP.front(class_at(cell), cell) }
+    unsafe { GROUP.direct_malloc(class_at(cell), cell) }
 }
 
 /// Enables direct sections for this thread and this CPU, if that is allowed.
 #[inline(never)]
 pub(crate) extern "C" fn enable_direct() {
-    GROUP.come_near();
+    GROUP.enable_direct();
 }
 
 /// Allows direct sections, or makes them all miss.
 pub(crate) fn set_direct_allowed(is_allowed: bool) {
-    GROUP.keep_from_front(!is_allowed);
+    GROUP.set_direct_enabled(is_allowed);
 }
 
 #[inline(always)]
@@ -85,7 +85,7 @@ pub(crate) fn shrink() {
 /// Moves all free blocks of the selected classes from lanes to barns.
 pub(crate) fn flush_lanes(is_selected: &[bool; CLASS_COUNT]) {
     let selected = |class: usize| is_selected[class].then(|| objects(class));
-    GROUP.empty_lanes_to_stocks::<_, CLASS_COUNT>(selected, Fence::Membarrier);
+    GROUP.flush_lanes_to_barns::<_, CLASS_COUNT>(selected, Fence::Membarrier);
 }
 
 /// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.

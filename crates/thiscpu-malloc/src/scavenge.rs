@@ -122,11 +122,11 @@ fn flush_unused_sheaves(has_grown: bool) {
     let mut left = SHEAVES_PER_RUN_MAX;
     for (class, activity) in ACTIVITY.iter().enumerate() {
         let objects = objects(class);
-        let unused = objects.unused();
+        let unused = objects.unused_bytes();
         let is_emptied = activity.is_emptied.load(Relaxed);
         let kept = UNUSED_BYTES_KEPT.max(objects.sheaf_capacity() * size_of_class(class));
         if unused > 0 && (is_emptied || (has_grown && unused > kept)) {
-            left -= objects.give_back_unused(left);
+            left -= objects.flush_unused(left);
         }
         objects.begin_window();
     }

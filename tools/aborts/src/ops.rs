@@ -121,7 +121,7 @@ pub(crate) fn alloc_of<A: Access>(
     objects: Handle<'static, A>,
     slowly: Handle<'static>,
 ) -> Option<NonNull<u8>> {
-    objects.alloc_or(|| slowly.alloc_slowly())
+    objects.alloc_or(|| slowly.alloc_slow())
 }
 
 /// As malloc does it.
@@ -136,7 +136,7 @@ pub(crate) unsafe fn free_of<A: Access>(
     object: NonNull<u8>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { objects.free_or(object, || slowly.free_slowly(object)) }
+    unsafe { objects.free_or(object, || slowly.free_slow(object)) }
 }
 
 #[inline(never)]

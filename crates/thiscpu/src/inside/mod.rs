@@ -13,7 +13,7 @@ pub use crate::slab::arena::large;
 pub use crate::slab::arena::purge::{purge, purge_some_if_excess};
 pub use crate::slab::arena::{NOTHING, Tag, disable_fast_free, fast_tag_of, memory, tag_of};
 pub use crate::slab::backend::node_slabs::outside_by_tag;
-pub use crate::slab::class::Life;
+pub use crate::slab::class::Lifecycle;
 pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 

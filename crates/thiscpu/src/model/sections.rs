@@ -219,7 +219,7 @@ impl Section {
         let section = Section::enter()?;
         let (front, at): (&DirectTable, _) = match A::KIND {
             // SAFETY: such a gate is a group's first word, and that lives as long as its sections run.
-            AccessKind::Direct => (unsafe { Group::front_behind(gate) }, 0),
+            AccessKind::Direct => (unsafe { Group::direct_table_after(gate) }, 0),
             AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP),
             // SAFETY: the caller's promise.
             _ => return unsafe { section.enter_by(&*gate) },

@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-use super::raw::{CacheInUse, RawCache, say_leaked};
+use super::raw::{CacheInUse, RawCache, report_leak};
 use super::stats::CacheStats;
 use crate::sys::atomic::{
     AtomicPtr,
@@ -26,7 +26,7 @@ use crate::sys::atomic::{
 ///
 /// let mut request = REQUESTS.alloc(Request { id: 1, path: [0; 100] });
 /// request.id += 1;
-/// // Freed where it is dropped, on whatever thread that is.
+/// // FreeOnDrop where it is dropped, on whatever thread that is.
 /// std::thread::spawn(move || assert_eq!(request.id, 2)).join().unwrap();
 /// ```
 ///
@@ -34,19 +34,19 @@ use crate::sys::atomic::{
 /// borrow the cache. If it is dropped while some are out, those stay valid, and are dropped by their owners, but their memory is
 /// used no more (debug builds say so); [`close`](Cache::close) tells.
 pub struct Cache<T> {
-    raw: Later,
+    raw: LazyRawCache,
     holds: PhantomData<fn(T) -> T>,
 }
 
 /// A raw cache that is made at the first use, because objects must find it wherever what has this is moved to.
-pub(super) struct Later(AtomicPtr<RawCache>);
+pub(super) struct LazyRawCache(AtomicPtr<RawCache>);
 
 /// Where those are.
 static RAW_CACHES: RawCache = RawCache::new(Layout::new::<RawCache>());
 
-impl Later {
-    pub(super) const fn new() -> Later {
-        Later(AtomicPtr::new(ptr::null_mut()))
+impl LazyRawCache {
+    pub(super) const fn new() -> LazyRawCache {
+        LazyRawCache(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// The cache. `None` if there is no memory.
@@ -100,8 +100,8 @@ impl<T> Cache<T> {
     /// As [`RawCache::new`].
     #[must_use]
     pub const fn new() -> Cache<T> {
-        const { drop_nothing(RawCache::new(Layout::new::<T>())) };
-        Cache { raw: Later::new(), holds: PhantomData }
+        const { forget(RawCache::new(Layout::new::<T>())) };
+        Cache { raw: LazyRawCache::new(), holds: PhantomData }
     }
 
     /// The raw cache, made at the first use. `None` if there is no memory.
@@ -128,7 +128,8 @@ impl<T> Cache<T> {
     /// As [`alloc`](Cache::alloc), and as `make`; nothing is lost then.
     #[inline(always)]
     pub fn alloc_with(&self, make: impl FnOnce() -> T) -> CacheBox<T> {
-        let slot = self.raw().and_then(|cache| Some(Slot { object: cache.alloc()?, cache }));
+        let slot =
+            self.raw().and_then(|cache| Some(UninitObject { object: cache.alloc()?, cache }));
         match slot {
             Some(slot) => slot.fill(make),
             None => std::alloc::handle_alloc_error(Layout::new::<T>()),
@@ -163,14 +164,14 @@ impl<T> Cache<T> {
 }
 
 /// Looks at a cache that is only made to be looked at.
-pub(super) const fn drop_nothing(cache: RawCache) {
+pub(super) const fn forget(cache: RawCache) {
     core::mem::forget(cache);
 }
 
 impl<T> Drop for Cache<T> {
     fn drop(&mut self) {
         if let Err(objects) = self.raw.release() {
-            say_leaked(objects, size_of::<T>());
+            report_leak(objects, size_of::<T>());
         }
     }
 }
@@ -188,12 +189,12 @@ impl<T> fmt::Debug for Cache<T> {
 }
 
 /// An object without a value, which is freed when dropped.
-pub(super) struct Slot {
+pub(super) struct UninitObject {
     pub(super) object: NonNull<u8>,
     pub(super) cache: &'static RawCache,
 }
 
-impl Slot {
+impl UninitObject {
     #[inline(always)]
     pub(super) fn fill<T>(self, make: impl FnOnce() -> T) -> CacheBox<T> {
         // If it panics the slot is dropped.
@@ -206,7 +207,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for UninitObject {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: it is from there, and nobody else's.
@@ -234,7 +235,7 @@ impl<T> CacheBox<T> {
     #[must_use]
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
-        let _slot = Slot { object: this.object.cast(), cache: this.cache };
+        let _slot = UninitObject { object: this.object.cast(), cache: this.cache };
         // SAFETY: the value is this object's, which is not used after this but to be freed.
         unsafe { this.object.read() }
     }
@@ -243,8 +244,8 @@ impl<T> CacheBox<T> {
 impl<T> Drop for CacheBox<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Freed also when the value's own drop panics.
-        let _slot = Slot { object: self.object.cast(), cache: self.cache };
+        // FreeOnDrop also when the value's own drop panics.
+        let _slot = UninitObject { object: self.object.cast(), cache: self.cache };
         // SAFETY: the value is this object's, and not used after this.
         unsafe { self.object.drop_in_place() };
     }

@@ -9,9 +9,9 @@ use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::arena;
-use super::cache::{Later, drop_nothing};
-use super::class::{Class, Group, Life};
-use super::raw::{CacheInUse, RawCache, say_leaked};
+use super::cache::{LazyRawCache, forget};
+use super::class::{Class, Group, Lifecycle};
+use super::raw::{CacheInUse, RawCache, report_leak};
 use super::stats::CacheStats;
 
 /// Objects of one type that stay constructed while they are free: Bonwick's object caching.
@@ -63,7 +63,7 @@ use super::stats::CacheStats;
 /// If the cache is dropped while objects are out, those stay valid, and other values in their slabs may never be dropped (debug
 /// builds say so); [`close`](Self::close) tells.
 pub struct ConstructedCache<T> {
-    raw: Later,
+    raw: LazyRawCache,
     make: fn() -> T,
     // Invariant, and neither Send nor Sync by itself.
     holds: PhantomData<*mut T>,
@@ -111,20 +111,20 @@ impl<T> ConstructedCache<T> {
             let layout = Layout::new::<T>();
             let size = layout.size().next_multiple_of(8) + 8;
             match Layout::from_size_align(size, layout.align()) {
-                Ok(layout) => drop_nothing(RawCache::new(layout)),
+                Ok(layout) => forget(RawCache::new(layout)),
                 Err(_) => panic!("objects of a cache have at most a mebibyte"),
             }
         };
-        ConstructedCache { raw: Later::new(), make, holds: PhantomData }
+        ConstructedCache { raw: LazyRawCache::new(), make, holds: PhantomData }
     }
 
     fn make_raw(make: fn() -> T) -> RawCache {
         let layout = Layout::new::<T>();
         // SAFETY: the class's objects are for `T`s, and `make` is such a function.
-        let life = unsafe {
-            Life::new((make as *const ()).expose_provenance(), construct::<T>, destroy::<T>)
+        let lifecycle = unsafe {
+            Lifecycle::new((make as *const ()).expose_provenance(), construct::<T>, destroy::<T>)
         };
-        let class = Class::constructed(layout.size(), layout.align(), arena::ANY_CACHE, life);
+        let class = Class::constructed(layout.size(), layout.align(), arena::ANY_CACHE, lifecycle);
         RawCache { group: Group::new(1), class }
     }
 
@@ -137,7 +137,7 @@ impl<T> ConstructedCache<T> {
     #[inline(always)]
     pub fn alloc(&self) -> Constructed<T> {
         let object = self.raw.get(|| Self::make_raw(self.make)).and_then(|cache| {
-            let object = cache.handle().alloc_constructed_or(|| alloc_slowly(cache))?;
+            let object = cache.handle().alloc_constructed_or(|| alloc_slow(cache))?;
             Some(Constructed { object: object.cast(), cache, owns: PhantomData })
         });
         match object {
@@ -203,21 +203,21 @@ impl<T> ConstructedCache<T> {
 
 #[cold]
 #[inline(never)]
-fn alloc_slowly(cache: &RawCache) -> Option<NonNull<u8>> {
-    cache.handle().alloc_constructed_slowly()
+fn alloc_slow(cache: &RawCache) -> Option<NonNull<u8>> {
+    cache.handle().alloc_constructed_slow()
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn free_slowly(cache: &RawCache, object: NonNull<u8>) {
+unsafe fn free_slow(cache: &RawCache, object: NonNull<u8>) {
     // SAFETY: the caller's promise.
-    unsafe { cache.handle().free_constructed_slowly(object) };
+    unsafe { cache.handle().free_constructed_slow(object) };
 }
 
 impl<T> Drop for ConstructedCache<T> {
     fn drop(&mut self) {
         if let Err(objects) = self.release() {
-            say_leaked(objects, size_of::<T>());
+            report_leak(objects, size_of::<T>());
         }
     }
 }
@@ -250,7 +250,7 @@ impl<T> Drop for Constructed<T> {
     fn drop(&mut self) {
         let (object, cache) = (self.object.cast(), self.cache);
         // SAFETY: it is from there, and nobody uses it any more.
-        unsafe { cache.handle().free_constructed_or(object, || free_slowly(cache, object)) };
+        unsafe { cache.handle().free_constructed_or(object, || free_slow(cache, object)) };
     }
 }
 

@@ -17,5 +17,5 @@ mod stats;
 pub use cache::{Cache, CacheBox};
 pub use constructed::{Constructed, ConstructedCache};
 pub use prefill::{Prefilled, RawPrefilled};
-pub use raw::{CacheInUse, GATE_AND_KEY_AT, RawCache};
+pub use raw::{CacheInUse, GATE_AND_KEY_OFFSETS, RawCache};
 pub use stats::CacheStats;

@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::cache::{Cache, CacheBox, Slot};
+use super::cache::{Cache, CacheBox, UninitObject};
 use super::raw::RawCache;
 use crate::error::Error;
 
@@ -138,8 +138,10 @@ impl<T> Prefilled<T> {
     ///
     /// The value, if there are no more.
     pub fn alloc(&mut self, value: T) -> Result<CacheBox<T>, T> {
-        let slot =
-            self.raw.as_mut().and_then(|raw| Some(Slot { object: raw.alloc()?, cache: raw.cache }));
+        let slot = self
+            .raw
+            .as_mut()
+            .and_then(|raw| Some(UninitObject { object: raw.alloc()?, cache: raw.cache }));
         if self.is_empty() {
             self.raw = None;
         }

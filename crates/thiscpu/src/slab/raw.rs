@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use super::arena;
 use super::arena::purge;
 #[cfg(thiscpu_model)]
-use super::class::Shown;
+use super::class::DirectUse;
 use super::class::{self, Class, Group, Handle};
 use crate::section::Single;
 
@@ -51,7 +51,7 @@ pub struct RawCache {
 }
 
 /// Where a cache's gate and its key are, for code that is no Rust.
-pub const GATE_AND_KEY_AT: [usize; 2] =
+pub const GATE_AND_KEY_OFFSETS: [usize; 2] =
     [core::mem::offset_of!(RawCache, group.gate), core::mem::offset_of!(RawCache, group.key)];
 
 impl RawCache {
@@ -69,15 +69,15 @@ impl RawCache {
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
-        RawCache { group: Group::by_itself(), class }
+        RawCache { group: Group::with_direct_table(), class }
     }
 
     /// A cache with a front of its own, which others have not in the model, for that has an order more for each step that there is.
     #[cfg(thiscpu_model)]
     #[must_use]
-    pub const fn near(layout: Layout) -> RawCache {
+    pub const fn direct(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
-        RawCache { group: Group::near_in_model(), class }
+        RawCache { group: Group::direct_in_model(), class }
     }
 
     /// A cache that is found at the front, as malloc's classes are.
@@ -87,28 +87,28 @@ impl RawCache {
     /// There is one.
     #[cfg(thiscpu_model)]
     #[must_use]
-    pub const unsafe fn at_front(layout: Layout) -> RawCache {
+    pub const unsafe fn for_malloc(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
         // SAFETY: the caller's promise.
-        RawCache { group: unsafe { Group::at_front(1) }, class }
+        RawCache { group: unsafe { Group::for_malloc(1) }, class }
     }
 
     /// Has calls find it at the front no more, each until it has come there again.
     #[cfg(thiscpu_model)]
-    pub fn leave_front(&self) {
-        self.group.keep_from_front(true);
-        self.group.keep_from_front(false);
+    pub fn unpublish_direct(&self) {
+        self.group.set_direct_enabled(false);
+        self.group.set_direct_enabled(true);
     }
 
     /// Lets the calling thread find it there, as calls do that have not.
     #[cfg(thiscpu_model)]
-    pub fn come_to_front(&self) {
-        self.group.come_near();
+    pub fn enable_direct(&self) {
+        self.group.enable_direct();
     }
 
     #[inline(always)]
     pub(super) fn handle(&self) -> Handle<'_, Single> {
-        self.group.first(&self.class)
+        self.group.single(&self.class)
     }
 
     /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
@@ -126,16 +126,16 @@ impl RawCache {
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
         #[cfg(thiscpu_model)]
-        match self.group.shown {
-            Shown::Nowhere => return self.alloc_farther(),
-            Shown::Near => {}
-            Shown::AtFront => {
+        match self.group.direct_use {
+            DirectUse::None => return self.alloc_gated(),
+            DirectUse::Own => {}
+            DirectUse::Malloc => {
                 // SAFETY: just looked at.
-                let front = unsafe { self.group.front(&self.class, 0) };
-                return front.alloc_or(|| self.alloc_farther());
+                let front = unsafe { self.group.direct_malloc(&self.class, 0) };
+                return front.alloc_or(|| self.alloc_gated());
             }
         }
-        self.group.near(&self.class).alloc_or(|| self.alloc_farther())
+        self.group.direct(&self.class).alloc_or(|| self.alloc_gated())
     }
 
     pub(crate) fn hand_out(&self, encoded: usize) -> Option<NonNull<u8>> {
@@ -147,14 +147,14 @@ impl RawCache {
     /// Where the near way does not do: the other one, which needs no more than sections, and then what is behind the lane.
     #[cold]
     #[inline(never)]
-    fn alloc_farther(&self) -> Option<NonNull<u8>> {
-        self.group.come_near();
+    fn alloc_gated(&self) -> Option<NonNull<u8>> {
+        self.group.enable_direct();
         #[cfg(thiscpu_model)]
-        if self.group.shown == Shown::AtFront {
+        if self.group.direct_use == DirectUse::Malloc {
             let class = self.group.handle(&self.class, 0);
-            return class.alloc_or(|| class.alloc_slowly());
+            return class.alloc_or(|| class.alloc_slow());
         }
-        self.handle().alloc_or(|| self.handle().alloc_slowly())
+        self.handle().alloc_or(|| self.handle().alloc_slow())
     }
 
     /// # Safety
@@ -162,22 +162,22 @@ impl RawCache {
     /// As for `free`; the object is marked as free by now.
     #[cold]
     #[inline(never)]
-    unsafe fn free_farther(&self, object: NonNull<u8>) {
-        self.group.come_near();
+    unsafe fn free_gated(&self, object: NonNull<u8>) {
+        self.group.enable_direct();
         #[cfg(thiscpu_model)]
-        if self.group.shown == Shown::AtFront {
+        if self.group.direct_use == DirectUse::Malloc {
             let class = self.group.handle(&self.class, 0);
             // SAFETY: the caller's promise.
             return unsafe {
                 if !class.free_marked(object) {
-                    class.free_slowly(object);
+                    class.free_slow(object);
                 }
             };
         }
         // SAFETY: the caller's promise.
         unsafe {
             if !self.handle().free_marked(object) {
-                self.handle().free_slowly(object);
+                self.handle().free_slow(object);
             }
         }
     }
@@ -191,24 +191,24 @@ impl RawCache {
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         #[cfg(thiscpu_model)]
-        match self.group.shown {
+        match self.group.direct_use {
             // SAFETY: the caller's promise.
-            Shown::Nowhere => {
+            DirectUse::None => {
                 return unsafe {
-                    self.handle().free_or(object, || self.handle().free_slowly(object));
+                    self.handle().free_or(object, || self.handle().free_slow(object));
                 };
             }
-            Shown::Near => {}
+            DirectUse::Own => {}
             // SAFETY: just looked at, and the caller's promise.
-            Shown::AtFront => {
+            DirectUse::Malloc => {
                 return unsafe {
-                    let front = self.group.front(&self.class, 0);
-                    front.free_or(object, || self.free_farther(object));
+                    let front = self.group.direct_malloc(&self.class, 0);
+                    front.free_or(object, || self.free_gated(object));
                 };
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.group.near(&self.class).free_or(object, || self.free_farther(object)) };
+        unsafe { self.group.direct(&self.class).free_or(object, || self.free_gated(object)) };
     }
 }
 
@@ -300,13 +300,13 @@ impl Drop for RawCache {
     /// error says so.
     fn drop(&mut self) {
         if let Err(objects) = self.release() {
-            say_leaked(objects, self.object_bytes());
+            report_leak(objects, self.object_bytes());
         }
     }
 }
 
 /// In debug builds.
-pub(super) fn say_leaked(objects: usize, size: usize) {
+pub(super) fn report_leak(objects: usize, size: usize) {
     if cfg!(debug_assertions) && !cfg!(thiscpu_model) {
         eprintln!(
             "thiscpu: a cache of {size}-byte objects was dropped while {objects} were out; they stay"

@@ -93,9 +93,9 @@ fn group_shrink_needs_one_fence() {
     let out = || CLASSES.each_ref().map(|class| class.stats().objects_outside_slabs);
     // The last class is never used.
     for number in 0..3 {
-        let object = class(number).alloc_or(|| class(number).alloc_slowly()).unwrap();
+        let object = class(number).alloc_or(|| class(number).alloc_slow()).unwrap();
         // SAFETY: it was just allocated, and nobody else knows it.
-        unsafe { class(number).free_or(object, || class(number).free_slowly(object)) };
+        unsafe { class(number).free_or(object, || class(number).free_slow(object)) };
     }
     let before = out();
     assert!(before[..3].iter().all(|&out| out > 0), "{before:?}");
@@ -107,11 +107,11 @@ fn group_shrink_needs_one_fence() {
     GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
     assert_eq!(probe::fences(), begun + 1);
     // By way of the stocks.
-    GROUP.empty_lanes_to_stocks::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
+    GROUP.flush_lanes_to_barns::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
     assert_eq!(CLASSES[0].stats().objects_in_barns, before[0]);
     class(0).begin_window();
-    assert_eq!(class(0).unused(), before[0] * 48);
-    while class(0).give_back_unused(1) > 0 {}
+    assert_eq!(class(0).unused_bytes(), before[0] * 48);
+    while class(0).flush_unused(1) > 0 {}
     assert_eq!(out(), [0; 4]);
 }
 
@@ -248,10 +248,10 @@ fn free_uses_lane_while_another_class_shrinks() {
     // Of the first a sheaf has few: each of its objects is many steps.
     static CLASSES: [Class; 2] = [Class::new(40_000, 8, 1), Class::new(96, 8, 2)];
     let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], (1 + n) * CELL_BYTES));
-    let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slowly()).expect("no memory");
+    let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slow()).expect("no memory");
     let free = |class: Handle<'_>, object| {
         // SAFETY: the callers got it from there, and do not use it.
-        unsafe { class.free_or(object, || class.free_slowly(object)) };
+        unsafe { class.free_or(object, || class.free_slow(object)) };
     };
     pin::pin(0);
     let check = |steps, _, ()| {

@@ -41,7 +41,7 @@ impl CheckedCache {
 
     pub(crate) fn new(size: usize) -> CheckedCache {
         let layout = Layout::from_size_align(size, 8).expect("a layout");
-        let makes = [RawCache::new, RawCache::near];
+        let makes = [RawCache::new, RawCache::direct];
         // Leaked, because no other cache may have this address in the same execution.
         CheckedCache::of(Box::leak(Box::new(makes[model::choose(2)](layout))))
     }

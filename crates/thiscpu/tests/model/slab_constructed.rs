@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 use thiscpu::Tier;
-use thiscpu::inside::{CELL_BYTES, Class, Group, Handle, Life};
+use thiscpu::inside::{CELL_BYTES, Class, Group, Handle, Lifecycle};
 use thiscpu::model::{self, Machine};
 
 use crate::run::in_every_order_on;
@@ -47,7 +47,7 @@ unsafe fn destroy(object: NonNull<u8>) {
 }
 
 fn alloc(cache: Handle<'static>) {
-    let object = cache.alloc_constructed_or(|| cache.alloc_constructed_slowly());
+    let object = cache.alloc_constructed_or(|| cache.alloc_constructed_slow());
     let Some(object) = object else { return };
     ORACLE.with_borrow_mut(|oracle| {
         assert!(oracle.constructed.contains(&address(object)), "{object:?} is not constructed");
@@ -66,7 +66,7 @@ fn free(cache: Handle<'static>) {
     if let Some(object) = ORACLE.with_borrow_mut(take) {
         // SAFETY: the object was in the oracle, so it is allocated from this cache; it has just
         // been removed, so no other thread frees it.
-        unsafe { cache.free_constructed_or(object, || cache.free_constructed_slowly(object)) };
+        unsafe { cache.free_constructed_or(object, || cache.free_constructed_slow(object)) };
     }
 }
 
@@ -85,9 +85,9 @@ fn objects_are_constructed_and_destroyed_once() {
     on_each_machine(4_000, |cpus| {
         ORACLE.set(Oracle::default());
         // SAFETY: `construct` and `destroy` do not access the object's memory.
-        let life = unsafe { Life::new(0, construct, destroy) };
+        let lifecycle = unsafe { Lifecycle::new(0, construct, destroy) };
         let group: &Group = Box::leak(Box::new(Group::new(2)));
-        let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, life)));
+        let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, lifecycle)));
         let cache = group.handle(class, CELL_BYTES);
         let threads = [0, 1, 2, 3].map(|number| {
             model::spawn(number % cpus, move || {
@@ -117,7 +117,7 @@ fn two_slabs_may_retire_at_once() {
     static GROUP: Group = Group::new(1);
     // SAFETY: `construct` and `destroy` do not access the object's memory.
     static CLASS: Class =
-        Class::constructed(ALONE, 8, 1, unsafe { Life::new(0, construct, destroy) });
+        Class::constructed(ALONE, 8, 1, unsafe { Lifecycle::new(0, construct, destroy) });
     let retire = |cache: Handle<'static>, object: usize| {
         let object = NonNull::new(std::ptr::with_exposed_provenance_mut(object));
         // SAFETY: the object is allocated from this cache, and the oracle no longer has it, so no

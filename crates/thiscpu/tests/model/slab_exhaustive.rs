@@ -13,10 +13,10 @@ static CACHE: RawCache = RawCache::new(Layout::new::<[u8; 16 * 1024]>());
 
 /// Like `CACHE`, in malloc's direct table.
 // SAFETY: this is the only cache of this program in malloc's table.
-static DIRECT_MALLOC: RawCache = unsafe { RawCache::at_front(Layout::new::<[u8; 16 * 1024]>()) };
+static DIRECT_MALLOC: RawCache = unsafe { RawCache::for_malloc(Layout::new::<[u8; 16 * 1024]>()) };
 
 /// Like `CACHE`, with a direct table and hot objects.
-static DIRECT: RawCache = RawCache::near(Layout::new::<[u8; 16 * 1024]>());
+static DIRECT: RawCache = RawCache::direct(Layout::new::<[u8; 16 * 1024]>());
 
 /// Numbers of allocations, frees, allocations, and so on, that set up the lane of CPU 1.
 type Setup = &'static [usize];
@@ -158,12 +158,12 @@ fn flush_of_direct_lane_loses_nothing() {
 fn flush_while_direct_path_is_enabled_loses_nothing() {
     for cache in [&DIRECT_MALLOC, &DIRECT] {
         in_every_order_of(cache, &[Tier::RseqCpu], 2, TWO_OBJECTS, |cache| {
-            cache.raw.leave_front();
+            cache.raw.unpublish_direct();
             let other = model::spawn(0, {
                 let cache = cache.clone();
                 move || cache.raw.shrink()
             });
-            cache.raw.come_to_front();
+            cache.raw.enable_direct();
             cache.free_last();
             other.join();
         });

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use thiscpu::inside;
 use thiscpu::{define_front_alloc, define_front_free};
 
-use super::slab::{CELL, GROUP, OBJECT, class, come_near};
+use super::slab::{CELL, GROUP, OBJECT, class, enable_direct};
 use crate::ops;
 
 /// One more than that has no cell.
@@ -34,11 +34,11 @@ unsafe extern "C-unwind" fn give_otherwise(object: *mut u8) {
 unsafe extern "C-unwind" fn give_farther(object: *mut u8) {
     let object = NonNull::new(object).expect("what is in a slab is not null");
     // SAFETY: the promise of the caller of `free`: it was one of this class, and is nobody's now.
-    unsafe { class().free_slowly(object) };
+    unsafe { class().free_slow(object) };
 }
 
 pub(super) fn alloc() -> Option<NonNull<u8>> {
-    come_near();
+    enable_direct();
     NonNull::new(take(OBJECT.size()))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn alloc() -> Option<NonNull<u8>> {
 ///
 /// The object is of the class, and nobody uses it.
 pub(super) unsafe fn free(object: NonNull<u8>) {
-    come_near();
+    enable_direct();
     inside::disable_fast_free(false);
     // SAFETY: the caller's promise.
     unsafe { give(object.as_ptr()) };

@@ -107,7 +107,7 @@ enum Source {
 }
 
 // SAFETY: there is no other; this program does not use malloc's.
-pub(super) static GROUP: Group = unsafe { Group::at_front(2) };
+pub(super) static GROUP: Group = unsafe { Group::for_malloc(2) };
 /// Not the first, so that it can be the tag.
 pub(super) const CELL: usize = CELL_BYTES;
 static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), CELL as Tag);
@@ -117,8 +117,8 @@ pub(super) fn class() -> Handle<'static> {
 }
 
 /// As who has gone another way before.
-pub(super) fn come_near() {
-    GROUP.come_near();
+pub(super) fn enable_direct() {
+    GROUP.enable_direct();
 }
 
 fn ready_class() -> Handle<'static, Ready> {
@@ -128,9 +128,9 @@ fn ready_class() -> Handle<'static, Ready> {
 }
 
 fn front_class() -> Handle<'static, DirectMalloc> {
-    come_near();
+    enable_direct();
     // SAFETY: there is no other group at the front.
-    unsafe { GROUP.front(&CLASS, CELL) }
+    unsafe { GROUP.direct_malloc(&CLASS, CELL) }
 }
 
 impl Source {

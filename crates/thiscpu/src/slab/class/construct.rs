@@ -14,7 +14,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::{Handle, Life};
+use super::{Handle, Lifecycle};
 use crate::section::{Access, Outcome, Processor, SlabSections as _};
 use crate::slab::arena::heap_error::{self, HeapError};
 use crate::slab::arena::slab::Slab;
@@ -32,8 +32,8 @@ fn pointer(object: usize) -> Option<NonNull<u8>> {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// A constructed object, from the lane or by `slowly`, which must come to
-    /// [`alloc_constructed_slowly`](Handle::alloc_constructed_slowly). `None` if there is no memory.
+    /// A constructed object, from the lane or by `slow`, which must come to
+    /// [`alloc_constructed_slow`](Handle::alloc_constructed_slow). `None` if there is no memory.
     ///
     /// # Panics
     ///
@@ -41,24 +41,24 @@ impl<A: Access> Handle<'_, A> {
     #[inline(always)]
     pub fn alloc_constructed_or(
         self,
-        slowly: impl FnOnce() -> Option<NonNull<u8>>,
+        slow: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) } {
-            0 => slowly(),
+        match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
+            0 => slow(),
             encoded => self.hand_out_constructed(encoded),
         }
     }
 
     /// The same where the lane has none.
-    pub fn alloc_constructed_slowly(self) -> Option<NonNull<u8>> {
+    pub fn alloc_constructed_slow(self) -> Option<NonNull<u8>> {
         let find = || {
             let _errno = errno::save();
-            self.find_entry(self.backend()?)
+            self.find_object(self.backend()?)
         };
         let encoded = find().or_else(|| {
             // One slab that goes back is room for one.
-            self.retire_some();
+            self.destroy_some_retired();
             find()
         });
         self.hand_out_constructed(encoded?)
@@ -82,23 +82,23 @@ impl<A: Access> Handle<'_, A> {
         ) {
             return heap_error::write_after_free(object);
         }
-        let (life, backend, at) =
-            (self.class.life?, self.class.backend_if_used()?, pointer(object)?);
-        let unmade = Unmade { backend, encoded };
+        let (lifecycle, backend, at) =
+            (self.class.lifecycle?, self.class.backend_if_used()?, pointer(object)?);
+        let guard = UnconstructedGuard { backend, encoded };
         // SAFETY: it is of the class's size and alignment, nobody else's, and not constructed.
-        unsafe { (life.construct)(life.context, at) };
-        core::mem::forget(unmade);
+        unsafe { (lifecycle.construct)(lifecycle.context, at) };
+        core::mem::forget(guard);
         Some(at)
     }
 
-    /// Frees an object, which stays constructed, to the lane or by `slowly`, which must come to
-    /// [`free_constructed_slowly`](Handle::free_constructed_slowly).
+    /// Frees an object, which stays constructed, to the lane or by `slow`, which must come to
+    /// [`free_constructed_slow`](Handle::free_constructed_slow).
     ///
     /// # Safety
     ///
     /// The object is one of this class, and nobody uses it any more.
     #[inline(always)]
-    pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
+    pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slow: impl FnOnce()) {
         let object = object.as_ptr().expose_provenance();
         let encoded = self.group.key().encode(object);
         let mark = object + self.class.shape.mark;
@@ -106,10 +106,10 @@ impl<A: Access> Handle<'_, A> {
             return heap_error::double_free(object);
         }
         encoding::set_mark(mark, encoded);
-        let gate = self.group.gate_and_front();
+        let gate = self.group.gate_ptr();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
         if unsafe { Processor::push_object::<A>(gate, self.cell, encoded) } != Outcome::Committed {
-            slowly();
+            slow();
         }
     }
 
@@ -122,52 +122,52 @@ impl<A: Access> Handle<'_, A> {
     /// # Safety
     ///
     /// As for [`free_constructed_or`](Handle::free_constructed_or).
-    pub unsafe fn free_constructed_slowly(self, object: NonNull<u8>) {
-        struct Freed<'a, A: Access>(Handle<'a, A>, NonNull<u8>);
-        impl<A: Access> Drop for Freed<'_, A> {
+    pub unsafe fn free_constructed_slow(self, object: NonNull<u8>) {
+        struct FreeOnDrop<'a, A: Access>(Handle<'a, A>, NonNull<u8>);
+        impl<A: Access> Drop for FreeOnDrop<'_, A> {
             fn drop(&mut self) {
                 // SAFETY: the promise of the caller of whoever made this.
-                unsafe { self.0.free_slowly(self.1) };
+                unsafe { self.0.free_slow(self.1) };
             }
         }
         // Last, because then the cache may be closed.
-        let _freed = Freed(self, object);
-        self.retire_some();
+        let _freed = FreeOnDrop(self, object);
+        self.destroy_some_retired();
     }
 
     /// Destroys what is in a few retired slabs, and gives those back: for who frees, and has others' objects to destroy then. Not
     /// where somebody is at it, maybe further up on this stack. No lock may be held.
-    fn retire_some(self) {
-        if let Some((life, backend)) = self.with_retired() {
-            retire(backend, life, backend.slabs_to_destroy());
-            retire_for_others(backend, life);
+    fn destroy_some_retired(self) {
+        if let Some((lifecycle, backend)) = self.with_retired() {
+            destroy_retired(backend, lifecycle, backend.slabs_to_destroy());
+            destroy_requested(backend, lifecycle);
         }
     }
 
     /// The same for all that there are; where somebody is at it they do it.
-    pub(super) fn retire_all(self) {
-        if let Some((life, backend)) = self.with_retired() {
-            if !retire(backend, life, usize::MAX) {
+    pub(super) fn destroy_all_retired(self) {
+        if let Some((lifecycle, backend)) = self.with_retired() {
+            if !destroy_retired(backend, lifecycle, usize::MAX) {
                 // Release: pairs with the Acquire in `retire`, so that what was retired before is seen there. A swap, so that this
                 // holds for all who want it.
                 backend.all_requested.swap(true, Release);
             }
-            retire_for_others(backend, life);
+            destroy_requested(backend, lifecycle);
         }
     }
 
-    fn with_retired(self) -> Option<(Life, &'static Backend)> {
+    fn with_retired(self) -> Option<(Lifecycle, &'static Backend)> {
         let backend = self.class.backend_if_used().filter(|backend| backend.has_retired())?;
-        Some((self.class.life?, backend))
+        Some((self.class.lifecycle?, backend))
     }
 }
 
 /// Destroys what is in so many retired slabs, or in all that there are now if somebody wants that. False if another is at it.
-fn retire(backend: &'static Backend, life: Life, most: usize) -> bool {
+fn destroy_retired(backend: &'static Backend, lifecycle: Lifecycle, most: usize) -> bool {
     let Some(_guard) = backend.retiring.try_lock() else { return false };
     let mut left = most;
     loop {
-        // Acquire: pairs with the Release in `retire_all`.
+        // Acquire: pairs with the Release in `destroy_all_retired`.
         if backend.all_requested.swap(false, Acquire) {
             // Not those that come back meanwhile: who frees is not kept for ever.
             left = left.max(backend.slabs());
@@ -175,37 +175,37 @@ fn retire(backend: &'static Backend, life: Life, most: usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { break };
         let Some((slab, node_slabs, node)) = backend.take_retired() else { break };
         left = rest;
-        Retiring { backend, slab, node_slabs, node, is_done: false }.destroy(life);
+        RetiredSlab { backend, slab, node_slabs, node, is_done: false }.destroy(lifecycle);
     }
     true
 }
 
 /// Does what somebody wanted who could not have the lock.
-fn retire_for_others(backend: &'static Backend, life: Life) {
+fn destroy_requested(backend: &'static Backend, lifecycle: Lifecycle) {
     loop {
         // SeqCst: pairs with itself on another thread. It is between what one wants and a look at the lock, and between the end of
         // the lock and a look at what is wanted: so one of the two sees the other, and does it.
         fence(SeqCst);
-        if !backend.all_requested.load(Relaxed) || !retire(backend, life, 0) {
+        if !backend.all_requested.load(Relaxed) || !destroy_retired(backend, lifecycle, 0) {
             return;
         }
     }
 }
 
 /// An object whose constructor is under way. It goes back unconstructed if that panics.
-struct Unmade {
+struct UnconstructedGuard {
     backend: &'static Backend,
     encoded: usize,
 }
 
-impl Drop for Unmade {
+impl Drop for UnconstructedGuard {
     fn drop(&mut self) {
         self.backend.free_with_mark(self.encoded, encoding::unconstructed_mark(self.encoded));
     }
 }
 
 /// A retired slab that a thread has for itself. If a destructor panics it waits for the next thread.
-struct Retiring {
+struct RetiredSlab {
     backend: &'static Backend,
     slab: &'static Slab,
     node_slabs: &'static NodeSlabs,
@@ -213,8 +213,8 @@ struct Retiring {
     is_done: bool,
 }
 
-impl Retiring {
-    fn destroy(mut self, life: Life) {
+impl RetiredSlab {
+    fn destroy(mut self, lifecycle: Lifecycle) {
         let info = self.backend.info;
         for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
             let encoded = info.key.encode(object);
@@ -225,7 +225,7 @@ impl Retiring {
                 encoding::set_mark(mark, encoding::unconstructed_mark(encoded));
                 if let Some(at) = pointer(object) {
                     // SAFETY: it is constructed, free, and nobody else's.
-                    unsafe { (life.destroy)(at) };
+                    unsafe { (lifecycle.destroy)(at) };
                 }
             } else if encoding::load_mark(mark) != encoding::unconstructed_mark(encoded) {
                 HeapError::WriteAfterFree.report(object, info.shape.size);
@@ -235,7 +235,7 @@ impl Retiring {
     }
 }
 
-impl Drop for Retiring {
+impl Drop for RetiredSlab {
     fn drop(&mut self) {
         self.node_slabs.finish_retired(self.slab, self.is_done, self.node, self.backend.info);
     }

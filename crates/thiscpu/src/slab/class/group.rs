@@ -26,20 +26,21 @@ pub struct Group {
     pub(super) lock: Lock,
     /// How many cells its item has.
     pub(super) cells: u32,
-    pub(crate) shown: Shown,
+    pub(crate) direct_use: DirectUse,
     /// Whether its item is not to be found in a front all the same. Changed under the lock.
-    pub(super) is_kept_from_front: AtomicBool,
+    pub(super) direct_disabled: AtomicBool,
     /// How many calls there were that found no lanes.
-    refused: AtomicU32,
+    no_lanes_calls: AtomicU32,
     /// What near sections load in place of the gate, by their way.
-    pub(super) front: CacheTable,
+    pub(super) direct_table: CacheTable,
 }
 
 // Where sections look for it, and near ones for the front.
 const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-const _: () =
-    assert!(core::mem::offset_of!(Group, front) + ITEMS_AT == crate::section::DIRECT_TABLE_AT);
+const _: () = assert!(
+    core::mem::offset_of!(Group, direct_table) + ITEMS_AT == crate::section::DIRECT_TABLE_AT
+);
 
 /// Where its key is.
 #[cfg(not(thiscpu_model))]
@@ -50,13 +51,13 @@ const CALLS_TO_RETRY: u32 = 64;
 
 /// Where near sections find a group's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum DirectUse {
     /// Nowhere: all look in the gate.
-    Nowhere,
+    None,
     /// In its own front.
-    Near,
+    Own,
     /// In [`MALLOC_TABLE`], and there its first top.
-    AtFront,
+    Malloc,
 }
 
 impl Group {
@@ -67,25 +68,25 @@ impl Group {
             key: AtomicUsize::new(0),
             lock: Lock::new(),
             cells: cells as u32,
-            shown: Shown::Nowhere,
-            is_kept_from_front: AtomicBool::new(false),
-            refused: AtomicU32::new(0),
-            front: CacheTable::new(),
+            direct_use: DirectUse::None,
+            direct_disabled: AtomicBool::new(false),
+            no_lanes_calls: AtomicU32::new(0),
+            direct_table: CacheTable::new(),
         }
     }
 
     /// The same for a class by itself, which near sections find in a front of its own.
-    pub(crate) const fn by_itself() -> Group {
+    pub(crate) const fn with_direct_table() -> Group {
         Group {
-            shown: if direct::HAS_DIRECT { Shown::Near } else { Shown::Nowhere },
+            direct_use: if direct::HAS_DIRECT { DirectUse::Own } else { DirectUse::None },
             ..Group::new(1)
         }
     }
 
     /// The same where nothing looks there but the model.
     #[cfg(thiscpu_model)]
-    pub(crate) const fn near_in_model() -> Group {
-        Group { shown: Shown::Near, ..Group::new(1) }
+    pub(crate) const fn direct_in_model() -> Group {
+        Group { direct_use: DirectUse::Own, ..Group::new(1) }
     }
 
     /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::direct`].
@@ -93,10 +94,10 @@ impl Group {
     /// # Safety
     ///
     /// There is one such group, for as long as the process lives.
-    pub const unsafe fn at_front(cells: usize) -> Group {
+    pub const unsafe fn for_malloc(cells: usize) -> Group {
         let is_looked_at = direct::HAS_DIRECT || cfg!(thiscpu_model);
         Group {
-            shown: if is_looked_at { Shown::AtFront } else { Shown::Nowhere },
+            direct_use: if is_looked_at { DirectUse::Malloc } else { DirectUse::None },
             ..Group::new(cells)
         }
     }
@@ -109,7 +110,7 @@ impl Group {
 
     /// Where its gate is, and behind that its front.
     #[inline(always)]
-    pub(super) const fn gate_and_front(&self) -> *const AtomicUsize {
+    pub(super) const fn gate_ptr(&self) -> *const AtomicUsize {
         ptr::from_ref(self).cast()
     }
 
@@ -117,13 +118,13 @@ impl Group {
     ///
     /// # Safety
     ///
-    /// It is a group's, from [`gate_and_front`](Self::gate_and_front), and that lives.
+    /// It is a group's, from [`gate_ptr`](Self::gate_ptr), and that lives.
     #[cfg(thiscpu_model)]
-    pub(crate) unsafe fn front_behind<'a>(
+    pub(crate) unsafe fn direct_table_after<'a>(
         gate: *const AtomicUsize,
     ) -> &'a crate::lanes::direct::DirectTable {
         // SAFETY: a group begins with its gate.
-        unsafe { &(*gate.cast::<Group>()).front }
+        unsafe { &(*gate.cast::<Group>()).direct_table }
     }
 
     fn item_bytes(&self) -> usize {
@@ -138,12 +139,12 @@ impl Group {
         let key = Key::random();
         // Before anything can be in a lane.
         self.key.store(key.0, Relaxed);
-        self.begin_lanes();
+        self.alloc_lanes();
         key
     }
 
     /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
-    fn begin_lanes(&self) -> Option<usize> {
+    fn alloc_lanes(&self) -> Option<usize> {
         let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
         let open = self.gate.load().opened(item);
         // Where there are no sections it stays closed, and says where the lanes are all the same.
@@ -155,11 +156,11 @@ impl Group {
     /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
     pub(super) fn item(&self) -> Option<usize> {
         self.gate.load().item().or_else(|| {
-            if !self.refused.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
+            if !self.no_lanes_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
                 return None;
             }
             let _guard = self.lock.try_lock()?;
-            self.gate.load().item().or_else(|| self.begin_lanes())
+            self.gate.load().item().or_else(|| self.alloc_lanes())
         })
     }
 
@@ -167,7 +168,7 @@ impl Group {
     pub(crate) fn give_up(&self) {
         if let Some(item) = self.gate.load().item() {
             self.gate.close_forever();
-            self.hide();
+            self.unpublish();
             region::lock().free(item, self.item_bytes());
         }
         self.key.store(0, Relaxed);

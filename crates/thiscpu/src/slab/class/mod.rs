@@ -10,11 +10,11 @@ mod group;
 pub(crate) mod shrink;
 mod slow;
 
+#[cfg(thiscpu_model)]
+pub(super) use group::DirectUse;
 pub use group::Group;
 #[cfg(not(thiscpu_model))]
 pub use group::KEY;
-#[cfg(thiscpu_model)]
-pub(super) use group::Shown;
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -41,18 +41,18 @@ pub struct Class {
     pub(super) shape: Shape,
     tag: Tag,
     /// What begins and ends its objects, if they stay constructed.
-    life: Option<Life>,
+    lifecycle: Option<Lifecycle>,
 }
 
 /// What begins and ends the objects of a class.
 #[derive(Clone, Copy, Debug)]
-pub struct Life {
+pub struct Lifecycle {
     context: usize,
     construct: unsafe fn(usize, NonNull<u8>),
     destroy: unsafe fn(NonNull<u8>),
 }
 
-impl Life {
+impl Lifecycle {
     /// Objects that `construct` makes, which gets `context` too, and `destroy` ends. Both are called without a lock of the
     /// cache, on any thread that uses it, and may panic.
     ///
@@ -64,8 +64,8 @@ impl Life {
         context: usize,
         construct: unsafe fn(usize, NonNull<u8>),
         destroy: unsafe fn(NonNull<u8>),
-    ) -> Life {
-        Life { context, construct, destroy }
+    ) -> Lifecycle {
+        Lifecycle { context, construct, destroy }
     }
 }
 
@@ -95,15 +95,15 @@ impl Class {
         let size = if size > slab::OBJECT_BYTES_MIN { size } else { slab::OBJECT_BYTES_MIN };
         let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
-        Class { backend: AtomicUsize::new(0), shape, tag, life: None }
+        Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
     }
 
     /// The same for objects that stay constructed while they are free. Each has its mark behind it.
-    pub const fn constructed(size: usize, align: usize, tag: Tag, life: Life) -> Class {
+    pub const fn constructed(size: usize, align: usize, tag: Tag, lifecycle: Lifecycle) -> Class {
         // Behind an object without bytes too, so that the distance is not 0.
         let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
         let class = Class::new(mark + 8, align, tag);
-        Class { shape: Shape { mark, ..class.shape }, life: Some(life), ..class }
+        Class { shape: Shape { mark, ..class.shape }, lifecycle: Some(lifecycle), ..class }
     }
 
     /// What is behind the lanes, if the class was ever used.
@@ -132,13 +132,13 @@ impl Group {
 
     /// The same for the first class.
     #[inline(always)]
-    pub(super) const fn first<'a>(&'a self, class: &'a Class) -> Handle<'a, Single> {
+    pub(super) const fn single<'a>(&'a self, class: &'a Class) -> Handle<'a, Single> {
         Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
     /// The same for a thread that may have been let in.
     #[inline(always)]
-    pub(super) const fn near<'a>(&'a self, class: &'a Class) -> Handle<'a, Direct> {
+    pub(super) const fn direct<'a>(&'a self, class: &'a Class) -> Handle<'a, Direct> {
         Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
@@ -148,7 +148,7 @@ impl Group {
     ///
     /// This is that group.
     #[inline(always)]
-    pub const unsafe fn front<'a>(
+    pub const unsafe fn direct_malloc<'a>(
         &'a self,
         class: &'a Class,
         cell: usize,
@@ -168,12 +168,12 @@ impl Group {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// An object, from the lane or by `slowly`, which must come to [`alloc_slowly`](Handle::alloc_slowly).
+    /// An object, from the lane or by `slow`, which must come to [`alloc_slow`](Handle::alloc_slow).
     #[inline(always)]
-    pub fn alloc_or(self, slowly: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
+    pub fn alloc_or(self, slow: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
         // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-        match unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) } {
-            0 => slowly(),
+        match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
+            0 => slow(),
             encoded => self.hand_out(encoded),
         }
     }
@@ -189,13 +189,13 @@ impl<A: Access> Handle<'_, A> {
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
-    /// Frees an object, to the lane or by `slowly`, which must come to [`free_slowly`](Handle::free_slowly).
+    /// Frees an object, to the lane or by `slow`, which must come to [`free_slow`](Handle::free_slow).
     ///
     /// # Safety
     ///
     /// The object is one of this class, and nobody uses it any more.
     #[inline(always)]
-    pub unsafe fn free_or(self, object: NonNull<u8>, slowly: impl FnOnce()) {
+    pub unsafe fn free_or(self, object: NonNull<u8>, slow: impl FnOnce()) {
         let key = self.group.key();
         let object = object.as_ptr().expose_provenance();
         let encoded = key.encode(object);
@@ -204,8 +204,8 @@ impl<A: Access> Handle<'_, A> {
         }
         encoding::set_mark(object, encoded);
         // SAFETY: the caller's promise.
-        if !unsafe { self.give(encoded) } {
-            slowly();
+        if !unsafe { self.push(encoded) } {
+            slow();
         }
     }
 
@@ -217,7 +217,7 @@ impl<A: Access> Handle<'_, A> {
     #[inline(always)]
     pub unsafe fn free_marked(self, object: NonNull<u8>) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.give(self.group.key().encode(object.as_ptr().expose_provenance())) }
+        unsafe { self.push(self.group.key().encode(object.as_ptr().expose_provenance())) }
     }
 
     /// Puts an entry into the lane, if there is room.
@@ -226,8 +226,8 @@ impl<A: Access> Handle<'_, A> {
     ///
     /// It is an object's of this class, which nobody uses any more.
     #[inline(always)]
-    unsafe fn give(self, encoded: usize) -> bool {
-        let gate = self.group.gate_and_front();
+    unsafe fn push(self, encoded: usize) -> bool {
+        let gate = self.group.gate_ptr();
         // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
         unsafe { Processor::push_object::<A>(gate, self.cell, encoded) == Outcome::Committed }
     }
@@ -273,12 +273,12 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// How many bytes of objects are kept behind the lanes that nobody has needed since [`begin_window`](Handle::begin_window), about.
-    pub fn unused(self) -> usize {
+    pub fn unused_bytes(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::unused_objects) * self.class.shape.size
     }
 
     /// Gives up to `most` sheaves of those back to the slabs. How many.
-    pub fn give_back_unused(self, most: usize) -> usize {
+    pub fn flush_unused(self, most: usize) -> usize {
         self.class.backend_if_used().map_or(0, |backend| backend.flush_unused(most))
     }
 

@@ -22,7 +22,7 @@ pub enum Fence {
 
 impl Fence {
     /// Whether it was had.
-    fn is_had(self) -> bool {
+    fn run(self) -> bool {
         match self {
             Fence::Any => fence::try_fence().is_ok(),
             Fence::Membarrier => fence::by_membarrier(),
@@ -30,7 +30,7 @@ impl Fence {
     }
 
     /// Whether it is to be tried.
-    fn may_be_had(self) -> bool {
+    fn is_possible(self) -> bool {
         self == Fence::Any || !fence::is_membarrier_denied()
     }
 }
@@ -43,19 +43,19 @@ impl Group {
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<A, N>(class, fence, |backend, sheaves| {
+        self.flush_lanes_to::<A, N>(class, fence, |backend, sheaves| {
             // Others may shrink, or begin to use another class, meanwhile.
             backend.flush_barns(core::iter::from_fn(|| sheaves.pop()));
         });
     }
 
     /// The same for lanes only, whose sheaves go to the barns as if they had been traded. Sheaves begin small again.
-    pub fn empty_lanes_to_stocks<'a, A: Access, const N: usize>(
+    pub fn flush_lanes_to_barns<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
-        self.empty_lanes_to::<A, N>(class, fence, |backend, sheaves| {
+        self.flush_lanes_to::<A, N>(class, fence, |backend, sheaves| {
             // In turn, so that what came from many lanes does not overflow one barn.
             let rest = core::iter::from_fn(|| sheaves.pop()).enumerate();
             rest.for_each(|(turn, sheaf)| backend.put(sheaf, turn));
@@ -64,24 +64,24 @@ impl Group {
     }
 
     /// Empties lanes, and has `each` put away what was in those of a class.
-    fn empty_lanes_to<'a, A: Access, const N: usize>(
+    fn flush_lanes_to<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
         each: impl Fn(&'static Backend, &SheafList),
     ) {
         let sheaves = [const { SheafList::new() }; N];
-        self.empty_lanes(&class, fence, &sheaves);
+        self.flush_lanes(&class, fence, &sheaves);
         for (number, sheaves) in sheaves.iter().enumerate() {
             if let Some((class, backend)) = class(number).and_then(Handle::used) {
                 each(backend, sheaves);
-                class.retire_all();
+                class.destroy_all_retired();
             }
         }
     }
 
     /// Takes the sheaves out of all lanes, and what is hot.
-    fn empty_lanes<'a, A: Access, const N: usize>(
+    fn flush_lanes<'a, A: Access, const N: usize>(
         &'a self,
         class: &impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
@@ -92,7 +92,7 @@ impl Group {
         let Some(item) = seen.item() else { return };
         // What comes into a lane from here on comes after this.
         let held: [Option<(Handle<'a, A>, &'static Backend)>; N] = core::array::from_fn(|number| {
-            class(number).and_then(Handle::used).filter(|(class, _)| class.has_in_lanes(item))
+            class(number).and_then(Handle::used).filter(|(class, _)| class.has_cached(item))
         });
         let held = || {
             let with_lists = held.iter().zip(sheaves);
@@ -100,14 +100,14 @@ impl Group {
                 .filter_map(|(held, list)| held.map(|(class, backend)| (class, backend, list)))
         };
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
-        if held().next().is_none() || (has_sections && !fence.may_be_had()) {
+        if held().next().is_none() || (has_sections && !fence.is_possible()) {
             return;
         }
         self.gate.set(seen.closed());
-        self.hide();
-        let is_fenced = has_sections && fence.is_had();
+        self.unpublish();
+        let is_fenced = has_sections && fence.run();
         held().for_each(|(class, backend, sheaves)| {
-            class.empty_lanes(item, is_fenced, backend, sheaves);
+            class.flush_lanes(item, is_fenced, backend, sheaves);
         });
         if has_sections {
             self.gate.set(seen.opened(item));
@@ -127,12 +127,12 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Whether any lane holds a sheaf, or has something hot.
-    fn has_in_lanes(self, item: usize) -> bool {
+    fn has_cached(self, item: usize) -> bool {
         Lane::all(item, self.cell).any(|lane| !lane.is_empty())
     }
 
     /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
-    fn empty_lanes(
+    fn flush_lanes(
         self,
         item: usize,
         is_fenced: bool,

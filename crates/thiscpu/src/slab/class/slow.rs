@@ -21,35 +21,34 @@ use crate::sys::startup;
 use crate::tier::Tier;
 
 /// What a look after a lane has come to.
-enum Next<T> {
+enum Attempt<T> {
     /// Try again.
-    Again,
+    Retry,
     /// That is what was wanted.
     Done(T),
 }
 
 impl<A: Access> Handle<'_, A> {
     /// An object, where the lane has none.
-    pub fn alloc_slowly(self) -> Option<NonNull<u8>> {
+    pub fn alloc_slow(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
         let backend = self.backend()?;
-        self.find_entry(backend).and_then(|encoded| self.hand_out(encoded))
+        self.find_object(backend).and_then(|encoded| self.hand_out(encoded))
     }
 
-    pub(super) fn find_entry(self, backend: &'static Backend) -> Option<usize> {
+    pub(super) fn find_object(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate and the cell are a class's, and the way's promise was given.
-            let encoded =
-                unsafe { Processor::pop_object::<A>(self.group.gate_and_front(), self.cell) };
+            let encoded = unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) };
             if encoded != 0 {
                 return Some(encoded);
             }
-            let Some(lane) = self.own_lane() else { break };
-            if let Next::Done(found) = self.refill(backend, lane) {
+            let Some(lane) = self.current_lane() else { break };
+            if let Attempt::Done(found) = self.refill(backend, lane) {
                 return found;
             }
         }
-        self.take_locked(backend)
+        self.pop_locked(backend)
     }
 
     /// Frees the object of an entry, where the lane has no room.
@@ -57,14 +56,14 @@ impl<A: Access> Handle<'_, A> {
     /// # Safety
     ///
     /// As for [`free_or`](Handle::free_or).
-    pub unsafe fn free_slowly(self, object: NonNull<u8>) {
+    pub unsafe fn free_slow(self, object: NonNull<u8>) {
         let _errno = errno::save();
-        self.free_anywhere(object.as_ptr().expose_provenance());
+        self.free_slow_unchecked(object.as_ptr().expose_provenance());
         // Here this thread holds no lock.
         purge::purge_if_excess();
     }
 
-    fn free_anywhere(self, object: usize) {
+    fn free_slow_unchecked(self, object: usize) {
         let Some(backend) = self.class.backend_if_used() else {
             // Nothing was ever handed out.
             HeapError::InvalidFree.report(object, self.class.shape.size)
@@ -73,22 +72,21 @@ impl<A: Access> Handle<'_, A> {
         encoding::set_mark(backend.info.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
             // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
-            let outcome = unsafe {
-                Processor::push_object::<A>(self.group.gate_and_front(), self.cell, encoded)
-            };
+            let outcome =
+                unsafe { Processor::push_object::<A>(self.group.gate_ptr(), self.cell, encoded) };
             if outcome == Outcome::Committed {
                 return;
             }
-            let Some(lane) = self.own_lane() else { break };
-            if let Next::Done(()) = self.make_room(backend, lane) {
+            let Some(lane) = self.current_lane() else { break };
+            if let Attempt::Done(()) = self.make_room(backend, lane) {
                 break;
             }
         }
-        self.give_locked(backend, encoded);
+        self.push_locked(backend, encoded);
     }
 
     /// The calling thread's lane, if sections can use it.
-    fn own_lane(self) -> Option<Lane> {
+    fn current_lane(self) -> Option<Lane> {
         if startup::tier_or_panic() == Tier::Atomic {
             return None;
         }
@@ -106,40 +104,40 @@ impl<A: Access> Handle<'_, A> {
         if entry == 0 {
             return None;
         }
-        self.group.come_near();
+        self.group.enable_direct();
         Some(Lane::from_entry(item, self.cell, entry))
     }
 
     /// Gets entries into a lane whose main sheaf has none.
-    fn refill(self, backend: &'static Backend, lane: Lane) -> Next<Option<usize>> {
+    fn refill(self, backend: &'static Backend, lane: Lane) -> Attempt<Option<usize>> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_objects() {
-            return Next::Again;
+            return Attempt::Retry;
         }
         if spare.has_objects() {
-            self.turn_round(backend, lane, main, spare);
-            return Next::Again;
+            self.swap_spare(backend, lane, main, spare);
+            return Attempt::Retry;
         }
         let Some(mut sheaf) = backend.filled_sheaf(lane.number()) else {
-            return Next::Done(backend.any_object(lane.number()));
+            return Attempt::Done(backend.any_object(lane.number()));
         };
         let encoded = sheaf.pop();
         self.install(backend, lane, main, sheaf);
-        Next::Done(encoded)
+        Attempt::Done(encoded)
     }
 
     /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for any sheaf.
-    fn make_room(self, backend: &'static Backend, lane: Lane) -> Next<()> {
+    fn make_room(self, backend: &'static Backend, lane: Lane) -> Attempt<()> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_room() {
-            return Next::Again;
+            return Attempt::Retry;
         }
         if spare.has_room() {
-            self.turn_round(backend, lane, main, spare);
-            return Next::Again;
+            self.swap_spare(backend, lane, main, spare);
+            return Attempt::Retry;
         }
         let Some(sheaf) = backend.empty_sheaf(lane.number()) else {
-            return self.empty_one(backend, lane, main, spare);
+            return self.flush_one(backend, lane, main, spare);
         };
         if !spare.is_none()
             && let Ok(Some(full)) =
@@ -148,32 +146,32 @@ impl<A: Access> Handle<'_, A> {
             backend.put(full, lane.number());
         }
         self.install(backend, lane, main, sheaf);
-        Next::Again
+        Attempt::Retry
     }
 
     /// Empties one of a lane's sheaves into the slabs, where there is no memory for another. Else each call would ask for that memory, and go to
     /// the slab by itself, until a lane has taken something.
-    fn empty_one(
+    fn flush_one(
         self,
         backend: &'static Backend,
         lane: Lane,
         main: SlotState,
         spare: SlotState,
-    ) -> Next<()> {
+    ) -> Attempt<()> {
         let (slot, seen) = match spare.is_none() {
             true => (lane.main(), main),
             false => (lane.spare(), spare),
         };
         match slot.compare_exchange(self.group.gate.word(), seen, None) {
-            Ok(Some(full)) => self.put_aside(backend, lane, backend.flush_to_slabs(full)),
-            Ok(None) => return Next::Done(()),
+            Ok(Some(full)) => self.stash(backend, lane, backend.flush_to_slabs(full)),
+            Ok(None) => return Attempt::Done(()),
             Err(_) => {}
         }
-        Next::Again
+        Attempt::Retry
     }
 
     /// Makes the spare sheaf the main one.
-    fn turn_round(self, backend: &'static Backend, lane: Lane, main: SlotState, spare: SlotState) {
+    fn swap_spare(self, backend: &'static Backend, lane: Lane, main: SlotState, spare: SlotState) {
         if let Ok(Some(sheaf)) = lane.spare().compare_exchange(self.group.gate.word(), spare, None)
         {
             self.install(backend, lane, main, sheaf);
@@ -185,12 +183,12 @@ impl<A: Access> Handle<'_, A> {
         let (Ok(rest) | Err(rest)) =
             lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
         if let Some(rest) = rest {
-            self.put_aside(backend, lane, rest);
+            self.stash(backend, lane, rest);
         }
     }
 
     /// Makes a sheaf the spare one if there is none; else it goes to the backend.
-    fn put_aside(self, backend: &'static Backend, lane: Lane, sheaf: Sheaf) {
+    fn stash(self, backend: &'static Backend, lane: Lane, sheaf: Sheaf) {
         let spare = lane.spare().load();
         let rest = match spare.is_none() {
             true => lane
@@ -219,7 +217,7 @@ impl<A: Access> Handle<'_, A> {
         Some((lane, lane.lock().try_lock()?))
     }
 
-    fn take_locked(self, backend: &'static Backend) -> Option<usize> {
+    fn pop_locked(self, backend: &'static Backend) -> Option<usize> {
         let Some((lane, _guard)) = self.locked_lane() else { return backend.one_object(0) };
         if !lane.main().load().has_objects() {
             let other = lane.spare().swap(None);
@@ -240,7 +238,7 @@ impl<A: Access> Handle<'_, A> {
         encoded
     }
 
-    fn give_locked(self, backend: &'static Backend, encoded: usize) {
+    fn push_locked(self, backend: &'static Backend, encoded: usize) {
         let Some((lane, guard)) = self.locked_lane() else { return backend.free_object(encoded) };
         if !lane.main().load().has_room() {
             let other = lane.spare().swap(None);
