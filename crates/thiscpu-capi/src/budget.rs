@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::time::Duration;
 
-use thiscpu::inside::foreign::{BUDGET_GATE_AT, BUDGET_SCALE};
+use thiscpu::__internal::capi::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{Budget, Exhausted};
 
 use crate::ffi::{OutParam, catch, create, deref, destroy};

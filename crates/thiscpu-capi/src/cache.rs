@@ -6,7 +6,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{NonNull, null_mut};
 
 use thiscpu::RawCache;
-use thiscpu::inside::foreign::{self, CACHE_GATE_AND_KEY_OFFSETS};
+use thiscpu::__internal::capi::{self, CACHE_GATE_AND_KEY_OFFSETS};
 
 use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c
 #[unsafe(export_name = "thiscpu_inline_abi_3_finish_alloc")]
 unsafe extern "C" fn finish_alloc(cache: *mut ThiscpuCache, encoded: usize) -> *mut c_void {
     // SAFETY: the inlined call has just taken an object from this cache, so the handle is live.
-    unsafe { object_from(cache, |cache| foreign::finish_alloc(cache, encoded)) }
+    unsafe { object_from(cache, |cache| capi::finish_alloc(cache, encoded)) }
 }
 
 /// Returns the object that `alloc` returns; null if there is none, or no cache.

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::mem::offset_of;
 
+use thiscpu::__internal::capi::COUNTER_GATE_AT;
 use thiscpu::Counter;
-use thiscpu::inside::foreign::COUNTER_GATE_AT;
 
 use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;

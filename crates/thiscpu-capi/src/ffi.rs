@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use thiscpu::inside::foreign::PanicReason;
+use thiscpu::__internal::capi::PanicReason;
 
 use crate::inline_abi;
 use crate::status::Status;

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use thiscpu::inside::foreign::InlineAbi;
+use thiscpu::__internal::capi::InlineAbi;
 
 /// What inlined calls read.
 ///

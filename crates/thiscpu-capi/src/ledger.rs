@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use thiscpu::inside::foreign::{AccountSlot, slot_of};
+use thiscpu::__internal::capi::{AccountSlot, slot_of};
 use thiscpu::{Account, Ledger};
 
 use crate::ffi::{OutParam, catch, copy_out, create, deref, destroy};

@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use thiscpu::__internal::capi::PanicReason;
 use thiscpu::Error;
-use thiscpu::inside::foreign::PanicReason;
 
 /// The result of a call. `THISCPU_STATUS_OK` is 0.
 ///

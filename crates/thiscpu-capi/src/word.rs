@@ -3,8 +3,8 @@
 use std::mem::ManuallyDrop;
 use std::ptr::without_provenance_mut;
 
+use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
 use thiscpu::PerCpu;
-use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
 
 use crate::ffi::{OutParam, catch, copy_out};
 use crate::inline_abi;

@@ -6,7 +6,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 /// How a self-test ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const SHORT_TURNS: u64 = 5_000;
 
 /// Runs all self-tests; returns what should abort a section, and whether it did.
 pub(crate) fn run_all() -> Vec<(&'static str, Outcome)> {
-    match probe::linger(1, &AtomicU64::new(0)) {
+    match __test_support::spin(1, &AtomicU64::new(0)) {
         Ok(Some(_)) => {}
         _ => {
             let skipped = Outcome::Skipped("this tier has no sections");
@@ -48,7 +48,8 @@ pub(crate) fn run_all() -> Vec<(&'static str, Outcome)> {
 }
 
 fn gets_through() -> bool {
-    (0..1000).any(|_| matches!(probe::linger(SHORT_TURNS, &AtomicU64::new(0)), Ok(Some(false))))
+    (0..1000)
+        .any(|_| matches!(__test_support::spin(SHORT_TURNS, &AtomicU64::new(0)), Ok(Some(false))))
 }
 
 /// The results of the rounds of one self-test.
@@ -69,18 +70,21 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
     let victim = AtomicU64::new(0);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            probe::run_on(victim_cpu);
+            __test_support::run_on(victim_cpu);
             // SAFETY: returns the calling thread's own handle.
             victim.store(unsafe { libc::pthread_self() }, SeqCst);
             for _ in 0..ROUNDS {
                 left.store(u64::MAX, SeqCst);
                 start.wait();
-                aborted.store(matches!(probe::linger(LONG_TURNS, &left), Ok(Some(true))), SeqCst);
+                aborted.store(
+                    matches!(__test_support::spin(LONG_TURNS, &left), Ok(Some(true))),
+                    SeqCst,
+                );
                 last.store(left.swap(0, SeqCst), SeqCst);
                 end.wait();
             }
         });
-        probe::run_on(other_cpu);
+        __test_support::run_on(other_cpu);
         for _ in 0..ROUNDS {
             start.wait();
             // Wait until the section has begun.
@@ -153,7 +157,7 @@ fn by_fence(one: usize, other: usize) -> Outcome {
     }
     let panicked = AtomicBool::new(false);
     let rounds = rounds(one, other, |_| {
-        panicked.fetch_or(std::panic::catch_unwind(probe::fence).is_err(), SeqCst);
+        panicked.fetch_or(std::panic::catch_unwind(__test_support::fence).is_err(), SeqCst);
     });
     match panicked.into_inner() {
         true => Outcome::Failed("fences are no longer possible".to_owned()),

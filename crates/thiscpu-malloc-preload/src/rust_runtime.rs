@@ -9,7 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::panic::PanicHookInfo;
 
-use thiscpu::probe::say;
+use thiscpu::__internal::write_line;
 
 #[global_allocator]
 static PAGES: Pages = Pages;
@@ -59,7 +59,7 @@ fn abort_with_panic(panic: &PanicHookInfo<'_>) {
 
 /// Aborts the process with a message.
 pub(crate) fn fail(why: core::fmt::Arguments<'_>) -> ! {
-    say(libc::STDERR_FILENO, format_args!("thiscpu-malloc: {why}"));
+    write_line(libc::STDERR_FILENO, format_args!("thiscpu-malloc: {why}"));
     // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }
 }

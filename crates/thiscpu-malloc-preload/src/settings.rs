@@ -10,7 +10,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-use thiscpu::probe::{say, setting};
+use thiscpu::__internal::{env_var, write_line};
 
 use crate::errno::keep_errno;
 use crate::{rust_runtime, saved_stderr, stats_table};
@@ -31,13 +31,13 @@ static PRINTS_AT_EXIT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
     rust_runtime::abort_on_panic();
-    setting(c"THISCPU_MALLOC", |value| {
+    env_var(c"THISCPU_MALLOC", |value| {
         for word in value.unwrap_or_default().split(|&byte| byte == b',') {
             match word.trim_ascii() {
                 b"" => {}
                 b"stats" => enable_table(),
                 b"harden" => harden(),
-                unknown => say(
+                unknown => write_line(
                     libc::STDERR_FILENO,
                     format_args!(
                         "thiscpu: warning: THISCPU_MALLOC has an unknown word, \
@@ -52,7 +52,7 @@ extern "C" fn start() {
 
 fn harden() {
     if !thiscpu_malloc::enable_hardening() {
-        say(
+        write_line(
             libc::STDERR_FILENO,
             format_args!(
                 "thiscpu: warning: THISCPU_MALLOC=harden is ignored: cannot reserve memory for \

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char};
 use core::fmt;
 
-use thiscpu::probe::say;
+use thiscpu::__internal::write_line;
 use thiscpu_malloc::{ClassStats, class_stats, is_counting, stats};
 
 unsafe extern "C" {
@@ -19,12 +19,12 @@ pub(crate) fn print(to: i32) {
     // byte.
     let (process, name) =
         unsafe { (libc::getpid(), CStr::from_ptr(program_invocation_short_name)) };
-    say(
+    write_line(
         to,
         format_args!("thiscpu-malloc, process {process} ({}):", name.to_bytes().escape_ascii()),
     );
     print_classes(to);
-    say(
+    write_line(
         to,
         format_args!(
             "(hit rate: allocations and frees that the CPU's lane served; trades: whole sheaves \
@@ -37,7 +37,7 @@ pub(crate) fn print(to: i32) {
 fn print_classes(to: i32) {
     let [size, allocations, frees, hits, trades, slabs, used] =
         ["size", "allocations", "frees", "hit rate", "trades", "slabs", "used bytes"];
-    say(
+    write_line(
         to,
         format_args!(
             "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} {used:>13}"
@@ -47,7 +47,7 @@ fn print_classes(to: i32) {
     for class in class_stats().filter(is_used) {
         let ClassStats { size, allocations, frees, trades, slabs, used_bytes, .. } = class;
         let hits = HitRate(&class);
-        say(
+        write_line(
             to,
             format_args!(
                 "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} \
@@ -59,9 +59,9 @@ fn print_classes(to: i32) {
 
 fn print_totals(to: i32) {
     let now = stats();
-    say(to, format_args!("large blocks: {}, {} bytes", now.large_blocks, now.large_bytes));
+    write_line(to, format_args!("large blocks: {}, {} bytes", now.large_blocks, now.large_bytes));
     if now.guarded_blocks_total > 0 {
-        say(
+        write_line(
             to,
             format_args!(
                 "guarded blocks: {} in use, {} so far (not part of the other numbers)",
@@ -70,11 +70,13 @@ fn print_totals(to: i32) {
         );
     }
     let line = |when, used, system| {
-        say(to, format_args!("{when}: {used} bytes in use, {system} bytes from the system"));
+        write_line(to, format_args!("{when}: {used} bytes in use, {system} bytes from the system"));
     };
     match is_counting() {
         true => line("at the peaks", now.peak_used_bytes, now.peak_system_bytes),
-        false => say(to, format_args!("calls and peaks: not counted (set THISCPU_MALLOC=stats)")),
+        false => {
+            write_line(to, format_args!("calls and peaks: not counted (set THISCPU_MALLOC=stats)"))
+        }
     }
     line("at the end", now.used_bytes, now.system_bytes);
 }

@@ -14,9 +14,9 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use thiscpu::__internal::{self, HAS_DIRECT, Handle, large};
+use thiscpu::__internal::{Lock, save_errno, tier_or_best};
 use thiscpu::Tier;
-use thiscpu::inside::{self, HAS_DIRECT, Handle, large};
-use thiscpu::probe::{Lock, save_errno, tier_or_best};
 
 use crate::classes::{
     CLASS_COUNT, CLASS_SIZE_MAX, SMALL_SIZE_MAX, class_of, class_of_cell, size_of_class,
@@ -186,14 +186,14 @@ const SHRINK_INTERVAL_NS: u64 = 10_000_000;
 /// none is tried for [`SHRINK_INTERVAL_NS`]: a program may often ask for more than there is.
 fn retry_after_shrink<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Option<T> {
     allocate().or_else(|| {
-        let [_, _, system_bytes] = inside::memory();
+        let [_, _, system_bytes] = __internal::memory();
         if size > system_bytes {
             return None;
         }
         let _guard = SHRINK_LOCK.lock();
         // The previous holder of the lock may have shrunk them.
         allocate().or_else(|| {
-            let now_ns = inside::coarse_time();
+            let now_ns = __internal::coarse_time();
             // Relaxed, here and below: the lock orders it.
             if now_ns < NEXT_SHRINK_NS.load(Relaxed) {
                 return None;

@@ -6,7 +6,7 @@
 //! A class is known by its number, or by its *cell*: the offset of its part of the item that the
 //! heap has in each lane. Sections need the cell, so that is what the tables hold.
 
-use thiscpu::inside::CELL_BYTES;
+use thiscpu::__internal::CELL_BYTES;
 
 /// The largest block that belongs to a class, in bytes. Larger blocks are runs of chunks.
 pub(crate) const CLASS_SIZE_MAX: usize = 32 * 1024;

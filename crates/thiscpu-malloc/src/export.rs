@@ -36,10 +36,10 @@ macro_rules! define_malloc {
         $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $block:ty,
         in $section:literal, gated: $gated:path
     ) => {
-        $crate::export::thiscpu::define_front_alloc!(
+        $crate::export::thiscpu::define_malloc_fn!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
-            cells: $crate::export::CELLS, most: $crate::export::SMALL_SIZE_MAX,
-            group: $crate::export::GROUP, farther: $gated
+            cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX,
+            group: $crate::export::GROUP, gated: $gated
         );
     };
 }
@@ -79,10 +79,10 @@ macro_rules! define_malloc {
 #[macro_export]
 macro_rules! define_free {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($block:ty), in $section:literal) => {
-        $crate::export::thiscpu::define_front_free!(
+        $crate::export::thiscpu::define_free_fn!(
             $(#[$attribute])* $visibility fn $name($block), in $section,
-            group: $crate::export::GROUP, otherwise: $crate::export::free_general,
-            farther: $crate::export::free_gated
+            group: $crate::export::GROUP, general: $crate::export::free_general,
+            gated: $crate::export::free_gated
         );
     };
 }

@@ -9,8 +9,8 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::inside::{self, HAS_DIRECT};
-use thiscpu::probe::{Lock, tier_or_best};
+use thiscpu::__internal::{self, HAS_DIRECT};
+use thiscpu::__internal::{Lock, tier_or_best};
 
 use crate::classes::{CLASS_SIZE_MAX, SMALL_SIZE_MAX, cell_of_medium, cell_of_small};
 use crate::{guard, heap};
@@ -40,7 +40,7 @@ fn update(change: impl FnOnce(u8) -> u8) {
     let flags = change(FLAGS.load(Relaxed));
     FLAGS.store(flags, Relaxed);
     let is_unblocked = is_unblocked(flags);
-    inside::disable_fast_free(!is_unblocked);
+    __internal::disable_fast_free(!is_unblocked);
     heap::set_direct_allowed(is_unblocked);
     // Release: pairs with the Acquire in `gated_cell` and `is_enabled`, which imply that sections
     // are ready. A few calls may still pass after the paths were disabled. Last, because
@@ -65,7 +65,7 @@ pub(crate) fn has_flag(flag: u8) -> bool {
 
 /// Enables the paths if nothing blocks them any more.
 pub(crate) fn enable_when_ready() {
-    if has_flag(NOT_READY) && inside::sections_are_ready() {
+    if has_flag(NOT_READY) && __internal::sections_are_ready() {
         update(|flags| flags & !NOT_READY);
     }
     // A fork may have come while another thread of the parent was in `update`: then the child

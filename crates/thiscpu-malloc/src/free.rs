@@ -16,8 +16,8 @@
 
 use core::ptr::NonNull;
 
-use thiscpu::inside::{HAS_DIRECT, large};
-use thiscpu::probe::save_errno;
+use thiscpu::__internal::save_errno;
+use thiscpu::__internal::{HAS_DIRECT, large};
 
 use crate::classes::class_of_cell;
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};

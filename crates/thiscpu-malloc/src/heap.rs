@@ -1,6 +1,6 @@
 //! The heap: one group, with a class of objects for each size class.
 
-use thiscpu::inside::{self, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag};
+use thiscpu::__internal::{self, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag};
 
 use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
@@ -91,7 +91,7 @@ pub(crate) fn flush_lanes(is_selected: &[bool; CLASS_COUNT]) {
 /// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.
 pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
     let mut outside = [0; CLASS_COUNT];
-    for (tag, blocks) in inside::outside_by_tag() {
+    for (tag, blocks) in __internal::outside_by_tag() {
         if let Some(cell) = cell_of_tag(tag) {
             outside[class_of_cell(cell)] += blocks;
         }
@@ -102,7 +102,7 @@ pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
 /// Returns the cell of the class that an address belongs to, if it belongs to one.
 #[inline(always)]
 pub(crate) fn cell_of(address: usize) -> Option<usize> {
-    cell_of_tag(inside::tag_of(address))
+    cell_of_tag(__internal::tag_of(address))
 }
 
 /// Returns the cell of the class that an address belongs to, by the lookup of the fast path.
@@ -110,7 +110,7 @@ pub(crate) fn cell_of(address: usize) -> Option<usize> {
 /// That finds nothing while the fast path is blocked, and where address space is scarce.
 #[inline(always)]
 pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
-    cell_of_tag(inside::fast_tag_of(address))
+    cell_of_tag(__internal::fast_tag_of(address))
 }
 
 #[inline(always)]

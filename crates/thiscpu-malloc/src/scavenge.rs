@@ -17,8 +17,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::inside;
-use thiscpu::probe::{Lock, save_errno};
+use thiscpu::__internal;
+use thiscpu::__internal::{Lock, save_errno};
 
 use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::heap::{self, flush_lanes, objects};
@@ -70,7 +70,7 @@ static ACTIVITY: [ClassActivity; CLASS_COUNT] = [const {
 
 /// Returns unused memory if a run is due. Otherwise costs a read of the coarse clock.
 pub(crate) fn scavenge_if_due() {
-    let now_ns = inside::coarse_time();
+    let now_ns = __internal::coarse_time();
     if now_ns >= NEXT_NS.load(Relaxed) {
         scavenge(now_ns);
     }
@@ -84,12 +84,12 @@ fn scavenge(now_ns: u64) {
     let has_grown = has_grown();
     flush_idle_lanes(now_ns, has_grown);
     flush_unused_sheaves(has_grown);
-    inside::purge_some_if_excess();
+    __internal::purge_some_if_excess();
 }
 
 /// Returns whether memory has grown by a step above its minimum since it last had.
 fn has_grown() -> bool {
-    let [_, _, bytes] = inside::memory();
+    let [_, _, bytes] = __internal::memory();
     let (due, next) = (GROWTH_BYTES.load(Relaxed), bytes + (bytes / 16).max(GROWTH_STEP_BYTES_MIN));
     let has_grown = bytes >= due;
     GROWTH_BYTES.store(if has_grown { next } else { next.min(due) }, Relaxed);
@@ -161,5 +161,5 @@ impl ClassActivity {
 pub fn trim(_keep: usize) -> bool {
     let _errno = save_errno();
     heap::shrink();
-    inside::purge() > 0
+    __internal::purge() > 0
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::{Counters, inside};
+use thiscpu::{__internal, Counters};
 
 use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::fast_path::is_counting;
@@ -68,7 +68,7 @@ fn update_used(class: usize) {
 fn update_peaks() {
     reset_peaks_after_fork();
     raise(&PEAK_USED, USED.load(Relaxed).max(0) as usize + large_bytes());
-    raise(&PEAK_SYSTEM, inside::memory()[2]);
+    raise(&PEAK_SYSTEM, __internal::memory()[2]);
 }
 
 fn raise(peak: &AtomicUsize, to: usize) {
@@ -81,7 +81,7 @@ fn raise(peak: &AtomicUsize, to: usize) {
 /// Resets the peaks in a forked child. They begin with its use at the fork.
 fn reset_peaks_after_fork() {
     static GENERATION: AtomicU32 = AtomicU32::new(0);
-    let (seen, now) = (GENERATION.load(Relaxed), inside::generation());
+    let (seen, now) = (GENERATION.load(Relaxed), __internal::generation());
     if seen != now && GENERATION.compare_exchange(seen, now, Relaxed, Relaxed).is_ok() {
         // Sum again: the fork may have come between the two stores of `update_used`.
         let used = (0..CLASS_COUNT).map(|class| {
@@ -160,7 +160,7 @@ pub struct Stats {
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
     let is_counting = is_counting();
     // Checked once: a sandbox is unlikely to close while the iterator is in use.
-    let has_sums = is_counting && inside::has_sums();
+    let has_sums = is_counting && __internal::has_sums();
     let outside = if is_counting { [0; CLASS_COUNT] } else { heap::blocks_outside_slabs() };
     (0..CLASS_COUNT).map(move |class| {
         let objects = heap::objects(class);
@@ -191,7 +191,7 @@ pub fn class_stats() -> impl Iterator<Item = ClassStats> {
 /// Costs what [`class_stats`] does, and like there, the numbers do not belong to one instant.
 pub fn stats() -> Stats {
     reset_peaks_after_fork();
-    let [_, _, system_bytes] = inside::memory();
+    let [_, _, system_bytes] = __internal::memory();
     let [guarded_blocks, guarded_blocks_total] = guard::counts();
     let used_bytes = class_stats().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
     raise(&PEAK_USED, used_bytes);

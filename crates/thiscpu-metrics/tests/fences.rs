@@ -3,14 +3,14 @@
 use metrics::with_local_recorder;
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
-use thiscpu::{Tier, probe};
+use thiscpu::{__test_support, Tier};
 use thiscpu_metrics::Registry;
 
 /// How many fences `what` takes.
 fn fences(what: impl FnOnce()) -> u64 {
-    let before = probe::fences();
+    let before = __test_support::fences();
     what();
-    probe::fences() - before
+    __test_support::fences() - before
 }
 
 /// One test, so that nothing else takes fences meanwhile.

@@ -58,20 +58,20 @@ pub mod essays {
     pub mod slab {}
 }
 
+#[doc(hidden)]
+pub mod __internal;
+#[doc(hidden)]
+pub mod __test_support;
 mod budget;
 mod counter;
 mod error;
 mod gate;
-#[doc(hidden)]
-pub mod inside;
 mod lanes;
 mod ledger;
 #[cfg(thiscpu_model)]
 #[doc(hidden)]
 pub mod model;
 mod percpu;
-#[doc(hidden)]
-pub mod probe;
 mod section;
 mod slab;
 mod sys;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use anyhow::{Result, ensure};
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 /// Words of an affinity mask: enough for the 8,192 CPUs of the largest kernel configuration.
 const MASK_WORDS: usize = 128;
@@ -38,7 +38,7 @@ impl Cpus {
     pub(crate) fn move_on(&self) -> bool {
         let other = 1 - self.now.load(SeqCst);
         self.now.store(other, SeqCst);
-        probe::run_on(self.both[other])
+        __test_support::run_on(self.both[other])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 use crate::copies::Inlined;
 use crate::cpus::{Cpus, Watch};
@@ -168,7 +168,7 @@ fn happen<S: Subject>(subject: &S, world: &World, conflict: Conflict) -> Result<
         }
         Conflict::Leave => {
             subject.meddle()?;
-            probe::leave_lanes();
+            __test_support::leave_lanes();
             subject.meddle()
         }
         Conflict::Flip | Conflict::Close | Conflict::Take => subject.turn_gate(conflict),

@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use thiscpu::inside::foreign::{self, AccountSlot, InlineAbi};
-use thiscpu::inside::word::{AnyWord, handle_of, of_handle};
+use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
+use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
 
 /// Whether ops are C's.
@@ -74,7 +74,7 @@ pub(crate) fn release(budget: &Budget, n: u64) {
 }
 
 pub(crate) fn charge(account: &Account<2>, index: usize, n: i64) {
-    let account = AccountInC { slot: foreign::slot_of(account), counters: 2, account };
+    let account = AccountInC { slot: capi::slot_of(account), counters: 2, account };
     // SAFETY: it begins with what C reads of an account, and the account is open.
     unsafe { inlined_account_charge(handle(&account), index, n) }
 }
@@ -150,5 +150,5 @@ unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn thiscpu_inline_abi_3_finish_alloc(cache: &RawCache, entry: usize) -> *mut c_void {
-    foreign::finish_alloc(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
+    capi::finish_alloc(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "c")]
 use crate::inlined;
-use thiscpu::inside::{Access, Handle};
+use thiscpu::__internal::{Access, Handle};
 use thiscpu::{
-    Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu, PerCpuPair,
-    PerCpuStack, RawCache, Word, probe,
+    __test_support, Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu,
+    PerCpuPair, PerCpuStack, RawCache, Word,
 };
 
 /// Does an op as C does, if that is what is driven.
@@ -141,5 +141,5 @@ pub(crate) unsafe fn free_of<A: Access>(
 
 #[inline(never)]
 pub(crate) fn linger(turns: u64) -> Option<bool> {
-    probe::linger(turns, &AtomicU64::new(0)).unwrap_or(None)
+    __test_support::spin(turns, &AtomicU64::new(0)).unwrap_or(None)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
 use anyhow::{Result, ensure};
 
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 use crate::copies::Inlined;
 use crate::memory::Memory;
@@ -209,7 +209,8 @@ impl<'a> Trap<'a> {
     /// Whether that is in a near section, which a thread that was not let in only passes: it is refused there.
     fn is_no_section(&self, at: usize) -> bool {
         let here = |copy: &&Inlined| copy.points.iter().any(|point| point.address == at);
-        self.copies.iter().find(here).is_some_and(Inlined::is_near) && !probe::is_near()
+        self.copies.iter().find(here).is_some_and(Inlined::is_near)
+            && !__test_support::is_direct_enabled()
     }
 
     fn reached(&self) {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 use crate::cpus;
 use crate::handlers::{Target, Timer};
@@ -47,7 +47,7 @@ fn take_steps(shared: &Shared, spec: WorkerSpec) {
             return;
         }
         if actor.has_lane && spec.leaves_lanes_after.is_some_and(|steps| steps <= step) {
-            probe::leave_lanes();
+            __test_support::leave_lanes();
             actor.has_lane = false;
         }
         shared.step(&mut actor);
@@ -74,7 +74,9 @@ fn pause(shared: &Shared, actor: &mut Actor) {
 /// them.
 fn linger(shared: &Shared, actor: &mut Actor) {
     let own = &shared.slots[actor.slot];
-    if let Ok(Some(aborted)) = probe::linger(actor.random.u64(100..10_000), &AtomicU64::new(0)) {
+    if let Ok(Some(aborted)) =
+        __test_support::spin(actor.random.u64(100..10_000), &AtomicU64::new(0))
+    {
         own.lingers.fetch_add(1, Relaxed);
         own.aborts.fetch_add(u64::from(aborted), Relaxed);
     }

@@ -155,10 +155,15 @@ impl Crate {
         let globs = self.0[module].globs.iter();
         let globs = globs.map(|glob| Definition::Path([&glob[..], &[first.clone()]].concat()));
         let named = self.0[module].names.get(first);
-        let definitions: Vec<_> = match named {
+        let mut definitions: Vec<_> = match named {
             Some(named) => named.clone(),
             None => globs.collect(),
         };
+        // A path that goes on after a name means the module, not a function with the same name.
+        let is_module = |definition: &Definition| matches!(definition, Definition::Module(_));
+        if !rest.is_empty() && definitions.iter().any(is_module) {
+            definitions.retain(is_module);
+        }
         let resolved = definitions.into_iter().flat_map(|definition| match definition {
             Definition::Item => vec![module],
             Definition::Module(child) => self.resolve_in(child, rest, depth + 1),

@@ -31,7 +31,7 @@ mod throttle;
 
 use core::ptr::NonNull;
 
-use thiscpu::probe::{Lock, save_errno};
+use thiscpu::__internal::{Lock, save_errno};
 
 use error::Error;
 use stack::Stack;

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::probe::{Guard, Lock};
+use thiscpu::__internal::{Guard, Lock};
 
 use super::error::{Error, ErrorKind};
 use super::pages::{self, PoolAddress, close, locate, open, page};

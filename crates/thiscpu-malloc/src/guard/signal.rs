@@ -15,7 +15,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::probe::save_errno;
+use thiscpu::__internal::save_errno;
 
 use super::stack::{self, Stack};
 use super::{pages, pool, report};

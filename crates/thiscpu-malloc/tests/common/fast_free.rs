@@ -4,16 +4,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiscpu_malloc::export;
-use thiscpu_malloc::export::thiscpu::define_front_free;
+use thiscpu_malloc::export::thiscpu::define_free_fn;
 
 static MISSES: AtomicUsize = AtomicUsize::new(0);
 
-define_front_free!(
+define_free_fn!(
     /// # Safety
     ///
     /// The block is null, or from this allocator and not used any more.
     pub(crate) fn free_asm(*mut u8), in ".text.free",
-    group: export::GROUP, otherwise: free_general, farther: free_gated
+    group: export::GROUP, general: free_general, gated: free_gated
 );
 
 unsafe extern "C-unwind" fn free_general(block: *mut u8) {

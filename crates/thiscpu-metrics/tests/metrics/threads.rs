@@ -28,7 +28,7 @@ pub(crate) fn amid_steps(step: impl Fn(u64) + Sync, scrape: impl Fn()) {
                 }
                 if number % STAY == 0 {
                     // Where there is one CPU, or another is not this process's, it stays.
-                    thiscpu::probe::run_on((number / STAY) as usize % 2);
+                    thiscpu::__test_support::run_on((number / STAY) as usize % 2);
                 }
                 step(number);
                 steps.store(number, SeqCst);

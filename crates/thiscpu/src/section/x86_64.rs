@@ -16,7 +16,6 @@ use crate::sys::rseq::OFFSETS;
 
 #[macro_use]
 mod text;
-pub(crate) mod front;
 
 /// This processor.
 #[derive(Debug)]
@@ -66,13 +65,13 @@ macro_rules! direct_section {
     ($name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
         framed!(
             $name,
-            enter: [direct_text!(near: "{near}", area: "{area}", a: "{a}", out: $out),]
+            enter: [direct_text!(ptr: "{ptr}", area: "{area}", a: "{a}", out: $out),]
             range: [
-                "movzx {a:e}, word ptr [{near} + 4]",
+                "movzx {a:e}, word ptr [{ptr} + 4]",
                 $($body)*
             ]
             aborted: $aborted,
-            near = out(reg) _,
+            ptr = out(reg) _,
             area = out(reg) _,
             a = out(reg) _,
             RSEQ_CS = const rseq::RSEQ_CS,

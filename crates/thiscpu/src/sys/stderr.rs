@@ -25,7 +25,7 @@ impl fmt::Write for Line {
 
 /// Writes `what` and the end of a line to the file `to`; nobody is told if that fails. Keeps `errno`.
 /// Async-signal-safe.
-pub(crate) fn write_line(to: i32, what: fmt::Arguments<'_>) {
+pub fn write_line(to: i32, what: fmt::Arguments<'_>) {
     let _errno = errno::save();
     let mut line = Line { text: [0; LINE_BYTES], filled: 0 };
     // An error says that the line was cut off.

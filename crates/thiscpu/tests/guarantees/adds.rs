@@ -66,7 +66,7 @@ fn are_all_counted() {
         THREADS,
         |thread| {
             if thread % 16 == 5 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
             let adds = scale::rounds(1500) as usize;
@@ -86,7 +86,7 @@ fn are_all_counted_while_others_read() {
         16,
         |thread| {
             if thread % 4 == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
             let sums = BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, 4000));
@@ -172,7 +172,7 @@ fn are_all_counted_without_lanes() {
         3,
         |thread| {
             if thread < 2 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             for _ in 0..ADDS {
                 COUNTER.inc();
@@ -192,7 +192,7 @@ fn are_all_counted_in_several_counters() {
         8,
         |thread| {
             if thread % 4 == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
             let mut sums = [0i64; 3];

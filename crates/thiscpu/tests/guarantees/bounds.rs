@@ -73,7 +73,7 @@ fn contain_concurrent_adds() {
         let work = |thread: usize| {
             let mut random = Random::new(thread as u64);
             if thread == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             while thread < ADDERS && asking.load(SeqCst) > 0 {
                 let n = if random.below(8) == 0 { 32_768 } else { random.below(9) };

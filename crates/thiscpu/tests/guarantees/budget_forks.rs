@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Waker};
 
-use thiscpu::{Budget, Exhausted, Tier, probe};
+use thiscpu::{__test_support, Budget, Exhausted, Tier};
 
 use super::budget::{LARGE, to_percpu_mode};
 use super::budget_waiters::until_queued;
@@ -66,12 +66,12 @@ fn child_repeats_interrupted_recall() {
     let done_again = AtomicU64::new(0);
     let conflict = |_| {
         let child = fork::run(|| {
-            let before = probe::recalls(budget);
+            let before = __test_support::recalls(budget);
             for _ in 0..100 {
                 budget.try_acquire(1).expect("there is room");
                 budget.release(1);
             }
-            if probe::recalls(budget) != before {
+            if __test_support::recalls(budget) != before {
                 // A child reports by how it ends.
                 resume_unwind(Box::new("done again"));
             }

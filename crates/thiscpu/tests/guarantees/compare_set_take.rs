@@ -76,7 +76,7 @@ fn compare_is_right_during_adds() {
         let (tally, asking) = (Tally::new(ADDERS), AtomicUsize::new(2));
         let add = |thread: usize| {
             if thread == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             while asking.load(SeqCst) > 0 {
                 tally.add(thread, 3, || counter.add(3));
@@ -150,7 +150,7 @@ fn take_loses_nothing() {
                 return -taken;
             }
             if thread == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let _decrement = DecrementOnDrop(&adding);
             wrapping_sum((0..scale::rounds(30_000)).map(|_| {
@@ -195,7 +195,7 @@ fn set_is_one_instant() {
     };
     let add = |thread: usize| {
         if thread == 1 {
-            thiscpu::probe::leave_lanes();
+            thiscpu::__test_support::leave_lanes();
         }
         // All of them together add less than a step.
         for _ in 0..STEP / 8 {
@@ -219,7 +219,7 @@ fn mixed_ops_lose_nothing() {
     for counter in [Counter::new(), Counter::with_batch(2)] {
         let work = |thread: usize| {
             if thread == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let mut random = Random::new(thread as u64);
             let mut balance = 0;

@@ -108,7 +108,7 @@ fn amid_everything(parent: impl FnOnce()) {
             })
         },
         || {
-            thiscpu::probe::leave_lanes();
+            thiscpu::__test_support::leave_lanes();
             Box::new(|| {
                 drop(PerCpu::<u32>::new());
                 let counter = Counter::new();

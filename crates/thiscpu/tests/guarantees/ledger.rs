@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 
-use thiscpu::{Account, Ledger, Tier, probe};
+use thiscpu::{__test_support, Account, Ledger, Tier};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
@@ -221,12 +221,12 @@ fn busy_accounts_stay_cached() {
         live.iter().for_each(|account| account.charge(3, 1));
     }
     let seldom = open(&ledger, 20_000);
-    let before = probe::misses(&ledger);
+    let before = __test_support::misses(&ledger);
     for account in &seldom {
         account.charge(0, 1);
         live.iter().for_each(|account| account.charge(3, 1));
     }
-    let misses = probe::misses(&ledger) - before;
+    let misses = __test_support::misses(&ledger) - before;
     assert!(misses < 20_000 + 200, "{misses} misses");
     assert!(live.iter().all(|account| account.sum(3) == 21_000));
     assert!(seldom.iter().all(|account| account.sum(0) == 1));

@@ -72,7 +72,7 @@ fn change_on_all_threads<W: Half>() {
         |thread| {
             match thread {
                 0 | 1 => pin::pin(thread),
-                4 => thiscpu::probe::leave_lanes(),
+                4 => thiscpu::__test_support::leave_lanes(),
                 _ => {}
             }
             (0..each).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));

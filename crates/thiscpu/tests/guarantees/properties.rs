@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::alloc::Layout;
 
-use thiscpu::{Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache, probe};
+use thiscpu::{__test_support, Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache};
 
 use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::{Scenario, TIERS, pin, scale, scenario};
@@ -225,7 +225,7 @@ fn slab_matches_sequential_model() {
                 false => step(),
                 true => std::thread::scope(|threads| {
                     let aside = || {
-                        probe::leave_lanes();
+                        __test_support::leave_lanes();
                         step();
                     };
                     threads.spawn(aside).join().expect("the thread's own panic");

@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use thiscpu::{Counter, Counters, Ledger, Tier, probe};
+use thiscpu::{__test_support, Counter, Counters, Ledger, Tier};
 
 use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, to_percpu_mode, together};
@@ -129,7 +129,7 @@ impl Lingerer {
         const TURNS: u64 = 1 << 28;
         while !over.load(SeqCst) {
             self.begun.fetch_add(1, SeqCst);
-            probe::linger(TURNS, &self.turns_left).expect("a tier");
+            __test_support::spin(TURNS, &self.turns_left).expect("a tier");
         }
     }
 
@@ -180,7 +180,7 @@ fn fence_reaches_every_cpu() {
                 let lingerer = &lingerers[round % cpus.len()];
                 pin::pin(round + 1);
                 let section = lingerer.section();
-                probe::fence();
+                __test_support::fence();
                 lingerer.assert_ended(section);
             }
         };

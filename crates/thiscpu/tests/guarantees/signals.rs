@@ -151,7 +151,7 @@ fn bounds_never_wait_in_handler() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
                 while !over.load(SeqCst) {
                     (0..100).for_each(|_| COUNTER.inc());
                     added.fetch_add(100, SeqCst);

@@ -84,7 +84,7 @@ fn sum_holds_while_units_move() {
     let (order, orders) = mpsc::channel::<i64>();
     let (done, dones) = mpsc::channel();
     let laneless = std::thread::spawn(move || {
-        thiscpu::probe::leave_lanes();
+        thiscpu::__test_support::leave_lanes();
         for n in orders {
             COUNTER.add(n);
             done.send(()).expect("somebody waits");
@@ -183,7 +183,7 @@ fn add_without_lane_stays_out_of_lanes() {
     COUNTER.add(1);
     COUNTER.sum();
     COUNTER.add(1);
-    thiscpu::probe::leave_lanes();
+    thiscpu::__test_support::leave_lanes();
     let value = || COUNTER.sum() + words.lanes().sum::<u64>() as i64;
     // One after the other, because only the first instructions are all stopped at.
     let ops: [fn(&PerCpu<u64>, i64); 2] = [

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::{Cache, RawCache, probe};
+use thiscpu::{__test_support, Cache, RawCache};
 
 use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::random::Random;
@@ -72,7 +72,7 @@ fn objects_may_be_freed_by_any_thread() {
         let work = |thread: usize| {
             match thread {
                 0 | 1 => pin::pin(thread),
-                4 => probe::leave_lanes(),
+                4 => __test_support::leave_lanes(),
                 _ => {}
             }
             let mut random = Random::new(thread as u64);

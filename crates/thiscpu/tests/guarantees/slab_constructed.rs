@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::{Constructed, ConstructedCache, probe};
+use thiscpu::{__test_support, Constructed, ConstructedCache};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
@@ -73,7 +73,7 @@ fn constructor_runs_once_per_object() {
         4,
         |thread| {
             if thread == 3 {
-                probe::leave_lanes();
+                __test_support::leave_lanes();
             }
             for _ in 0..scale::rounds(2_000) {
                 let values = [(); 5].map(|()| cache.alloc());

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{Cache, RawCache, probe};
+use thiscpu::{__test_support, Cache, RawCache};
 
 use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
@@ -58,7 +58,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     let mut mine = alloc_many(cache, 0, 200);
     let work = |thread: usize| {
         if thread == 2 {
-            probe::leave_lanes();
+            __test_support::leave_lanes();
         }
         let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
         while !over.load(SeqCst) {
@@ -130,7 +130,7 @@ fn child_uses_its_lane() {
         object.free(cache);
         assert_eq!(neither_in_slabs_nor_in_stocks(), before, "it is not in the lane");
         let elsewhere = || {
-            probe::leave_lanes();
+            __test_support::leave_lanes();
             Object::alloc(cache, 2).map(|object| object.address())
         };
         let other =

@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use thiscpu::__internal::{HeapError, large};
 use thiscpu::RawCache;
-use thiscpu::inside::{HeapError, large};
 
 use crate::common::objects::cache_of;
 use crate::common::single_step::{at_sampled_steps, can_single_step};

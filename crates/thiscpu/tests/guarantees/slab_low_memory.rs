@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use thiscpu::inside::{large, purge};
-use thiscpu::{Cache, Error, PerCpu, RawCache, probe};
+use thiscpu::__internal::{large, purge};
+use thiscpu::{__test_support, Cache, Error, PerCpu, RawCache};
 
 use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
@@ -314,7 +314,7 @@ fn slab_objects_are_found_without_new_sheaves() {
     others.drain(..).for_each(|object| object.free(&other));
     objects.drain(..).for_each(|object| object.free(&cache));
     // From another lane, which has no sheaf. What this one has stays there.
-    probe::leave_lanes();
+    __test_support::leave_lanes();
     objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, 1 << 32 | number)));
     drop(limit);
     let in_lane = 1 + 2 * 1020;

@@ -3,8 +3,8 @@
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::inside::{CELL_BYTES, Class, Fence, Group, Handle};
-use thiscpu::{Cache, ConstructedCache, RawCache, probe};
+use thiscpu::__internal::{CELL_BYTES, Class, Fence, Group, Handle};
+use thiscpu::{__test_support, Cache, ConstructedCache, RawCache};
 
 use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::random::Random;
@@ -100,12 +100,12 @@ fn group_shrink_needs_one_fence() {
     let before = out();
     assert!(before[..3].iter().all(|&out| out > 0), "{before:?}");
     let all_but_0 = |number: usize| -> Option<Handle<'_>> { (number != 0).then(|| class(number)) };
-    let begun = probe::fences();
+    let begun = __test_support::fences();
     GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
     assert_eq!(out(), [before[0], 0, 0, 0]);
-    assert_eq!(probe::fences(), begun + 1);
+    assert_eq!(__test_support::fences(), begun + 1);
     GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
-    assert_eq!(probe::fences(), begun + 1);
+    assert_eq!(__test_support::fences(), begun + 1);
     // By way of the stocks.
     GROUP.flush_lanes_to_barns::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
     assert_eq!(CLASSES[0].stats().objects_in_barns, before[0]);
@@ -256,7 +256,7 @@ fn free_uses_lane_while_another_class_shrinks() {
     pin::pin(0);
     let check = |steps, _, ()| {
         let without_lane = || {
-            probe::leave_lanes();
+            __test_support::leave_lanes();
             let before = other.trades();
             let object = alloc(other);
             let is_traded = other.trades() > before;
@@ -316,7 +316,7 @@ fn close_is_safe_during_last_free() {
         std::thread::scope(|threads| {
             threads.spawn(move || {
                 if round % 2 == 0 {
-                    probe::leave_lanes();
+                    __test_support::leave_lanes();
                 }
                 drop(objects);
             });

@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 
-use thiscpu::{RawCache, probe};
+use thiscpu::{__test_support, RawCache};
 
 use super::sandbox::deny_fences;
 use crate::common::objects::{Object, alloc_many, close, free_all};
@@ -29,7 +29,7 @@ static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
 fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Object> {
     let work = |thread: usize| {
         if thread == 2 {
-            probe::leave_lanes();
+            __test_support::leave_lanes();
         }
         let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
         for number in 0..scale::rounds(20_000) {

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
 
+use thiscpu::__internal::coarse_time;
 use thiscpu::RawCache;
-use thiscpu::inside::coarse_time;
 
 use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
 use crate::common::{LANES_BY_CPU, Scenario, pin, resources, scale, scenario};

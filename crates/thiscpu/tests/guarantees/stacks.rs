@@ -93,7 +93,7 @@ fn nodes_are_never_lost() {
         |thread| {
             match thread {
                 0 | 1 => pin::pin(thread),
-                4 => thiscpu::probe::leave_lanes(),
+                4 => thiscpu::__test_support::leave_lanes(),
                 _ => {}
             }
             let mut random = Random::new(thread as u64);

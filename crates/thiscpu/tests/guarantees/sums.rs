@@ -136,7 +136,7 @@ fn are_linearizable() {
     let askers = AtomicUsize::new(ASKERS);
     let add = |thread: usize| {
         if thread == 3 {
-            thiscpu::probe::leave_lanes();
+            thiscpu::__test_support::leave_lanes();
         }
         let mut n = 0;
         while askers.load(SeqCst) > 0 {

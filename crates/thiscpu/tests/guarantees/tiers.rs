@@ -110,7 +110,7 @@ fn errno_is_preserved() {
             unchanged("another thread's add", &|| COUNTER.add(77));
             unchanged("an op on a word", &|| words.add(1));
         }
-        thiscpu::probe::leave_lanes();
+        thiscpu::__test_support::leave_lanes();
         unchanged("an add without a lane", &|| COUNTER.add(77));
     };
     together(4, add, || {});

@@ -61,7 +61,7 @@ fn add_on_all_threads<T: Int>() {
         |thread| {
             match thread {
                 0 | 1 => pin::pin(thread),
-                4 => thiscpu::probe::leave_lanes(),
+                4 => thiscpu::__test_support::leave_lanes(),
                 _ => {}
             }
             let mut random = Random::new(thread as u64);
@@ -122,7 +122,7 @@ fn xchg_transfers_ownership() {
         4,
         |thread| {
             if thread == 3 {
-                thiscpu::probe::leave_lanes();
+                thiscpu::__test_support::leave_lanes();
             }
             let mut got = Vec::new();
             for n in 0..EACH {

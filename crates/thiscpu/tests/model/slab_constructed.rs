@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 use thiscpu::Tier;
-use thiscpu::inside::{CELL_BYTES, Class, Group, Handle, Lifecycle};
+use thiscpu::__internal::{CELL_BYTES, Class, Group, Handle, Lifecycle};
 use thiscpu::model::{self, Machine};
 
 use crate::run::in_every_order_on;

@@ -2,8 +2,8 @@
 
 use std::ptr::{self, NonNull};
 
-use thiscpu::inside;
-use thiscpu::{define_front_alloc, define_front_free};
+use thiscpu::__internal;
+use thiscpu::{define_malloc_fn, define_free_fn};
 
 use super::slab::{CELL, GROUP, OBJECT, class, enable_direct};
 use crate::ops;
@@ -13,14 +13,14 @@ const MOST: usize = OBJECT.size();
 
 static CELLS: [u16; MOST + 1] = [CELL as u16; MOST + 1];
 
-define_front_alloc!(
+define_malloc_fn!(
     fn take() -> *mut u8, in ".text.take",
-    cells: CELLS, most: MOST, group: GROUP, farther: take_farther
+    cells: CELLS, largest: MOST, group: GROUP, gated: take_farther
 );
 
-define_front_free!(
+define_free_fn!(
     fn give(*mut u8), in ".text.give",
-    group: GROUP, otherwise: give_otherwise, farther: give_farther
+    group: GROUP, general: give_otherwise, gated: give_farther
 );
 
 extern "C-unwind" fn take_farther(_: usize) -> *mut u8 {
@@ -47,7 +47,7 @@ pub(super) fn alloc() -> Option<NonNull<u8>> {
 /// The object is of the class, and nobody uses it.
 pub(super) unsafe fn free(object: NonNull<u8>) {
     enable_direct();
-    inside::disable_fast_free(false);
+    __internal::disable_fast_free(false);
     // SAFETY: the caller's promise.
     unsafe { give(object.as_ptr()) };
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use thiscpu::{Account, Ledger, probe};
+use thiscpu::{__test_support, Account, Ledger};
 
 use crate::drive::Case;
 use crate::ops;
@@ -52,7 +52,7 @@ impl Booked {
         let others: Vec<_> = (0..4096).map(|_| ledger.open()).collect();
         let before: Vec<_> = others
             .into_iter()
-            .filter(|other| probe::are_neighbours(&account, other))
+            .filter(|other| __test_support::are_neighbours(&account, other))
             .take(WAYS - 1)
             .inspect(|other| ops::charge(other, 1))
             .collect();

@@ -1,6 +1,6 @@
 //! The section that doctor looks at: it changes nothing, and says whether it was aborted.
 
-use thiscpu::probe;
+use thiscpu::__test_support;
 
 use crate::drive::Case;
 use crate::ops;
@@ -32,7 +32,7 @@ impl Subject for Linger {
     }
 
     fn meddle(&self) -> Result<(), Wrong> {
-        probe::fence();
+        __test_support::fence();
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::inside::{CELL_BYTES, Class, DirectMalloc, Group, HAS_DIRECT, Handle, Ready, Tag};
+use thiscpu::__internal::{CELL_BYTES, Class, DirectMalloc, Group, HAS_DIRECT, Handle, Ready, Tag};
 use thiscpu::{CacheStats, RawCache};
 
 #[cfg(target_arch = "x86_64")]
@@ -122,7 +122,7 @@ pub(super) fn enable_direct() {
 }
 
 fn ready_class() -> Handle<'static, Ready> {
-    assert!(thiscpu::inside::sections_are_ready(), "there are sections");
+    assert!(thiscpu::__internal::sections_are_ready(), "there are sections");
     // SAFETY: just looked at.
     unsafe { GROUP.ready(&CLASS, CELL) }
 }
@@ -143,7 +143,7 @@ impl Source {
             #[cfg(target_arch = "x86_64")]
             Source::Assembly => assembly::alloc(),
             Source::FarCache(cache) => {
-                thiscpu::probe::keep_near_out();
+                thiscpu::__test_support::disable_direct();
                 ops::alloc(cache)
             }
         }
@@ -163,7 +163,7 @@ impl Source {
                 #[cfg(target_arch = "x86_64")]
                 Source::Assembly => assembly::free(object),
                 Source::FarCache(cache) => {
-                    thiscpu::probe::keep_near_out();
+                    thiscpu::__test_support::disable_direct();
                     ops::free(cache, object);
                 }
             }

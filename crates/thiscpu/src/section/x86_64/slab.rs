@@ -164,7 +164,7 @@ impl SlabSections for Processor {
                     top = out(reg) _,
                 ),
                 AccessKind::Direct => pop_object_hot!(
-                    direct_section, "pop_object_direct", "{near}", "{near:e}", entry,
+                    direct_section, "pop_object_direct", "{ptr}", "{ptr:e}", entry,
                     [out: "jz 34f",]
                     [
                         cache_table_text!(closed: "34f"),
@@ -189,9 +189,9 @@ impl SlabSections for Processor {
                     direct_section, "pop_object_malloc", 0, entry,
                     [out: "jz 34f",]
                     [
-                        malloc_table_text!(a: "{a}", front: "{front}", closed: "jz 34f"),
+                        malloc_table_text!(a: "{a}", direct: "{direct}", closed: "jz 34f"),
                     ]
-                    front = in(reg) MALLOC_TABLE.as_ptr(),
+                    direct = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
                 ),
             }
@@ -239,7 +239,7 @@ impl SlabSections for Processor {
                     closed = label { return Outcome::GateClosed; },
                 ),
                 AccessKind::Direct => push_object_hot!(
-                    direct_section, "push_object_direct", "{near}", "{area}", entry,
+                    direct_section, "push_object_direct", "{ptr}", "{area}", entry,
                     [out: "jz {closed}",]
                     [
                         cache_table_text!(closed: "{closed}"),
@@ -267,9 +267,9 @@ impl SlabSections for Processor {
                     direct_section, "push_object_malloc", 0, entry,
                     [out: "jz {closed}",]
                     [
-                        malloc_table_text!(a: "{a}", front: "{front}", closed: "jz {closed}"),
+                        malloc_table_text!(a: "{a}", direct: "{direct}", closed: "jz {closed}"),
                     ]
-                    front = in(reg) MALLOC_TABLE.as_ptr(),
+                    direct = in(reg) MALLOC_TABLE.as_ptr(),
                     cell = in(reg) cell,
                     closed = label { return Outcome::GateClosed; },
                 ),

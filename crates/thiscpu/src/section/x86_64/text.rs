@@ -55,12 +55,12 @@ macro_rules! section_lines {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! direct_text {
-    (near: $near:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
+    (ptr: $ptr:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
         $crate::section_lines! {
             // A linker that knows the distance puts it in place of the load.
-            ["mov " $near ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
-            ["mov " $near ", qword ptr fs:[" $near "]"]
-            ["mov " $area ", " $near]
+            ["mov " $ptr ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
+            ["mov " $ptr ", qword ptr fs:[" $ptr "]"]
+            ["mov " $area ", " $ptr]
             ["and " $area ", {AREA_MASK}"]
             [$out]
             ["lea " $a ", [rip + 30b]"]
@@ -73,9 +73,9 @@ macro_rules! direct_text {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! malloc_table_text {
-    (a: $a:literal, front: $front:literal, closed: $closed:literal) => {
+    (a: $a:literal, direct: $direct:literal, closed: $closed:literal) => {
         $crate::section_lines! {
-            ["mov " $a ", qword ptr [" $front " + " $a "*8]"]
+            ["mov " $a ", qword ptr [" $direct " + " $a "*8]"]
             ["test " $a ", " $a]
             [$closed]
         }

@@ -160,7 +160,7 @@ impl Group {
     ///
     /// # Safety
     ///
-    /// [`sections_are_ready`](crate::inside::sections_are_ready) has said so, before this.
+    /// [`sections_are_ready`](crate::__internal::sections_are_ready) has said so, before this.
     #[inline(always)]
     pub const unsafe fn ready<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Ready> {
         Handle { group: self, class, cell, access: PhantomData }

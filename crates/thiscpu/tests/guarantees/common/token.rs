@@ -64,7 +64,7 @@ pub(crate) fn pass(
                 match adder {
                     Adder::On(cpu) => pin::pin(cpu),
                     Adder::Anywhere => {}
-                    Adder::Laneless => thiscpu::probe::leave_lanes(),
+                    Adder::Laneless => thiscpu::__test_support::leave_lanes(),
                 }
                 let (threads, number) = (adders.len() as u64, number as u64);
                 let sign = if number.is_multiple_of(2) { 1 } else { -1 };

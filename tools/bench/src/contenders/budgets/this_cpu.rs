@@ -27,6 +27,6 @@ impl Contender for ThisCpu {
     }
 
     fn recalls(&self) -> Option<u64> {
-        Some(::thiscpu::probe::recalls(&self.0))
+        Some(::thiscpu::__test_support::recalls(&self.0))
     }
 }

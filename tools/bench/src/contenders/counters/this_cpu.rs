@@ -28,6 +28,6 @@ impl Contender for ThisCpu {
     }
 
     fn leave_lanes() {
-        ::thiscpu::probe::leave_lanes();
+        ::thiscpu::__test_support::leave_lanes();
     }
 }

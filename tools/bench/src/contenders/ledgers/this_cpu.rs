@@ -32,6 +32,6 @@ impl Contender for ThisCpu {
     fn misses(&self) -> Option<u64> {
         // Without lanes there is no cache.
         let has_lanes = ::thiscpu::tier() != Ok(::thiscpu::Tier::Atomic);
-        has_lanes.then(|| ::thiscpu::probe::misses(&self.0))
+        has_lanes.then(|| ::thiscpu::__test_support::misses(&self.0))
     }
 }

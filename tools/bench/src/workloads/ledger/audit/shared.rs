@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use thiscpu::{Account, AccountId, Ledger, Tier, probe};
+use thiscpu::{__test_support, Account, AccountId, Ledger, Tier};
 
 use super::tenant::{COUNTERS, Errors, Tenant};
 use crate::contenders::Padded;
@@ -135,7 +135,7 @@ impl Shared {
     pub(super) fn hit_rate(&self) -> Option<f64> {
         let rate = |misses| 100.0 * (1.0 - misses as f64 / self.counts.charges.get() as f64);
         let has_lanes = thiscpu::tier() != Ok(Tier::Atomic);
-        has_lanes.then(|| rate(probe::misses(&self.ledger)).max(0.0))
+        has_lanes.then(|| rate(__test_support::misses(&self.ledger)).max(0.0))
     }
 
     /// Accounts for everything, when all threads have ended.

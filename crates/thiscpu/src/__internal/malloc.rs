@@ -1,0 +1,175 @@
+//! malloc and free in assembly, and the items of this crate that they need.
+//!
+//! A function that a compiler builds around a section has a branch twice, because assembly that may
+//! jump out returns no value. It also leaves the section by jumps of six bytes where two would do,
+//! and may begin anywhere. The cost of a call is the number of 64-byte blocks that it is fetched
+//! from: one cycle each (Zen 4). These functions take two blocks. So each one begins a block, and
+//! leaves by a short jump to a long jump behind its end.
+//!
+//! ```text
+//! malloc: rdi size, r10 cell, rax address of the top, then the object
+//! free:   rdi object, rax chunk, then cell, r10 address of the top
+//! both:   rdx index pointer, r8 area, rcx scratch, then the item, rsi direct table, r9 top,
+//!         r11 encoded pointer
+//! ```
+//!
+//! A caller expects none of these registers to survive, and nothing is on the stack. So another
+//! function takes the place of this one if it leaves by a jump.
+
+pub use crate::lanes::direct::{ITEMS_AT, MALLOC_TABLE};
+pub use crate::slab::arena::for_assembly::{ARENA, CHUNK_SHIFT, CHUNKS_FROM_ORIGIN, FAST_ORIGIN};
+pub use crate::slab::arena::heap_error::{double_free, write_after_free};
+pub use crate::slab::class::KEY;
+pub use crate::sys::rseq::RSEQ_CS;
+pub use crate::sys::rseq::index_ptr::AREA_MASK;
+
+/// Defines a function in assembly that contains a section on malloc's direct table.
+///
+/// `code` is what it does; its own operands follow. The operands of every such section are here.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_section_fn {
+    (
+        $(#[$attribute:meta])* [$($function:tt)*] in $section:literal, group: $group:path,
+        code: [$($code:tt)*] $($operands:tt)*
+    ) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        // A linker section of its own, so that the alignment of the section is the function's.
+        #[unsafe(link_section = $section)]
+        $($function)* {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                $($code)*
+                ".cfi_endproc",
+                ".balign 64",
+                direct = sym $crate::__internal::malloc::MALLOC_TABLE,
+                ITEMS_AT = const $crate::__internal::malloc::ITEMS_AT,
+                RSEQ_CS = const $crate::__internal::malloc::RSEQ_CS,
+                AREA_MASK = const $crate::__internal::malloc::AREA_MASK,
+                group = sym $group,
+                KEY = const $crate::__internal::malloc::KEY,
+                $($operands)*
+            )
+        }
+    };
+}
+
+/// Defines a function that allocates: `fn(size: usize)` to a pointer.
+///
+/// `cells` has the cell of each size up to `largest`, and `group` is the group with malloc's direct
+/// table. If the section does not commit, the function becomes a jump to `gated`, which has its type.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_malloc_fn {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
+        cells: $cells:path, largest: $largest:expr, group: $group:path, gated: $gated:path
+    ) => {
+        const _: () = {
+            let cells: &[u16] = &$cells;
+            assert!(cells.len() > $largest, "each size has a cell");
+        };
+
+        // As in inlined sections: the encoded pointer belongs to the thread that popped it, which then
+        // checks the free mark of its object.
+        $crate::define_section_fn!(
+            $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object] in $section, group: $group,
+            code: [
+                "cmp rdi, {LARGEST}",
+                "ja 37f",
+                "lea rax, [rip + {cells}]",
+                "movzx r10d, word ptr [rax + rdi*2]",
+                "lea rsi, [rip + {direct} + {ITEMS_AT}]",
+                $crate::section_text!(
+                    "pop_object_malloc_asm",
+                    enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 37f")]
+                    range: [
+                        "movzx ecx, word ptr [rdx + 4]",
+                        $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 37f"),
+                        $crate::pop_object_text!(a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11", empty: "je 37f"),
+                    ]
+                    aborted: "jmp 37f"
+                ),
+                "mov rax, qword ptr [rip + {group} + {KEY}]",
+                "sub rax, r11",
+                // A free object's mark is its encoded pointer.
+                "cmp qword ptr [rax], r11",
+                "jne 38f",
+                "mov qword ptr [rax], 0",
+                "ret",
+                "37:",
+                "jmp {gated}",
+                "38:",
+                "mov rdi, rax",
+                "jmp {write_after_free}",
+            ]
+            cells = sym $cells,
+            LARGEST = const $largest,
+            gated = sym $gated,
+            write_after_free = sym $crate::__internal::malloc::write_after_free,
+        );
+    };
+}
+
+/// Defines a function that frees: an `unsafe fn` of a pointer.
+///
+/// A pointer into no slab of the group, or null, goes to `general`, which has the function's type.
+/// If the section does not commit, the object goes to `gated`, which finds it marked as free.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! define_free_fn {
+    (
+        $(#[$attribute:meta])* $visibility:vis fn $name:ident($object:ty), in $section:literal,
+        group: $group:path, general: $general:path, gated: $gated:path
+    ) => {
+        // As `fast_tag_of`, and then as in the sections that are inlined.
+        $crate::define_section_fn!(
+            $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)] in $section, group: $group,
+            code: [
+                "mov rcx, qword ptr [rip + {arena} + {FAST_ORIGIN}]",
+                "mov rax, rdi",
+                "sub rax, rcx",
+                "shr rax, {CHUNK_SHIFT}",
+                "cmp rax, {CHUNKS_FROM_ORIGIN}",
+                "jae 37f",
+                "mov eax, dword ptr [rcx + rax*4]",
+                "test eax, eax",
+                "jle 37f",
+                "mov r11, qword ptr [rip + {group} + {KEY}]",
+                "sub r11, rdi",
+                "cmp qword ptr [rdi], r11",
+                "je 38f",
+                "mov qword ptr [rdi], r11",
+                "lea rsi, [rip + {direct} + {ITEMS_AT}]",
+                $crate::section_text!(
+                    "push_object_malloc",
+                    enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 39f")]
+                    range: [
+                        "movzx ecx, word ptr [rdx + 4]",
+                        $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 39f"),
+                        $crate::push_object_text!(a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11", full: "je 39f"),
+                    ]
+                    aborted: "jmp 39f"
+                ),
+                "ret",
+                "37:",
+                "jmp {general}",
+                "38:",
+                "jmp {double_free}",
+                "39:",
+                "jmp {gated}",
+            ]
+            arena = sym $crate::__internal::malloc::ARENA,
+            FAST_ORIGIN = const $crate::__internal::malloc::FAST_ORIGIN,
+            CHUNKS_FROM_ORIGIN = const $crate::__internal::malloc::CHUNKS_FROM_ORIGIN,
+            CHUNK_SHIFT = const $crate::__internal::malloc::CHUNK_SHIFT,
+            general = sym $general,
+            double_free = sym $crate::__internal::malloc::double_free,
+            gated = sym $gated,
+        );
+    };
+}
