@@ -1,10 +1,10 @@
-//! What C programs do wrong with blocks, and what is said of it.
+//! Errors of C programs, and how they are reported.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use crate::fixture::{ENVIRONMENTS, compile, run, text};
 
-/// What is done, with which words of `THISCPU_MALLOC`, by which signal it ends, and what is said, in this order.
+/// The error, `THISCPU_MALLOC`, the final signal, and parts of the message in order.
 const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "freed twice"]),
     ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "freed twice"]),
@@ -13,7 +13,7 @@ const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "nothing", "was ever handed out there"]),
     ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "inside of"]),
     ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "inside of"]),
-    // What has no page of its own is noticed as before.
+    // Errors with unguarded blocks are detected as without hardening.
     ("small twice", "harden", libc::SIGABRT, &["freed"]),
     (
         "guarded twice",
@@ -47,7 +47,9 @@ fn invalid_free_reports_and_aborts() {
             let mut rest = said.as_str();
             for part in says {
                 let found = rest.find(part).unwrap_or_else(|| {
-                    panic!("{error}, {environment:?}: {part:?} is not in its place in {said}")
+                    panic!(
+                        "{error}, {environment:?}: {part:?} is missing, or out of order, in {said}"
+                    )
                 });
                 rest = &rest[found + part.len()..];
             }

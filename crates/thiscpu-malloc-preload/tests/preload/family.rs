@@ -1,4 +1,4 @@
-//! What the functions of the family promise, as C and C++ programs see them.
+//! The functions of the malloc family, as C and C++ programs see them.
 
 use thiscpu_test_support::has;
 
@@ -19,24 +19,24 @@ fn operator_new_throws_and_calls_handlers() {
     }
 }
 
-/// What a program has replaced is called by what it has not.
+/// Checks that functions that a program does not replace call those that it replaces.
 #[test]
 fn replaced_functions_are_called() {
-    if let Some(program) = compile("replaced.cpp", &["-std=c++17"]) {
+    if let Some(program) = compile("replaced_operators.cpp", &["-std=c++17"]) {
         passes(&program, &[], "done\n");
     }
-    if let Some(program) = compile("own.c", &["-rdynamic"]) {
+    if let Some(program) = compile("own_malloc.c", &["-rdynamic"]) {
         passes(&program, &[], "done\n");
     }
-    if let Some(program) = compile("aligned.cpp", &["-std=c++17", "-rdynamic"]) {
+    if let Some(program) = compile("own_malloc_aligned.cpp", &["-std=c++17", "-rdynamic"]) {
         passes(&program, &[], "done\n");
     }
 }
 
-/// Nor do they come back to what calls them by glibc's names.
+/// Checks wrappers of `__libc_malloc` and others, which must not call the wrappers again.
 #[test]
 fn program_can_wrap_malloc() {
-    if let Some(program) = compile("wrapped.c", &["-rdynamic"]) {
+    if let Some(program) = compile("wrapped_malloc.c", &["-rdynamic"]) {
         passes(&program, &[], "done\n");
     }
 }
@@ -55,7 +55,7 @@ fn malloc_stats_prints_the_table() {
     assert!(table.contains("at the peaks") && !table.contains("not counted"), "{table}");
 }
 
-/// What a program must find; and nothing else, for that would be used in place of its own.
+/// The exported symbols. There must be no others, which would replace a program's own.
 const FAMILY: [&str; 46] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",

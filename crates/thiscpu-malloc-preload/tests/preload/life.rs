@@ -1,8 +1,8 @@
-//! Every time of a process's life: before `main`, after it, across forks, and while objects come and go.
+//! Every stage of a process: before and after `main`, in forks, and while objects are loaded.
 
 use crate::fixture::{compile, passes, run, text};
 
-/// What the program says, in this order.
+/// The output of the program, one line per stage.
 const LIFE: &str = "preinit without environment
 constructor
 thread_local
@@ -20,11 +20,11 @@ fn malloc_works_before_main_and_after_exit() {
     }
 }
 
-/// The first allocation is before the C library knows the environment. It is known all the same.
+/// Checks that the tier is read although the C library does not know the environment yet.
 #[test]
 fn invalid_tier_warns_once() {
     let Some(program) = compile("life.cpp", &["-std=c++17"]) else { return };
-    // What is asked for besides begins before the first block.
+    // Hardening starts before the first allocation.
     for words in ["", "harden"] {
         let output = run(&program, &[], &[("THISCPU_TIER", "fast"), ("THISCPU_MALLOC", words)]);
         let said = text(&output.stderr);
@@ -38,10 +38,10 @@ fn invalid_tier_warns_once() {
     }
 }
 
-/// Functions that choose others are called before thread-local memory is what it begins as.
+/// Checks calls in ifunc resolvers, which run before thread-local variables are initialized.
 #[test]
 fn malloc_works_in_ifunc_resolvers() {
-    if let Some(program) = compile("resolving.c", &[]) {
+    if let Some(program) = compile("ifunc.c", &[]) {
         passes(&program, &[], "done\n");
     }
 }
@@ -57,13 +57,13 @@ fn processes_start_while_threads_allocate() {
 fn blocks_outlive_unloaded_objects() {
     let plugin = compile("plugin.cpp", &["-shared", "-fPIC"]);
     let (Some(program), Some(plugin)) = (compile("loading.c", &[]), plugin) else { return };
-    passes(&program, &[plugin.to_str().expect("a path of plain text")], "done\n");
+    passes(&program, &[plugin.to_str().expect("the path is UTF-8")], "done\n");
 }
 
-/// Whom could operator new throw at?
+/// Checks a program without a C++ runtime, which could not catch an exception.
 #[test]
 fn operator_new_aborts_when_it_cannot_throw() {
-    let Some(program) = compile("ends.c", &[]) else { return };
+    let Some(program) = compile("exits.c", &[]) else { return };
     let output = run(&program, &["throw"], &[]);
     assert!(!output.status.success());
     let said = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! The library as programs meet it: preloaded, from C and C++, which are compiled here.
+//! Tests of the preloaded library with C and C++ programs, which are compiled here.
 
 mod errors;
 mod family;

@@ -1,4 +1,4 @@
-//! `THISCPU_MALLOC`: what its words do, where the table goes, and who is not listened to.
+//! `THISCPU_MALLOC`: its words, where the table is written, and privileged programs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -9,8 +9,8 @@ use crate::fixture::{compile, library, run, text};
 
 const STATS: [(&str, &str); 1] = [("THISCPU_MALLOC", "stats")];
 
-fn ends() -> Option<PathBuf> {
-    compile("ends.c", &[])
+fn exits() -> Option<PathBuf> {
+    compile("exits.c", &[])
 }
 
 fn tables(said: &str) -> usize {
@@ -19,7 +19,7 @@ fn tables(said: &str) -> usize {
 
 #[test]
 fn stats_table_is_printed_at_exit_only() {
-    let Some(program) = ends() else { return };
+    let Some(program) = exits() else { return };
     for (how, status, expected) in
         [("exit", 3, 1), ("_exit", 3, 0), ("children", 0, 2), ("close", 0, 1)]
     {
@@ -33,7 +33,7 @@ fn stats_table_is_printed_at_exit_only() {
     }
     let table = text(&run(&program, &["exit"], &STATS).stderr);
     for part in [
-        "(ends-c)",
+        "(exits-c)",
         "allocations",
         "hit rate",
         "trades",
@@ -42,22 +42,22 @@ fn stats_table_is_printed_at_exit_only() {
         "at the peaks",
         "at the end",
     ] {
-        assert!(table.contains(part), "{part:?} is not in {table}");
+        assert!(table.contains(part), "{part:?} is missing in {table}");
     }
 }
 
 #[test]
 fn stats_table_is_not_written_to_other_files() {
-    let Some(program) = ends() else { return };
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("none-of-the-allocators-business");
-    let output = run(&program, &["reopen", file.to_str().expect("plain text")], &STATS);
+    let Some(program) = exits() else { return };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("file-of-the-program");
+    let output = run(&program, &["reopen", file.to_str().expect("the path is UTF-8")], &STATS);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(&file).unwrap(), "");
 }
 
 #[test]
 fn unknown_words_warn() {
-    let Some(program) = ends() else { return };
+    let Some(program) = exits() else { return };
     let output = run(&program, &["exit"], &[("THISCPU_MALLOC", "harden, statistics,,fast")]);
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
@@ -68,31 +68,35 @@ fn unknown_words_warn() {
     }
 }
 
-/// Copies what is to be run, in another process: a file that this one had open for writing could still be held, so that
-/// it could not be run, by a program that another test is starting.
+/// Copies a program in another process.
+///
+/// If this process wrote the file, a child that another test is forking could still hold it open
+/// for writing, and then it could not be executed.
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
-/// A program with more rights than its user takes no words from them. The loader would preload nothing there, so the
-/// library is linked.
+/// Checks that a setuid program ignores its user's settings.
+///
+/// The loader does not preload into such programs, so the library is linked.
 #[test]
 fn privileged_program_ignores_environment() {
     const NOBODY: u32 = 65_534;
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
-        return eprintln!("skipped: only root can make a program that runs as somebody else");
+        return eprintln!("skipped: only root can create a program that runs as another user");
     }
-    let place = std::env::temp_dir().join(format!("thiscpu-privileged-{}", std::process::id()));
-    fs::create_dir_all(&place).unwrap();
-    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
-    let linked = place.join("libthiscpu_malloc.so");
+    let directory = std::env::temp_dir().join(format!("thiscpu-privileged-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let linked = directory.join("libthiscpu_malloc.so");
     copy(library(), &linked);
-    let rpath = format!("-Wl,-rpath,{}", place.display());
-    let Some(program) = compile("linked.c", &[linked.to_str().expect("plain text"), &rpath]) else {
+    let rpath = format!("-Wl,-rpath,{}", directory.display());
+    let Some(program) = compile("linked.c", &[linked.to_str().expect("the path is UTF-8"), &rpath])
+    else {
         return;
     };
-    let privileged = place.join("linked");
+    let privileged = directory.join("linked");
     copy(&program, &privileged);
     let said = |owner, mode| {
         chown(&privileged, Some(owner), Some(owner)).unwrap();
@@ -102,11 +106,13 @@ fn privileged_program_ignores_environment() {
         (text(&output.stdout), text(&output.stderr))
     };
     let (plain, privileged) = (said(0, 0o755), said(NOBODY, 0o4755));
-    fs::remove_dir_all(&place).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
     assert_eq!(plain.0, "not privileged\n");
     assert!(plain.1.contains("THISCPU_TIER=fast") && tables(&plain.1) == 1, "{}", plain.1);
     match privileged.0.as_str() {
         "privileged\n" => assert_eq!(privileged.1, ""),
-        _ => eprintln!("skipped: the file system of {} has no setuid programs", place.display()),
+        _ => {
+            eprintln!("skipped: the file system of {} ignores the setuid bit", directory.display())
+        }
     }
 }

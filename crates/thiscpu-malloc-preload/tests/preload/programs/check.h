@@ -1,4 +1,4 @@
-/* What all of the programs check with. */
+/* Helpers of all programs. */
 #pragma once
 #include <errno.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
         }                                                                                        \
     } while (0)
 
-/* Fills a block, so that another that overlaps it is noticed when it is checked. */
+/* Fills a block depending on its address, so that a check detects overlapping blocks. */
 static inline void fill(void *block, size_t size) {
     memset(block, (int)(((uintptr_t)block >> 4) & 0xff), size);
 }

@@ -1,4 +1,4 @@
-/* What programs do wrong, one thing a run. It must not come to the end. */
+/* Makes the error that the first argument names. It must not reach its end. */
 #include <malloc.h>
 
 #include "check.h"
@@ -9,23 +9,23 @@ static void twice(size_t size) {
     free(block);
 }
 
-/* What is at hand for the next call is written to. */
+/* Writes to a freed block that a lane holds for the next call. */
 static void written_to(size_t size) {
     char *block = malloc(size);
     free(block);
     *(volatile char *)block ^= 1;
-    /* Whichever CPU this thread is on by now has it soon. */
+    /* Soon, an allocation on some CPU gets the block. */
     for (int count = 0; count < 100000 && block; count++) block = malloc(size);
 }
 
 static void inside(size_t size) {
     char *block = malloc(size);
     free(block + 16);
-    /* What is small is looked at when it comes back to its slab. */
+    /* Small blocks are checked when they return to their slab. */
     malloc_trim(0);
 }
 
-/* A block that has a page of its own: no other is just as large as was asked for. */
+/* Returns a guarded block: only those have exactly the requested size. */
 static char *guarded(void) {
     enum { SIZE = 50, MOST = 10 << 20 };
     for (int count = 0; count < MOST; count++) {
@@ -59,6 +59,6 @@ int main(int count, char **arguments) {
         block[50] = 1;
         free((void *)block);
     }
-    puts("not noticed");
+    puts("not detected");
     return 0;
 }

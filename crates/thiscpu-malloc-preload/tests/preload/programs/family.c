@@ -1,4 +1,4 @@
-/* Every C function of the family, with what POSIX and glibc say about its edges. */
+/* All C functions of the family, with the edge cases that POSIX and glibc define. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-/* C libraries that do not have them yet could not be linked with. */
+/* Looked up at run time, because older C libraries do not have them. */
 static void (*free_sized)(void *, size_t);
 static void (*free_aligned_sized)(void *, size_t, size_t);
 static void *(*libc_memalign)(size_t, size_t);
@@ -19,17 +19,18 @@ static const size_t HUGE_SIZES[] = {SIZE_MAX, SIZE_MAX - 15, SIZE_MAX / 2 + 1, S
 
 static int is_aligned(const void *block, size_t align) { return (uintptr_t)block % align == 0; }
 
-static void it_is_ours(void) {
+static void malloc_is_ours(void) {
     Dl_info info;
     CHECK(dladdr((void *)malloc, &info) != 0);
     CHECK(strstr(info.dli_fname, "libthiscpu_malloc.so") != NULL);
     free_sized = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
-    free_aligned_sized = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    free_aligned_sized =
+        (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
     libc_memalign = (void *(*)(size_t, size_t))dlsym(RTLD_DEFAULT, "__libc_memalign");
     CHECK(free_sized != NULL && free_aligned_sized != NULL && libc_memalign != NULL);
 }
 
-static void blocks_are_large_enough_and_apart(void) {
+static void blocks_fit_and_do_not_overlap(void) {
     enum { COUNT = 600 };
     static char *blocks[COUNT];
     static size_t sizes[COUNT];
@@ -48,10 +49,17 @@ static void blocks_are_large_enough_and_apart(void) {
     }
 }
 
-static void no_bytes_have_an_address(void) {
-    void *blocks[] = {malloc(0),       malloc(0),           calloc(0, 5),         calloc(5, 0),
-                      realloc(NULL, 0), reallocarray(NULL, 0, 3), memalign(64, 0), aligned_alloc(64, 0),
-                      valloc(0),       pvalloc(0)};
+static void zero_size_has_a_unique_address(void) {
+    void *blocks[] = {malloc(0),
+                      malloc(0),
+                      calloc(0, 5),
+                      calloc(5, 0),
+                      realloc(NULL, 0),
+                      reallocarray(NULL, 0, 3),
+                      memalign(64, 0),
+                      aligned_alloc(64, 0),
+                      valloc(0),
+                      pvalloc(0)};
     enum { COUNT = sizeof blocks / sizeof *blocks };
     for (size_t one = 0; one < COUNT; one++) {
         CHECK(blocks[one] != NULL);
@@ -79,7 +87,7 @@ static void success_keeps_errno(void) {
     CHECK(errno == MARK);
 }
 
-static void there_can_never_be_that_much(void) {
+static void impossible_sizes_fail(void) {
     for (size_t n = 0; n < sizeof HUGE_SIZES / sizeof *HUGE_SIZES; n++) {
         size_t size = HUGE_SIZES[n];
         char *kept = malloc(100);
@@ -119,11 +127,11 @@ static void there_can_never_be_that_much(void) {
     }
 }
 
-static void the_system_has_no_more(void) {
+static void exhausted_memory_fails(void) {
     struct rlimit before, none;
     CHECK(getrlimit(RLIMIT_DATA, &before) == 0);
     none = before;
-    // Not 0, which Linux takes for no limit at all.
+    /* Not 0, which Linux treats as unlimited. */
     none.rlim_cur = 4096;
     char *kept = malloc(1000);
     fill(kept, 1000);
@@ -140,8 +148,8 @@ static void the_system_has_no_more(void) {
     free(kept);
 }
 
-/* Up to `most` blocks, in a list. */
-static size_t take(void **first, size_t size, size_t most) {
+/* Allocates up to `most` blocks as a linked list. */
+static size_t allocate_list(void **first, size_t size, size_t most) {
     size_t count = 0;
     for (void **block; count < most && (block = malloc(size)) != NULL; count++) {
         *block = *first;
@@ -150,29 +158,29 @@ static size_t take(void **first, size_t size, size_t most) {
     return count;
 }
 
-static void give(void *first) {
+static void free_list(void *first) {
     for (void *next; first != NULL; first = next) {
         next = *(void **)first;
         free(first);
     }
 }
 
-/* What the allocator keeps for blocks of one size there is for others before the program hears that there is none. */
-static void what_one_size_has_left_another_gets(void) {
+/* Memory that is kept for one size must serve others before an allocation fails. */
+static void free_memory_moves_between_sizes(void) {
     enum { SIZE = 1000, COUNT = 8000 };
     struct rlimit before, none;
     void *blocks = NULL, *others = NULL;
-    CHECK(take(&blocks, SIZE, COUNT) == COUNT);
-    give(blocks);
+    CHECK(allocate_list(&blocks, SIZE, COUNT) == COUNT);
+    free_list(blocks);
     CHECK(getrlimit(RLIMIT_DATA, &before) == 0);
     none = before;
     none.rlim_cur = 4096;
     CHECK(setrlimit(RLIMIT_DATA, &none) == 0);
     errno = MARK;
-    size_t wanted = COUNT / 4, found = take(&others, 3 * SIZE, wanted);
+    size_t wanted = COUNT / 4, found = allocate_list(&others, 3 * SIZE, wanted);
     CHECK(setrlimit(RLIMIT_DATA, &before) == 0);
     CHECK(found == wanted && errno == MARK);
-    give(others);
+    free_list(others);
 }
 
 static void calloc_is_zero(void) {
@@ -189,7 +197,7 @@ static void calloc_is_zero(void) {
         }
 }
 
-static void realloc_keeps_what_fits(void) {
+static void realloc_keeps_contents(void) {
     char *block = realloc(NULL, 1);
     size_t held = 1;
     fill(block, held);
@@ -209,13 +217,14 @@ static void realloc_keeps_what_fits(void) {
     CHECK(reallocarray(malloc(10), 0, 10) == NULL && errno == MARK);
 }
 
-static void alignments_are_kept(void) {
+static void alignments_are_honored(void) {
     static const size_t sizes[] = {1, 8, 40, 100, 4000, 5000, 100000};
     for (size_t align = 1; align <= (size_t)1 << 23; align *= 2)
         for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
             size_t size = sizes[n];
             void *place = NULL;
-            void *blocks[] = {memalign(align, size), libc_memalign(align, size), aligned_alloc(align, size)};
+            void *blocks[] = {memalign(align, size), libc_memalign(align, size),
+                              aligned_alloc(align, size)};
             for (int one = 0; one < 3; one++) {
                 CHECK(blocks[one] != NULL && is_aligned(blocks[one], align));
                 CHECK(malloc_usable_size(blocks[one]) >= size);
@@ -240,7 +249,7 @@ static void alignments_are_kept(void) {
     for (int one = 0; one < 4; one++) free(pages[one]);
 }
 
-static void bad_alignments_are_told(void) {
+static void invalid_alignments_fail(void) {
     static const size_t bad[] = {0, 3, 24, 4097, SIZE_MAX};
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
         errno = 0;
@@ -263,7 +272,7 @@ static void bad_alignments_are_told(void) {
     CHECK(memalign(SIZE_MAX / 2 + 2, 1) == NULL && errno == EINVAL);
 }
 
-static void it_can_be_asked(void) {
+static void introspection_works(void) {
     CHECK(malloc_usable_size(NULL) == 0);
     CHECK(mallopt(M_ARENA_MAX, 1) == 1 && mallopt(-1000, 3) == 1);
     struct mallinfo2 now = mallinfo2();
@@ -274,11 +283,13 @@ static void it_can_be_asked(void) {
     CHECK(given_back == 0 || given_back == 1);
 }
 
-/* By whichever of glibc's names a block is had, by any it can be freed. */
-static void glibcs_names_are_ours(void) {
+/* Blocks of each allocating name of glibc can be freed by each freeing name. */
+static void glibc_names_are_ours(void) {
     typedef void *(*one_size)(size_t);
-    void *(*calloc_)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(RTLD_DEFAULT, "__libc_calloc");
-    void *(*realloc_)(void *, size_t) = (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "__libc_realloc");
+    void *(*calloc_)(size_t, size_t) =
+        (void *(*)(size_t, size_t))dlsym(RTLD_DEFAULT, "__libc_calloc");
+    void *(*realloc_)(void *, size_t) =
+        (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "__libc_realloc");
     static const char *allocating[] = {"__libc_malloc", "__libc_valloc", "__libc_pvalloc"};
     static const char *freeing[] = {"__libc_free", "cfree", "free"};
     for (int one = 0; one < 3; one++) {
@@ -293,8 +304,8 @@ static void glibcs_names_are_ours(void) {
     }
 }
 
-/* Blocks that the C library allocates are freed by us, so they have to be ours. */
-static void the_c_library_uses_it_too(void) {
+/* We free blocks that the C library allocates, so it must use our malloc. */
+static void libc_uses_our_malloc(void) {
     char *text = NULL, *line = NULL;
     size_t room = 0;
     CHECK(asprintf(&text, "%0500d", 7) == 500);
@@ -314,21 +325,21 @@ int main(int count, char **arguments) {
         malloc_stats();
         return 0;
     }
-    it_is_ours();
-    // First: later there is address space that blocks of a gibibyte have left.
-    what_one_size_has_left_another_gets();
-    blocks_are_large_enough_and_apart();
-    no_bytes_have_an_address();
+    malloc_is_ours();
+    /* First, because later tests leave free address space of a gibibyte. */
+    free_memory_moves_between_sizes();
+    blocks_fit_and_do_not_overlap();
+    zero_size_has_a_unique_address();
     success_keeps_errno();
-    there_can_never_be_that_much();
-    the_system_has_no_more();
+    impossible_sizes_fail();
+    exhausted_memory_fails();
     calloc_is_zero();
-    realloc_keeps_what_fits();
-    alignments_are_kept();
-    bad_alignments_are_told();
-    it_can_be_asked();
-    glibcs_names_are_ours();
-    the_c_library_uses_it_too();
+    realloc_keeps_contents();
+    alignments_are_honored();
+    invalid_alignments_fail();
+    introspection_works();
+    glibc_names_are_ours();
+    libc_uses_our_malloc();
     puts("done");
     return 0;
 }

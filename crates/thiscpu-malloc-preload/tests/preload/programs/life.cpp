@@ -1,4 +1,4 @@
-// Allocates at every time of a process's life, and says at each that it has come to it.
+// Allocates at every stage of a process, and prints the stage.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ extern "C" char **environ;
 
 namespace {
 
-// Without the C library's buffers, which are not there yet or any more.
+// Does not use the C library's buffers, which may not exist yet or any more.
 void say(const char *what) { CHECK(write(1, what, strlen(what)) == (ssize_t)strlen(what)); }
 
 void use() {
@@ -29,19 +29,19 @@ void use() {
     }
 }
 
-void at_first() {
+void on_preinit() {
     use();
     say(environ == nullptr ? "preinit without environment\n" : "preinit\n");
 }
 
-__attribute__((section(".preinit_array"), used)) void (*const PREINIT)() = at_first;
+__attribute__((section(".preinit_array"), used)) void (*const PREINIT)() = on_preinit;
 
-__attribute__((constructor)) void at_start() {
+__attribute__((constructor)) void on_start() {
     use();
     say("constructor\n");
 }
 
-__attribute__((destructor)) void at_the_end() {
+__attribute__((destructor)) void on_exit_() {
     use();
     say("destructor\n");
 }
@@ -60,7 +60,7 @@ pthread_key_t key;
 
 void *kept;
 
-// Runs twice: the value that it sets itself has it called again, after other destructors.
+// Runs twice: it sets a value, so it is called again after other destructors.
 void end_of_key(void *value) {
     free(value);
     use();
@@ -80,7 +80,7 @@ void *a_thread(void *given) {
     return malloc(70);
 }
 
-void threads_come_and_go() {
+void threads_start_and_exit() {
     CHECK(pthread_key_create(&key, end_of_key) == 0);
     pthread_t thread;
     void *left;
@@ -109,6 +109,6 @@ int main() {
               say("atexit\n");
           }) == 0);
     use();
-    threads_come_and_go();
+    threads_start_and_exit();
     say("main\n");
 }

@@ -1,4 +1,4 @@
-/* Says whether the kernel has given it rights that its user does not have. */
+/* Prints whether the program runs with more privileges than its user. */
 #include <sys/auxv.h>
 
 #include "check.h"

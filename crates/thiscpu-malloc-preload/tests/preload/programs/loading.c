@@ -1,4 +1,4 @@
-/* Loads and unloads a shared object (the first argument) over and over, and uses its blocks when it is gone. */
+/* Loads and unloads a plugin (the first argument) repeatedly, and uses its blocks after that. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
         free(of_main);
         free(of_thread);
     }
-    /* The allocator itself stays. */
+    /* The allocator itself is never unloaded. */
     Dl_info info;
     CHECK(dladdr((void *)malloc, &info) != 0);
     void *allocator = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);

@@ -1,4 +1,4 @@
-// operator new and delete in each of their forms, and what happens where there is no memory.
+// All forms of operator new and delete, with and without memory.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ bool is_aligned(const void *block, std::size_t align) {
     return reinterpret_cast<std::uintptr_t>(block) % align == 0;
 }
 
-void every_form_gives_and_takes() {
+void every_form_works() {
     for (std::size_t size : {0, 1, 8, 24, 100, 1000, 10000, 1000000}) {
         void *blocks[] = {
             ::operator new(size),
@@ -59,21 +59,21 @@ void every_form_gives_and_takes() {
     ::operator delete[](nullptr, ALIGN);
 }
 
-int guards_left = 0;
+int guards_destroyed = 0;
 
-// Says that the stack was unwound.
+// Counts that the stack was unwound.
 struct Guard {
-    ~Guard() { guards_left++; }
+    ~Guard() { guards_destroyed++; }
 };
 
 template <typename Exception, typename Call>
 bool throws(Call call) {
-    int before = guards_left;
+    int before = guards_destroyed;
     try {
         Guard guard;
         call();
     } catch (const Exception &) {
-        return guards_left == before + 1;
+        return guards_destroyed == before + 1;
     }
     return false;
 }
@@ -93,7 +93,7 @@ void none_throws() {
     CHECK(::operator new[](TOO_MUCH, ALIGN, std::nothrow) == nullptr);
 }
 
-void no_memory_is_thrown_and_caught() {
+void exhausted_memory_throws() {
     all_throw<std::bad_alloc>();
     none_throws();
     CHECK(throws<std::bad_alloc>([] { return std::string(TOO_MUCH / 2, 'x'); }));
@@ -114,7 +114,7 @@ void throw_own() {
     throw OwnException();
 }
 
-void a_handler_is_called_until_it_gives_up() {
+void handler_is_called_until_it_gives_up() {
     CHECK(std::set_new_handler(give_up_at_the_third) == nullptr);
     CHECK(throws<std::bad_alloc>([] { return ::operator new(TOO_MUCH); }) && calls == 3);
     std::set_new_handler(give_up_at_the_third);
@@ -125,7 +125,7 @@ void a_handler_is_called_until_it_gives_up() {
     CHECK(::operator new[](TOO_MUCH, ALIGN, std::nothrow) == nullptr && calls == 12);
 }
 
-void what_a_handler_throws_arrives() {
+void exceptions_of_handlers_propagate() {
     std::set_new_handler(throw_own);
     calls = 0;
     all_throw<OwnException>();
@@ -143,7 +143,7 @@ void lift_limit() {
     setrlimit(RLIMIT_DATA, &limit);
 }
 
-void a_handler_that_makes_room_is_enough() {
+void handler_that_frees_memory_suffices() {
     calls = 0;
     CHECK(getrlimit(RLIMIT_DATA, &limit) == 0);
     limit.rlim_cur = 4096;
@@ -174,11 +174,11 @@ void containers_work() {
 }  // namespace
 
 int main() {
-    every_form_gives_and_takes();
-    no_memory_is_thrown_and_caught();
-    a_handler_is_called_until_it_gives_up();
-    what_a_handler_throws_arrives();
-    a_handler_that_makes_room_is_enough();
+    every_form_works();
+    exhausted_memory_throws();
+    handler_is_called_until_it_gives_up();
+    exceptions_of_handlers_propagate();
+    handler_that_frees_memory_suffices();
     containers_work();
     std::puts("done");
 }

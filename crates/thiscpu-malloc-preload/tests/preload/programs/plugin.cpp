@@ -1,5 +1,5 @@
-// What is loaded and unloaded: it allocates as it comes and goes, has thread-local memory of its own, and brings the
-// C++ runtime along for itself alone.
+// A plugin that allocates when it is loaded and frees when it is unloaded, has a thread-local
+// variable, and loads the C++ runtime into its own scope only.
 #include <new>
 #include <string>
 
@@ -8,7 +8,7 @@
 static std::string *const TEXT = new std::string(100, 'x');
 static thread_local char local[5000];
 
-__attribute__((destructor)) static void at_the_end() { delete TEXT; }
+__attribute__((destructor)) static void on_unload() { delete TEXT; }
 
 extern "C" char *make(size_t size) {
     fill(local, sizeof local);

@@ -1,4 +1,4 @@
-/* Processes that begin in each of the ways there are, while threads allocate. */
+/* Starts processes in all ways, while threads allocate. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -13,7 +13,7 @@ extern char **environ;
 
 enum { THREADS = 3, FORKS = 25, CALLS = 20000, SLOTS = 64 };
 
-/* Allocates and frees, and checks what is held in between. */
+/* Allocates, checks and frees blocks. */
 static void churn(unsigned random, int calls) {
     char *held[SLOTS] = {0};
     size_t sizes[SLOTS] = {0};
@@ -37,7 +37,7 @@ static int ends_with(pid_t child) {
     return WEXITSTATUS(status);
 }
 
-static void a_child_of_vfork_has_memory_of_its_own(void) {
+static void vfork_child_has_its_own_memory(void) {
     volatile int seen = 0;
     for (int round = 0; round < 10; round++) {
         pid_t child = vfork();
@@ -57,7 +57,7 @@ static atomic_int stop;
 
 static void *allocate(void *number) {
     churn((unsigned)(uintptr_t)number, CALLS);
-    /* Then it is at least there, and in nobody's way. */
+    /* The thread still exists while others fork, without using the CPU. */
     while (!stop) usleep(1000);
     return NULL;
 }
@@ -66,7 +66,7 @@ static void *fork_often(void *number) {
     for (int round = 0; round < FORKS; round++) {
         pid_t child = fork();
         if (child == 0) {
-            /* A lock that was left locked would hold it for ever. */
+            /* If the fork left a lock locked, the child would hang. */
             alarm(120);
             churn((unsigned)round + (unsigned)(uintptr_t)number, 300);
             pthread_t thread;
@@ -97,7 +97,7 @@ static void threads_allocate_while_others_fork(void) {
     for (int n = 0; n < THREADS; n++) CHECK(pthread_join(threads[n], NULL) == 0);
 }
 
-static void the_c_library_starts_programs(void) {
+static void libc_starts_programs(void) {
     for (int round = 0; round < 10; round++) {
         char *const arguments[] = {"sh", "-c", "exit 6", NULL};
         pid_t child;
@@ -113,9 +113,9 @@ static void the_c_library_starts_programs(void) {
 }
 
 int main(void) {
-    a_child_of_vfork_has_memory_of_its_own();
+    vfork_child_has_its_own_memory();
     threads_allocate_while_others_fork();
-    the_c_library_starts_programs();
+    libc_starts_programs();
     puts("done");
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Ends in the way that the first argument names. */
+/* Exits in the way that the first argument names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,16 +24,16 @@ int main(int count, char **arguments) {
         wait_for(child);
         return 0;
     }
-    /* As the GNU programs do, to see whether what was written has arrived. */
+    /* Like GNU programs, which detect write errors by this. */
     if (strcmp(how, "close") == 0) return fclose(stderr);
-    /* As daemons do; the second argument is a file that is none of the allocator's business. */
+    /* Like daemons. The second argument is a file that the allocator must not write to. */
     if (strcmp(how, "reopen") == 0) {
         for (int file = 2; file < 1024; file++) close(file);
         CHECK(open(arguments[2], O_WRONLY | O_CREAT | O_TRUNC, 0600) == 2);
         for (int file = 3; file < 1024; file++) dup2(2, file);
         return 0;
     }
-    /* In a program without a C++ runtime. */
+    /* Calls operator new in a program without a C++ runtime. */
     if (strcmp(how, "throw") == 0) {
         void *(*operator_new)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znwm");
         return operator_new(SIZE_MAX / 2) == NULL;

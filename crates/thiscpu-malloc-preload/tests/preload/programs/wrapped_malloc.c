@@ -1,4 +1,4 @@
-/* A program whose malloc family is glibc's by its other names, with something done before and after. */
+/* A program whose malloc family wraps glibc's internal names. */
 #define _GNU_SOURCE
 #include <malloc.h>
 
@@ -15,7 +15,7 @@ void __libc_free(void *);
 static __thread int depth;
 static int calls;
 
-/* That no call of one of them comes back to one of them. */
+/* Checks that a wrapped function does not call a wrapper. */
 #define ONCE(call)             \
     do {                       \
         calls++;               \
@@ -38,7 +38,7 @@ void free(void *block) { ONCE(__libc_free(block)); }
 
 int main(void) {
     int before = calls;
-    /* Small, and what has no class. */
+    /* Small sizes, and sizes without a class. */
     for (size_t size = 1; size < 1 << 22; size = 3 * size + 1) {
         char *block = malloc(size);
         CHECK(block != NULL);

@@ -1,5 +1,5 @@
-// A program with an operator new and delete of its own, whose blocks nobody else knows: it puts something before them.
-// All the forms that it does not define have to come to these.
+// A program with its own operator new and delete, which put a header before each block. All forms
+// that it does not define must call these.
 #include <algorithm>
 #include <new>
 #include <string>
@@ -40,7 +40,9 @@ void own_delete(void *block) {
 
 void *operator new(std::size_t size) { return own_new(size, 16); }
 void operator delete(void *block) noexcept { own_delete(block); }
-void *operator new(std::size_t size, std::align_val_t align) { return own_new(size, std::size_t(align)); }
+void *operator new(std::size_t size, std::align_val_t align) {
+    return own_new(size, std::size_t(align));
+}
 void operator delete(void *block, std::align_val_t) noexcept { own_delete(block); }
 
 int main() {
@@ -60,7 +62,7 @@ int main() {
     ::operator delete[](::operator new[](10, ALIGN), std::size_t{10}, ALIGN);
     ::operator delete[](::operator new[](10, ALIGN, std::nothrow), ALIGN, std::nothrow);
     CHECK(news == 12 && deletes == 12);
-    // Sorts in a buffer that it gets by one form and gives back by another.
+    // stable_sort allocates a buffer by one form and frees it by another.
     {
         std::vector<std::string> words(1000, "a word that takes some room of its own");
         std::stable_sort(words.begin(), words.end());

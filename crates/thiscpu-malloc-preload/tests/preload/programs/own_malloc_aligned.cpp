@@ -1,4 +1,5 @@
-// A program with a malloc family of its own and the operators of others: what one of those allocates another of them frees.
+// A program with its own malloc family and the library's operators. Operators must match each
+// other, whichever of the two they use.
 #include <cstdlib>
 #include <new>
 

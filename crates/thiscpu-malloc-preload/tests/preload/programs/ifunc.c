@@ -1,4 +1,4 @@
-// Allocates while the program is being linked, when no thread-local variable has its first value yet.
+// Allocates in an ifunc resolver, when thread-local variables are not initialized yet.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A program with a malloc of its own: what it does not define has to come to that, or leave it alone. */
+/* A program with its own malloc. Functions that it does not define must call that, or must not
+   mix with it. */
 #define _GNU_SOURCE
 #include "check.h"
 
