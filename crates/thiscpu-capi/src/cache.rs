@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{NonNull, null_mut};
 
-use thiscpu::RawCache;
 use thiscpu::__internal::capi::{self, CACHE_GATE_AND_KEY_OFFSETS};
+use thiscpu::RawCache;
 
 use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
-use thiscpu::Tier;
 use thiscpu::__internal::{CELL_BYTES, Class, Group, Handle, Lifecycle};
+use thiscpu::Tier;
 use thiscpu::model::{self, Machine};
 
 use crate::run::in_every_order_on;

@@ -3,7 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use thiscpu::__internal;
-use thiscpu::{define_malloc_fn, define_free_fn};
+use thiscpu::{define_free_fn, define_malloc_fn};
 
 use super::slab::{CELL, GROUP, OBJECT, class, enable_direct};
 use crate::ops;
