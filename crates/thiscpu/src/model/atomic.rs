@@ -34,7 +34,7 @@ macro_rules! integers {
 
             fn change(&self, by: Change, order: [Ordering; 2]) -> Result<$integer, $integer> {
                 let now = now();
-                now.disturb();
+                now.preempt();
                 match now.checker.change(self.at(), self.first(), by, order) {
                     Ok(before) => Ok(before as $integer),
                     Err(found) => Err(found as $integer),
@@ -48,13 +48,13 @@ macro_rules! integers {
 
             pub(crate) fn load(&self, order: Ordering) -> $integer {
                 let now = now();
-                now.disturb();
+                now.preempt();
                 now.checker.load(self.at(), self.first(), order) as $integer
             }
 
             pub(crate) fn store(&self, value: $integer, order: Ordering) {
                 let now = now();
-                now.disturb();
+                now.preempt();
                 now.checker.store(self.at(), self.first(), value as u64, order);
             }
 
@@ -174,7 +174,7 @@ pub(crate) struct AtomicU128([u64; 2]);
 impl AtomicU128 {
     pub(crate) fn load(&self, order: Ordering) -> u128 {
         let now = now();
-        now.disturb();
+        now.preempt();
         join(now.checker.load_pair(self.0.as_ptr() as usize, order))
     }
 
@@ -186,7 +186,7 @@ impl AtomicU128 {
         failure: Ordering,
     ) -> Result<u128, u128> {
         let now = now();
-        now.disturb();
+        now.preempt();
         let at = self.0.as_ptr() as usize;
         match now.checker.change_pair(at, split(old), split(new), [success, failure]) {
             Ok(()) => Ok(old),

@@ -62,7 +62,7 @@ pub(super) trait Checker {
     fn fence(&self, order: Ordering);
 
     /// Looks at, and perhaps changes, which section `cpu` is in, while no other thread does.
-    fn with_cpu(&self, cpu: usize, look: &mut dyn FnMut(&mut Option<u64>));
+    fn with_cpu(&self, cpu: usize, access: &mut dyn FnMut(&mut Option<u64>));
 
     /// A relaxed store that belongs to the step that `with_cpu` is.
     fn store_at_once(&self, at: usize, first: u64, value: u64);

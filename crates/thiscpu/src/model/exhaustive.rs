@@ -23,7 +23,7 @@ use super::machine::{Machine, execute};
 use super::random::{self, Location};
 
 /// How many random runs find out which locations a test uses.
-const RUNS_BEFORE: usize = 100;
+const LOCATION_RUNS: usize = 100;
 
 /// Runs `test` on `machine` in every order of steps with up to so many preemptions. How many there
 /// were.
@@ -39,7 +39,7 @@ pub fn exhaustive(
     preemptions: usize,
     test: impl Fn() + Clone + Send + Sync + 'static,
 ) -> usize {
-    let used = random::locations_used(machine, RUNS_BEFORE, test.clone());
+    let used = random::locations_used(machine, LOCATION_RUNS, test.clone());
     let explore = |loads| explore(machine, preemptions, loads, used.clone(), test.clone());
     explore(Loads::Newest) + explore(Loads::Any)
 }
@@ -56,7 +56,7 @@ fn explore(
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 100_000;
-    let machine = Machine { disturbed: 0, ..machine };
+    let machine = Machine { preempt_one_in: 0, ..machine };
     builder.check(move || {
         count.fetch_add(1, atomic_of_std::Ordering::Relaxed);
         execute(machine, Box::new(Loom::with(loads, &used)), &test);
@@ -219,9 +219,9 @@ impl Checker for Loom {
         atomic::fence(order);
     }
 
-    fn with_cpu(&self, cpu: usize, look: &mut dyn FnMut(&mut Option<u64>)) {
+    fn with_cpu(&self, cpu: usize, access: &mut dyn FnMut(&mut Option<u64>)) {
         let cpu = self.cpu(cpu);
-        look(&mut cpu.lock().expect("no panic"));
+        access(&mut cpu.lock().expect("no panic"));
     }
 
     fn store_at_once(&self, at: usize, first: u64, value: u64) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::checker::Checker;
-use super::memory::Arena;
+use super::memory::AddressSpace;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::machine;
 use crate::sys::membarrier::FenceError;
@@ -27,13 +27,13 @@ pub struct Machine {
     pub nodes: usize,
     /// One step in so many is preceded by a signal or a move to another CPU, where the checker
     /// leaves something to chance; 0 for none.
-    pub disturbed: usize,
+    pub preempt_one_in: usize,
 }
 
 impl Machine {
     /// A machine whose threads are moved and interrupted now and then.
     pub const fn new(cpus: usize, tier: Tier) -> Machine {
-        Machine { cpus, tier, indices: (0, 1), nodes: 1, disturbed: 20 }
+        Machine { cpus, tier, indices: (0, 1), nodes: 1, preempt_one_in: 20 }
     }
 }
 
@@ -50,7 +50,7 @@ struct State {
 pub(super) struct Execution {
     pub(super) machine: Machine,
     pub(super) checker: Box<dyn Checker>,
-    pub(super) arena: Arena,
+    pub(super) address_space: AddressSpace,
     threads: RefCell<Vec<State>>,
     locals: RefCell<HashMap<(usize, TypeId), Rc<dyn Any>>>,
     sections: Cell<u64>,
@@ -77,7 +77,7 @@ pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn
     let execution = Rc::new(Execution {
         machine,
         checker,
-        arena: Arena::new(),
+        address_space: AddressSpace::new(),
         threads: RefCell::default(),
         locals: RefCell::default(),
         sections: Cell::new(0),
@@ -111,7 +111,7 @@ impl Execution {
     }
 
     /// The CPU that the running thread is on, and whether it may run sections.
-    pub(super) fn place(&self) -> (usize, bool) {
+    pub(super) fn current_cpu(&self) -> (usize, bool) {
         let state = self.state();
         (state.cpu, state.has_lane)
     }
@@ -122,9 +122,9 @@ impl Execution {
     }
 
     /// Now and then interrupts the running thread, or moves it to another CPU.
-    pub(super) fn disturb(&self) {
-        let Machine { disturbed, cpus, .. } = self.machine;
-        if disturbed > 0 && self.checker.choose(disturbed) == Some(0) {
+    pub(super) fn preempt(&self) {
+        let Machine { preempt_one_in, cpus, .. } = self.machine;
+        if preempt_one_in > 0 && self.checker.choose(preempt_one_in) == Some(0) {
             let cpu = self.checker.choose(cpus).unwrap_or(0);
             self.move_to(cpu);
         }
@@ -255,7 +255,7 @@ pub fn tick() -> u64 {
 }
 
 /// Lets a second pass on the machine's clock. Not a step.
-pub fn let_a_second_pass() {
+pub fn advance_clock_1s() {
     let now = now();
     now.clock.set(now.clock.get() + 1_000_000_000);
 }
@@ -275,13 +275,13 @@ impl machine::Machine for Model {
 
     fn index(_: Tier) -> Option<usize> {
         let now = now();
-        let (cpu, has_lane) = now.place();
+        let (cpu, has_lane) = now.current_cpu();
         has_lane.then(|| now.index_of(cpu))
     }
 
     fn node() -> usize {
         let now = now();
-        now.place().0 % now.machine.nodes
+        now.current_cpu().0 % now.machine.nodes
     }
 
     fn nodes() -> usize {
@@ -306,7 +306,7 @@ impl machine::Machine for Model {
     }
 
     fn register(_: Tier) -> bool {
-        now().place().1
+        now().current_cpu().1
     }
 
     fn fence() -> Result<(), FenceError> {
@@ -341,7 +341,7 @@ impl machine::Machine for Model {
     }
 
     fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {
-        Ok(now().arena.reserve(before, bytes, align))
+        Ok(now().address_space.reserve(before, bytes, align))
     }
 
     fn open(_: usize, _: usize) -> Result<(), i32> {
@@ -349,11 +349,11 @@ impl machine::Machine for Model {
     }
 
     fn map(bytes: usize) -> Result<usize, i32> {
-        Ok(now().arena.map(bytes))
+        Ok(now().address_space.map(bytes))
     }
 
     fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
-        Ok(now().arena.reserve(0, bytes, align))
+        Ok(now().address_space.reserve(0, bytes, align))
     }
 
     fn map_at(_: usize, _: usize) -> Result<(), i32> {

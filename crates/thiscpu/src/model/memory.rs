@@ -10,14 +10,14 @@ const BYTES: usize = 256 << 20;
 const MAPPED_BYTES: usize = 16 << 20;
 
 /// Hands out zero address space, the same to each execution of a test.
-pub(super) struct Arena {
+pub(super) struct AddressSpace {
     used: Cell<usize>,
     mapped: Cell<usize>,
 }
 
-impl Arena {
-    pub(super) fn new() -> Arena {
-        Arena { used: Cell::new(0), mapped: Cell::new(0) }
+impl AddressSpace {
+    pub(super) fn new() -> AddressSpace {
+        AddressSpace { used: Cell::new(0), mapped: Cell::new(0) }
     }
 
     /// As `sys::machine::Machine::reserve`.
@@ -44,19 +44,19 @@ impl Arena {
 /// Only ever read, so it is everybody's.
 fn space() -> usize {
     static SPACE: OnceLock<usize> = OnceLock::new();
-    *SPACE.get_or_init(|| fresh(BYTES, libc::PROT_READ))
+    *SPACE.get_or_init(|| map_zeros(BYTES, libc::PROT_READ))
 }
 
 /// What is not atomic there is written for real, so each test has its own.
 fn mapped_space() -> usize {
     thread_local! {
-        static SPACE: usize = fresh(MAPPED_BYTES, libc::PROT_READ | libc::PROT_WRITE);
+        static SPACE: usize = map_zeros(MAPPED_BYTES, libc::PROT_READ | libc::PROT_WRITE);
     }
     SPACE.with(|&start| start)
 }
 
 /// A mapping that is never unmapped, and reads as zero.
-fn fresh(bytes: usize, access: i32) -> usize {
+fn map_zeros(bytes: usize, access: i32) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: it is put where nothing is.
     let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };

@@ -13,15 +13,15 @@
 
 pub(crate) mod atomic;
 mod checker;
+pub(crate) mod double;
 mod exhaustive;
 mod machine;
 mod memory;
-pub(crate) mod pair;
 mod random;
 mod sections;
 
 pub use exhaustive::exhaustive;
-pub use machine::{Machine, Thread, choose, leave_lanes, let_a_second_pass, run_on, spawn, tick};
+pub use machine::{Machine, Thread, advance_clock_1s, choose, leave_lanes, run_on, spawn, tick};
 pub(crate) use machine::{Model, local, tier};
-pub use random::{Order, random};
+pub use random::{Schedule, random};
 pub(crate) use sections::Processor;

@@ -16,12 +16,12 @@ use super::machine::{Machine, execute};
 
 /// How steps are chosen.
 #[derive(Clone, Copy, Debug)]
-pub enum Order {
+pub enum Schedule {
     /// Any thread, at each step.
     Uniform,
     /// By priorities that change at this many random steps (Burckhardt and others, 2010): finds what needs few
     /// preemptions at the right places.
-    FewChanges(usize),
+    Pct(usize),
 }
 
 /// Runs `test` so many times on `machine`.
@@ -31,11 +31,11 @@ pub enum Order {
 /// As `test`, with the schedule that led to it.
 pub fn random(
     machine: Machine,
-    order: Order,
+    schedule: Schedule,
     executions: usize,
     test: impl Fn() + Send + Sync + 'static,
 ) {
-    run(machine, order, SEED, executions, Arc::default(), test);
+    run(machine, schedule, SEED, executions, Arc::default(), test);
 }
 
 /// The schedules are the same each time, so that what passed passes; more runs are other runs.
@@ -62,24 +62,22 @@ pub(super) fn locations_used(
         let quietly = move || {
             let _ = catch_unwind(AssertUnwindSafe(&test));
         };
-        run(machine, Order::Uniform, SEED + seed, 1, used, quietly);
+        run(machine, Schedule::Uniform, SEED + seed, 1, used, quietly);
     }
     used.lock().expect("no panic").clone()
 }
 
 fn run(
     machine: Machine,
-    order: Order,
+    schedule: Schedule,
     seed: u64,
     executions: usize,
     used: Locations,
     test: impl Fn() + Send + Sync + 'static,
 ) {
-    let scheduler: Box<dyn Scheduler + Send> = match order {
-        Order::Uniform => Box::new(RandomScheduler::new_from_seed(seed, executions)),
-        Order::FewChanges(changes) => {
-            Box::new(PctScheduler::new_from_seed(seed, changes, executions))
-        }
+    let scheduler: Box<dyn Scheduler + Send> = match schedule {
+        Schedule::Uniform => Box::new(RandomScheduler::new_from_seed(seed, executions)),
+        Schedule::Pct(changes) => Box::new(PctScheduler::new_from_seed(seed, changes, executions)),
     };
     let mut config = Config::new();
     config.stack_size = 256 * 1024;
@@ -110,8 +108,8 @@ impl Shuttle {
         self.step.load(Ordering::SeqCst);
     }
 
-    fn word<R>(&self, at: usize, first: u64, look: impl FnOnce(&mut u64) -> R) -> R {
-        look(self.words.borrow_mut().entry(at).or_insert_with(|| {
+    fn word<R>(&self, at: usize, first: u64, access: impl FnOnce(&mut u64) -> R) -> R {
+        access(self.words.borrow_mut().entry(at).or_insert_with(|| {
             let mut used = self.used.lock().expect("no panic");
             used.entry(at).or_insert(Location::Word { first });
             first
@@ -193,10 +191,10 @@ impl Checker for Shuttle {
         self.step();
     }
 
-    fn with_cpu(&self, cpu: usize, look: &mut dyn FnMut(&mut Option<u64>)) {
+    fn with_cpu(&self, cpu: usize, access: &mut dyn FnMut(&mut Option<u64>)) {
         self.step();
         let mut there = self.cpus.borrow().get(&cpu).copied().flatten();
-        look(&mut there);
+        access(&mut there);
         self.cpus.borrow_mut().insert(cpu, there);
     }
 

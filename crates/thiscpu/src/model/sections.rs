@@ -29,7 +29,7 @@ impl Section {
         let execution = now();
         let number = execution.enter();
         // In the atomic tier no area is published, and sections refuse.
-        let has_lane = execution.place().1 && execution.machine.tier != Tier::Atomic;
+        let has_lane = execution.current_cpu().1 && execution.machine.tier != Tier::Atomic;
         let index = execution.index_of(number.0);
         let mut section = Section { execution, number, entry: 0 };
         if !has_lane {
@@ -42,14 +42,14 @@ impl Section {
     /// The same for a section on an item: the address of its word in this lane.
     fn enter_item(item: usize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        match section.leads(item) {
+        match section.resolve(item) {
             None => Err(section.refuse(Outcome::NoLane)),
             Some(at) => Ok((section, at)),
         }
     }
 
     /// Where a gate leads in this lane, if that is one and the gate is open.
-    fn leads(&self, gate: usize) -> Option<usize> {
+    fn resolve(&self, gate: usize) -> Option<usize> {
         let (at, carries) = gate.overflowing_add(self.entry);
         carries.then_some(at)
     }
@@ -68,13 +68,13 @@ impl Section {
 
     /// A store before the last; whether it was done, because nothing had aborted the section.
     fn store(&self, at: usize, value: u64) -> bool {
-        self.execution.disturb();
+        self.execution.preempt();
         let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
         self.execution.during(self.number, store)
     }
 
     fn commit(self, at: usize, value: u64) -> Outcome {
-        self.execution.disturb();
+        self.execution.preempt();
         // Between the look whether the section was aborted and the store there is no time at which
         // it could be.
         let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
@@ -107,7 +107,7 @@ impl Sections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let Some(bank) = section.leads(gate.load(Relaxed)) else {
+        let Some(bank) = section.resolve(gate.load(Relaxed)) else {
             return section.refuse(Outcome::GateClosed);
         };
         let at = bank + cell;
@@ -129,7 +129,7 @@ impl Sections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let Some(at) = section.leads(gate.load(Relaxed)) else {
+        let Some(at) = section.resolve(gate.load(Relaxed)) else {
             return section.refuse(Outcome::GateClosed);
         };
         if epoch.load(Relaxed) != expected || section.load(at + 8) != old {
@@ -194,7 +194,7 @@ impl LedgerSections for Processor {
             Ok(section) => section,
             Err(outcome) => return outcome,
         };
-        let Some(set) = section.leads(set) else {
+        let Some(set) = section.resolve(set) else {
             return section.refuse(Outcome::GateClosed);
         };
         let Some(way) = (0..4).map(|way| set + 8 * way).find(|&way| section.load(way) == key)
@@ -236,7 +236,7 @@ impl Section {
     fn enter_by(self, gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
         // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
         // loads before, but the checker knows nothing of that.
-        match self.leads(gate.load(Acquire)) {
+        match self.resolve(gate.load(Acquire)) {
             None => Err(self.refuse(Outcome::GateClosed)),
             Some(lane) => Ok((self, lane)),
         }

@@ -12,7 +12,7 @@ pub(crate) struct Double(UnsafeCell<[u64; 2]>);
 unsafe impl Sync for Double {}
 
 #[cfg(thiscpu_model)]
-use crate::model::pair as arch;
+use crate::model::double as arch;
 
 /// The first word alone.
 ///

@@ -1,7 +1,7 @@
 //! Runs of a test: on which machines, in which orders, and how often.
 
 use thiscpu::Tier;
-use thiscpu::model::{Machine, Order, exhaustive, random};
+use thiscpu::model::{Machine, Schedule, exhaustive, random};
 
 /// The number of CPUs of most machines.
 pub(crate) const CPUS: usize = 3;
@@ -42,7 +42,7 @@ pub(crate) fn in_random_orders_on(
 ) {
     let times = std::env::var("THISCPU_MODEL_RUNS").ok();
     let times = times.map_or(1, |times| times.parse().expect("THISCPU_MODEL_RUNS is a number"));
-    let orders = [Order::Uniform, Order::FewChanges(3)];
+    let orders = [Schedule::Uniform, Schedule::Pct(3)];
     let each = executions * times / (machines.len() * orders.len());
     for &machine in machines {
         for order in orders {

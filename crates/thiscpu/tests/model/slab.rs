@@ -203,7 +203,7 @@ fn concurrent_shrinks_lose_nothing() {
 // Memory has run out, and two threads take objects from another node's barn.
 #[test]
 fn alloc_takes_from_barns_of_other_nodes() {
-    let machine = Machine { nodes: 2, disturbed: 0, ..THREE };
+    let machine = Machine { nodes: 2, preempt_one_in: 0, ..THREE };
     in_random_orders_on(&[machine], 4_000, |_| {
         let cache = CheckedCache::new(LARGE);
         model::run_on(1);
@@ -235,7 +235,7 @@ fn idle_objects_return_to_slabs() {
             let cache = cache.clone();
             model::spawn(number % cpus, move || {
                 for _ in 0..4 {
-                    model::let_a_second_pass();
+                    model::advance_clock_1s();
                     (0..2 + model::choose(6)).for_each(|_| _ = cache.alloc());
                     (0..8).for_each(|_| cache.free());
                 }

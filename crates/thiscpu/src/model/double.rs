@@ -12,7 +12,7 @@ pub(crate) fn is_available() -> bool {
 /// `word` is the first or second of a pair, aligned to 16.
 pub(crate) unsafe fn load(word: *const u64) -> u64 {
     let now = now();
-    now.disturb();
+    now.preempt();
     let at = word as usize;
     now.checker.load_pair(at & !15, Acquire)[at / 8 % 2]
 }
@@ -22,7 +22,7 @@ pub(crate) unsafe fn load(word: *const u64) -> u64 {
 /// `pair` is aligned to 16.
 pub(crate) unsafe fn exchange(pair: *mut u64, old: [u64; 2], new: [u64; 2]) -> bool {
     let now = now();
-    now.disturb();
+    now.preempt();
     now.checker.change_pair(pair as usize, old, new, [AcqRel, Relaxed]).is_ok()
 }
 
@@ -44,7 +44,7 @@ pub(crate) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
 /// Changes a pair as one step, and returns what it was.
 fn change_first(word: *mut u64, change: impl Fn([u64; 2]) -> Option<[u64; 2]>) -> [u64; 2] {
     let now = now();
-    now.disturb();
+    now.preempt();
     loop {
         let old = now.checker.load_pair(word as usize, Acquire);
         let Some(new) = change(old) else { return old };
