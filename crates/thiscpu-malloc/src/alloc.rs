@@ -93,7 +93,7 @@ extern "C" fn alloc_gated(size: usize) -> Option<NonNull<u8>> {
 
 /// Allocates a block that the fast and the gated path did not find.
 ///
-/// `cell` is the one for `size`, or [`NO_CELL`].
+/// `cell` is the one for `size`, or 0.
 #[cold]
 #[inline(never)]
 pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {

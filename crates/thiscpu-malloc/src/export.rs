@@ -1,7 +1,7 @@
 //! `malloc` and `free` as functions of their own, to be exported by the preloaded library.
 //!
 //! On x86-64 they are written in assembly, in two cache lines each: the fast path, and jumps out of
-//! it into the chains of [`alloc`](crate::alloc) and [`free`](crate::free). Elsewhere they are
+//! it into the chains of `alloc.rs` and `free.rs`. Elsewhere they are
 //! compiled from the same functions that the Rust allocator inlines.
 
 use core::ptr::{self, NonNull};
