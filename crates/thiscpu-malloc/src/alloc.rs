@@ -14,8 +14,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use thiscpu::__internal::{self, HAS_DIRECT, Handle, large};
-use thiscpu::__internal::{Lock, save_errno, tier_or_best};
+use thiscpu::__internal::{self, HAS_DIRECT, Handle, Lock, large, save_errno, tier_or_best};
 use thiscpu::Tier;
 
 use crate::classes::{

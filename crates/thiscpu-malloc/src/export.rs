@@ -1,8 +1,8 @@
 //! `malloc` and `free` as functions of their own, to be exported by the preloaded library.
 //!
 //! On x86-64 they are written in assembly, in two cache lines each: the fast path, and jumps out of
-//! it into the chains of `alloc.rs` and `free.rs`. Elsewhere they are
-//! compiled from the same functions that the Rust allocator inlines.
+//! it into the chains of `alloc.rs` and `free.rs`. Elsewhere they are compiled from the functions
+//! that the Rust allocator inlines.
 
 use core::ptr::{self, NonNull};
 
@@ -72,8 +72,8 @@ macro_rules! define_malloc {
 ///
 /// # Safety
 ///
-/// The function may be called with null, or with an allocated block of this crate that
-/// nothing uses any more.
+/// The function may be called with null, or with an allocated block of this crate that nothing uses
+/// any more.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
@@ -91,8 +91,8 @@ macro_rules! define_free {
 ///
 /// # Safety
 ///
-/// The function may be called with null, or with an allocated block of this crate that
-/// nothing uses any more.
+/// The function may be called with null, or with an allocated block of this crate that nothing uses
+/// any more.
 #[cfg(not(target_arch = "x86_64"))]
 #[doc(hidden)]
 #[macro_export]
@@ -101,7 +101,8 @@ macro_rules! define_free {
         $(#[$attribute])*
         #[inline(never)]
         $visibility unsafe extern "C-unwind" fn $name(block: $block) {
-            // SAFETY: the caller guarantees that the pointer is null or a block no longer used.
+            // SAFETY: the caller guarantees that the pointer is null or an
+            // allocated block that is not used any more.
             unsafe { $crate::export::free_fast(block.cast()) };
         }
     };

@@ -9,8 +9,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::__internal::{self, HAS_DIRECT};
-use thiscpu::__internal::{Lock, tier_or_best};
+use thiscpu::__internal::{self, HAS_DIRECT, Lock, tier_or_best};
 
 use crate::classes::{CLASS_SIZE_MAX, SMALL_SIZE_MAX, cell_of_medium, cell_of_small};
 use crate::{guard, heap};
@@ -41,7 +40,7 @@ fn update(change: impl FnOnce(u8) -> u8) {
     FLAGS.store(flags, Relaxed);
     let is_unblocked = is_unblocked(flags);
     __internal::disable_fast_free(!is_unblocked);
-    heap::set_direct_allowed(is_unblocked);
+    heap::set_direct_enabled(is_unblocked);
     // Release: pairs with the Acquire in `gated_cell` and `is_enabled`, which imply that sections
     // are ready. A few calls may still pass after the paths were disabled. Last, because
     // `enable_when_ready` concludes from it that all of this was done.

@@ -16,8 +16,7 @@
 
 use core::ptr::NonNull;
 
-use thiscpu::__internal::save_errno;
-use thiscpu::__internal::{HAS_DIRECT, large};
+use thiscpu::__internal::{HAS_DIRECT, large, save_errno};
 
 use crate::classes::class_of_cell;
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};

@@ -61,9 +61,9 @@ pub(crate) extern "C" fn enable_direct() {
     GROUP.enable_direct();
 }
 
-/// Allows direct sections, or makes them all miss.
-pub(crate) fn set_direct_allowed(is_allowed: bool) {
-    GROUP.set_direct_enabled(is_allowed);
+/// Enables direct sections, or makes all of them miss.
+pub(crate) fn set_direct_enabled(is_enabled: bool) {
+    GROUP.set_direct_enabled(is_enabled);
 }
 
 #[inline(always)]

@@ -2,8 +2,7 @@
 
 use core::ptr::{self, NonNull};
 
-use thiscpu::__internal::large;
-use thiscpu::__internal::save_errno;
+use thiscpu::__internal::{large, save_errno};
 
 use crate::alloc::allocate_aligned;
 use crate::classes::{CLASS_SIZE_MAX, class_of_cell, size_of_class};

@@ -17,8 +17,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::__internal;
-use thiscpu::__internal::{Lock, save_errno};
+use thiscpu::__internal::{self, Lock, save_errno};
 
 use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::heap::{self, flush_lanes, objects};
