@@ -43,7 +43,7 @@ unsafe fn deref(handle: *const ThiscpuWord) -> Result<AnyWord, Status> {
     unsafe { of_handle(handle.addr()) }.ok_or(Status::Misaligned)
 }
 
-fn new<T: thiscpu::Word>() -> Result<usize, Status> {
+fn new<T: thiscpu::PerCpuWord>() -> Result<usize, Status> {
     let word = ManuallyDrop::new(PerCpu::<T>::try_new()?);
     Ok(handle_of(&word))
 }

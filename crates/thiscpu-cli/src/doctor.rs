@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use thiscpu::{Registrar, Report, Tier};
+use thiscpu::{Registrar, SystemInfo, Tier};
 
 use crate::output;
 use crate::self_test::{self, Outcome};
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let report = thiscpu::report()?;
+    let report = thiscpu::system_info()?;
     let tests = self_test::run_all();
     output::print(&match args.json {
         true => format!("{:#}\n", to_json(&report, &tests)),
@@ -44,7 +44,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn registrar(report: &Report) -> &'static str {
+fn registrar(report: &SystemInfo) -> &'static str {
     match report.registrar {
         Registrar::Libc => "the C library",
         Registrar::Thiscpu => "thiscpu, for each thread at its first use",
@@ -52,7 +52,7 @@ fn registrar(report: &Report) -> &'static str {
     }
 }
 
-fn why(report: &Report) -> String {
+fn why(report: &SystemInfo) -> String {
     match report.obstacles.first() {
         _ if report.forced => "requested by THISCPU_TIER".to_owned(),
         None => "the best tier".to_owned(),
@@ -60,7 +60,7 @@ fn why(report: &Report) -> String {
     }
 }
 
-fn to_text(report: &Report, tests: &[(&str, Outcome)]) -> String {
+fn to_text(report: &SystemInfo, tests: &[(&str, Outcome)]) -> String {
     let mut text = String::new();
     let mut line = |label: &str, value: String| {
         let _ = writeln!(text, "{label:<14} {value}");
@@ -130,7 +130,7 @@ fn in_words(outcome: &Outcome) -> String {
 }
 
 /// Returns a fix for each feature that is missing.
-fn advice(report: &Report, tests: &[(&str, Outcome)]) -> Vec<String> {
+fn advice(report: &SystemInfo, tests: &[(&str, Outcome)]) -> Vec<String> {
     let mut advice = Vec::new();
     if report.forced {
         advice.push("unset THISCPU_TIER to use the best tier of this machine".to_owned());
@@ -166,7 +166,7 @@ fn advice(report: &Report, tests: &[(&str, Outcome)]) -> Vec<String> {
     advice
 }
 
-fn to_json(report: &Report, tests: &[(&str, Outcome)]) -> Value {
+fn to_json(report: &SystemInfo, tests: &[(&str, Outcome)]) -> Value {
     let set = |set: &thiscpu::CpuSet| json!({ "list": set.to_string(), "count": set.len() });
     let obstacles: Vec<_> = report
         .obstacles

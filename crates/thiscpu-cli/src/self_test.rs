@@ -167,7 +167,7 @@ fn by_fence(one: usize, other: usize) -> Outcome {
 
 /// Returns the first two CPUs that this process may use, or the only one twice.
 fn two_cpus() -> (usize, usize) {
-    let allowed = thiscpu::report().map(|report| report.cpus_allowed);
+    let allowed = thiscpu::system_info().map(|report| report.cpus_allowed);
     let cpus: Vec<usize> = allowed.map(|set| set.iter().take(2).collect()).unwrap_or_default();
     (cpus.first().copied().unwrap_or(0), cpus.last().copied().unwrap_or(0))
 }

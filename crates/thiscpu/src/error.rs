@@ -1,50 +1,50 @@
-//! What can go wrong, in words a person can act on.
+//! The error type of this crate.
 
 use core::fmt;
 
 use crate::tier::Tier;
 
-/// An error of this library: what was asked, what there is, and what to do.
+/// An error: what was requested, what is available, and what to do.
 ///
-/// Errors are rare and final for the call that returned them; nothing was changed or lost.
+/// Errors are rare, and final for the call that returned them. A call that fails changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// `THISCPU_TIER` names no tier.
+    /// `THISCPU_TIER` does not name a tier.
     UnknownTier {
-        /// What the variable holds.
-        asked: String,
+        /// The value of the variable.
+        requested: String,
     },
-    /// `THISCPU_TIER` names a tier that this process cannot have.
+    /// `THISCPU_TIER` names a tier that is not available to this process.
     TierUnavailable {
-        /// The tier that was asked for.
-        asked: Tier,
-        /// The best tier that is there.
+        /// The tier that the variable names.
+        requested: Tier,
+        /// The best tier that is available.
         best: Tier,
-        /// What stands in the way.
-        why: &'static str,
+        /// Why the requested tier is not available.
+        reason: &'static str,
     },
-    /// The system gave no address space for lanes.
+    /// The system has no address space for lanes.
     NoAddressSpace {
-        /// How many bytes of address space were asked for.
+        /// The requested address space, in bytes.
         bytes: usize,
-        /// How many lanes they are for.
+        /// The number of lanes in it.
         lanes: usize,
-        /// The error number of `mmap`, `mprotect`.
+        /// The error number of `mmap` or `mprotect`.
         errno: i32,
     },
-    /// The system gave no memory for objects.
+    /// The system has no memory for objects.
     NoMemory {
-        /// How many objects were asked for.
+        /// The number of objects requested.
         objects: usize,
-        /// The bytes of each.
+        /// The size of each object, in bytes.
         bytes: usize,
     },
-    /// An item that is larger than the room of one lane.
+    /// An item is too large for a lane.
     ItemTooLarge {
-        /// The size that was asked for, in bytes.
+        /// The requested size, in bytes.
         bytes: usize,
-        /// The largest there is, in bytes.
+        /// The largest possible size, in bytes.
         largest: usize,
     },
 }
@@ -52,27 +52,27 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::UnknownTier { asked } => UnknownTier(asked).fmt(f),
-            Error::TierUnavailable { asked, best, why } => write!(
+            Error::UnknownTier { requested } => UnknownTier(requested).fmt(f),
+            Error::TierUnavailable { requested, best, reason } => write!(
                 f,
-                "THISCPU_TIER={asked} cannot be had here: {why}; the best tier here is {best} \
-                 (unset the variable to get it; `thiscpu doctor` says what each tier needs)"
+                "THISCPU_TIER={requested} is not available: {reason}; unset it to use {best} \
+                 (`thiscpu doctor` lists what each tier needs)"
             ),
             Error::NoAddressSpace { bytes, lanes, errno } => write!(
                 f,
-                "no address space for per-CPU memory: asked for {bytes} bytes ({lanes} lanes), \
-                 got error {errno}; raise the limit on address space (`ulimit -v`) or the number \
-                 of mappings (`sysctl vm.max_map_count`)"
+                "cannot reserve {bytes} bytes of address space for {lanes} lanes: error {errno}; \
+                 raise the limit on address space (`ulimit -v`) or the number of mappings \
+                 (`sysctl vm.max_map_count`)"
             ),
             Error::NoMemory { objects, bytes } => write!(
                 f,
-                "no memory for {objects} objects of {bytes} bytes; raise the limit on address space (`ulimit -v`), or \
-                 that of the control group"
+                "cannot allocate {objects} objects of {bytes} bytes: no memory; raise the limit on \
+                 address space (`ulimit -v`) or that of the control group"
             ),
             Error::ItemTooLarge { bytes, largest } => write!(
                 f,
-                "a per-CPU item of {bytes} bytes does not fit into a lane; the largest is \
-                 {largest} bytes"
+                "cannot allocate a per-CPU item of {bytes} bytes: it does not fit into a lane; use \
+                 at most {largest} bytes"
             ),
         }
     }
@@ -80,15 +80,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The words of [`Error::UnknownTier`], for where its `String` must not be allocated, too.
+/// The message of [`Error::UnknownTier`], for callers that must not allocate its `String`.
 pub(crate) struct UnknownTier<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for UnknownTier<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "THISCPU_TIER={} names no tier; the tiers are rseq-cid, rseq-cpu and atomic (unset the \
-             variable for the best one this machine has)",
+            "THISCPU_TIER={} names no tier; use rseq-cid, rseq-cpu or atomic, or unset it to get \
+             the best tier that is available",
             self.0
         )
     }

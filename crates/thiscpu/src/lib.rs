@@ -1,49 +1,70 @@
-//! Per-CPU data for ordinary Linux programs.
+//! Per-CPU data structures for Linux programs, built on restartable sequences (rseq).
 //!
-//! The kernel keeps its hottest counters, reservations and caches per CPU; this library rebuilds
-//! those designs for user space on restartable sequences (rseq), with promises that the kernel's
-//! versions do not make.
-//!
-//! - [`Counter`]: adds that cost about a nanosecond on any number of CPUs, and **exact** sums at any time
-//!   without making the writers wait. [`Counters`]: several, read at one instant. [`sum_all`]: many, for one fence.
-//! - [`Budget`]: a limit that is never exceeded and never refused wrongly, at about a nanosecond a call while
-//!   there is room.
-//! - [`Ledger`]: accounts for any number of owners, charged in a cache on each CPU, exact on demand.
-//! - [`Cache`]: objects of one type, from arrays on each CPU.
-//! - [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`]: plain per-CPU words, pairs and lists.
-//! - [`report`]: which mode am I in, and why?
-//!
-//! The [guide] says which of them to take and which not, and how to move over from atomics, striped counters,
-//! semaphores and librseq.
+//! The Linux kernel keeps its hottest counters, limits and caches per CPU. This crate offers those
+//! designs to user space, with guarantees that the kernel's versions do not give: sums are exact,
+//! and limits are never exceeded and never refuse wrongly.
 //!
 //! ```
 //! static REQUESTS: thiscpu::Counter = thiscpu::Counter::new();
+//!
 //! REQUESTS.inc();
-//! println!("{} requests, exactly", REQUESTS.sum());
+//! println!("{} requests", REQUESTS.sum());
 //! ```
+//!
+//! # Types
+//!
+//! | type | use it for |
+//! |---|---|
+//! | [`Counter`] | counting on many CPUs, at about a nanosecond an add, with exact sums at any time |
+//! | [`Counters`] | several counters that are read at one instant |
+//! | [`Budget`] | a limit on units in use, at about a nanosecond a call while there is room |
+//! | [`Ledger`] | counters for each of many owners, such as tenants: [`Account`]s |
+//! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
+//! | [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`] | words, pairs and lists, one for each CPU |
+//!
+//! [`sum_all`] sums many counters for the price of one fence. [`system_info`] tells which tier this
+//! process runs on, and why.
+//!
+//! The [guide] says which type to take and which not, and how to migrate from atomics, striped
+//! counters, semaphores and librseq.
 //!
 //! # Tiers
 //!
-//! What is counted, and what a sum means, is the same on every machine; what differs is speed, and whether an add is
-//! wait-free or lock-free. [`tier`] says what this process runs
-//! on: sections indexed by `mm_cid` (Linux 6.3), sections indexed by `cpu_id` (Linux 5.10), or ordinary
-//! atomics. The environment variable `THISCPU_TIER` forces one; unset and
-//! empty mean the best.
+//! Every guarantee holds on every machine. Only speed differs, and whether an add is wait-free or
+//! lock-free. [`tier()`] returns the tier that this process runs on:
 //!
-//! # What it needs
+//! | tier | how a call finds its CPU's data | needs |
+//! |---|---|---|
+//! | [`rseq-cid`](Tier::RseqCid) | a section, indexed by `mm_cid` | Linux 6.3 |
+//! | [`rseq-cpu`](Tier::RseqCpu) | a section, indexed by `cpu_id` | Linux 5.10 |
+//! | [`atomic`](Tier::Atomic) | ordinary atomics | nothing |
 //!
-//! Linux on x86-64 or AArch64. glibc's rseq registration is shared where there is one; elsewhere each
-//! thread is registered at its first use. Memory that holds sections is never unmapped: a shared
-//! object that links this library statically stays loaded. Children of `vfork` and of `clone(CLONE_VM)`
-//! must not use it.
+//! The environment variable `THISCPU_TIER` forces a tier. If it is unset or empty, the first use of
+//! this crate chooses the best one.
+//!
+//! # Requirements
+//!
+//! - Linux on x86-64 or AArch64.
+//! - If glibc registers threads with rseq, this crate shares its registration. Otherwise each thread
+//!   registers at its first use.
+//! - Memory that holds sections must stay mapped: a shared object that links this crate statically is
+//!   never unloaded.
+//! - A process may fork at any time, and its children may use this crate. A child of `vfork` or of
+//!   `clone(CLONE_VM)` must not.
+//!
+//! # Signal handlers
+//!
+//! A signal handler may call [`Counter::add`], `inc`, `dec`, `read` and `bounds`, every operation of
+//! the `PerCpu*` types, and [`Budget::release`] if no task waits for units. Everything else may
+//! take a lock.
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
 
-/// How it works: an essay for each mechanism.
+/// How this crate works: one page for each mechanism.
 #[cfg(any(doc, doctest))]
-pub mod essays {
+pub mod internals {
     #[doc = include_str!("../docs/design/budget.md")]
     pub mod budget {}
     #[doc = include_str!("../docs/design/counter.md")]
@@ -82,7 +103,7 @@ pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
 pub use error::Error;
 pub use ledger::{Account, AccountId, Ledger};
-pub use percpu::{HalfWord, Integer, Link, PerCpu, PerCpuPair, PerCpuStack, Word};
+pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
     RawPrefilled,
@@ -90,5 +111,5 @@ pub use slab::{
 pub use sys::rseq::Registrar;
 pub use sys::startup::tier;
 pub use sys::topology::CpuSet;
-pub use system_info::{Report, report};
+pub use system_info::{SystemInfo, system_info};
 pub use tier::Tier;

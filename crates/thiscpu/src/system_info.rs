@@ -7,60 +7,62 @@ use crate::sys::startup;
 use crate::sys::topology::{self, CpuSet};
 use crate::tier::Tier;
 
-/// Which mode this process is in, and why. Made by [`report`].
+/// What this process runs on, and why; returned by [`system_info`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Report {
-    /// What the process runs on.
+pub struct SystemInfo {
+    /// The tier that the process runs on.
     pub tier: Tier,
-    /// Whether `THISCPU_TIER` asked for it.
+    /// Whether `THISCPU_TIER` forced the tier.
     pub forced: bool,
-    /// What stands in the way of each better tier, the best first; empty if nothing does.
+    /// Why each better tier is not available, the best first; empty if all are.
     pub obstacles: Vec<(Tier, &'static str)>,
-    /// Who registers threads with rseq.
+    /// The party that registers threads with rseq.
     pub registrar: Registrar,
     /// The size of the registration as its owner states it, in bytes; 0 if there is none.
     pub rseq_size: u32,
     /// How much of it the kernel fills in, in bytes; 0 if it does not say (before Linux 6.3).
     pub rseq_feature_size: u32,
-    /// Whether the kernel gives `mm_cid`.
+    /// Whether the kernel fills in `mm_cid`.
     pub mm_cid: bool,
-    /// Whether membarrier can fence sections; else its error number.
+    /// Whether membarrier can fence sections; if not, its error number.
     pub membarrier: Result<(), i32>,
     /// The CPUs that this machine can ever have.
     pub cpus_possible: CpuSet,
-    /// The CPUs that are switched on, or `None` if the system does not say.
+    /// The CPUs that are online, or `None` if the system does not say.
     pub cpus_online: Option<CpuSet>,
     /// The CPUs that the calling thread may run on.
     pub cpus_allowed: CpuSet,
-    /// The NUMA nodes that are switched on.
+    /// The NUMA nodes that are online.
     pub nodes: CpuSet,
-    /// How many lanes are in use: CPUs (or, with `mm_cid`, CPUs in use at once) that were seen.
+    /// The number of lanes in use: CPUs seen so far or, with `mm_cid`, CPUs used at once.
     pub lanes_in_use: usize,
-    /// How many lanes there can be.
+    /// The largest possible number of lanes.
     pub lanes_max: usize,
-    /// What a [`Counter`](crate::Counter) takes in itself, in bytes.
+    /// The size of a [`Counter`](crate::Counter) itself, in bytes.
     pub counter_bytes: usize,
-    /// What a counter takes for each lane in use, and once more for what lanes share, in bytes.
+    /// The bytes of a counter in each lane in use, and once more in the shared lane.
     pub counter_bytes_per_lane: usize,
 }
 
-/// Finds out what this process runs on and why. Makes some system calls and allocates.
+/// Returns what this process runs on, and why.
+///
+/// Makes some system calls and allocates.
 ///
 /// # Errors
 ///
-/// As [`tier`](crate::tier()).
+/// Returns the errors of [`tier()`](crate::tier()).
 ///
 /// ```
-/// let report = thiscpu::report()?;
-/// println!("{}: {} lanes in use", report.tier, report.lanes_in_use);
+/// let info = thiscpu::system_info()?;
+/// println!("{}: {} lanes in use", info.tier, info.lanes_in_use);
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
-pub fn report() -> Result<Report, Error> {
+pub fn system_info() -> Result<SystemInfo, Error> {
     let tier = startup::tier()?;
     let choice = startup::choose()?;
     let obstacles = [(Tier::RseqCid, choice.why_not_cid), (Tier::RseqCpu, choice.why_not_rseq)];
-    Ok(Report {
+    Ok(SystemInfo {
         tier,
         forced: choice.forced,
         obstacles: obstacles.into_iter().filter(|(_, why)| !why.is_empty()).collect(),

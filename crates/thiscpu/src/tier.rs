@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// What this process runs on. The promises are the same on each; only speed differs.
+/// The mechanism that a process runs on. Guarantees are equal on all tiers; only speed differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// Sections, with lanes chosen by `mm_cid` (Linux 6.3): no more lanes than CPUs in use at once.
+    /// Sections, on lanes indexed by `mm_cid` (Linux 6.3): no more lanes than CPUs used at once.
     RseqCid,
-    /// Sections, with lanes chosen by `cpu_id`.
+    /// Sections, on lanes indexed by `cpu_id` (Linux 5.10).
     RseqCpu,
-    /// Ordinary atomics, on lanes chosen by the CPU that the thread was seen on.
+    /// Ordinary atomics, on lanes indexed by the CPU that the thread was seen on.
     Atomic,
 }
 
@@ -17,7 +17,7 @@ impl Tier {
     /// All tiers, the best first.
     pub const ALL: [Tier; 3] = [Tier::RseqCid, Tier::RseqCpu, Tier::Atomic];
 
-    /// The name, as `THISCPU_TIER` takes it.
+    /// Returns the name that `THISCPU_TIER` takes: `rseq-cid`, `rseq-cpu` or `atomic`.
     pub fn name(self) -> &'static str {
         match self {
             Tier::RseqCid => "rseq-cid",

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
 use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
-use thiscpu::{Account, Budget, Counter, Exhausted, Integer, PerCpu, RawCache};
+use thiscpu::{Account, Budget, Counter, Exhausted, PerCpu, PerCpuInt, RawCache};
 
 /// Whether ops are C's.
 static IN_C: AtomicBool = AtomicBool::new(false);
@@ -92,7 +92,7 @@ pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
     unsafe { inlined_cache_free(handle(cache), object.as_ptr()) }
 }
 
-pub(crate) fn add<T: Integer + Into<u64>>(word: &PerCpu<T>, n: T) {
+pub(crate) fn add<T: PerCpuInt + Into<u64>>(word: &PerCpu<T>, n: T) {
     // SAFETY: the handle is what C has for a word, and the word lives.
     unsafe { inlined_word_add(ptr::without_provenance(handle_of(word)), n.into()) }
 }

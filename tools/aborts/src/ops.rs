@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use crate::inlined;
 use thiscpu::__internal::{Access, Handle};
 use thiscpu::{
-    __test_support, Account, Budget, Counter, Counters, Exhausted, HalfWord, Integer, Link, PerCpu,
-    PerCpuPair, PerCpuStack, RawCache, Word,
+    __test_support, Account, Budget, Counter, Counters, Exhausted, Link, PairWord, PerCpu,
+    PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord, RawCache,
 };
 
 /// Does an op as C does, if that is what is driven.
@@ -23,27 +23,27 @@ macro_rules! or_in_c {
 }
 
 #[inline(never)]
-pub(crate) fn add<T: Integer + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
+pub(crate) fn add<T: PerCpuInt + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
     or_in_c!(inlined::add(word, n), word.add(n));
 }
 
 #[inline(never)]
-pub(crate) fn add_return<T: Integer>(word: &PerCpu<T>, n: T) -> T {
+pub(crate) fn add_return<T: PerCpuInt>(word: &PerCpu<T>, n: T) -> T {
     word.add_return(n)
 }
 
 #[inline(never)]
-pub(crate) fn xchg<T: Word>(word: &PerCpu<T>, new: T) -> T {
+pub(crate) fn xchg<T: PerCpuWord>(word: &PerCpu<T>, new: T) -> T {
     word.xchg(new)
 }
 
 #[inline(never)]
-pub(crate) fn cmpxchg<T: Word>(word: &PerCpu<T>, old: T, new: T) -> Result<(), T> {
+pub(crate) fn cmpxchg<T: PerCpuWord>(word: &PerCpu<T>, old: T, new: T) -> Result<(), T> {
     word.cmpxchg(old, new)
 }
 
 #[inline(never)]
-pub(crate) fn cmpxchg_double<W: HalfWord>(
+pub(crate) fn cmpxchg_double<W: PairWord>(
     pair: &PerCpuPair<W>,
     old: (W, W),
     new: (W, W),

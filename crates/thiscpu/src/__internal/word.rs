@@ -11,7 +11,7 @@
 use core::mem::ManuallyDrop;
 
 use crate::lanes::table::READY_BIT;
-use crate::{PerCpu, Word};
+use crate::{PerCpu, PerCpuWord};
 
 const WIDTH_AT: u32 = 56;
 const ADDRESS: usize = (1 << WIDTH_AT) - 1;
@@ -26,7 +26,7 @@ pub enum AnyWord {
 }
 
 /// The handle of a word.
-pub fn handle_of<T: Word>(word: &PerCpu<T>) -> usize {
+pub fn handle_of<T: PerCpuWord>(word: &PerCpu<T>) -> usize {
     match size_of::<T>() {
         8 => word.item(),
         bytes => word.item() & ADDRESS | bytes << WIDTH_AT,
@@ -59,7 +59,7 @@ pub unsafe fn of_handle(handle: usize) -> Option<AnyWord> {
 mod tests {
     use super::*;
 
-    fn comes_back<T: crate::Integer>(n: T, is_it: impl Fn(&AnyWord) -> bool) {
+    fn comes_back<T: crate::PerCpuInt>(n: T, is_it: impl Fn(&AnyWord) -> bool) {
         let word = PerCpu::<T>::new();
         word.add(n);
         let handle = handle_of(&word);

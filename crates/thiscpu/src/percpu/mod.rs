@@ -12,7 +12,7 @@ mod stack;
 mod variable;
 mod word;
 
-pub use pair::{HalfWord, PerCpuPair};
+pub use pair::{PairWord, PerCpuPair};
 pub use stack::{Link, PerCpuStack};
 pub use variable::PerCpu;
-pub use word::{Integer, Word};
+pub use word::{PerCpuInt, PerCpuWord};

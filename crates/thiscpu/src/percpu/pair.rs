@@ -20,7 +20,7 @@ mod sealed {
 }
 
 /// A word that comes in pairs: 4 or 8 bytes.
-pub trait HalfWord: sealed::Half {}
+pub trait PairWord: sealed::Half {}
 
 macro_rules! half_words {
     ($($integer:ty as $unsigned:ty),*) => {$(
@@ -34,7 +34,7 @@ macro_rules! half_words {
                 word as $integer
             }
         }
-        impl HalfWord for $integer {}
+        impl PairWord for $integer {}
     )*};
 }
 
@@ -62,17 +62,17 @@ half_words!(u32 as u32, i32 as u32, u64 as u64, i64 as u64, usize as u64, isize 
 /// }
 /// assert!(list.lanes().any(|pair| pair == (7, 1)));
 /// ```
-pub struct PerCpuPair<W: HalfWord> {
+pub struct PerCpuPair<W: PairWord> {
     item: Item,
     holds: PhantomData<W>,
 }
 
 // SAFETY: pairs hold integers and are only changed by sections and atomics.
-unsafe impl<W: HalfWord> Sync for PerCpuPair<W> {}
+unsafe impl<W: PairWord> Sync for PerCpuPair<W> {}
 // SAFETY: as for Sync; nothing in it belongs to a thread.
-unsafe impl<W: HalfWord> Send for PerCpuPair<W> {}
+unsafe impl<W: PairWord> Send for PerCpuPair<W> {}
 
-impl<W: HalfWord> PerCpuPair<W> {
+impl<W: PairWord> PerCpuPair<W> {
     /// A pair that is (0, 0) on every CPU. May wait for another thread that allocates.
     ///
     /// # Panics
@@ -165,13 +165,13 @@ impl<W: HalfWord> PerCpuPair<W> {
     }
 }
 
-impl<W: HalfWord> Default for PerCpuPair<W> {
+impl<W: PairWord> Default for PerCpuPair<W> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<W: HalfWord + fmt::Debug> fmt::Debug for PerCpuPair<W> {
+impl<W: PairWord + fmt::Debug> fmt::Debug for PerCpuPair<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.lanes()).finish()
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use super::shared::retry_or_shared;
-use super::word::{Integer, Raw, SectionOutcome, Word};
+use super::word::{PerCpuInt, PerCpuWord, Raw, SectionOutcome};
 use crate::error::Error;
 use crate::lanes::item::{Item, expect};
 use crate::section::Outcome;
@@ -32,18 +32,18 @@ use crate::section::Outcome;
 /// hits.add(1);
 /// assert_eq!(hits.lanes().sum::<u64>(), 1);
 /// ```
-pub struct PerCpu<T: Word> {
+pub struct PerCpu<T: PerCpuWord> {
     item: Item,
     holds: PhantomData<T>,
 }
 
 // SAFETY: the words are only changed by sections and atomics; a pointer in one is as shareable as
 // the raw pointer that it is handed out as.
-unsafe impl<T: Word> Sync for PerCpu<T> {}
+unsafe impl<T: PerCpuWord> Sync for PerCpu<T> {}
 // SAFETY: as for Sync; nothing in it belongs to a thread.
-unsafe impl<T: Word> Send for PerCpu<T> {}
+unsafe impl<T: PerCpuWord> Send for PerCpu<T> {}
 
-impl<T: Word> PerCpu<T> {
+impl<T: PerCpuWord> PerCpu<T> {
     /// A variable that is 0 (or null) on every CPU. May wait for another thread that allocates.
     ///
     /// # Panics
@@ -138,7 +138,7 @@ impl<T: Word> PerCpu<T> {
     }
 }
 
-impl<T: Integer> PerCpu<T> {
+impl<T: PerCpuInt> PerCpu<T> {
     /// Adds `n` to this CPU's word. Wraps.
     #[inline(always)]
     pub fn add(&self, n: T) {
@@ -187,13 +187,13 @@ fn unwrap<R>((outcome, value): (SectionOutcome, R)) -> (Outcome, R) {
     (outcome.0, value)
 }
 
-impl<T: Word> Default for PerCpu<T> {
+impl<T: PerCpuWord> Default for PerCpu<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Word + fmt::Debug> fmt::Debug for PerCpu<T> {
+impl<T: PerCpuWord + fmt::Debug> fmt::Debug for PerCpu<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.lanes()).finish()
     }

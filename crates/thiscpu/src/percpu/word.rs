@@ -19,10 +19,10 @@ mod sealed {
 pub(crate) use sealed::Bits;
 
 /// A type that [`PerCpu`](crate::PerCpu) can hold: an integer of 1, 2, 4 or 8 bytes, or a pointer.
-pub trait Word: Bits<Raw: Raw> {}
+pub trait PerCpuWord: Bits<Raw: Raw> {}
 
 /// An integer that [`PerCpu`](crate::PerCpu) can count in.
-pub trait Integer: Word {}
+pub trait PerCpuInt: PerCpuWord {}
 
 /// What sections and atomics do for one width.
 ///
@@ -150,8 +150,8 @@ macro_rules! integers {
                 raw as $integer
             }
         }
-        impl Word for $integer {}
-        impl Integer for $integer {}
+        impl PerCpuWord for $integer {}
+        impl PerCpuInt for $integer {}
     )*};
 }
 
@@ -172,4 +172,4 @@ impl<T> Bits for *mut T {
     }
 }
 
-impl<T> Word for *mut T {}
+impl<T> PerCpuWord for *mut T {}

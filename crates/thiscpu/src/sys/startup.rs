@@ -88,38 +88,38 @@ fn initialize(choice: &Choice) -> Tier {
     chosen().unwrap_or(choice.tier)
 }
 
-/// What start-up decides, and why.
+/// What start-up decides, and reason.
 pub(crate) struct Choice {
     pub(crate) tier: Tier,
     pub(crate) forced: bool,
     pub(crate) registration: rseq::Registration,
     /// Whether the fence can be had.
     pub(crate) fence: Result<(), i32>,
-    /// Why not `rseq-cid`, and why not any section; empty if nothing stands in the way.
+    /// Why not `rseq-cid`, and reason not any section; empty if nothing stands in the way.
     pub(crate) why_not_cid: &'static str,
     pub(crate) why_not_rseq: &'static str,
 }
 
 pub(crate) fn choose() -> Result<Choice, Error> {
-    let asked = env::var(VARIABLE, |value| {
+    let requested = env::var(VARIABLE, |value| {
         named(value).map_err(|unknown| Error::UnknownTier {
-            asked: String::from_utf8_lossy(unknown).into_owned(),
+            requested: String::from_utf8_lossy(unknown).into_owned(),
         })
     })?;
-    let mut choice = Choice::of_best(asked);
-    asked.map_or(Ok(()), |asked| choice.force(asked))?;
+    let mut choice = Choice::of_best(requested);
+    requested.map_or(Ok(()), |requested| choice.force(requested))?;
     Ok(choice)
 }
 
 fn choose_leniently() -> Choice {
-    let asked = env::var(VARIABLE, |value| {
+    let requested = env::var(VARIABLE, |value| {
         named(value).unwrap_or_else(|unknown| {
             warn(&UnknownTier(unknown.escape_ascii()));
             None
         })
     });
-    let mut choice = Choice::of_best(asked);
-    if let Some(Err(error)) = asked.map(|asked| choice.force(asked)) {
+    let mut choice = Choice::of_best(requested);
+    if let Some(Err(error)) = requested.map(|requested| choice.force(requested)) {
         warn(&error);
     }
     choice
@@ -139,12 +139,12 @@ fn warn(wrong: &dyn fmt::Display) {
 
 impl Choice {
     /// The best tier. A thread is only registered where sections will run: in the atomic tier, if that is
-    /// asked for, one must not.
-    fn of_best(asked: Option<Tier>) -> Choice {
+    /// requested for, one must not.
+    fn of_best(requested: Option<Tier>) -> Choice {
         let fence = membarrier::register();
         let pinned = keep_mapped::init();
         let obstacle = obstacle(fence, pinned);
-        let without = asked == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
+        let without = requested == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
         let registration = rseq::probe(obstacle.is_empty() && !without);
         let why_not_rseq = match obstacle {
             "" => registration.why_not,
@@ -166,16 +166,16 @@ impl Choice {
     }
 
     /// Takes another tier than the best, if it can be had.
-    fn force(&mut self, asked: Tier) -> Result<(), Error> {
-        let why = match asked {
+    fn force(&mut self, requested: Tier) -> Result<(), Error> {
+        let reason = match requested {
             Tier::RseqCid => self.why_not_cid,
             Tier::RseqCpu => self.why_not_rseq,
             Tier::Atomic => "",
         };
-        if !why.is_empty() {
-            return Err(Error::TierUnavailable { asked, best: self.tier, why });
+        if !reason.is_empty() {
+            return Err(Error::TierUnavailable { requested, best: self.tier, reason });
         }
-        (self.tier, self.forced) = (asked, true);
+        (self.tier, self.forced) = (requested, true);
         Ok(())
     }
 }

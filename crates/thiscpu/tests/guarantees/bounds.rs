@@ -175,7 +175,7 @@ fn width_is_independent_of_threads() {
         || {
             let Bounds { low, high, .. } = COUNTER.bounds();
             // Asked each time: CPUs may have come online, and more lanes into use.
-            let lanes = thiscpu::report().expect("a tier").lanes_in_use.max(pin::cpus().len());
+            let lanes = thiscpu::system_info().expect("a tier").lanes_in_use.max(pin::cpus().len());
             // Each bank of a lane may drift by its window, which is twice the batch on either
             // side, and by as much again while it moves; then there is room for rounding.
             let widest = lanes as i64 * 2 * 128 * 2 * 8;

@@ -114,7 +114,7 @@ fn unused_lanes_are_inaccessible() {
     let before = resources::inaccessible_bytes();
     let words = PerCpu::<u64>::new();
     words.add(1);
-    let report = thiscpu::report().expect("a tier");
+    let report = thiscpu::system_info().expect("a tier");
     let unused = (report.lanes_max - report.lanes_in_use) as i64 * 256 * 1024;
     let growth = resources::inaccessible_bytes() - before;
     assert!(growth >= unused, "{growth} of {unused} bytes are inaccessible");
@@ -130,7 +130,7 @@ fn huge_pages_do_not_inflate_lanes() {
 fn lanes_decline_huge_pages() {
     let before = resources::no_huge_page_bytes();
     growth_by_use();
-    let lanes = thiscpu::report().expect("a tier").lanes_in_use as i64;
+    let lanes = thiscpu::system_info().expect("a tier").lanes_in_use as i64;
     let declined = resources::no_huge_page_bytes() - before;
     assert!(declined >= (lanes + 1) * 256 * 1024, "only {declined} bytes decline huge pages");
 }

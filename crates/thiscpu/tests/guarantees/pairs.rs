@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{HalfWord, PerCpuPair};
+use thiscpu::{PairWord, PerCpuPair};
 
 use crate::common::threads::together;
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
@@ -20,7 +20,7 @@ fn value(changes: u64) -> u64 {
 }
 
 /// A half as these tests need it.
-trait Half: HalfWord + Copy + Eq + std::fmt::Debug + Send + Sync {
+trait Half: PairWord + Copy + Eq + std::fmt::Debug + Send + Sync {
     fn of(n: u64) -> Self;
     fn number(self) -> u64;
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::alloc::Layout;
 
-use thiscpu::{__test_support, Counter, Counters, HalfWord, PerCpu, PerCpuPair, RawCache};
+use thiscpu::{__test_support, Counter, Counters, PairWord, PerCpu, PerCpuPair, RawCache};
 
 use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::{Scenario, TIERS, pin, scale, scenario};
@@ -179,7 +179,7 @@ fn pair_matches_sequential_model() {
 }
 
 /// Replaces this CPU's pair by what `to` makes of it. The thread may change its lane at any time.
-fn exchange<W: HalfWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)) -> (W, W)) {
+fn exchange<W: PairWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)) -> (W, W)) {
     let mut expected = wrong;
     let mut tries = 0;
     while let Err(there) = pair.cmpxchg_double(expected, to(expected)) {

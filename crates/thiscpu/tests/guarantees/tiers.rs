@@ -33,7 +33,7 @@ fn assert_refused(error: &Error, words: &[&str]) {
         assert!(text.contains(word), "{word:?} is not in {text:?}");
     }
     assert_eq!(thiscpu::tier().as_ref(), Err(error));
-    assert_eq!(thiscpu::report().map(drop).as_ref(), Err(error));
+    assert_eq!(thiscpu::system_info().map(drop).as_ref(), Err(error));
     assert_eq!(PerCpu::<u64>::try_new().map(drop).as_ref(), Err(error));
     assert_eq!(PerCpuPair::<u64>::try_new().map(drop).as_ref(), Err(error));
     assert_eq!(PerCpuStack::try_new().map(drop).as_ref(), Err(error));
@@ -55,7 +55,7 @@ fn unknown_tier_is_rejected() {
     for name in ["rseq", "RSEQ-CID", "atomic "] {
         ask_for(name);
         let error = thiscpu::tier().expect_err("no tier of that name");
-        assert_eq!(error, Error::UnknownTier { asked: name.into() });
+        assert_eq!(error, Error::UnknownTier { requested: name.into() });
         assert_refused(&error, &[name, "rseq-cid", "rseq-cpu", "atomic"]);
     }
     // Nothing is decided for good by that.
@@ -69,7 +69,7 @@ fn unavailable_tier_is_rejected() {
         ask_for(asked.name());
         let error = thiscpu::tier().expect_err("no fence, no sections");
         assert!(
-            matches!(error, Error::TierUnavailable { asked: a, best: Tier::Atomic, .. } if a == asked)
+            matches!(error, Error::TierUnavailable { requested: a, best: Tier::Atomic, .. } if a == asked)
         );
         assert_refused(&error, &[asked.name(), "membarrier", "atomic", "unset"]);
     }
@@ -79,7 +79,7 @@ fn unavailable_tier_is_rejected() {
 fn empty_setting_is_ignored() {
     ask_for("");
     assert!(thiscpu::tier().is_ok());
-    assert!(!thiscpu::report().expect("a tier").forced);
+    assert!(!thiscpu::system_info().expect("a tier").forced);
 }
 
 /// A value that no call of the library would leave behind.
@@ -140,7 +140,7 @@ fn works_without_sysfs() {
     let words = PerCpu::<u16>::new();
     words.add(3);
     assert_eq!(words.lanes().sum::<u16>(), 3);
-    let report = thiscpu::report().expect("a tier");
+    let report = thiscpu::system_info().expect("a tier");
     assert_eq!(report.cpus_online, None);
     assert_eq!(report.nodes.len(), 1);
     assert!(report.cpus_allowed.iter().all(|cpu| report.cpus_possible.contains(cpu)));

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{Integer, PerCpu};
+use thiscpu::{PerCpu, PerCpuInt};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
@@ -18,7 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// An integer as these tests need it.
-trait Int: Integer + Copy + Eq + std::fmt::Debug + Send + Sync {
+trait Int: PerCpuInt + Copy + Eq + std::fmt::Debug + Send + Sync {
     const BITS: u32;
     fn from(n: u64) -> Self;
     fn with_sandboxes(self) -> u64;

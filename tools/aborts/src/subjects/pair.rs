@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use thiscpu::{HalfWord, PerCpuPair};
+use thiscpu::{PairWord, PerCpuPair};
 
 use crate::drive::Case;
 use crate::lane::{Books, here, on_lane};
@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::of::<Pair<u32>>("PerCpuPair", "u32"), Case::of::<Pair<u64>>("PerCpuPair", "u64")]
 }
 
-trait Half: HalfWord + From<u8> + Debug + Default {}
+trait Half: PairWord + From<u8> + Debug + Default {}
 
 impl Half for u32 {}
 impl Half for u64 {}

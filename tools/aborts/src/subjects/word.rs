@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use thiscpu::{Integer, PerCpu};
+use thiscpu::{PerCpu, PerCpuInt};
 
 use crate::drive::Case;
 use crate::lane::{Books, here, on_lane};
@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     of_width!(u8, u16, u32, u64).into()
 }
 
-trait Whole: Integer + From<u8> + TryFrom<u64> + Into<u64> + Debug + Default + PartialEq {
+trait Whole: PerCpuInt + From<u8> + TryFrom<u64> + Into<u64> + Debug + Default + PartialEq {
     fn plus(self, n: u8) -> Self;
     fn minus(self, n: Self) -> Self;
 }

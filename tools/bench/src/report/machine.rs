@@ -29,7 +29,7 @@ impl Machine {
     ///
     /// When the library cannot run here.
     pub(crate) fn ask() -> Result<Self, thiscpu::Error> {
-        let report = thiscpu::report()?;
+        let report = thiscpu::system_info()?;
         let wanted = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());

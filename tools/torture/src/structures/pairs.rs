@@ -1,13 +1,13 @@
 //! Per-CPU pairs whose first words count exchanges, and whose second words follow from the first.
 
-use thiscpu::{HalfWord, PerCpuPair};
+use thiscpu::{PairWord, PerCpuPair};
 
 use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal};
 
 /// A word of a pair, of some width.
-pub(super) trait Half: HalfWord + Sync + Send + Copy + PartialEq {
+pub(super) trait Half: PairWord + Sync + Send + Copy + PartialEq {
     const NAME: &'static str;
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;

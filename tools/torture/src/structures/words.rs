@@ -1,13 +1,13 @@
 //! Per-CPU words of each width: lanes hold what was added, minus what exchanges took out.
 
-use thiscpu::{Integer, PerCpu};
+use thiscpu::{PerCpu, PerCpuInt};
 
 use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal, holds};
 
 /// A word of some width.
-pub(super) trait Width: Integer + Sync + Send + PartialEq {
+pub(super) trait Width: PerCpuInt + Sync + Send + PartialEq {
     const NAME: &'static str;
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;

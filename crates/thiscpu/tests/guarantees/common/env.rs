@@ -114,7 +114,7 @@ impl Env {
 
     /// Whether this process can be what the environment is meant to be.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let report = thiscpu::report().map_err(|error| error.to_string())?;
+        let report = thiscpu::system_info().map_err(|error| error.to_string())?;
         if self.registrar.is_some_and(|registrar| registrar != report.registrar) {
             return Err(format!(
                 "{:?} registers threads: {:?}",
