@@ -1,4 +1,4 @@
-//! The atomics of the modelled machine: `core`'s, as far as this library uses them.
+//! The atomics of the modelled machine: those operations of `core`'s that this library uses.
 
 use core::marker::PhantomData;
 use core::sync::atomic as real;
@@ -7,14 +7,14 @@ pub(crate) use core::sync::atomic::Ordering;
 use super::checker::Change;
 use super::machine::now;
 
-/// A full, acquire or release fence.
+/// Runs a full, acquire or release fence.
 pub(crate) fn fence(order: Ordering) {
     now().checker.fence(order);
 }
 
 macro_rules! integers {
     ($($name:ident: $integer:ty),* $(,)?) => {$(
-        /// What is inside is the value that a modelled execution begins with.
+        /// An integer; the field holds the value that a modelled execution starts with.
         #[derive(Debug)]
         #[repr(transparent)]
         pub(crate) struct $name(real::$name);
@@ -134,9 +134,9 @@ impl AtomicBool {
 #[repr(transparent)]
 pub(crate) struct AtomicPtr<T>(AtomicUsize, PhantomData<*mut T>);
 
-// SAFETY: an address; `core`'s type makes the same promise.
+// SAFETY: the type holds an address only, and accesses nothing through it, like `core`'s type.
 unsafe impl<T> Sync for AtomicPtr<T> {}
-// SAFETY: as for Sync.
+// SAFETY: the type holds an address only, and accesses nothing through it, like `core`'s type.
 unsafe impl<T> Send for AtomicPtr<T> {}
 
 impl<T> AtomicPtr<T> {
@@ -166,7 +166,7 @@ impl<T> AtomicPtr<T> {
     }
 }
 
-/// 16 bytes.
+/// A 16-byte integer.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct AtomicU128([u64; 2]);

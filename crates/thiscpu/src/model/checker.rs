@@ -1,4 +1,4 @@
-//! What a model checker does for the machine.
+//! The services of a model checker to the machine.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The new value, if there is to be one.
+    /// Returns the new value, or `None` if an exchange fails.
     pub(super) fn of(self, now: u64) -> Option<u64> {
         match self {
             Change::Swap(new) => Some(new),
@@ -25,32 +25,32 @@ impl Change {
     }
 }
 
-/// Steps of the running thread; before each, the checker may let others go first.
+/// The steps of the running thread. Before each the checker may run other threads.
 ///
-/// A location is named by its address and begins with the value at that address.
+/// A location is named by its address, and starts with the value at that address.
 pub(super) trait Checker {
-    /// The running thread, numbered from 0.
+    /// Returns the running thread's number, from 0.
     fn me(&self) -> usize;
 
-    /// Starts a thread; what is returned waits for its end.
+    /// Starts a thread; the returned function waits for its end.
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>;
 
-    /// Lets other threads go on.
+    /// Lets other threads run.
     fn yield_now(&self);
 
-    /// A number below `below`; `None` if this checker leaves nothing to chance.
+    /// Returns a random number below `below`, or `None` if this checker makes no random choices.
     fn choose(&self, below: usize) -> Option<usize>;
 
     fn load(&self, at: usize, first: u64, order: Ordering) -> u64;
 
     fn store(&self, at: usize, first: u64, value: u64, order: Ordering);
 
-    /// Changes a word and returns what it was; `Err` if an exchange found something else.
+    /// Changes a word and returns its old value, as `Err` if an exchange failed.
     fn change(&self, at: usize, first: u64, by: Change, order: [Ordering; 2]) -> Result<u64, u64>;
 
     fn load_pair(&self, at: usize, order: Ordering) -> [u64; 2];
 
-    /// Exchanges a pair; `Err` with what it is if that is not `old`.
+    /// Exchanges a pair; returns its value as `Err` if that was not `old`.
     fn change_pair(
         &self,
         at: usize,
@@ -61,15 +61,15 @@ pub(super) trait Checker {
 
     fn fence(&self, order: Ordering);
 
-    /// Looks at, and perhaps changes, which section `cpu` is in, while no other thread does.
+    /// Calls `access` with the section that `cpu` is in, while no other thread accesses it.
     fn with_cpu(&self, cpu: usize, access: &mut dyn FnMut(&mut Option<u64>));
 
-    /// A relaxed store that belongs to the step that `with_cpu` is.
+    /// Stores a value, relaxed and without a step of its own: the caller is inside `with_cpu`.
     fn store_at_once(&self, at: usize, first: u64, value: u64);
 
-    /// Sleeps on `at` if `is_as_expected` when looked at, until woken.
+    /// Sleeps on `at` until woken, if `is_as_expected` returns `true` under the sleepers' lock.
     fn wait(&self, at: usize, is_as_expected: &dyn Fn() -> bool);
 
-    /// Wakes up to `how_many` who sleep on `at`.
+    /// Wakes up to `how_many` threads that sleep on `at`.
     fn wake(&self, at: usize, how_many: usize);
 }

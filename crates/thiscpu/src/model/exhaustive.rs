@@ -1,12 +1,14 @@
-//! Small exhaustive runs, under loom: every interleaving up to a number of preemptions, and apart from
-//! that loads that return any value the memory model allows.
+//! Small exhaustive runs, under loom: every interleaving up to a number of preemptions.
 //!
-//! It takes two explorations. To find out which steps to try in another order, loom 0.7 remembers
-//! only the last access of each location, and takes loads to commute. A thread that loads a word and
-//! then changes it thereby hides other threads' loads, and orders in which one of those is followed by
-//! that change are left out: an adder that trusts a gate it saw two flips ago went unnoticed. So one
-//! exploration makes each access a read-modify-write, which loom orders like any other and which sees
-//! the newest value; the other leaves them as they are, with old values and fewer orders.
+//! Two explorations are needed. To decide which steps to reorder, loom 0.7 remembers only the last
+//! access of each location, and assumes that loads commute. A thread that loads a word and then
+//! changes it hides the loads of other threads. Then loom skips orders in which such a load is
+//! followed by the change. An adder that trusts a gate it loaded two flips ago goes unnoticed in
+//! this way.
+//!
+//! So one exploration makes each access a read-modify-write. Loom reorders these like any other
+//! access, and each sees the newest value. The other exploration leaves accesses as they are: loads
+//! return any value that the memory model allows, in fewer orders.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,18 +24,17 @@ use super::checker::{Change, Checker};
 use super::machine::{Machine, execute};
 use super::random::{self, Location};
 
-/// How many random runs find out which locations a test uses.
+/// The number of random runs that determine which locations a test uses.
 const LOCATION_RUNS: usize = 100;
 
-/// Runs `test` on `machine` in every order of steps with up to so many preemptions. How many there
-/// were.
+/// Runs `test` on `machine` in every order of steps with at most `preemptions` preemptions.
 ///
-/// The objects under test must be statics: loom wants each location to be made before a second
-/// thread begins, so random runs first find out where they are.
+/// Returns the number of executions. The objects under test must be statics: loom needs each
+/// location to exist before a second thread starts, so random runs determine the locations first.
 ///
 /// # Panics
 ///
-/// As `test`.
+/// If `test` panics.
 pub fn exhaustive(
     machine: Machine,
     preemptions: usize,
@@ -64,7 +65,7 @@ fn explore(
     executions.load(atomic_of_std::Ordering::Relaxed)
 }
 
-/// What loads return.
+/// The values that loads return.
 #[derive(Clone, Copy, Debug)]
 enum Loads {
     /// The newest value; every order of steps is tried.
@@ -73,13 +74,13 @@ enum Loads {
     Any,
 }
 
-/// What a thread sleeps on.
+/// The queue of threads that sleep on a location.
 type Sleepers = Rc<(Mutex<()>, Condvar)>;
 
 struct Loom {
     loads: Loads,
     threads: RefCell<Vec<ThreadId>>,
-    /// A pair is one location: each half is kept in half a word.
+    /// The locations. A pair is one location, each of its words in half of a word.
     words: RefCell<HashMap<usize, Rc<AtomicU64>>>,
     cpus: RefCell<HashMap<usize, Rc<Mutex<Option<u64>>>>>,
     sleepers: RefCell<HashMap<usize, Sleepers>>,
@@ -109,7 +110,7 @@ impl Loom {
     }
 
     fn pair(&self, at: usize) -> Rc<AtomicU64> {
-        // SAFETY: pairs are 16 readable bytes, which the modelled program never writes.
+        // SAFETY: a pair is 16 readable bytes, and the modelled program never writes them for real.
         self.word(at, pack(unsafe { *(at as *const [u64; 2]) }))
     }
 
@@ -136,7 +137,7 @@ impl Loom {
     }
 }
 
-/// Two words in one: 32 bits of each, the first with its sign.
+/// Packs two words into one: 32 bits of each, the first with its sign.
 fn pack([first, second]: [u64; 2]) -> u64 {
     let packed = first & 0xffff_ffff | second << 32;
     assert_eq!(unpack(packed), [first, second], "a value too large for this model");
@@ -147,8 +148,10 @@ fn unpack(packed: u64) -> [u64; 2] {
     [i64::from(packed as i32) as u64, packed >> 32]
 }
 
-/// loom's sequentially consistent accesses only acquire and release; with fences around them they
-/// are in one order, as on every processor there is.
+/// Orders a sequentially consistent access by a fence.
+///
+/// loom's sequentially consistent accesses only acquire and release. With fences around them they
+/// have one order, as on every real processor.
 fn in_order(order: Ordering) {
     if order == Ordering::SeqCst {
         atomic::fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The machine: its threads, where they are, and what `sys` asks of it.
+//! The modelled machine: its threads, their CPUs, and everything that `sys` requests.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -14,35 +14,36 @@ use crate::sys::machine;
 use crate::sys::membarrier::FenceError;
 use crate::tier::Tier;
 
-/// What a test runs on.
+/// The machine of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// What the process runs on.
+    /// The tier of the process.
     pub tier: Tier,
-    /// The kernel's index of CPU 0, and how far the indices of the next CPUs are from it and each other.
+    /// The kernel's index of CPU 0, and the distance between the indices of consecutive CPUs.
     pub indices: (usize, usize),
-    /// How many NUMA nodes the CPUs are shared out to, in turn.
+    /// The number of NUMA nodes, to which CPUs belong in turn.
     pub nodes: usize,
-    /// One step in so many is preceded by a signal or a move to another CPU, where the checker
-    /// leaves something to chance; 0 for none.
+    /// One step in this many is preceded by a signal or a move to another CPU; 0 for none.
+    ///
+    /// Only a checker that makes random choices does this.
     pub preempt_one_in: usize,
 }
 
 impl Machine {
-    /// A machine whose threads are moved and interrupted now and then.
+    /// Creates a machine that preempts one step in 20, with one node and consecutive indices.
     pub const fn new(cpus: usize, tier: Tier) -> Machine {
         Machine { cpus, tier, indices: (0, 1), nodes: 1, preempt_one_in: 20 }
     }
 }
 
-/// A thread's part of the machine.
+/// The state of a thread on the machine.
 #[derive(Clone, Copy, Debug)]
 struct State {
     cpu: usize,
     has_lane: bool,
-    /// The section it is in.
+    /// The section that the thread is in.
     section: Option<u64>,
 }
 
@@ -59,17 +60,18 @@ pub(super) struct Execution {
 }
 
 thread_local! {
-    // Both checkers run all threads of an execution on one thread of the system.
+    // Both checkers run all threads of an execution on one system thread.
     static NOW: RefCell<Option<Rc<Execution>>> = const { RefCell::new(None) };
 }
 
-/// The execution under way.
+/// Returns the execution in progress.
 ///
 /// # Panics
 ///
-/// If there is none: the code under test was called outside of a model.
+/// If there is none, because the code under test was called outside of a model.
 pub(super) fn now() -> Rc<Execution> {
-    NOW.with_borrow(Clone::clone).expect("this is built for models and runs in them only")
+    NOW.with_borrow(Clone::clone)
+        .expect("no execution in progress: code built with thiscpu_model runs in models only")
 }
 
 /// Runs `test` as one execution on `machine`.
@@ -87,7 +89,7 @@ pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn
     NOW.with_borrow_mut(|now| *now = Some(execution.clone()));
     execution.begin_thread(0);
     test();
-    // What the checker made must go while its execution lasts.
+    // Objects that the checker created must be dropped while its execution lasts.
     NOW.with_borrow_mut(Option::take);
 }
 
@@ -110,18 +112,18 @@ impl Execution {
         change(&mut self.threads.borrow_mut()[self.checker.me()]);
     }
 
-    /// The CPU that the running thread is on, and whether it may run sections.
+    /// Returns the CPU of the running thread, and whether the thread has a lane.
     pub(super) fn current_cpu(&self) -> (usize, bool) {
         let state = self.state();
         (state.cpu, state.has_lane)
     }
 
-    /// The kernel's index of a CPU.
+    /// Returns the kernel's index of a CPU.
     pub(super) fn index_of(&self, cpu: usize) -> usize {
         self.machine.indices.0 + cpu * self.machine.indices.1
     }
 
-    /// Now and then interrupts the running thread, or moves it to another CPU.
+    /// Sometimes interrupts the running thread, or moves it to another CPU.
     pub(super) fn preempt(&self) {
         let Machine { preempt_one_in, cpus, .. } = self.machine;
         if preempt_one_in > 0 && self.checker.choose(preempt_one_in) == Some(0) {
@@ -130,60 +132,61 @@ impl Execution {
         }
     }
 
-    /// Moves the running thread, which aborts the section that it is in.
+    /// Moves the running thread, and aborts the section that it is in.
     fn move_to(&self, cpu: usize) {
         let state = self.state();
         if let Some(section) = state.section {
-            self.checker.with_cpu(state.cpu, &mut |there| {
-                if *there == Some(section) {
-                    *there = None;
+            self.checker.with_cpu(state.cpu, &mut |current| {
+                if *current == Some(section) {
+                    *current = None;
                 }
             });
         }
         self.change_state(|state| state.cpu = cpu);
     }
 
-    /// Begins a section on the running thread's CPU, which aborts another's there.
+    /// Begins a section on the running thread's CPU, and aborts any other section there.
     pub(super) fn enter(&self) -> (usize, u64) {
         let section = self.sections.get() + 1;
         self.sections.set(section);
         let cpu = self.state().cpu;
         self.change_state(|state| state.section = Some(section));
-        self.checker.with_cpu(cpu, &mut |there| *there = Some(section));
+        self.checker.with_cpu(cpu, &mut |current| *current = Some(section));
         (cpu, section)
     }
 
-    /// Ends a section: with `last` as its last step, if it was not aborted. Whether it was not.
+    /// Ends a section, with `last` as its last step; returns `false` if it was aborted.
     pub(super) fn leave(&self, (cpu, section): (usize, u64), mut last: impl FnMut()) -> bool {
-        let mut whole = false;
-        self.checker.with_cpu(cpu, &mut |there| {
-            whole = *there == Some(section);
-            if whole {
+        let mut is_whole = false;
+        self.checker.with_cpu(cpu, &mut |current| {
+            is_whole = *current == Some(section);
+            if is_whole {
                 last();
-                *there = None;
+                *current = None;
             }
         });
         self.change_state(|state| state.section = None);
-        whole
+        is_whole
     }
 
-    /// Does `step` in a section, if that was not aborted. Whether it was not.
+    /// Runs `step` in a section; returns `false` if the section was aborted.
     pub(super) fn during(&self, (cpu, section): (usize, u64), mut step: impl FnMut()) -> bool {
-        let mut whole = false;
-        self.checker.with_cpu(cpu, &mut |there| {
-            whole = *there == Some(section);
-            if whole {
+        let mut is_whole = false;
+        self.checker.with_cpu(cpu, &mut |current| {
+            is_whole = *current == Some(section);
+            if is_whole {
                 step();
             }
         });
-        whole
+        is_whole
     }
 
     fn fence(&self) {
-        // A full barrier here and, CPU by CPU, there; what a CPU is in the middle of is aborted.
+        // A full barrier on this CPU and, one by one, on each other; the section that a CPU is in
+        // is aborted.
         self.checker.fence(Ordering::SeqCst);
         for cpu in 0..self.machine.cpus {
-            self.checker.with_cpu(cpu, &mut |there| *there = None);
+            self.checker.with_cpu(cpu, &mut |current| *current = None);
         }
         self.checker.fence(Ordering::SeqCst);
     }
@@ -200,7 +203,7 @@ impl<R> Thread<R> {
     ///
     /// # Panics
     ///
-    /// If the thread did.
+    /// If the thread panicked.
     pub fn join(self) -> R {
         (self.join)();
         self.result.lock().expect("no panic").take().expect("the thread has ended")
@@ -213,21 +216,21 @@ pub fn spawn<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Thread<R> {
     let result = Arc::new(Mutex::new(None));
-    let there = result.clone();
+    let slot = result.clone();
     let join = now().checker.spawn(Box::new(move || {
         now().begin_thread(cpu);
         let value = work();
-        *there.lock().expect("no panic") = Some(value);
+        *slot.lock().expect("no panic") = Some(value);
     }));
     Thread { result, join }
 }
 
-/// Moves the calling thread.
+/// Moves the calling thread to `cpu`.
 pub fn run_on(cpu: usize) {
     now().move_to(cpu);
 }
 
-/// What the calling thread has of its own, as in a `thread_local`; made when it asks first.
+/// Returns the calling thread's value of a type, like a `thread_local`; created at first use.
 pub(crate) fn local<T: Default + 'static>() -> Rc<T> {
     let now = now();
     let mut locals = now.locals.borrow_mut();
@@ -236,31 +239,32 @@ pub(crate) fn local<T: Default + 'static>() -> Rc<T> {
     local.clone().downcast().expect("it was found by its type")
 }
 
-/// Makes the calling thread one without a lane.
+/// Takes the calling thread's lane away.
 pub fn leave_lanes() {
     now().change_state(|state| state.has_lane = false);
 }
 
-/// A number below `below`, where the checker leaves something to chance; else 0.
+/// Returns a random number below `below`, or 0 under a checker without random choices.
 pub fn choose(below: usize) -> usize {
     now().checker.choose(below).unwrap_or(0)
 }
 
-/// The number of calls of this so far, in the order in which steps are taken: a clock for
-/// histories. Not a step.
+/// Returns the number of its calls, in the order of steps: a clock for histories.
+///
+/// Not a step.
 pub fn tick() -> u64 {
     let now = now();
     now.time.set(now.time.get() + 1);
     now.time.get()
 }
 
-/// Lets a second pass on the machine's clock. Not a step.
+/// Advances the machine's clock by a second. Not a step.
 pub fn advance_clock_1s() {
     let now = now();
     now.clock.set(now.clock.get() + 1_000_000_000);
 }
 
-/// The tier of the execution under way.
+/// Returns the tier of the execution in progress.
 pub(crate) fn tier() -> Option<Tier> {
     Some(now().machine.tier)
 }
@@ -289,7 +293,7 @@ impl machine::Machine for Model {
     }
 
     unsafe fn forget(_: usize, _: usize) -> bool {
-        // What is in memory is not dropped: nothing here may rest on that.
+        // The memory keeps its content, because code must not rely on losing it.
         true
     }
 
@@ -324,7 +328,7 @@ impl machine::Machine for Model {
     }
 
     fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        // Time passes as the checker likes.
+        // The checker decides whether the timeout has passed.
         if timeout.is_some() && now().checker.choose(2) == Some(0) {
             return;
         }

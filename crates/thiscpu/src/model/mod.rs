@@ -1,15 +1,17 @@
 //! A modelled machine, on which model checkers run this library's own code.
 //!
 //! Built with `--cfg thiscpu_model` only. Everything above `sys` and `section` is the code that
-//! ships; what is replaced is memory (`sys::atomic`), the machine (`sys::machine`), sections and the
-//! 16-byte exchange. The machine has CPUs on which threads are placed and moved, a fence, futexes,
-//! and lane indices that the test chooses. A checker decides which thread takes the next step:
-//! shuttle at random and for long, loom exhaustively and with weak memory. docs/testing.md says what
-//! that can and cannot see.
+//! ships. Four things are replaced: memory (`sys::atomic`), the machine (`sys::machine`), sections,
+//! and the 16-byte exchange.
 //!
-//! Memory: each atomic keeps the value it was made with, for ever; what the modelled program stores
-//! lives in the execution and ends with it. So statics start afresh in each execution, and an
-//! object must not be dropped before the execution ends if another may take its place.
+//! The machine has CPUs on which threads are placed and moved, a fence, futexes, and lane indices
+//! that the test chooses. A checker decides which thread takes the next step: shuttle randomly in
+//! long runs, loom exhaustively and with weak memory. docs/testing.md says what they can and cannot
+//! see.
+//!
+//! Each atomic keeps the value it was created with forever. The modelled program's stores live in
+//! the execution and end with it. So statics start over in each execution. An object must not be
+//! dropped before the execution ends if another may take its place.
 
 pub(crate) mod atomic;
 mod checker;

@@ -1,4 +1,4 @@
-//! Long random runs, under shuttle: sequentially consistent, any number of steps.
+//! Long random runs, under shuttle: sequentially consistent, with any number of steps.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,21 +14,22 @@ use shuttle::sync::{Condvar, Mutex};
 use super::checker::{Change, Checker};
 use super::machine::{Machine, execute};
 
-/// How steps are chosen.
+/// The way in which the next thread is chosen.
 #[derive(Clone, Copy, Debug)]
 pub enum Schedule {
     /// Any thread, at each step.
     Uniform,
-    /// By priorities that change at this many random steps (Burckhardt and others, 2010): finds what needs few
-    /// preemptions at the right places.
+    /// By priorities that change at this many random steps (Burckhardt and others, 2010).
+    ///
+    /// Finds faults that need few preemptions at the right places.
     Pct(usize),
 }
 
-/// Runs `test` so many times on `machine`.
+/// Runs `test` on `machine`, `executions` times.
 ///
 /// # Panics
 ///
-/// As `test`, with the schedule that led to it.
+/// If `test` panics, with the schedule that led to it.
 pub fn random(
     machine: Machine,
     schedule: Schedule,
@@ -38,7 +39,9 @@ pub fn random(
     run(machine, schedule, SEED, executions, Arc::default(), test);
 }
 
-/// The schedules are the same each time, so that what passed passes; more runs are other runs.
+/// The seed, which is constant so that a test that passed passes again.
+///
+/// More executions add new schedules.
 const SEED: u64 = 0x7415_c9b0;
 
 /// A location of the modelled memory.
@@ -50,7 +53,9 @@ pub(super) enum Location {
 
 type Locations = Arc<std::sync::Mutex<BTreeMap<usize, Location>>>;
 
-/// The locations that `test` uses in some random runs. Whether it fails in them is not the question.
+/// Returns the locations that `test` uses in some random runs.
+///
+/// Failures of these runs are ignored.
 pub(super) fn locations_used(
     machine: Machine,
     executions: usize,
@@ -90,7 +95,7 @@ fn run(
     });
 }
 
-/// What a thread sleeps on.
+/// The queue of threads that sleep on a location.
 type Sleepers = Arc<(Mutex<()>, Condvar)>;
 
 #[derive(Default)]
@@ -99,7 +104,7 @@ struct Shuttle {
     used: Locations,
     cpus: RefCell<HashMap<usize, Option<u64>>>,
     sleepers: RefCell<HashMap<usize, Sleepers>>,
-    /// Each look at it is a point at which another thread may be chosen.
+    /// Each load of it is a point at which shuttle may choose another thread.
     step: AtomicBool,
 }
 
@@ -119,7 +124,8 @@ impl Shuttle {
     fn pair(&self, at: usize) -> [u64; 2] {
         self.used.lock().expect("no panic").insert(at, Location::Pair);
         [at, at + 8].map(|at| {
-            // SAFETY: pairs are 16 readable bytes, which the modelled program never writes.
+            // SAFETY: a pair is 16 readable bytes, and the modelled program never writes them for
+            // real.
             *self.words.borrow_mut().entry(at).or_insert_with(|| unsafe { *(at as *const u64) })
         })
     }
@@ -193,9 +199,9 @@ impl Checker for Shuttle {
 
     fn with_cpu(&self, cpu: usize, access: &mut dyn FnMut(&mut Option<u64>)) {
         self.step();
-        let mut there = self.cpus.borrow().get(&cpu).copied().flatten();
-        access(&mut there);
-        self.cpus.borrow_mut().insert(cpu, there);
+        let mut section = self.cpus.borrow().get(&cpu).copied().flatten();
+        access(&mut section);
+        self.cpus.borrow_mut().insert(cpu, section);
     }
 
     fn store_at_once(&self, at: usize, first: u64, new: u64) {

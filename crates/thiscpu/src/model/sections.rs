@@ -1,4 +1,4 @@
-//! The sections, step by step as `section` specifies them.
+//! The modelled sections, in the steps that `section` specifies.
 
 use super::machine::{Execution, now};
 use crate::lanes::direct::{DirectTable, MALLOC_TABLE};
@@ -17,7 +17,7 @@ use crate::tier::Tier;
 #[derive(Debug)]
 pub(crate) struct Processor;
 
-/// A section under way.
+/// A section in progress.
 struct Section {
     execution: std::rc::Rc<Execution>,
     number: (usize, u64),
@@ -28,7 +28,7 @@ impl Section {
     fn enter() -> Result<Section, Outcome> {
         let execution = now();
         let number = execution.enter();
-        // In the atomic tier no area is published, and sections refuse.
+        // In the atomic tier no rseq area is published, so sections fail.
         let has_lane = execution.current_cpu().1 && execution.machine.tier != Tier::Atomic;
         let index = execution.index_of(number.0);
         let mut section = Section { execution, number, entry: 0 };
@@ -39,7 +39,7 @@ impl Section {
         Ok(section)
     }
 
-    /// The same for a section on an item: the address of its word in this lane.
+    /// Enters a section on an item, and returns the address of its word in this lane.
     fn enter_item(item: usize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
         match section.resolve(item) {
@@ -48,7 +48,9 @@ impl Section {
         }
     }
 
-    /// Where a gate leads in this lane, if that is one and the gate is open.
+    /// Returns the address that a gate or item leads to in this lane, unless it is closed.
+    ///
+    /// The sum overflows only if the gate is open and the entry is that of a lane.
     fn resolve(&self, gate: usize) -> Option<usize> {
         let (at, carries) = gate.overflowing_add(self.entry);
         carries.then_some(at)
@@ -58,7 +60,7 @@ impl Section {
         word(at).load(Relaxed)
     }
 
-    /// Leaves without having stored anything.
+    /// Ends the section without a store.
     fn refuse(self, outcome: Outcome) -> Outcome {
         match self.execution.leave(self.number, || {}) {
             true => outcome,
@@ -66,7 +68,7 @@ impl Section {
         }
     }
 
-    /// A store before the last; whether it was done, because nothing had aborted the section.
+    /// Stores a value before the last step; returns `false` if the section was aborted.
     fn store(&self, at: usize, value: u64) -> bool {
         self.execution.preempt();
         let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
@@ -75,8 +77,7 @@ impl Section {
 
     fn commit(self, at: usize, value: u64) -> Outcome {
         self.execution.preempt();
-        // Between the look whether the section was aborted and the store there is no time at which
-        // it could be.
+        // The check for an abort and the store are one step, so no abort can come in between.
         let store = || self.execution.checker.store_at_once(at, word(at).first(), value);
         match self.execution.leave(self.number, store) {
             true => Outcome::Committed,
@@ -85,10 +86,11 @@ impl Section {
     }
 }
 
-/// The word of a lane at `at`.
+/// Returns the word at `at`, in a lane.
 fn word(at: usize) -> &'static AtomicU64 {
     debug_assert!(at.is_multiple_of(8));
-    // SAFETY: sections are given items, which lie in the arena; that is readable for ever.
+    // SAFETY: sections are called with items, which are in the modelled address space. That stays
+    // readable forever.
     unsafe { &*(at as *const AtomicU64) }
 }
 
@@ -98,7 +100,8 @@ fn fits(count: u64, window: u64) -> bool {
 
 impl Sections for Processor {
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that this is the gate of an object whose item is large
+        // enough and is not freed during the call.
         unsafe { Self::add_windowed_at(gate, 0, n) }
     }
 
@@ -157,7 +160,8 @@ impl Sections for Processor {
     }
 
     unsafe fn cmpxchg_double(_: usize, old: [u64; 2], _: &[u64; 2]) -> (Outcome, [u64; 2]) {
-        // As on a processor that has no such store: the slow lane, whose exchange is modelled.
+        // As on a processor without such a store. The caller uses the shared lane, whose exchange
+        // is modelled.
         (Outcome::NoLane, old)
     }
 
@@ -184,7 +188,7 @@ impl Sections for Processor {
     }
 
     unsafe fn spin(_: u64, _: &core::sync::atomic::AtomicU64) -> bool {
-        unreachable!("nothing to model: it is for finding out whether a kernel aborts")
+        unreachable!("nothing to model: spin tests whether the kernel aborts")
     }
 }
 
@@ -210,32 +214,34 @@ impl LedgerSections for Processor {
 }
 
 impl Section {
-    /// The same for a section of a slab cache: the address of its item in this lane.
+    /// Enters a section of a slab cache, and returns the address of its item in this lane.
     ///
     /// # Safety
     ///
-    /// As for [`SlabSections::pop_object`].
+    /// The gate is one that [`SlabSections::pop_object`] accepts for this kind of access.
     unsafe fn enter_gate<A: Access>(gate: *const AtomicUsize) -> Result<(Section, usize), Outcome> {
         let section = Section::enter()?;
-        let (front, at): (&DirectTable, _) = match A::KIND {
-            // SAFETY: such a gate is a group's first word, and that lives as long as its sections run.
+        let (table, at): (&DirectTable, _) = match A::KIND {
+            // SAFETY: a gate of this kind is the first word of a group, which lives as long as its
+            // sections run.
             AccessKind::Direct => (unsafe { Group::direct_table_after(gate) }, 0),
             AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP),
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that a gate of any other kind is valid during the call.
             _ => return unsafe { section.enter_by(&*gate) },
         };
         let index = section.execution.index_of(section.number.0);
-        // Acquire: as below.
-        match front.item(index & 0xffff).map_or(0, |item| item.load(Acquire)) {
+        // Acquire: the further loads depend on this address; see `enter_by`.
+        match table.item(index & 0xffff).map_or(0, |item| item.load(Acquire)) {
             0 => Err(section.refuse(Outcome::GateClosed)),
-            there => Ok((section, there - at)),
+            item => Ok((section, item - at)),
         }
     }
 
-    /// The same by the gate itself.
+    /// Enters the section by the gate itself.
     fn enter_by(self, gate: &AtomicUsize) -> Result<(Section, usize), Outcome> {
-        // Acquire: what else such a section loads is at addresses that depend on the gate, which no processor of these
-        // loads before, but the checker knows nothing of that.
+        // Acquire: the further loads of such a section are at addresses that depend on the gate. No
+        // supported processor performs them before it, but the checker does not know about
+        // dependencies.
         match self.resolve(gate.load(Acquire)) {
             None => Err(self.refuse(Outcome::GateClosed)),
             Some(lane) => Ok((self, lane)),
@@ -245,7 +251,7 @@ impl Section {
 
 impl SlabSections for Processor {
     unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the gate is valid for this kind of access.
         let Ok((section, lane)) = (unsafe { Section::enter_gate::<A>(gate) }) else { return 0 };
         let hot = if A::KIND.has_hot() { section.load(lane) } else { 0 };
         if hot != 0 {
@@ -271,7 +277,7 @@ impl SlabSections for Processor {
         cell: usize,
         entry: usize,
     ) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the gate is valid for this kind of access.
         let (section, lane) = match unsafe { Section::enter_gate::<A>(gate) } {
             Ok(entered) => entered,
             Err(outcome) => return outcome,
@@ -284,7 +290,7 @@ impl SlabSections for Processor {
         if section.load(slot) == 0 {
             return section.refuse(Outcome::Mismatch);
         }
-        // A section that was aborted before this stores nothing any more.
+        // A section that was aborted before this store stores nothing.
         if !section.store(slot, entry as u64) {
             return section.refuse(Outcome::Aborted);
         }
@@ -313,7 +319,8 @@ macro_rules! words {
     ($($integer:ty),*) => {$(
         impl WordSections<$integer> for Processor {
             unsafe fn add(item: usize, n: $integer) -> Outcome {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees that this is a live item; `add_return` needs the
+                // same.
                 unsafe { Self::add_return(item, n).0 }
             }
 
@@ -334,7 +341,7 @@ macro_rules! words {
 
 words!(u8, u16, u32, u64);
 
-/// A section on a word, which in the model takes 8 bytes whatever its width.
+/// Runs a section on a word, which takes 8 bytes in the model whatever its type.
 fn change<W: Copy + TryFrom<u64> + Into<u64> + Default>(
     item: usize,
     to: impl FnOnce(W) -> Option<W>,
