@@ -1,10 +1,15 @@
-// thiscpu for C++17: what thiscpu.h has, with handles that end themselves.
+// thiscpu for C++17: a class for each type of thiscpu.h, which owns its handle.
 //
-// What goes wrong throws thiscpu::error, or, where exceptions are switched off, says so and ends the program: in constructors
-// what a program cannot help (no memory, a wrong THISCPU_TIER), elsewhere what a program that is right does not do, such as to
-// use a handle that was moved from. What a right program has to reckon with (a refusal, an empty stack) is what calls return.
-// Threads may share a handle as they may in C; making, moving and ending it is one thread's.
-// Nothing is ever thrown through the library: see thiscpu.h for what each function promises and costs.
+// A class can be moved, not copied; get() returns the handle for functions of thiscpu.h. Using an
+// object that was moved from is an error. Guarantees, costs, and which functions may be called from
+// where, are those of thiscpu.h.
+//
+// Errors: an expected outcome (a refusal, an empty stack) is a return value. Any other status
+// throws thiscpu::error; with exceptions disabled it prints the message and aborts. No exception
+// passes through the library.
+//
+// Threads: an object may be shared as a handle may be in C. No other thread may use it while it is
+// constructed, moved or destroyed.
 
 #ifndef THISCPU_HPP
 #define THISCPU_HPP
@@ -27,7 +32,7 @@
 
 namespace thiscpu {
 
-// Both may be in one program, and are not the same functions.
+// A program may have both versions, which are different functions.
 #if defined(__cpp_exceptions)
 inline namespace with_exceptions {
 #else
@@ -35,7 +40,7 @@ inline namespace without_exceptions {
 #endif
 
 #if defined(__cpp_exceptions)
-/// What is wrong, and the status that says so.
+/// The error that a failed call throws.
 class error : public std::exception {
   public:
     explicit error(thiscpu_status status) noexcept : status_(status) {}
@@ -60,42 +65,43 @@ inline void check(thiscpu_status status) {
     }
 }
 
-/// A handle that ends itself; moved from, it is none.
-template <class T, thiscpu_status (*End)(T *)> class handle {
+/// Owns a handle and destroys it. After a move there is no handle.
+template <class T, thiscpu_status (*Destroy)(T *)> class handle {
   public:
-    handle(handle &&other) noexcept : it_(std::exchange(other.it_, nullptr)) {}
+    handle(handle &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
     handle &operator=(handle &&other) noexcept {
         handle moved(std::move(other));
-        std::swap(it_, moved.it_);
+        std::swap(handle_, moved.handle_);
         return *this;
     }
     handle(const handle &) = delete;
     handle &operator=(const handle &) = delete;
-    ~handle() { End(it_); }
+    ~handle() { Destroy(handle_); }
 
-    /// For the functions of thiscpu.h.
-    T *get() const noexcept { return it_; }
+    /// Returns the handle, for functions of thiscpu.h.
+    T *get() const noexcept { return handle_; }
 
   protected:
     handle() noexcept = default;
-    T *it_ = nullptr;
+    T *handle_ = nullptr;
 };
 
 } // namespace detail
 
-/// What this process runs on.
+/// Returns the tier that this process runs on.
 inline thiscpu_tier tier() {
     thiscpu_tier tier;
     detail::check(thiscpu_get_tier(&tier));
     return tier;
 }
 
-/// A counter: adds of about a nanosecond, exact sums at any time.
+/// A counter with per-CPU adds and exact sums. See thiscpu_counter.
 class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> {
   public:
-    counter() { detail::check(thiscpu_counter_create(&it_)); }
+    counter() { detail::check(thiscpu_counter_create(&handle_)); }
 
-    void add(std::int64_t n) { detail::check(thiscpu_counter_add(it_, n)); }
+    /// Adds `n`, which may be negative.
+    void add(std::int64_t n) { detail::check(thiscpu_counter_add(handle_, n)); }
     counter &operator+=(std::int64_t n) {
         add(n);
         return *this;
@@ -103,43 +109,46 @@ class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> 
     void operator++() { add(1); }
     void operator--() { add(-1); }
 
-    /// An estimate.
+    /// Returns an estimate of the value.
     std::int64_t read() const {
         std::int64_t value;
-        detail::check(thiscpu_counter_read(it_, &value));
+        detail::check(thiscpu_counter_read(handle_, &value));
         return value;
     }
+    /// Returns bounds that the value was within at one instant.
     thiscpu_bounds bounds() const {
         thiscpu_bounds bounds;
-        detail::check(thiscpu_counter_bounds(it_, &bounds));
+        detail::check(thiscpu_counter_bounds(handle_, &bounds));
         return bounds;
     }
-    /// The exact value, at one instant.
+    /// Returns the exact value at one instant.
     std::int64_t sum() const {
         std::int64_t sum;
-        detail::check(thiscpu_counter_sum(it_, &sum));
+        detail::check(thiscpu_counter_sum(handle_, &sum));
         return sum;
     }
-    void set(std::int64_t value) { detail::check(thiscpu_counter_set(it_, value)); }
-    /// The exact value, which is 0 from then on.
+    /// Sets the value, at one instant.
+    void set(std::int64_t value) { detail::check(thiscpu_counter_set(handle_, value)); }
+    /// Sets the value to 0 and returns the exact previous value, at one instant.
     std::int64_t take() {
         std::int64_t value;
-        detail::check(thiscpu_counter_take(it_, &value));
+        detail::check(thiscpu_counter_take(handle_, &value));
         return value;
     }
-    /// Below 0 if the value is below `rhs`, 0 if it is the same.
+    /// Returns a number less than, equal to or greater than 0, as the exact value is to `rhs`.
     int compare(std::int64_t rhs) const {
         std::int32_t ordering;
-        detail::check(thiscpu_counter_compare(it_, rhs, &ordering));
+        detail::check(thiscpu_counter_compare(handle_, rhs, &ordering));
         return ordering;
     }
 };
 
-/// Units of a budget, released when this goes. The budget must outlive it.
+/// Units of a budget, released on destruction. The budget must outlive the lease.
 class lease {
   public:
-    lease(lease &&other) noexcept : budget_(other.budget_), units_(std::exchange(other.units_, 0)) {}
-    /// Of units that were acquired already, by whatever function.
+    lease(lease &&other) noexcept
+        : budget_(other.budget_), units_(std::exchange(other.units_, 0)) {}
+    /// Takes over units that were acquired before.
     lease(thiscpu_budget *budget, std::uint64_t units) noexcept : budget_(budget), units_(units) {}
     lease &operator=(lease &&other) noexcept {
         lease moved(std::move(other));
@@ -155,8 +164,9 @@ class lease {
         }
     }
 
+    /// Returns how many units the lease holds.
     std::uint64_t units() const noexcept { return units_; }
-    /// Keeps the units acquired: somebody else releases them.
+    /// Returns how many units there were and keeps them acquired; the caller has to release them.
     std::uint64_t forget() noexcept { return std::exchange(units_, 0); }
 
   private:
@@ -164,54 +174,66 @@ class lease {
     std::uint64_t units_;
 };
 
-/// A limit that is never exceeded and never refused wrongly.
+/// A limit on units that is never exceeded and never refuses wrongly. See thiscpu_budget.
 class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
   public:
-    explicit budget(std::uint64_t limit) { detail::check(thiscpu_budget_create(limit, &it_)); }
+    explicit budget(std::uint64_t limit) { detail::check(thiscpu_budget_create(limit, &handle_)); }
 
-    /// Whether `n` units were acquired; else none was.
-    [[nodiscard]] bool try_acquire(std::uint64_t n) { return granted(thiscpu_budget_try_acquire(it_, n)); }
+    /// Acquires `n` units or none. Returns whether it did. Never waits for units.
+    [[nodiscard]] bool try_acquire(std::uint64_t n) {
+        return granted(thiscpu_budget_try_acquire(handle_, n));
+    }
+    /// Acquires as many units as are available, at most `n`. Returns how many.
     [[nodiscard]] std::uint64_t try_acquire_up_to(std::uint64_t n) {
         std::uint64_t acquired;
-        detail::check(thiscpu_budget_try_acquire_up_to(it_, n, &acquired));
+        detail::check(thiscpu_budget_try_acquire_up_to(handle_, n, &acquired));
         return acquired;
     }
-    /// Waits for them.
-    void acquire(std::uint64_t n) { detail::check(thiscpu_budget_acquire(it_, n)); }
+    /// Acquires `n` units; blocks until they are available.
+    void acquire(std::uint64_t n) { detail::check(thiscpu_budget_acquire(handle_, n)); }
+    /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
-        return granted(thiscpu_budget_acquire_timeout(it_, n, nanoseconds(timeout)));
+        return granted(thiscpu_budget_acquire_timeout(handle_, n, nanoseconds(timeout)));
     }
-    void release(std::uint64_t n) { detail::check(thiscpu_budget_release(it_, n)); }
-    /// Units that are released when the lease goes; nothing if there are not so many.
+    /// Releases `n` units, which any thread acquired.
+    void release(std::uint64_t n) { detail::check(thiscpu_budget_release(handle_, n)); }
+    /// Acquires `n` units as a lease, or nothing. Never waits for units.
     [[nodiscard]] std::optional<lease> try_lease(std::uint64_t n) {
         if (!try_acquire(n)) {
             return std::nullopt;
         }
-        return lease(it_, n);
+        return lease(handle_, n);
     }
-    /// The same, waiting for them.
+    /// Acquires `n` units as a lease; blocks until they are available.
     [[nodiscard]] lease lease_when_free(std::uint64_t n) {
         acquire(n);
-        return lease(it_, n);
+        return lease(handle_, n);
     }
-    /// The same, waiting at most so long; nothing if there were not so many.
+    /// Acquires `n` units as a lease, or nothing; blocks for at most `timeout`.
     template <class Rep, class Period>
-    [[nodiscard]] std::optional<lease> lease_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
+    [[nodiscard]] std::optional<lease> lease_for(std::uint64_t n,
+                                                 std::chrono::duration<Rep, Period> timeout) {
         if (!acquire_for(n, timeout)) {
             return std::nullopt;
         }
-        return lease(it_, n);
+        return lease(handle_, n);
     }
 
+    /// Returns how many units are available at one instant; 0 while any thread waits.
     std::uint64_t available() const { return number(thiscpu_budget_available); }
+    /// Returns how many units are held at one instant.
     std::uint64_t acquired() const { return number(thiscpu_budget_acquired); }
+    /// Returns the limit.
     std::uint64_t limit() const { return number(thiscpu_budget_limit); }
-    void set_limit(std::uint64_t limit) { detail::check(thiscpu_budget_set_limit(it_, limit)); }
+    /// Changes the limit, at one instant.
+    void set_limit(std::uint64_t limit) { detail::check(thiscpu_budget_set_limit(handle_, limit)); }
 
   private:
-    /// As many as there are, up to 292 years.
-    template <class Rep, class Period> static std::uint64_t nanoseconds(std::chrono::duration<Rep, Period> time) {
+    /// Converts a duration; one of 292 years or more is unlimited.
+    template <class Rep, class Period>
+    static std::uint64_t nanoseconds(std::chrono::duration<Rep, Period> time) {
+        // In `double` first, which cannot overflow.
         std::chrono::duration<double, std::nano> about = time;
         if (!(about.count() > 0)) {
             return 0;
@@ -219,7 +241,8 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         if (about.count() >= 9.2e18) {
             return UINT64_MAX;
         }
-        return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+        auto exact = std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+        return static_cast<std::uint64_t>(exact.count());
     }
     static bool granted(thiscpu_status status) {
         if (status == THISCPU_STATUS_EXHAUSTED) {
@@ -228,169 +251,196 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         detail::check(status);
         return true;
     }
-    std::uint64_t number(thiscpu_status (*ask)(thiscpu_budget *, std::uint64_t *)) const {
+    std::uint64_t number(thiscpu_status (*get)(thiscpu_budget *, std::uint64_t *)) const {
         std::uint64_t number;
-        detail::check(ask(it_, &number));
+        detail::check(get(handle_, &number));
         return number;
     }
 };
 
 class ledger;
 
-/// One account of a ledger, closed when this goes.
+/// An account of a ledger, closed on destruction. See thiscpu_account.
 class account : public detail::handle<thiscpu_account, thiscpu_account_close> {
   public:
-    void charge(std::size_t index, std::int64_t n) { detail::check(thiscpu_account_charge(it_, index, n)); }
-    void charge_uncached(std::size_t index, std::int64_t n) {
-        detail::check(thiscpu_account_charge_uncached(it_, index, n));
+    /// Adds `n`, which may be negative, to counter `index`.
+    void charge(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_charge(handle_, index, n));
     }
+    /// Adds `n` to counter `index` without using this CPU's cache.
+    void charge_uncached(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_account_charge_uncached(handle_, index, n));
+    }
+    /// Returns counter `index`, without the charges that CPUs cache.
     std::int64_t read(std::size_t index) const {
         std::int64_t value;
-        detail::check(thiscpu_account_read(it_, index, &value));
+        detail::check(thiscpu_account_read(handle_, index, &value));
         return value;
     }
+    /// Returns the exact value of counter `index` at one instant.
     std::int64_t sum(std::size_t index) const {
         std::int64_t sum;
-        detail::check(thiscpu_account_sum(it_, index, &sum));
+        detail::check(thiscpu_account_sum(handle_, index, &sum));
         return sum;
     }
-    /// As many as the ledger was made with, all at one instant; their number must be given.
+    /// Returns the exact values of all counters at one instant. `counters` is their number.
     std::vector<std::int64_t> snapshot(std::size_t counters) const {
         std::vector<std::int64_t> values(counters);
-        detail::check(thiscpu_account_snapshot(it_, values.data(), values.size()));
+        detail::check(thiscpu_account_snapshot(handle_, values.data(), values.size()));
         return values;
     }
+    /// Moves `n` from counter `index` to that of `other`, an account of the same ledger.
     void transfer_to(account &other, std::size_t index, std::int64_t n) {
-        detail::check(thiscpu_account_transfer(it_, other.it_, index, n));
+        detail::check(thiscpu_account_transfer(handle_, other.handle_, index, n));
     }
+    /// Returns the account's id, which no other account of the ledger ever has.
     std::uint64_t id() const {
         std::uint64_t id;
-        detail::check(thiscpu_account_id(it_, &id));
+        detail::check(thiscpu_account_id(handle_, &id));
         return id;
     }
 
   private:
     friend class ledger;
-    explicit account(thiscpu_ledger *ledger) { detail::check(thiscpu_account_open(ledger, &it_)); }
+    explicit account(thiscpu_ledger *ledger) {
+        detail::check(thiscpu_account_open(ledger, &handle_));
+    }
 };
 
-/// Accounts for any number of owners.
+/// Accounts for any number of owners. See thiscpu_ledger.
 class ledger : public detail::handle<thiscpu_ledger, thiscpu_ledger_destroy> {
   public:
     explicit ledger(std::size_t counters, bool is_signed = false) : counters_(counters) {
-        detail::check(thiscpu_ledger_create(counters, is_signed, &it_));
+        detail::check(thiscpu_ledger_create(counters, is_signed, &handle_));
     }
 
-    account open() { return account(it_); }
+    /// Opens an account whose counters are 0.
+    account open() { return account(handle_); }
+    /// Returns the number of open accounts.
     std::size_t len() const {
         std::size_t len;
-        detail::check(thiscpu_ledger_len(it_, &len));
+        detail::check(thiscpu_ledger_len(handle_, &len));
         return len;
     }
-    void sync() { detail::check(thiscpu_ledger_sync(it_)); }
-    /// The number and the counters of each account that is open, all at one instant.
+    /// Adds the charges that CPUs cache to their accounts.
+    void sync() { detail::check(thiscpu_ledger_sync(handle_)); }
+    /// Returns the id and the counters of each open account, all at one instant.
     std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> snapshot() const {
-        // What a callback throws must not pass through the library, so it only copies, and memory is asked for here.
+        // No exception may pass through the library, so the callback records a lack of memory.
         struct copies {
             std::size_t counters;
             std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> accounts;
-            bool is_short;
+            bool lacks_memory;
         } copies = {counters_, {}, false};
-        detail::check(thiscpu_ledger_for_each(it_, copy<struct copies>, &copies));
-        detail::check(copies.is_short ? THISCPU_STATUS_NO_MEMORY : THISCPU_STATUS_OK);
+        detail::check(thiscpu_ledger_for_each(handle_, copy<struct copies>, &copies));
+        detail::check(copies.lacks_memory ? THISCPU_STATUS_NO_MEMORY : THISCPU_STATUS_OK);
         return std::move(copies.accounts);
     }
 
   private:
-    template <class Copies> static void copy(std::uint64_t number, const std::int64_t *counters, void *context) {
+    template <class Copies>
+    static void copy(std::uint64_t id, const std::int64_t *counters, void *context) {
         auto &copies = *static_cast<Copies *>(context);
+        const std::int64_t *end = counters + copies.counters;
 #if defined(__cpp_exceptions)
         try {
-            copies.accounts.emplace_back(number, std::vector<std::int64_t>(counters, counters + copies.counters));
+            copies.accounts.emplace_back(id, std::vector<std::int64_t>(counters, end));
         } catch (...) {
-            copies.is_short = true;
+            copies.lacks_memory = true;
         }
 #else
-        copies.accounts.emplace_back(number, std::vector<std::int64_t>(counters, counters + copies.counters));
+        copies.accounts.emplace_back(id, std::vector<std::int64_t>(counters, end));
 #endif
     }
     std::size_t counters_;
 };
 
-/// Objects of one type, allocated and freed on any CPU. Where some are still out when it goes, they stay, with what they need to be freed, for ever;
-/// `close` says how many there are.
+/// Objects of one type, allocated and freed on any CPU. See thiscpu_cache.
+///
+/// If objects are still allocated when the cache is destroyed, they stay valid forever and can no
+/// longer be freed; close() reports their number.
 template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_cache_destroy> {
   public:
-    cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &it_)); }
+    cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &handle_)); }
 
-    /// A new object. Throws std::bad_alloc where there is no memory (null without exceptions), and what the constructor throws.
+    /// Constructs an object. Throws std::bad_alloc if there is no memory (returns null without
+    /// exceptions), and what the constructor throws.
     template <class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments) {
-        void *place = thiscpu_cache_alloc(it_);
+        void *memory = thiscpu_cache_alloc(handle_);
 #if defined(__cpp_exceptions)
-        if (place == nullptr) {
+        if (memory == nullptr) {
             throw std::bad_alloc();
         }
         try {
-            return ::new (place) T(std::forward<Arguments>(arguments)...);
+            return ::new (memory) T(std::forward<Arguments>(arguments)...);
         } catch (...) {
-            thiscpu_cache_free(it_, place);
+            thiscpu_cache_free(handle_, memory);
             throw;
         }
 #else
-        return place == nullptr ? nullptr : ::new (place) T(std::forward<Arguments>(arguments)...);
+        return memory == nullptr ? nullptr
+                                 : ::new (memory) T(std::forward<Arguments>(arguments)...);
 #endif
     }
-    /// Destroys and frees an object of this cache; null is none.
+    /// Destroys and frees an object of this cache. Null is allowed and does nothing.
     void destroy(T *object) noexcept {
         if (object != nullptr) {
             object->~T();
-            thiscpu_cache_free(it_, object);
+            thiscpu_cache_free(handle_, object);
         }
     }
+    /// Returns free memory to the system. Returns how many bytes that were.
     std::size_t shrink() {
         std::size_t bytes;
-        detail::check(thiscpu_cache_shrink(it_, &bytes));
+        detail::check(thiscpu_cache_shrink(handle_, &bytes));
         return bytes;
     }
-    /// Ends it if no object is out, and then it is none. How many are.
+    /// Closes the cache if no object is allocated, after which there is no handle. Returns how many
+    /// objects are still allocated.
     [[nodiscard]] std::size_t close() {
         std::size_t objects = 0;
-        thiscpu_status status = thiscpu_cache_close(it_, &objects);
+        thiscpu_status status = thiscpu_cache_close(handle_, &objects);
         if (status != THISCPU_STATUS_IN_USE) {
             detail::check(status);
-            it_ = nullptr;
+            handle_ = nullptr;
         }
         return objects;
     }
+    /// Returns statistics.
     thiscpu_cache_statistics stats() const {
         thiscpu_cache_statistics stats;
-        detail::check(thiscpu_cache_stats(it_, &stats));
+        detail::check(thiscpu_cache_stats(handle_, &stats));
         return stats;
     }
 };
 
-/// A word of which each CPU has its own.
+/// A word per CPU. See thiscpu_word.
 template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word_destroy> {
-    static_assert(std::is_unsigned_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8, "words are unsigned, of 1, 2, 4 or 8 bytes");
+    static_assert(std::is_unsigned_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8,
+                  "a word is an unsigned integer of 1, 2, 4 or 8 bytes");
 
   public:
-    word() { detail::check(thiscpu_word_create(sizeof(T), &it_)); }
+    word() { detail::check(thiscpu_word_create(sizeof(T), &handle_)); }
 
-    void add(T n) { detail::check(thiscpu_word_add(it_, n)); }
+    /// Adds `n` to this CPU's word, which wraps around.
+    void add(T n) { detail::check(thiscpu_word_add(handle_, n)); }
+    /// Adds `n` to this CPU's word and returns the word's new value.
     T add_return(T n) {
         std::uint64_t sum;
-        detail::check(thiscpu_word_add_return(it_, n, &sum));
+        detail::check(thiscpu_word_add_return(handle_, n, &sum));
         return static_cast<T>(sum);
     }
+    /// Replaces this CPU's word with `desired` and returns the previous value.
     T exchange(T desired) {
         std::uint64_t old;
-        detail::check(thiscpu_word_xchg(it_, desired, &old));
+        detail::check(thiscpu_word_xchg(handle_, desired, &old));
         return static_cast<T>(old);
     }
-    /// Whether it was done; if not, `expected` is what is there.
+    /// Replaces this CPU's word with `desired` if it equals `expected`, and returns whether it did.
+    /// If not, stores the word's value in `expected`.
     bool compare_exchange(T &expected, T desired) {
         std::uint64_t found;
-        thiscpu_status status = thiscpu_word_cmpxchg(it_, expected, desired, &found);
+        thiscpu_status status = thiscpu_word_cmpxchg(handle_, expected, desired, &found);
         if (status == THISCPU_STATUS_MISMATCH) {
             expected = static_cast<T>(found);
             return false;
@@ -398,30 +448,32 @@ template <class T> class word : public detail::handle<thiscpu_word, thiscpu_word
         detail::check(status);
         return true;
     }
-    /// Those of all CPUs, each as it was at some moment of its own.
+    /// Returns the words of all CPUs, each read at a different instant.
     std::vector<T> values() const {
         std::size_t count = 0;
         std::vector<std::uint64_t> wide;
         do {
             wide.resize(count);
-            detail::check(thiscpu_word_values(it_, wide.data(), wide.size(), &count));
+            detail::check(thiscpu_word_values(handle_, wide.data(), wide.size(), &count));
         } while (count > wide.size());
         return std::vector<T>(wide.begin(), wide.end());
     }
 };
 
-/// Two adjacent halves of which each CPU has its own.
+/// A pair of adjacent halves per CPU, exchanged as one. See thiscpu_pair.
 template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair_destroy> {
-    static_assert(std::is_unsigned_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "halves are unsigned, of 4 or 8 bytes");
+    static_assert(std::is_unsigned_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+                  "a half is an unsigned integer of 4 or 8 bytes");
 
   public:
-    pair() { detail::check(thiscpu_pair_create(sizeof(T), &it_)); }
+    pair() { detail::check(thiscpu_pair_create(sizeof(T), &handle_)); }
 
-    /// Whether it was done; if not, `expected` is what is there.
+    /// Replaces this CPU's pair with `desired` if it equals `expected`, and returns whether it did.
+    /// If not, stores the pair's halves in `expected`.
     bool compare_exchange(std::pair<T, T> &expected, std::pair<T, T> desired) {
         thiscpu_halves old = {expected.first, expected.second};
-        thiscpu_halves wanted = {desired.first, desired.second};
-        thiscpu_status status = thiscpu_pair_cmpxchg(it_, &old, &wanted, &old);
+        thiscpu_halves next = {desired.first, desired.second};
+        thiscpu_status status = thiscpu_pair_cmpxchg(handle_, &old, &next, &old);
         if (status == THISCPU_STATUS_MISMATCH) {
             expected = {static_cast<T>(old.first), static_cast<T>(old.second)};
             return false;
@@ -429,13 +481,13 @@ template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair
         detail::check(status);
         return true;
     }
-    /// Those of all CPUs.
+    /// Returns the pairs of all CPUs, each half read at a different instant.
     std::vector<std::pair<T, T>> values() const {
         std::size_t count = 0;
         std::vector<thiscpu_halves> wide;
         do {
             wide.resize(count);
-            detail::check(thiscpu_pair_values(it_, wide.data(), wide.size(), &count));
+            detail::check(thiscpu_pair_values(handle_, wide.data(), wide.size(), &count));
         } while (count > wide.size());
         std::vector<std::pair<T, T>> values;
         for (const auto &halves : wide) {
@@ -445,21 +497,24 @@ template <class T> class pair : public detail::handle<thiscpu_pair, thiscpu_pair
     }
 };
 
-/// A stack of which each CPU has its own, of nodes that begin with a thiscpu_link.
+/// A stack per CPU, of nodes whose first member is a thiscpu_link. See thiscpu_stack.
 class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
   public:
-    stack() { detail::check(thiscpu_stack_create(&it_)); }
+    stack() { detail::check(thiscpu_stack_create(&handle_)); }
 
-    void push(thiscpu_link *node) { detail::check(thiscpu_stack_push(it_, node)); }
-    /// Null if this CPU has none.
+    /// Pushes a node onto this CPU's stack.
+    void push(thiscpu_link *node) { detail::check(thiscpu_stack_push(handle_, node)); }
+    /// Pops the top node of this CPU's stack; null if that is empty.
     [[nodiscard]] thiscpu_link *pop() { return taken(thiscpu_stack_pop); }
+    /// Takes all nodes of this CPU's stack, linked by `next`; null if it is empty.
     [[nodiscard]] thiscpu_link *take_all() { return taken(thiscpu_stack_take_all); }
-    /// Calls `each` with the nodes of all CPUs, one after the other. Nobody else may use the stack meanwhile.
+    /// Takes the nodes of all CPUs and calls `each` for every node.
+    ///
+    /// No other thread may use the stack during this call. If `each` throws, the nodes that it was not given are pushed again.
     template <class Each> void drain(Each each) {
         thiscpu_link *rest = nullptr;
-        // Only linked here, so that what `each` throws does not pass through the library.
-        detail::check(thiscpu_stack_drain(it_, link, &rest));
-        // What `each` was not given, because it threw, is in the stack again.
+        // The library only links the nodes, so that no exception of `each` passes through it.
+        detail::check(thiscpu_stack_drain(handle_, link, &rest));
         struct put_back {
             thiscpu_stack *stack;
             thiscpu_link *&rest;
@@ -473,7 +528,7 @@ class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
                 rest = node->next;
                 return node;
             }
-        } nodes{it_, rest};
+        } nodes{handle_, rest};
         while (rest != nullptr) {
             each(nodes.next());
         }
@@ -482,7 +537,7 @@ class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
   private:
     thiscpu_link *taken(thiscpu_status (*take)(thiscpu_stack *, thiscpu_link **)) {
         thiscpu_link *node;
-        thiscpu_status status = take(it_, &node);
+        thiscpu_status status = take(handle_, &node);
         detail::check(status == THISCPU_STATUS_EMPTY ? THISCPU_STATUS_OK : status);
         return node;
     }
@@ -493,7 +548,7 @@ class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
     }
 };
 
-} // namespace with_exceptions, or without_exceptions
+} // namespace with_exceptions or without_exceptions
 } // namespace thiscpu
 
 #endif
