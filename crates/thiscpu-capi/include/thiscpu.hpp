@@ -510,7 +510,8 @@ class stack : public detail::handle<thiscpu_stack, thiscpu_stack_destroy> {
     [[nodiscard]] thiscpu_link *take_all() { return taken(thiscpu_stack_take_all); }
     /// Takes the nodes of all CPUs and calls `each` for every node.
     ///
-    /// No other thread may use the stack during this call. If `each` throws, the nodes that it was not given are pushed again.
+    /// No other thread may use the stack during this call. If `each` throws, the nodes that it was
+    /// not given are pushed again.
     template <class Each> void drain(Each each) {
         thiscpu_link *rest = nullptr;
         // The library only links the nodes, so that no exception of `each` passes through it.
