@@ -1,4 +1,4 @@
-//! What is built for the tests: the library, as users are told to, and the programs that use it.
+//! Builds the library as users do, and programs that use it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
@@ -6,26 +6,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// A directory with `libthiscpu.so`, by the names that programs look for, and `libthiscpu.a`.
+/// Builds the library and returns the directory that it is in.
+///
+/// The directory has `libthiscpu.so`, by the names that programs look for, and `libthiscpu.a`.
 pub(crate) fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
         let output = thiscpu_test_support::build(env!("CARGO_PKG_NAME"));
-        let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
-        std::fs::create_dir_all(&here).expect("a directory");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+        std::fs::create_dir_all(&folder).expect("a directory");
         for (built, name) in [
             ("libthiscpu_capi.so", "libthiscpu.so"),
             ("libthiscpu_capi.so", "libthiscpu.so.0.1"),
             ("libthiscpu_capi.a", "libthiscpu.a"),
         ] {
-            let _ = std::fs::remove_file(here.join(name));
-            symlink(output.join(built), here.join(name)).expect("a link");
+            let _ = std::fs::remove_file(folder.join(name));
+            symlink(output.join(built), folder.join(name)).expect("a link");
         }
-        here
+        folder
     })
 }
 
-/// Whether a compiler, or `nm`, is here.
+/// Returns whether a tool (a compiler, or `nm`) is installed.
 pub(crate) fn has(tool: &str) -> bool {
     thiscpu_test_support::has(tool, "gcc g++ clang binutils")
 }
@@ -35,18 +37,18 @@ pub(crate) fn has(tool: &str) -> bool {
 pub(crate) enum Linked {
     Shared,
     Static,
-    /// It does not need it.
+    /// The program does not use it.
     Nothing,
 }
 
-/// Where one of `programs` is.
+/// Returns the path of a file in `programs`.
 pub(crate) fn program(source: &str) -> String {
     format!("{}/tests/capi/programs/{source}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// One of `programs`, or the file of that name, compiled: all warnings are errors.
+/// Compiles a file in `programs`, or at an absolute path. All warnings are errors.
 pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Linked) -> PathBuf {
-    let (libraries, here) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let (libraries, package) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
     let file = Path::new(source).file_name().expect("a file").display();
     let mut hasher = DefaultHasher::new();
     options.hash(&mut hasher);
@@ -54,8 +56,8 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     let output = libraries.join(name);
     let mut compile = Command::new(compiler);
     compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
-    compile.args(options).arg("-I").arg(here.join("include")).arg("-o").arg(&output);
-    compile.arg(here.join("tests/capi/programs").join(source));
+    compile.args(options).arg("-I").arg(package.join("include")).arg("-o").arg(&output);
+    compile.arg(package.join("tests/capi/programs").join(source));
     match linked {
         Linked::Nothing => {}
         Linked::Shared => {
@@ -70,7 +72,9 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     output
 }
 
-/// What a program is run in: each tier, and where the library has to register its threads.
+/// The environments that a program runs in.
+///
+/// Each tier, and one in which the C library does not register threads for rseq.
 const ENVIRONMENTS: [&[(&str, &str)]; 4] = [
     &[],
     &[("THISCPU_TIER", "rseq-cpu")],
@@ -78,19 +82,20 @@ const ENVIRONMENTS: [&[(&str, &str)]; 4] = [
     &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
 ];
 
+/// Runs a program.
 pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     command.env_remove("THISCPU_TIER").env_remove("GLIBC_TUNABLES");
-    command.envs(environment.iter().copied()).output().expect("it can be started")
+    command.envs(environment.iter().copied()).output().expect("the program starts")
 }
 
-/// It ends well, in every environment.
+/// Runs a program in each environment. Panics if it fails in one.
 pub(crate) fn passes(program: &Path) {
     for environment in ENVIRONMENTS {
         let output = run(program, &[], environment);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         let name = program.display();
-        assert!(output.status.success(), "{name}, {environment:?}: {}\n{said}", output.status);
+        assert!(output.status.success(), "{name}, {environment:?}: {}\n{message}", output.status);
     }
 }

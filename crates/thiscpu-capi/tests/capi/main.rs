@@ -1,4 +1,4 @@
-//! Programs in C and C++ that use the library as its users do.
+//! Compiles and runs programs in C and C++ that use the library as its users do.
 
 mod fixture;
 
@@ -11,8 +11,10 @@ use fixture::{Linked, compile, has, libraries, passes, program, run};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
 
-/// Compiled as C11 by both compilers, and linked both ways; by one of them also without inlined calls.
-fn in_c(source: &str) {
+/// Runs a program in C11, compiled by gcc and clang, linked statically and dynamically.
+///
+/// With gcc also without inlined calls.
+fn run_in_c(source: &str) {
     for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
         for linked in [Linked::Shared, Linked::Static] {
             passes(&compile(source, compiler, &C11, linked));
@@ -24,7 +26,7 @@ fn in_c(source: &str) {
     }
 }
 
-/// The functions that are inlined, and how to link a program that counts calls of them.
+/// Options of the linker by which a program counts its calls of the inlined functions.
 const WRAPPED: [&str; 7] = [
     "-Wl,--wrap=thiscpu_counter_add",
     "-Wl,--wrap=thiscpu_budget_try_acquire",
@@ -38,7 +40,7 @@ const WRAPPED: [&str; 7] = [
 #[test]
 fn inlined_calls_rarely_call_the_library() {
     for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
-        // Where the library's variable is copied into the program, and where it is not.
+        // `-no-pie` makes a copy relocation of the library's variable.
         for kind in [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]] {
             for linked in [Linked::Shared, Linked::Static] {
                 let options = [&C11[..], kind, &WRAPPED].concat();
@@ -50,52 +52,52 @@ fn inlined_calls_rarely_call_the_library() {
 
 #[test]
 fn null_handles_do_nothing_before_startup() {
-    in_c("early.c");
+    run_in_c("early.c");
 }
 
 #[test]
 fn counter_works_from_c() {
-    in_c("counter.c");
+    run_in_c("counter.c");
 }
 
 #[test]
 fn budget_works_from_c() {
-    in_c("budget.c");
+    run_in_c("budget.c");
 }
 
 #[test]
 fn ledger_works_from_c() {
-    in_c("ledger.c");
+    run_in_c("ledger.c");
 }
 
 #[test]
 fn cache_works_from_c() {
-    in_c("cache.c");
+    run_in_c("cache.c");
 }
 
 #[test]
 fn word_works_from_c() {
-    in_c("word.c");
+    run_in_c("word.c");
 }
 
 #[test]
 fn pair_works_from_c() {
-    in_c("pair.c");
+    run_in_c("pair.c");
 }
 
 #[test]
 fn stack_works_from_c() {
-    in_c("stack.c");
+    run_in_c("stack.c");
 }
 
 #[test]
 fn errors_are_reported_as_statuses() {
-    in_c("errors.c");
+    run_in_c("errors.c");
 }
 
 #[test]
 fn calls_report_when_a_sandbox_denies_fences() {
-    in_c("sandbox.c");
+    run_in_c("sandbox.c");
 }
 
 #[test]
@@ -107,7 +109,10 @@ fn classes_work_from_cpp() {
     }
 }
 
-/// Of an inline function, a member or a template every file has a copy, and linkers drop all but one, with its sections.
+/// Links two files that have copies of the same inline functions.
+///
+/// The linker drops all copies of an inline function, a member or a template but one, with their
+/// sections.
 #[test]
 fn inlined_functions_merge_across_object_files() {
     for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
@@ -118,29 +123,31 @@ fn inlined_functions_merge_across_object_files() {
     }
 }
 
-/// Two copies of the library, which export what the optimized one does. Only where their functions are their own and their variables are not, inlined
-/// calls are calls.
+/// Loads two copies of the library, which export the symbols of the installed one.
+///
+/// Inlined calls must call the library only where functions are bound to one copy and variables to
+/// the other.
 #[test]
 fn copies_of_the_library_never_share_lanes() {
     if !has("gcc") {
         return;
     }
-    let ways = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-g", 0)];
-    for (number, (bound, are_calls)) in ways.into_iter().enumerate() {
-        let here = libraries().join(format!("copies-{number}"));
-        std::fs::create_dir_all(&here).expect("a directory");
-        let exported = here.join("exported");
+    let bindings = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-g", 0)];
+    for (number, (bound, are_calls)) in bindings.into_iter().enumerate() {
+        let folder = libraries().join(format!("copies-{number}"));
+        std::fs::create_dir_all(&folder).expect("a directory");
+        let exported = folder.join("exported");
         std::fs::write(&exported, "{ global: thiscpu_*; one_*; two_*; local: *; };")
             .expect("a file");
         let exported = format!("-Wl,--version-script={}", exported.display());
         let copies = ["one", "two"].map(|name| {
-            let (define, library) = (format!("-DNAME={name}"), here.join(format!("{name}.so")));
+            let (define, library) = (format!("-DNAME={name}"), folder.join(format!("{name}.so")));
             let wrapped = "-Wl,--wrap=thiscpu_counter_add";
             let options =
                 [&C11[..], &["-shared", "-fPIC", bound, wrapped, &exported, &define]].concat();
             std::fs::rename(compile("copy.c", "gcc", &options, Linked::Static), &library)
-                .expect("it can be moved");
-            library.to_str().expect("a name in letters").to_owned()
+                .expect("the library can be moved");
+            library.to_str().expect("a UTF-8 path").to_owned()
         });
         let are_calls = format!("-DARE_CALLS={are_calls}");
         let options =
@@ -149,7 +156,9 @@ fn copies_of_the_library_never_share_lanes() {
     }
 }
 
-/// `cargo xtask bench-c` measures adds that happen. The program ends with 2 where it cannot be about its tier.
+/// Runs the program of `cargo xtask bench-c`, which checks that it finds all of its adds.
+///
+/// It ends with 2 where the process does not run on the tier that it measures.
 #[test]
 fn bench_counts_every_add() {
     if !has("gcc") {
@@ -159,14 +168,14 @@ fn bench_counts_every_add() {
     let bench = compile(&source, "gcc", &["-std=c11"], Linked::Shared);
     for contender in ["librseq-style", "word", "counter", "word-call", "counter-call", "atomic"] {
         let ended = run(&bench, &[contender, "0", "3"], &[]);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(matches!(ended.status.code(), Some(0 | 2)), "{contender}: {said}");
+        let message = String::from_utf8_lossy(&ended.stderr);
+        assert!(matches!(ended.status.code(), Some(0 | 2)), "{contender}: {message}");
     }
 }
 
 #[test]
 fn tier_is_chosen_at_first_use() {
-    in_c("late.c");
+    run_in_c("late.c");
 }
 
 #[test]
@@ -176,8 +185,8 @@ fn classes_abort_on_error_without_exceptions() {
         let program = compile("plain.cpp", "g++", &options, Linked::Shared);
         passes(&program);
         let ended = run(&program, &["fail"], &[]);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.signal() == Some(6) && said.contains("invalid size"), "{said}");
+        let message = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.signal() == Some(6) && message.contains("invalid size"), "{message}");
     }
 }
 
@@ -201,7 +210,7 @@ fn tier_follows_environment_variable() {
     assert!(wrong.status.success(), "{}", String::from_utf8_lossy(&wrong.stderr));
 }
 
-/// The examples that users read.
+/// Compiles and runs the code blocks of the documents.
 #[test]
 fn examples_in_documents_run() {
     for (name, language, compiler, standard) in
@@ -218,7 +227,7 @@ fn examples_in_documents_run() {
                 let (code, _) = example.split_once("\n```\n").expect("an end");
                 let source = libraries().join(format!("example-{count}.{name}"));
                 std::fs::write(&source, format!("{code}\n")).expect("a file");
-                let source = source.to_str().expect("a name in letters");
+                let source = source.to_str().expect("a UTF-8 path");
                 passes(&compile(source, compiler, &["-x", language, standard], Linked::Shared));
                 count += 1;
             }
@@ -227,7 +236,7 @@ fn examples_in_documents_run() {
     }
 }
 
-/// The functions that the header declares.
+/// Returns the functions that the headers declare.
 fn declared() -> BTreeSet<String> {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/thiscpu.h");
     let text = std::fs::read_to_string(header).expect("the header");
@@ -235,7 +244,7 @@ fn declared() -> BTreeSet<String> {
     let calls = lines.filter_map(|line| line.split_once('('));
     let names = calls.filter_map(|(before, _)| before.rsplit([' ', '*']).next());
     let names = names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned);
-    // Those that only inlined calls know.
+    // thiscpu_inline.h declares these.
     let inline_abi =
         ["thiscpu_inline_abi_3", "thiscpu_inline_abi_3_finish_alloc", "thiscpu_inline_abi_3_table"];
     names.chain(inline_abi.map(str::to_owned)).collect()

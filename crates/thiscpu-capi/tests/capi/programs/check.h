@@ -1,4 +1,4 @@
-// What the programs have in common.
+// Checks that all programs use.
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -6,24 +6,25 @@
 #include <stdlib.h>
 #include <thiscpu.h>
 
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                                         \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);          \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
-// The call says so.
-#define SAYS(wanted, call)                                                                                             \
-    do {                                                                                                               \
-        thiscpu_status said = (call);                                                                                  \
-        if (said != (wanted)) {                                                                                        \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, thiscpu_strerror(said));                     \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
+// Checks that a call returns a status.
+#define RETURNS(expected, call)                                                                    \
+    do {                                                                                           \
+        thiscpu_status status = (call);                                                            \
+        if (status != (expected)) {                                                                \
+            const char *message = thiscpu_strerror(status);                                        \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, message);                \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
-#define OK(call) SAYS(THISCPU_STATUS_OK, call)
+#define OK(call) RETURNS(THISCPU_STATUS_OK, call)
 
 #endif

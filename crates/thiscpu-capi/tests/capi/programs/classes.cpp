@@ -7,7 +7,8 @@
 
 #include "check.h"
 
-static_assert(!std::is_copy_constructible_v<thiscpu::counter> && std::is_move_constructible_v<thiscpu::counter>);
+static_assert(!std::is_copy_constructible_v<thiscpu::counter>);
+static_assert(std::is_move_constructible_v<thiscpu::counter>);
 
 static void counters() {
     thiscpu::counter one;
@@ -20,7 +21,7 @@ static void counters() {
     two.set(3);
     one = std::move(two);
     CHECK(one.sum() == 3 && one.read() <= one.bounds().high);
-    // Over one that is there, which ends.
+    // The counter that is assigned to is destroyed.
     thiscpu::counter three;
     three = std::move(one);
     CHECK(one.get() == nullptr && three.sum() == 3);
@@ -42,7 +43,7 @@ static void budgets() {
     budget.set_limit(11);
     CHECK(budget.try_acquire(1) && budget.limit() == 11);
     {
-        // Of units that are there already, and of such as are waited for.
+        // A lease of units that were acquired before.
         thiscpu::lease taken(budget.get(), 11);
         CHECK(!budget.lease_for(1, 1ms) && taken.units() == 11);
     }
@@ -64,8 +65,8 @@ static void budgets() {
     }
     CHECK(budget.acquired() == 0);
     CHECK(!budget.acquire_for(100, -1s));
-    // For ever is long enough for whoever comes late.
-    auto comes_late = [](auto timeout) {
+    // A timeout that does not fit into nanoseconds is unlimited.
+    auto released_late = [](auto timeout) {
         thiscpu::budget one(1);
         CHECK(one.try_acquire(1));
         std::thread other([&] {
@@ -75,8 +76,8 @@ static void budgets() {
         CHECK(one.acquire_for(1, timeout));
         other.join();
     };
-    comes_late(std::chrono::seconds::max());
-    comes_late(std::chrono::duration<double>(1e300));
+    released_late(std::chrono::seconds::max());
+    released_late(std::chrono::duration<double>(1e300));
 }
 
 static void ledgers() {
@@ -97,32 +98,32 @@ static void ledgers() {
     CHECK(one.read(1) == 7);
 }
 
-struct fussy {
+struct may_throw {
     static inline int alive = 0;
-    explicit fussy(bool is_bad) {
+    explicit may_throw(bool is_bad) {
         if (is_bad) {
             throw 1;
         }
         alive++;
     }
-    ~fussy() { alive--; }
+    ~may_throw() { alive--; }
     alignas(64) char bytes[64];
 };
 
 static void caches() {
-    thiscpu::cache<fussy> cache;
-    fussy *one = cache.make(false);
-    CHECK(fussy::alive == 1 && reinterpret_cast<std::uintptr_t>(one) % 64 == 0);
-    bool is_thrown = false;
+    thiscpu::cache<may_throw> cache;
+    may_throw *one = cache.make(false);
+    CHECK(may_throw::alive == 1 && reinterpret_cast<std::uintptr_t>(one) % 64 == 0);
+    bool has_thrown = false;
     try {
         cache.destroy(cache.make(true));
     } catch (int) {
-        is_thrown = true;
+        has_thrown = true;
     }
-    CHECK(is_thrown);
+    CHECK(has_thrown);
     cache.destroy(one);
     cache.destroy(nullptr);
-    CHECK(fussy::alive == 0 && cache.stats().object_bytes == sizeof(fussy));
+    CHECK(may_throw::alive == 0 && cache.stats().object_bytes == sizeof(may_throw));
     cache.shrink();
     one = cache.make(false);
     CHECK(cache.close() == 1);
@@ -149,11 +150,11 @@ static void pairs() {
     std::pair<std::uint32_t, std::uint32_t> seen{0, 0};
     while (!pair.compare_exchange(seen, {seen.first + 1, 7})) {
     }
-    bool is_there = false;
+    bool is_found = false;
     for (auto halves : pair.values()) {
-        is_there |= halves == std::pair<std::uint32_t, std::uint32_t>(1, 7);
+        is_found |= halves == std::pair<std::uint32_t, std::uint32_t>(1, 7);
     }
-    CHECK(is_there);
+    CHECK(is_found);
 }
 
 static void stacks() {
@@ -166,7 +167,7 @@ static void stacks() {
     stack.drain([&](thiscpu_link *) { count++; });
     CHECK(count == 3 && stack.pop() == nullptr && stack.take_all() == nullptr);
 #if defined(__cpp_exceptions)
-    // What was not given stays.
+    // The nodes that the function was not given are pushed again.
     for (auto &node : nodes) {
         stack.push(&node);
     }
@@ -185,13 +186,13 @@ static void stacks() {
 #endif
 }
 
-// Some types allocate by themselves.
+// A type whose own `operator new` must not be used.
 struct own {
     static void *operator new(std::size_t) = delete;
     int value = 4;
 };
 
-static void own_ways() {
+static void types_with_operator_new() {
     thiscpu::cache<own> cache;
     own *one = cache.make();
     CHECK(one->value == 4);
@@ -199,13 +200,13 @@ static void own_ways() {
 }
 
 static void errors() {
-    bool is_thrown = false;
+    bool has_thrown = false;
     try {
         thiscpu::ledger none(0);
     } catch (const thiscpu::error &error) {
-        is_thrown = error.status() == THISCPU_STATUS_INVALID_SIZE && std::strlen(error.what()) > 3;
+        has_thrown = error.status() == THISCPU_STATUS_INVALID_SIZE && std::strlen(error.what()) > 3;
     }
-    CHECK(is_thrown);
+    CHECK(has_thrown);
 }
 
 int main() {
@@ -217,7 +218,7 @@ int main() {
     words();
     pairs();
     stacks();
-    own_ways();
+    types_with_operator_new();
     errors();
     return 0;
 }

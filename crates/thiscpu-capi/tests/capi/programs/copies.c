@@ -1,4 +1,5 @@
-// Linked with two shared objects of copy.c. Where functions and variables are bound alike, inlined calls are no calls; where they are not, they are.
+// Linked with two shared objects of copy.c. Inlined calls must call the library only if its
+// functions and its variables are bound to different copies.
 #include <stdbool.h>
 #include <stdio.h>
 

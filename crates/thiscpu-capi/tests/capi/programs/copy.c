@@ -1,4 +1,5 @@
-// A shared object with a copy of the library in it, of which a process has two. NAME is what its functions begin with.
+// A shared object that contains a copy of the library; a process loads two. NAME is the prefix of
+// its functions.
 #include "threads.h"
 
 #define JOINED(name, rest) name##_##rest
@@ -6,13 +7,13 @@
 
 enum { EACH = 300000 };
 
-// Linked with `--wrap`, so that what is not inlined is counted.
+// Linked with `--wrap`, so that calls of the library's function are counted.
 #undef thiscpu_counter_add
-static _Atomic long called;
+static _Atomic long calls;
 thiscpu_status __real_thiscpu_counter_add(thiscpu_counter *counter, int64_t n);
 thiscpu_status __wrap_thiscpu_counter_add(thiscpu_counter *counter, int64_t n);
 thiscpu_status __wrap_thiscpu_counter_add(thiscpu_counter *counter, int64_t n) {
-    called++;
+    calls++;
     return __real_thiscpu_counter_add(counter, n);
 }
 
@@ -23,10 +24,11 @@ static void *add(void *with) {
     return NULL;
 }
 
-// Whether adds were calls or not, as `are_calls` says; they have to be where this copy has no sections.
+// Adds on several threads. Returns whether most adds called the library, as `are_calls` says. In
+// the atomic tier all do.
 bool FUNCTION(NAME, adds)(bool are_calls);
 bool FUNCTION(NAME, adds)(bool are_calls) {
-    called = 0;
+    calls = 0;
     thiscpu_counter *counter;
     int64_t sum;
     OK(thiscpu_counter_create(&counter));
@@ -36,5 +38,5 @@ bool FUNCTION(NAME, adds)(bool are_calls) {
     OK(thiscpu_counter_destroy(counter));
     thiscpu_tier tier;
     OK(thiscpu_get_tier(&tier));
-    return tier == THISCPU_TIER_ATOMIC || are_calls == (called > (long)THREADS * EACH / 2);
+    return tier == THISCPU_TIER_ATOMIC || are_calls == (calls > (long)THREADS * EACH / 2);
 }

@@ -24,9 +24,9 @@ int main(void) {
     thiscpu_bounds bounds;
     OK(thiscpu_counter_bounds(counter, &bounds));
     CHECK(bounds.low <= value && value <= bounds.high);
-    int64_t about;
-    OK(thiscpu_counter_read(counter, &about));
-    CHECK(bounds.low <= about && about <= bounds.high);
+    int64_t estimate;
+    OK(thiscpu_counter_read(counter, &estimate));
+    CHECK(bounds.low <= estimate && estimate <= bounds.high);
     CHECK(bounds.low <= bounds.estimate && bounds.estimate <= bounds.high);
 
     OK(thiscpu_counter_compare(counter, value, &ordering));
@@ -44,7 +44,7 @@ int main(void) {
     OK(thiscpu_counter_sum(counter, &value));
     CHECK(value == INT64_MIN);
 
-    // A child's is its own.
+    // A child's counter is its own.
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

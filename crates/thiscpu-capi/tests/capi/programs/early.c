@@ -1,11 +1,13 @@
-// Inlined calls before the library is started, which can only be given null, leave this thread alone: sections store to an area, and there is none
-// yet whose place is known. What would be stored to in its place is what the C library keeps first in a thread.
+// Inlined calls before the library has started can only be given NULL. They must not write to the
+// thread's memory: a section stores to its rseq area, whose address is not known yet. A wrong
+// address would lead to the C library's fields at the thread pointer.
 #include "check.h"
 
-// Stored to in place of `rseq_cs`, if the thread pointer was taken for the area, or for its cpu_id.
-enum { AT_MOST = 4 };
+// Words that a store to `rseq_cs` may hit, if the thread pointer is taken for the area or for its
+// `cpu_id`.
+enum { WORDS = 4 };
 
-static const uint64_t *thread(void) {
+static const uint64_t *thread_pointer(void) {
     uint64_t *pointer;
 #if defined(__x86_64__)
     __asm__("movq %%fs:0, %0" : "=r"(pointer));
@@ -18,16 +20,16 @@ static const uint64_t *thread(void) {
 static int is_changed = -1;
 
 static void early(void) {
-    uint64_t before[AT_MOST];
-    for (int i = 0; i < AT_MOST; i++) {
-        before[i] = thread()[i];
+    uint64_t before[WORDS];
+    for (int i = 0; i < WORDS; i++) {
+        before[i] = thread_pointer()[i];
     }
     thiscpu_counter_add(NULL, 1);
     thiscpu_word_add(NULL, 1);
     thiscpu_budget_release(NULL, 1);
     is_changed = 0;
-    for (int i = 0; i < AT_MOST; i++) {
-        is_changed |= thread()[i] != before[i];
+    for (int i = 0; i < WORDS; i++) {
+        is_changed |= thread_pointer()[i] != before[i];
     }
 }
 
@@ -35,6 +37,6 @@ __attribute__((used, section(".preinit_array"))) static void (*const first)(void
 
 int main(void) {
     CHECK(is_changed == 0);
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add(NULL, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add(NULL, 1));
     return 0;
 }

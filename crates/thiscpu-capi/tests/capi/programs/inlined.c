@@ -1,4 +1,5 @@
-// Linked with `--wrap` for the hot functions, so that what is not inlined is counted: hardly anything, where there are sections.
+// Linked with `--wrap` for the hot functions, so that calls of the library's functions are counted.
+// With sections there must be hardly any.
 #include "check.h"
 #include <sched.h>
 #include <signal.h>
@@ -7,14 +8,14 @@
 
 enum { CALLS = 100000, MANY = 10000 };
 
-static long called;
+static long calls;
 
-#define WRAP(answer, name, parameters, ...)                                                                            \
-    answer __real_##name parameters;                                                                                   \
-    answer __wrap_##name parameters;                                                                                   \
-    answer __wrap_##name parameters {                                                                                  \
-        called++;                                                                                                      \
-        return __real_##name(__VA_ARGS__);                                                                             \
+#define WRAP(answer, name, parameters, ...)                                                        \
+    answer __real_##name parameters;                                                               \
+    answer __wrap_##name parameters;                                                               \
+    answer __wrap_##name parameters {                                                              \
+        calls++;                                                                                   \
+        return __real_##name(__VA_ARGS__);                                                         \
     }
 
 #undef thiscpu_counter_add
@@ -27,45 +28,48 @@ static long called;
 WRAP(thiscpu_status, thiscpu_counter_add, (thiscpu_counter * counter, int64_t n), counter, n)
 WRAP(thiscpu_status, thiscpu_budget_try_acquire, (thiscpu_budget * budget, uint64_t n), budget, n)
 WRAP(thiscpu_status, thiscpu_budget_release, (thiscpu_budget * budget, uint64_t n), budget, n)
-WRAP(thiscpu_status, thiscpu_account_charge, (thiscpu_account * account, size_t i, int64_t n), account, i, n)
+WRAP(thiscpu_status, thiscpu_account_charge, (thiscpu_account * account, size_t i, int64_t n),
+     account, i, n)
 WRAP(void *, thiscpu_cache_alloc, (thiscpu_cache * cache), cache)
 WRAP(thiscpu_status, thiscpu_cache_free, (thiscpu_cache * cache, void *object), cache, object)
 WRAP(thiscpu_status, thiscpu_word_add, (thiscpu_word * word, uint64_t n), word, n)
 
 static thiscpu_tier tier;
 
-// Calls the functions first, as whatever is used for the first time does.
-#define HARDLY_CALLS(name, ...)                                                                                        \
-    do {                                                                                                               \
-        for (int i = 0; i < 1000; i++) {                                                                               \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-        called = 0;                                                                                                    \
-        for (int i = 0; i < CALLS; i++) {                                                                              \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-        if (tier != THISCPU_TIER_ATOMIC && called > CALLS / 10) {                                                      \
-            fprintf(stderr, "%s: %ld of %d were calls\n", name, called, CALLS);                                        \
-            return 1;                                                                                                  \
-        }                                                                                                              \
-        CHECK(tier != THISCPU_TIER_ATOMIC || called >= CALLS);                                                         \
+// Runs the code a few times first, because first uses call the library.
+#define HARDLY_CALLS(name, ...)                                                                    \
+    do {                                                                                           \
+        for (int i = 0; i < 1000; i++) {                                                           \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        calls = 0;                                                                                 \
+        for (int i = 0; i < CALLS; i++) {                                                          \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        if (tier != THISCPU_TIER_ATOMIC && calls > CALLS / 10) {                                   \
+            fprintf(stderr, "%s: %ld of %d called the library\n", name, calls, CALLS);             \
+            return 1;                                                                              \
+        }                                                                                          \
+        CHECK(tier != THISCPU_TIER_ATOMIC || calls >= CALLS);                                      \
     } while (0)
 
-// What is done wrong to an object ends the process. On one CPU, so that what is freed is what is had next.
-static void ends(thiscpu_cache *cache, void (*wrong)(thiscpu_cache *cache)) {
+// Checks that a misuse of an object aborts. On one CPU, so that the next allocation returns the
+// object that was freed last.
+static void aborts(thiscpu_cache *cache, void (*misuse)(thiscpu_cache *cache)) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        cpu_set_t here;
-        CPU_ZERO(&here);
-        CPU_SET(sched_getcpu(), &here);
-        CHECK(sched_setaffinity(0, sizeof here, &here) == 0);
+        cpu_set_t cpu;
+        CPU_ZERO(&cpu);
+        CPU_SET(sched_getcpu(), &cpu);
+        CHECK(sched_setaffinity(0, sizeof cpu, &cpu) == 0);
         CHECK(freopen("/dev/null", "w", stderr));
-        wrong(cache);
+        misuse(cache);
         _exit(0);
     }
     int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
 static void write_after_free(thiscpu_cache *cache) {
@@ -77,7 +81,7 @@ static void write_after_free(thiscpu_cache *cache) {
     }
 }
 
-static void free_twice(thiscpu_cache *cache) {
+static void double_free(thiscpu_cache *cache) {
     void *object = thiscpu_cache_alloc_inline(cache);
     thiscpu_cache_free_inline(cache, object);
     thiscpu_cache_free_inline(cache, object);
@@ -92,7 +96,7 @@ int main(void) {
     HARDLY_CALLS("a counter's add", OK(thiscpu_counter_add_inline(counter, 3)));
     OK(thiscpu_counter_sum(counter, &sum));
     CHECK(sum == 3L * (CALLS + 1000));
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_counter_add_inline(NULL, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counter_add_inline(NULL, 1));
 
     thiscpu_budget *budget;
     uint64_t available;
@@ -101,18 +105,19 @@ int main(void) {
                  OK(thiscpu_budget_release_inline(budget, 4)));
     OK(thiscpu_budget_available(budget, &available));
     CHECK(available == (1 << 30) - (CALLS + 1000));
-    SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, 1 << 30));
-    SAYS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, UINT64_MAX));
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_try_acquire_inline(NULL, 1));
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_release_inline(NULL, 1));
+    RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, 1 << 30));
+    RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire_inline(budget, UINT64_MAX));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_try_acquire_inline(NULL, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_release_inline(NULL, 1));
 
     thiscpu_ledger *ledger;
     thiscpu_account *account;
     for (size_t counters = 1; counters <= THISCPU_LEDGER_COUNTERS_MAX; counters++) {
         OK(thiscpu_ledger_create(counters, true, &ledger));
         OK(thiscpu_account_open(ledger, &account));
-        HARDLY_CALLS("a charge", OK(thiscpu_account_charge_inline(account, counters - 1, i % 2 ? 7 : -6)));
-        SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_inline(account, counters, 1));
+        HARDLY_CALLS("a charge",
+                     OK(thiscpu_account_charge_inline(account, counters - 1, i % 2 ? 7 : -6)));
+        RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_inline(account, counters, 1));
         for (size_t index = 0; index < counters; index++) {
             OK(thiscpu_account_sum(account, index, &sum));
             CHECK(sum == (index == counters - 1 ? (CALLS + 1000) / 2 : 0));
@@ -120,19 +125,19 @@ int main(void) {
         OK(thiscpu_account_close(account));
         OK(thiscpu_ledger_destroy(ledger));
     }
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_account_charge_inline(NULL, 0, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_account_charge_inline(NULL, 0, 1));
 
-    // A thread whose accounts are hardly ever in its lane soon does not look there; then it does again.
+    // A thread whose accounts are hardly ever cached bypasses the cache, and returns to it later.
     static thiscpu_account *accounts[MANY];
     OK(thiscpu_ledger_create(2, true, &ledger));
     for (int i = 0; i < MANY; i++) {
         OK(thiscpu_account_open(ledger, &accounts[i]));
     }
-    called = 0;
+    calls = 0;
     for (int i = 0; i < 50 * MANY; i++) {
         OK(thiscpu_account_charge_inline(accounts[i % MANY], 1, 1));
     }
-    CHECK(called > 25 * MANY);
+    CHECK(calls > 25 * MANY);
     for (int i = 0; i < 50 * MANY; i++) {
         OK(thiscpu_account_charge_inline(accounts[0], 1, 1));
     }
@@ -166,10 +171,10 @@ int main(void) {
     for (int i = 0; i < MANY; i++) {
         OK(thiscpu_cache_free_inline(cache, many[i]));
     }
-    ends(cache, write_after_free);
-    ends(cache, free_twice);
+    aborts(cache, write_after_free);
+    aborts(cache, double_free);
     CHECK(!thiscpu_cache_alloc_inline(NULL));
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_cache_free_inline(NULL, &sum));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_cache_free_inline(NULL, &sum));
     OK(thiscpu_cache_free_inline(cache, NULL));
     OK(thiscpu_cache_close(cache, NULL));
 
@@ -188,7 +193,7 @@ int main(void) {
         CHECK((total & mask) == ((CALLS + 1000) * UINT64_C(0x100000003) & mask));
         OK(thiscpu_word_destroy(word));
     }
-    SAYS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add_inline(NULL, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_word_add_inline(NULL, 1));
     OK(thiscpu_budget_destroy(budget));
     OK(thiscpu_counter_destroy(counter));
     return 0;

@@ -1,4 +1,4 @@
-// What a library runs on is found out at the first use, not when it is loaded.
+// The tier is determined at the first use, not when the library is loaded.
 #include "check.h"
 
 int main(void) {

@@ -13,17 +13,17 @@ static void *charge(void *with) {
     return NULL;
 }
 
-struct seen {
+struct totals {
     int accounts;
     int64_t sum;
 };
 
-static void see(uint64_t number, const int64_t *counters, void *context) {
-    struct seen *seen = context;
-    (void)number;
-    seen->accounts++;
+static void add_up(uint64_t id, const int64_t *counters, void *context) {
+    struct totals *totals = context;
+    (void)id;
+    totals->accounts++;
     for (int i = 0; i < COUNTERS; i++) {
-        seen->sum += counters[i];
+        totals->sum += counters[i];
     }
 }
 
@@ -40,12 +40,13 @@ int main(void) {
     size_t count;
     OK(thiscpu_ledger_len(ledger, &count));
     CHECK(count == 2);
-    struct seen seen = {0, 0};
-    OK(thiscpu_ledger_for_each(ledger, see, &seen));
-    CHECK(seen.accounts == 2 && seen.sum == (int64_t)EACH * THREADS);
+    struct totals totals = {0, 0};
+    OK(thiscpu_ledger_for_each(ledger, add_up, &totals));
+    CHECK(totals.accounts == 2 && totals.sum == (int64_t)EACH * THREADS);
 
     int64_t before[COUNTERS], after[COUNTERS], value;
-    SAYS(THISCPU_STATUS_INVALID_SIZE, thiscpu_account_snapshot(accounts[0], before, COUNTERS - 1));
+    RETURNS(THISCPU_STATUS_INVALID_SIZE,
+            thiscpu_account_snapshot(accounts[0], before, COUNTERS - 1));
     OK(thiscpu_account_snapshot(accounts[0], before, COUNTERS));
     OK(thiscpu_account_transfer(accounts[0], accounts[1], 1, 5));
     OK(thiscpu_account_snapshot(accounts[0], after, COUNTERS));
@@ -64,14 +65,15 @@ int main(void) {
     OK(thiscpu_account_id(accounts[1], &two));
     CHECK(one != two);
 
-    SAYS(THISCPU_STATUS_WRONG_LEDGER, thiscpu_account_transfer(accounts[0], foreign, 1, 5));
-    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_transfer(accounts[0], accounts[1], COUNTERS, 5));
-    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge(accounts[0], COUNTERS, 1));
-    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_uncached(accounts[0], COUNTERS, 1));
-    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_read(accounts[0], COUNTERS, &value));
-    SAYS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_sum(accounts[0], SIZE_MAX, &value));
+    RETURNS(THISCPU_STATUS_WRONG_LEDGER, thiscpu_account_transfer(accounts[0], foreign, 1, 5));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE,
+            thiscpu_account_transfer(accounts[0], accounts[1], COUNTERS, 5));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge(accounts[0], COUNTERS, 1));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_charge_uncached(accounts[0], COUNTERS, 1));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_read(accounts[0], COUNTERS, &value));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_account_sum(accounts[0], SIZE_MAX, &value));
 
-    // A ledger lives as long as its accounts.
+    // The ledger lives until its last account is closed.
     OK(thiscpu_ledger_destroy(ledger));
     OK(thiscpu_account_sum(accounts[0], 1, &value));
     CHECK(value == after[1]);

@@ -4,7 +4,7 @@
 
 enum { EACH = 50000 };
 
-// The second half is always twice the first.
+// Keeps the second half at twice the first.
 static void *count(void *with) {
     for (int i = 0; i < EACH; i++) {
         thiscpu_halves seen = {0, 0}, next;
@@ -39,15 +39,15 @@ int main(void) {
         }
         CHECK(sum == (uint64_t)EACH * THREADS);
 
-        // Where there is room for one, not where one may be.
-        char *room = aligned_alloc(16, 64);
-        CHECK(room != NULL);
-        memset(room, 0, 64);
-        thiscpu_halves *askew = (thiscpu_halves *)(void *)(room + 8);
-        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, askew, &zero, NULL));
-        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, askew, NULL));
-        SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, &zero, askew));
-        free(room);
+        // There is room for halves at this address, but it is not aligned.
+        char *memory = aligned_alloc(16, 64);
+        CHECK(memory != NULL);
+        memset(memory, 0, 64);
+        thiscpu_halves *misaligned = (thiscpu_halves *)(void *)(memory + 8);
+        RETURNS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, misaligned, &zero, NULL));
+        RETURNS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, misaligned, NULL));
+        RETURNS(THISCPU_STATUS_MISALIGNED, thiscpu_pair_cmpxchg(pair, &zero, &zero, misaligned));
+        free(memory);
         OK(thiscpu_pair_destroy(pair));
     }
     return 0;

@@ -2,7 +2,7 @@
 
 #include "check.h"
 
-// Without exceptions; what fails ends the program, with the words of the status.
+// Without exceptions a failed call prints the status's message and aborts.
 int main(int count, char **) {
     thiscpu::counter counter;
     counter += 2;

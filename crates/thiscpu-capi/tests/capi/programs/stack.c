@@ -10,8 +10,8 @@ struct node {
 static struct node nodes[THREADS * NODES];
 static int used;
 
-// A node that was taken is nobody else's.
-static void *take_and_put(void *with) {
+// Checks that a node that was taken belongs to one thread only.
+static void *take_and_push(void *with) {
     struct node *mine = &nodes[__atomic_fetch_add(&used, NODES, __ATOMIC_SEQ_CST)];
     for (int i = 0; i < NODES; i++) {
         OK(thiscpu_stack_push(with, &mine[i].link));
@@ -32,14 +32,14 @@ static void *take_and_put(void *with) {
     return NULL;
 }
 
-static thiscpu_stack *again;
+static thiscpu_stack *drained;
 
 static void push_again(thiscpu_link *node, void *context) {
-    OK(thiscpu_stack_push(again, node));
+    OK(thiscpu_stack_push(drained, node));
     ++*(int *)context;
 }
 
-static void see(thiscpu_link *node, void *context) {
+static void count_once(thiscpu_link *node, void *context) {
     CHECK(((struct node *)node)->uses++ == 0);
     ++*(int *)context;
 }
@@ -47,17 +47,18 @@ static void see(thiscpu_link *node, void *context) {
 int main(void) {
     thiscpu_stack *stack;
     OK(thiscpu_stack_create(&stack));
-    on_threads(take_and_put, stack);
-    int seen = 0;
-    again = stack;
-    OK(thiscpu_stack_drain(stack, push_again, &seen));
-    CHECK(seen == THREADS * NODES);
-    seen = 0;
-    OK(thiscpu_stack_drain(stack, see, &seen));
-    CHECK(seen == THREADS * NODES);
-    SAYS(THISCPU_STATUS_MISALIGNED, thiscpu_stack_push(stack, (thiscpu_link *)(void *)((char *)nodes + 1)));
+    on_threads(take_and_push, stack);
+    int count = 0;
+    drained = stack;
+    OK(thiscpu_stack_drain(stack, push_again, &count));
+    CHECK(count == THREADS * NODES);
+    count = 0;
+    OK(thiscpu_stack_drain(stack, count_once, &count));
+    CHECK(count == THREADS * NODES);
+    thiscpu_link *misaligned = (thiscpu_link *)(void *)((char *)nodes + 1);
+    RETURNS(THISCPU_STATUS_MISALIGNED, thiscpu_stack_push(stack, misaligned));
     thiscpu_link *none = &nodes[0].link;
-    SAYS(THISCPU_STATUS_EMPTY, thiscpu_stack_pop(stack, &none));
+    RETURNS(THISCPU_STATUS_EMPTY, thiscpu_stack_pop(stack, &none));
     CHECK(none == NULL);
     OK(thiscpu_stack_destroy(stack));
     return 0;

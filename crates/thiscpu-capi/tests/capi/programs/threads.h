@@ -1,4 +1,4 @@
-// The same on several threads at once.
+// Runs a function on several threads at once.
 #ifndef THREADS_H
 #define THREADS_H
 

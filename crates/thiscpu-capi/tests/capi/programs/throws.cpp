@@ -2,7 +2,7 @@
 
 #include "check.h"
 
-// What a callback throws ends the process: it does not come out of the library.
+// An exception that leaves a callback aborts; it does not pass through the library.
 int main() {
     thiscpu::stack stack;
     thiscpu_link node;
@@ -10,7 +10,7 @@ int main() {
     try {
         thiscpu_stack_drain(stack.get(), [](thiscpu_link *, void *) { throw 1; }, nullptr);
     } catch (int) {
-        std::puts("it came out");
+        std::puts("the exception passed through");
     }
     return 0;
 }

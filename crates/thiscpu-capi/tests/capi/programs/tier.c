@@ -1,7 +1,7 @@
 #include "check.h"
 #include <string.h>
 
-// Says what it runs on; with an argument, that nothing can be made, and why.
+// Prints the tier. With an argument, checks that every creation fails, and with which status.
 int main(int count, char **arguments) {
     thiscpu_tier tier;
     if (count == 1) {
@@ -9,7 +9,9 @@ int main(int count, char **arguments) {
         puts(tier == THISCPU_TIER_ATOMIC ? "atomic" : "sections");
         return 0;
     }
-    thiscpu_status wanted = strcmp(arguments[1], "unknown") == 0 ? THISCPU_STATUS_UNKNOWN_TIER : THISCPU_STATUS_TIER_UNAVAILABLE;
+    bool is_unknown = strcmp(arguments[1], "unknown") == 0;
+    thiscpu_status expected =
+        is_unknown ? THISCPU_STATUS_UNKNOWN_TIER : THISCPU_STATUS_TIER_UNAVAILABLE;
     thiscpu_counter *counter = NULL;
     thiscpu_budget *budget;
     thiscpu_ledger *ledger;
@@ -17,14 +19,14 @@ int main(int count, char **arguments) {
     thiscpu_word *word;
     thiscpu_pair *pair;
     thiscpu_stack *stack;
-    SAYS(wanted, thiscpu_get_tier(&tier));
-    SAYS(wanted, thiscpu_counter_create(&counter));
-    SAYS(wanted, thiscpu_budget_create(1, &budget));
-    SAYS(wanted, thiscpu_ledger_create(1, false, &ledger));
-    SAYS(wanted, thiscpu_cache_create(8, 8, &cache));
-    SAYS(wanted, thiscpu_word_create(8, &word));
-    SAYS(wanted, thiscpu_pair_create(8, &pair));
-    SAYS(wanted, thiscpu_stack_create(&stack));
+    RETURNS(expected, thiscpu_get_tier(&tier));
+    RETURNS(expected, thiscpu_counter_create(&counter));
+    RETURNS(expected, thiscpu_budget_create(1, &budget));
+    RETURNS(expected, thiscpu_ledger_create(1, false, &ledger));
+    RETURNS(expected, thiscpu_cache_create(8, 8, &cache));
+    RETURNS(expected, thiscpu_word_create(8, &word));
+    RETURNS(expected, thiscpu_pair_create(8, &pair));
+    RETURNS(expected, thiscpu_stack_create(&stack));
     CHECK(counter == NULL);
     return 0;
 }

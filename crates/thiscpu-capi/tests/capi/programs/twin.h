@@ -1,4 +1,4 @@
-// Functions of which both files have a copy, and the linker keeps one.
+// Functions of which both files have a copy. The linker keeps one.
 #ifndef TWIN_H
 #define TWIN_H
 

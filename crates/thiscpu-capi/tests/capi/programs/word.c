@@ -23,7 +23,7 @@ static uint64_t sum_of(thiscpu_word *word) {
     return sum;
 }
 
-// Every thread gives back what it took.
+// Every thread adds what it took again, so that the sum does not change.
 static void *exchange(void *with) {
     for (int i = 0; i < EACH; i++) {
         uint64_t old, found;
