@@ -123,3 +123,32 @@ fn cpp_example_bills_each_request() {
         assert_eq!(said, "100 tenants, 200000 requests\n");
     }
 }
+
+/// Every document with a Rust block is compiled by some crate's documentation tests.
+#[test]
+fn documents_with_rust_are_compiled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let included: String = [
+        "examples/lib.rs",
+        "crates/thiscpu/src/lib.rs",
+        "crates/thiscpu-malloc/src/lib.rs",
+        "crates/thiscpu-metrics/src/lib.rs",
+    ]
+    .map(|path| std::fs::read_to_string(root.join(path)).unwrap())
+    .concat();
+    for directory in ["", "docs", "docs/design", "docs/decisions"] {
+        for entry in std::fs::read_dir(root.join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            // Blocks without a language are Rust too. Every second fence opens one.
+            let fences = text.lines().filter(|line| line.starts_with("```"));
+            let has_rust = fences.step_by(2).any(|fence| matches!(fence, "```" | "```rust"));
+            let relative = path.strip_prefix(&root).unwrap().display().to_string();
+            let is_included = included.contains(&format!("/{relative}\")]"));
+            assert!(!has_rust || is_included, "the Rust blocks of {relative} are not compiled");
+        }
+    }
+}
