@@ -137,7 +137,7 @@ impl<T> ConstructedCache<T> {
     #[inline(always)]
     pub fn alloc(&self) -> Constructed<T> {
         let object = self.raw.get(|| Self::make_raw(self.make)).and_then(|cache| {
-            let object = cache.handle().alloc_constructed_or(|| alloc_slow(cache))?;
+            let object = cache.handle().alloc_constructed_or(|| cache.alloc_gated())?;
             Some(Constructed { object: object.cast(), cache, owns: PhantomData })
         });
         match object {
@@ -199,21 +199,6 @@ impl<T> ConstructedCache<T> {
     }
 }
 
-// With few arguments, so that little has to be done for them where they are called.
-
-#[cold]
-#[inline(never)]
-fn alloc_slow(cache: &RawCache) -> Option<NonNull<u8>> {
-    cache.handle().alloc_constructed_slow()
-}
-
-#[cold]
-#[inline(never)]
-unsafe fn free_slow(cache: &RawCache, object: NonNull<u8>) {
-    // SAFETY: the caller's promise.
-    unsafe { cache.handle().free_constructed_slow(object) };
-}
-
 impl<T> Drop for ConstructedCache<T> {
     fn drop(&mut self) {
         if let Err(objects) = self.release() {
@@ -250,7 +235,7 @@ impl<T> Drop for Constructed<T> {
     fn drop(&mut self) {
         let (object, cache) = (self.object.cast(), self.cache);
         // SAFETY: it is from there, and nobody uses it any more.
-        unsafe { cache.handle().free_constructed_or(object, || free_slow(cache, object)) };
+        unsafe { cache.handle().free_constructed_or(object, || cache.free_gated(object)) };
     }
 }
 

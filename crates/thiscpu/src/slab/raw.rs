@@ -142,44 +142,34 @@ impl RawCache {
         self.handle().hand_out(encoded)
     }
 
-    // With the arguments of the calls that lead here, so that little has to be done for them.
+    // The arguments are those of the calls that lead here, so that a call moves nothing before it jumps.
 
-    /// Where the near way does not do: the other one, which needs no more than sections, and then what is behind the lane.
+    /// Allocates by the gate, or from behind the lane. For calls that the fast path has failed, of any cache.
     #[cold]
     #[inline(never)]
-    fn alloc_gated(&self) -> Option<NonNull<u8>> {
-        self.group.enable_direct();
+    pub(super) fn alloc_gated(&self) -> Option<NonNull<u8>> {
         #[cfg(thiscpu_model)]
         if self.group.direct_use == DirectUse::Malloc {
-            let class = self.group.handle(&self.class, 0);
-            return class.alloc_or(|| class.alloc_slow());
+            return self.group.handle(&self.class, 0).alloc_gated();
         }
-        self.handle().alloc_or(|| self.handle().alloc_slow())
+        self.handle().alloc_gated()
     }
 
+    /// Frees by the gate, or behind the lane. For calls that the fast path has failed, of any cache.
+    ///
     /// # Safety
     ///
-    /// As for `free`; the object is marked as free by now.
+    /// The caller guarantees that `object` is of this cache and no longer used. It is marked as free.
     #[cold]
     #[inline(never)]
-    unsafe fn free_gated(&self, object: NonNull<u8>) {
-        self.group.enable_direct();
+    pub(super) unsafe fn free_gated(&self, object: NonNull<u8>) {
         #[cfg(thiscpu_model)]
         if self.group.direct_use == DirectUse::Malloc {
-            let class = self.group.handle(&self.class, 0);
-            // SAFETY: the caller's promise.
-            return unsafe {
-                if !class.free_marked(object) {
-                    class.free_slow(object);
-                }
-            };
+            // SAFETY: the caller guarantees that `object` is of this cache and no longer used.
+            return unsafe { self.group.handle(&self.class, 0).free_gated(object) };
         }
-        // SAFETY: the caller's promise.
-        unsafe {
-            if !self.handle().free_marked(object) {
-                self.handle().free_slow(object);
-            }
-        }
+        // SAFETY: the caller guarantees that `object` is of this cache and no longer used.
+        unsafe { self.handle().free_gated(object) };
     }
 
     /// Frees an object, on any thread.

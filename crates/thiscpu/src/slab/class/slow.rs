@@ -29,6 +29,36 @@ enum Attempt<T> {
 }
 
 impl<A: Access> Handle<'_, A> {
+    /// Allocates where the fast path found nothing: by the gate, then from behind the lane. Of a constructed class, from behind
+    /// the lane, because its fast path is by the gate.
+    #[inline]
+    pub(crate) fn alloc_gated(self) -> Option<NonNull<u8>> {
+        if self.class.lifecycle.is_some() {
+            return self.alloc_constructed_slow();
+        }
+        self.group.enable_direct();
+        self.alloc_or(|| self.alloc_slow())
+    }
+
+    /// Frees an object that the fast path has marked as free and had no room for, as [`alloc_gated`](Handle::alloc_gated) allocates.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that `object` is of this class and no longer used.
+    #[inline]
+    pub(crate) unsafe fn free_gated(self, object: NonNull<u8>) {
+        // SAFETY: the caller guarantees that `object` is of this class and no longer used; so it is given up once.
+        unsafe {
+            if self.class.lifecycle.is_some() {
+                return self.free_constructed_slow(object);
+            }
+            self.group.enable_direct();
+            if !self.free_marked(object) {
+                self.free_slow(object);
+            }
+        }
+    }
+
     /// An object, where the lane has none.
     pub fn alloc_slow(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
