@@ -145,6 +145,7 @@ impl Budget {
             };
             match outcome {
                 // Another thread of this lane borrowed at the same time, or this thread has moved.
+                // Acquire: pairs with the Release in `recall_credit`, as in `borrow`.
                 Outcome::Mismatch if self.recalls.load(Acquire) == recalls => {}
                 Outcome::Aborted => {}
                 _ => return,

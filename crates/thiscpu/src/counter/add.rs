@@ -169,6 +169,7 @@ impl WindowClaim {
 impl Drop for WindowClaim {
     fn drop(&mut self) {
         use crate::sys::atomic::Ordering::Release;
+        // Release: pairs with the Acquire in `take`; the next claim sees this one's window.
         self.cell.published_state().claims.fetch_and(!self.bit, Release);
     }
 }

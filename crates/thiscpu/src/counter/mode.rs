@@ -92,9 +92,9 @@ impl Core<1> {
         if let Some(cell) = self.cell(0) {
             cell.published_state().total.store(lanes, Relaxed);
         }
-        let tight =
+        let to_shared =
             |now: Sealed| Sealed { count: now.count.wrapping_add(frozen), seal: now.seal.shared() };
-        tight(active.update(tight)).count
+        to_shared(active.update(to_shared)).count
     }
 
     /// Sets the value at one instant, and returns the value it had at that instant.

@@ -195,6 +195,7 @@ impl<const N: usize> Record<N> {
     /// Charges after that take the lock. The caller holds the account's lock.
     pub(super) fn begin_capture(self) -> [i64; N] {
         self.metadata().is_captured.store(1, Relaxed);
+        // AcqRel: pairs with the charges before and after it; those after it see the lock held.
         std::array::from_fn(|counter| value(self.word(counter).fetch_or(CAPTURED, AcqRel)))
     }
 
@@ -202,6 +203,7 @@ impl<const N: usize> Record<N> {
     ///
     /// The caller holds the account's lock.
     pub(super) fn end_capture(self) {
+        // AcqRel: pairs with the charges before and after it.
         (0..N).for_each(|counter| _ = self.word(counter).fetch_and(!CAPTURED, AcqRel));
         self.metadata().is_captured.store(0, Relaxed);
     }
@@ -222,12 +224,15 @@ impl<const N: usize> Record<N> {
     pub(super) fn begin_transfer(self, index: usize, way_id: u32) -> Transfer {
         let parity = self.word(index).load(Relaxed) & PARITY;
         let begun = 1 + (way_id << 8) + (index as u32) * 2 + parity as u32;
+        // Release: pairs with the Acquire in `transfer`. A child that finds the addition finds this
+        // too, since the addition comes later.
         self.metadata().transfer.store(begun, Release);
         Transfer { index, way_id, parity }
     }
 
     /// Returns the transfer that has begun and has not ended.
     pub(super) fn transfer(self) -> Option<Transfer> {
+        // Acquire: pairs with the Release in `begin_transfer`.
         let begun = self.metadata().transfer.load(Acquire).checked_sub(1)?;
         let (way_id, index) = (begun >> 8, begun as usize % 256 / 2);
         Some(Transfer { index, way_id, parity: i64::from(begun & 1) })
@@ -235,16 +240,20 @@ impl<const N: usize> Record<N> {
 
     /// Returns whether the transfer's addition has happened.
     pub(super) fn is_done(self, transfer: Transfer) -> bool {
+        // Acquire: pairs with the release half of `transfer_in`.
         self.word(transfer.index).load(Acquire) & PARITY != transfer.parity
     }
 
     /// Adds the transferred amount, and flips the parity.
     pub(super) fn transfer_in(self, transfer: Transfer, n: i64) {
         let flip = PARITY - 2 * transfer.parity;
+        // AcqRel: pairs with the Acquire in `value`; comes after `begin_transfer` and before the
+        // way is cleared, also for a child.
         self.word(transfer.index).fetch_add((n << VALUE_SHIFT).wrapping_add(flip), AcqRel);
     }
 
     pub(super) fn end_transfers(self) {
+        // Release: the additions and the clearing of the ways come before it.
         self.metadata().transfer.store(0, Release);
     }
 

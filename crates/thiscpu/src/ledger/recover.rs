@@ -36,6 +36,7 @@ impl<const N: usize> LedgerCore<N> {
             evicting().for_each(|way| self.finish_way_transfer(way));
             evicting().for_each(|way| self.recover_way(way));
         }
+        // Release: pairs with the Acquire in `is_recovered`; the recovered state is visible.
         self.recovered.store(Host::generation(), Release);
     }
 

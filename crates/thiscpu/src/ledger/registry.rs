@@ -36,6 +36,7 @@ impl<const N: usize> LedgerCore<N> {
     }
 
     fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
+        // Acquire, here and below: pairs with the Release in `add_chunk`; the header is visible.
         let mut next = self.first.load(Acquire);
         core::iter::from_fn(move || {
             // SAFETY: the pointer is null or that of a chunk of this ledger. Chunks stay mapped
@@ -48,6 +49,7 @@ impl<const N: usize> LedgerCore<N> {
 
     /// Returns how many records were ever in use.
     pub(super) fn count(&self) -> usize {
+        // Acquire: pairs with the Release in `fresh`; the chunks of these records are visible.
         self.records.load(Acquire) as usize
     }
 

@@ -34,6 +34,7 @@ impl TransferLog {
 
     /// Returns both keys and the amount of a transfer that has not ended.
     pub(super) fn unfinished(&self) -> Option<(u64, u64, i64)> {
+        // Acquire: pairs with the Release in `begin`; the rest of the log is visible.
         let from = self.from.load(Acquire);
         (from != 0).then(|| (from as u64, self.to.load(Relaxed) as u64, self.n.load(Relaxed)))
     }
