@@ -1,5 +1,4 @@
-//! Nothing is lost: whatever threads add, however many there are and wherever they run, the sum is
-//! exact in the end.
+//! `Counter::add`: no add is lost, on any number of threads and CPUs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -28,7 +27,7 @@ static BATCHES: [Counter; 5] = [
     Counter::with_batch(u64::MAX),
 ];
 
-/// Adds of all kinds; returns what they come to.
+/// Makes `adds` random adds and returns their wrapping sum.
 fn add_mixed(counter: &Counter, random: &mut Random, adds: usize) -> i64 {
     wrapping_sum((0..adds).map(|_| match random.below(3) {
         0 => {
@@ -47,7 +46,7 @@ fn add_mixed(counter: &Counter, random: &mut Random, adds: usize) -> i64 {
     }))
 }
 
-/// What a counter says of itself when nobody changes it.
+/// Asserts that all reads of an idle counter agree on `value`.
 fn assert_settled(counter: &Counter, value: i64) {
     assert_eq!(counter.sum(), value);
     let bounds = counter.bounds();
@@ -79,7 +78,7 @@ fn are_all_counted() {
     }
 }
 
-/// Sums flip the banks and comparisons gather the lanes under the adders' feet.
+// Sums flip banks, and comparisons change modes, during the adds.
 fn are_all_counted_while_others_read() {
     let left = AtomicUsize::new(16);
     let sums = together(
@@ -110,7 +109,7 @@ fn are_all_counted_while_others_read() {
     }
 }
 
-/// Each counter passes from one word to lanes while threads add to it for the first time.
+// Each counter changes from shared to per-CPU mode while threads make its first adds.
 fn are_all_counted_in_new_counters() {
     for round in 0..150 {
         let counter = Counter::new();
@@ -127,7 +126,7 @@ fn are_all_counted_in_new_counters() {
     }
 }
 
-/// Adders are moved from CPU to CPU in the middle of whatever they do.
+// Another thread moves the adders from CPU to CPU at random moments.
 fn are_all_counted_when_threads_move() {
     static COUNTER: Counter = Counter::new();
     const ADDERS: usize = 4;
@@ -163,7 +162,7 @@ fn are_all_counted_when_threads_move() {
     assert_settled(&COUNTER, wrapping_sum(sums));
 }
 
-/// An unregistered thread's `mm_cid` reads 0, which is a lane, though not this thread's.
+// An unregistered thread's `mm_cid` reads 0, which is another thread's lane.
 fn are_all_counted_without_lanes() {
     static COUNTER: Counter = Counter::new();
     const ADDS: i64 = 400_000;

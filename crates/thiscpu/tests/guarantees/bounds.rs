@@ -1,5 +1,6 @@
-//! Bounds hold with updates in flight, in the middle of sums, and with threads stopped half way;
-//! and they stay as narrow as the CPUs in use allow.
+//! `Counter::bounds`: bounds hold during updates and sums, and while threads are stopped midway.
+//!
+//! Their width depends on the number of CPUs in use, not of threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
@@ -7,7 +8,7 @@ use thiscpu::{Bounds, Counter};
 
 use crate::common::random::Random;
 use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
-use crate::common::token::{MIXED, PINNED, pass};
+use crate::common::token::{Adder, MIXED, PINNED, pass_while_asking};
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -19,35 +20,27 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(bounds::follow_set, TIERS),
 ];
 
-/// Bounds contain 0 or `amount`, and their own estimate.
+/// Asserts that the bounds contain 0 or `amount`, and their own estimate.
 fn assert_token(bounds: Bounds, amount: i64) {
     let Bounds { low, estimate, high } = bounds;
-    assert!(low <= amount && high >= 0, "0 or {amount} is not within {bounds:?}");
+    assert!(low <= amount && high >= 0, "{bounds:?} contain neither 0 nor {amount}");
     assert!(low <= estimate && estimate <= high, "{bounds:?}");
 }
 
-/// `amount` goes to and fro while others take bounds, sums and comparisons.
-fn token_bounds(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
-    to_percpu_mode(counter);
-    pass(
-        adders,
-        |_, sign| counter.add(sign * amount),
-        |token| {
-            let ask = |asker: usize| {
-                let mut random = Random::new(asker as u64);
-                let mut asked = 0;
-                while token.keep_asking(&mut asked, 4000, 1000) {
-                    assert_token(counter.bounds(), amount);
-                    match random.below(60) {
-                        0..3 if asker == 0 => drop(counter.sum()),
-                        3 if asker == 0 => drop(counter.compare(random.below(3) as i64 - 1)),
-                        _ => {}
-                    }
-                }
-            };
-            together(2, ask, || {});
-        },
-    );
+/// Passes a token of `amount` while other threads take bounds, sums and comparisons.
+fn token_bounds(counter: &Counter, adders: &[Adder], amount: i64) {
+    pass_while_asking(counter, adders, amount, |token, asker| {
+        let mut random = Random::new(asker as u64);
+        let mut asked = 0;
+        while token.keep_asking(&mut asked, 4000, 1000) {
+            assert_token(counter.bounds(), amount);
+            match random.below(60) {
+                0..3 if asker == 0 => drop(counter.sum()),
+                3 if asker == 0 => drop(counter.compare(random.below(3) as i64 - 1)),
+                _ => {}
+            }
+        }
+    });
     assert_token(counter.bounds(), amount);
 }
 
@@ -56,14 +49,14 @@ fn contain_moving_token() {
     token_bounds(&Counter::new(), &MIXED, 1);
 }
 
-/// As the first workload adds and takes away; and more than a window holds.
+// One amount is larger than a small batch, the other larger than any window.
 fn contain_large_moving_token() {
     token_bounds(&Counter::with_batch(64), &PINNED, 32_768);
     token_bounds(&Counter::new(), &MIXED, 32_768);
     token_bounds(&Counter::new(), &MIXED, 1 << 50);
 }
 
-/// What was added before the question is not above `high`; nothing below `low` had begun.
+// `high` is at least the total of finished adds, and `low` at most the total of begun ones.
 fn contain_concurrent_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(1 << 20)] {
@@ -95,22 +88,25 @@ fn contain_concurrent_adds() {
     }
 }
 
-/// The number of the stop that the handler below holds threads for, and of the last that is over.
+/// The number of the current stop, at which the handler below holds its thread.
 static STOP: AtomicU64 = AtomicU64::new(0);
-static OVER: AtomicU64 = AtomicU64::new(0);
+/// The number of the last stop that has ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+/// The number of threads that are held.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn hold(_: i32) {
     let stop = STOP.load(SeqCst);
     HELD.fetch_add(1, SeqCst);
-    while OVER.load(SeqCst) < stop {
+    while ENDED.load(SeqCst) < stop {
         std::thread::yield_now();
     }
 }
 
-/// Runs `adders` threads that do `work` with their number until told to end, and stops all of them
-/// wherever they are, `times` times; each time calls `look` before they go on.
-fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: impl Fn()) {
+/// Repeats `work` on `adders` threads, and stops all of them `times` times at random places.
+///
+/// `work` gets the number of its thread. While the threads are stopped, `check` runs.
+fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, check: impl Fn()) {
     signal::handle(libc::SIGUSR1, hold);
     let threads: Vec<AtomicUsize> = (0..adders).map(|_| AtomicUsize::new(0)).collect();
     let over = AtomicBool::new(false);
@@ -133,10 +129,10 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: imp
             while HELD.load(SeqCst) < adders as u64 {
                 std::thread::yield_now();
             }
-            // A panic in here would leave the others held for ever.
-            let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&look));
-            OVER.store(stop, SeqCst);
-            if let Err(panic) = looked {
+            // An uncaught panic would leave the threads held forever.
+            let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&check));
+            ENDED.store(stop, SeqCst);
+            if let Err(panic) = checked {
                 over.store(true, SeqCst);
                 std::panic::resume_unwind(panic);
             }
@@ -145,8 +141,7 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, look: imp
     });
 }
 
-/// Threads are stopped in the middle of adds, and of publishing: what they have done is known to
-/// within the one add that each was stopped in.
+// Threads are stopped during adds and publishing: each may have one add that is in doubt.
 fn hold_while_threads_are_stopped() {
     const ADDERS: usize = 4;
     static COUNTER: Counter = Counter::with_batch(2);
@@ -164,7 +159,7 @@ fn hold_while_threads_are_stopped() {
     });
 }
 
-/// The error grows with the CPUs in use: threads that are stopped half way do not add to it.
+// Threads that are stopped during adds do not widen the bounds; only CPUs in use do.
 fn width_is_independent_of_threads() {
     static COUNTER: Counter = Counter::with_batch(128);
     to_percpu_mode(&COUNTER);
@@ -174,17 +169,17 @@ fn width_is_independent_of_threads() {
         |thread| (0..50).for_each(|_| COUNTER.add(if thread % 2 == 0 { 1 } else { -1 })),
         || {
             let Bounds { low, high, .. } = COUNTER.bounds();
-            // Asked each time: CPUs may have come online, and more lanes into use.
+            // Read each time, because more CPUs may come online and more lanes into use.
             let lanes = thiscpu::system_info().expect("a tier").lanes_in_use.max(pin::cpus().len());
-            // Each bank of a lane may drift by its window, which is twice the batch on either
-            // side, and by as much again while it moves; then there is room for rounding.
+            // Each of a lane's two banks may drift by its window, which is twice the batch on
+            // either side, and by as much again while the window moves. The rest is for rounding.
             let widest = lanes as i64 * 2 * 128 * 2 * 8;
             assert!(high - low <= widest, "{low}..{high} is wider than {widest}");
         },
     );
 }
 
-/// Once a set has returned nobody sees the old value, and before it began nobody saw the new one.
+// No thread sees the old value after `set` returned, or the new one before `set` began.
 fn follow_set() {
     const STEP: i64 = 1_000_000_000;
     static COUNTER: Counter = Counter::with_batch(2);

@@ -1,10 +1,10 @@
-//! `Budget`: never more is held than the limit allows, and nobody is refused who need not be.
+//! `Budget`: it never grants more than its limit, and never refuses wrongly.
 
 use std::future::Future;
 use std::panic::catch_unwind;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use thiscpu::{Budget, Exhausted, Tier};
 
@@ -30,20 +30,27 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 pub(super) const LARGE: u64 = 100_000;
 
-/// Lets lanes hold units of a budget.
+/// Polls a future with a waker that does nothing.
+pub(super) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Puts a budget into per-CPU mode, with units lent to the lanes of all CPUs.
 pub(super) fn to_percpu_mode(budget: &Budget) {
     for cpu in 0..pin::cpus().len() {
         pin::pin(cpu);
         for _ in 0..700 {
-            budget.try_acquire(1).expect("there is room");
+            budget.try_acquire(1).expect("units are available");
             budget.release(1);
         }
     }
     pin::set_affinity(0, pin::cpus());
 }
 
-/// Threads acquire and release at random; what they hold is written down after an acquire and taken off
-/// before a release, so that it is never more than what is held.
+/// Acquires and releases at random on some threads, and returns the number of refusals.
+///
+/// Units count as held from after their acquire until before their release, so the count is never
+/// too high.
 fn churn(budget: &Budget, threads: usize, most_each: u64, limit: u64) -> u64 {
     let (held, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = |thread: usize| {
@@ -73,15 +80,15 @@ fn churn(budget: &Budget, threads: usize, most_each: u64, limit: u64) -> u64 {
 }
 
 fn limit_is_never_exceeded() {
-    // Out of reach, near, within reach of some, and within reach of each.
+    // All threads together hold 800 units at most; each holds 200.
     for limit in [100_000, 2_000, 300, 150] {
         let budget = Budget::new(limit);
         let refused = churn(&budget, 4, 200, limit);
-        assert!(limit > 200 || refused > 0, "nobody was refused within reach of the limit");
+        assert!(limit > 200 || refused > 0, "no request was refused near the limit");
     }
 }
 
-/// The limit is what all threads can hold together, so that no refusal can be right.
+// The limit is as much as all threads can hold together, so every refusal is wrong.
 fn never_refuses_wrongly() {
     for most_each in [3, 64, 1000, 20_000] {
         const THREADS: u64 = 4;
@@ -99,7 +106,7 @@ fn reports_available_and_acquired() {
     }
     to_percpu_mode(&budget);
     assert_eq!((budget.available(), budget.acquired(), budget.limit()), (LIMIT, 0, LIMIT));
-    budget.try_acquire(9_900).expect("so many are free");
+    budget.try_acquire(9_900).expect("units are available");
     assert_eq!(budget.try_acquire(101), Err(Exhausted { available: 100 }));
     let message = budget.try_acquire(101).unwrap_err().to_string();
     assert!(message.contains("only 100 units are available"), "{message}");
@@ -121,7 +128,7 @@ fn acquire_up_to_takes_all_available() {
     assert_eq!(budget.try_acquire_up_to(u64::MAX), 7);
     budget.release(5_000);
     assert_eq!(budget.available(), 5_000);
-    // More than can be counted, of what lanes hold.
+    // The request exceeds what a budget can count, and lanes hold units.
     to_percpu_mode(&budget);
     assert_eq!(budget.try_acquire_up_to(u64::MAX), 5_000);
     budget.release(5_000);
@@ -153,18 +160,18 @@ fn limit_may_change_under_load() {
     assert_eq!((budget.available(), budget.acquired()), (MOST, 0));
 }
 
-/// Nothing is taken away, and nothing granted until enough has come back.
+// Held units stay held, and no unit is granted until enough were released.
 fn limit_may_drop_below_held() {
     let budget = Budget::new(1_000);
     to_percpu_mode(&budget);
-    budget.try_acquire(800).expect("so many are free");
+    budget.try_acquire(800).expect("units are available");
     budget.set_limit(500);
     assert_eq!((budget.available(), budget.acquired()), (0, 800));
     budget.release(300);
     assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
     budget.release(1);
     assert_eq!(budget.try_acquire(2), Err(Exhausted { available: 1 }));
-    budget.try_acquire(1).expect("one is free");
+    budget.try_acquire(1).expect("a unit is available");
     budget.set_limit(2_000);
     assert_eq!(budget.available(), 1_500);
 }
@@ -172,22 +179,20 @@ fn limit_may_drop_below_held() {
 fn raised_limit_serves_waiters() {
     let budget = Budget::new(10);
     let mut future = pin!(budget.acquire_async(15));
-    let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(poll().is_pending());
+    assert!(poll(future.as_mut()).is_pending());
     budget.set_limit(14);
-    assert!(poll().is_pending());
+    assert!(poll(future.as_mut()).is_pending());
     budget.set_limit(20);
-    assert!(poll().is_ready());
+    assert!(poll(future.as_mut()).is_ready());
     assert_eq!((budget.available(), budget.acquired()), (20, 0));
 }
 
-/// What is held above a limit may come back while that is raised, or lowered once more: it is not taken for
-/// more than is held.
+// Units held above the limit are released while the limit changes: that is no over-release.
 fn release_is_exact_when_limit_changes() {
     let budget = &Budget::new(1_000);
     for (old, new) in [(100, 1_000), (500, 200)] {
         let prepare = || {
-            budget.try_acquire(1_000).expect("all are free");
+            budget.try_acquire(1_000).expect("units are available");
             budget.set_limit(old);
         };
         let check = |steps, reached, ()| {
@@ -200,31 +205,31 @@ fn release_is_exact_when_limit_changes() {
     }
 }
 
-/// Whoever finds it is told both figures, and the budget is right again.
+// The call that finds an over-release reports both figures, and the budget is consistent again.
 fn over_release_is_reported() {
-    let said = |what: &str, op: &dyn Fn()| {
+    let panic_of = |what: &str, op: &dyn Fn()| {
         let panic = catch_unwind(std::panic::AssertUnwindSafe(op)).expect_err(what);
         *panic.downcast::<String>().expect("a message")
     };
     let budget = Budget::new(100);
-    budget.try_acquire(10).expect("so many are free");
-    let message = said("a tight budget", &|| budget.release(11));
+    budget.try_acquire(10).expect("units are available");
+    let message = panic_of("a release in shared mode", &|| budget.release(11));
     assert!(message.contains("11 units") && message.contains("only 10"), "{message}");
     assert_eq!((budget.available(), budget.acquired()), (100, 0));
-    budget.try_acquire(10).expect("so many are free");
-    let message = said("no budget is so large", &|| budget.release(u64::MAX));
+    budget.try_acquire(10).expect("units are available");
+    let message = panic_of("a release above any limit", &|| budget.release(u64::MAX));
     assert!(message.contains("only 10"), "{message}");
     if thiscpu::tier() == Ok(Tier::Atomic) {
         return;
     }
     let budget = Budget::new(10_000);
     to_percpu_mode(&budget);
-    let message = said("no lane holds so much", &|| budget.release(u64::MAX));
+    let message = panic_of("a release above any credit", &|| budget.release(u64::MAX));
     assert!(message.contains("only 0"), "{message}");
     to_percpu_mode(&budget);
-    // Into a lane, where it is not seen.
+    // These units go to a lane, which does not notice.
     budget.release(25);
-    let message = said("gathered", &|| _ = budget.available());
+    let message = panic_of("a recall", &|| _ = budget.available());
     assert!(message.contains("25 units more") && message.contains("10000"), "{message}");
     assert_eq!((budget.available(), budget.acquired()), (10_000, 0));
 }
@@ -232,17 +237,17 @@ fn over_release_is_reported() {
 fn leases_split_merge_and_forget() {
     let (budget, other) = (Budget::new(2_000), Budget::new(1));
     to_percpu_mode(&budget);
-    let mut lease = budget.lease(1_000).expect("so many are free");
+    let mut lease = budget.lease(1_000).expect("units are available");
     assert!(lease.split(1_001).is_none());
-    let part = lease.split(400).expect("it holds more");
+    let part = lease.split(400).expect("it has enough units");
     assert_eq!((lease.units(), part.units(), budget.acquired()), (600, 400, 1_000));
     drop(part);
     assert_eq!(budget.acquired(), 600);
-    lease.merge(budget.lease(50).expect("so many are free"));
+    lease.merge(budget.lease(50).expect("units are available"));
     assert_eq!((lease.units(), budget.acquired()), (650, 650));
     assert_eq!(budget.lease(1_351).unwrap_err().available, 1_350);
-    let stranger = other.lease(1).expect("one is free");
-    let merged = catch_unwind(std::panic::AssertUnwindSafe(|| lease.merge(stranger)));
+    let foreign = other.lease(1).expect("a unit is available");
+    let merged = catch_unwind(std::panic::AssertUnwindSafe(|| lease.merge(foreign)));
     assert!(merged.is_err());
     assert_eq!((lease.forget(), other.acquired()), (650, 0));
     assert_eq!(budget.acquired(), 650);
@@ -251,21 +256,21 @@ fn leases_split_merge_and_forget() {
 
 fn reserves_hold_their_units() {
     let budget = Budget::new(500);
-    let reserve = budget.try_reserve(100).expect("so many are free");
-    budget.try_acquire(400).expect("so many are free");
+    let reserve = budget.try_reserve(100).expect("units are available");
+    budget.try_acquire(400).expect("units are available");
     assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
-    let lease = reserve.lease(30).expect("set aside");
+    let lease = reserve.lease(30).expect("units are reserved");
     assert_eq!((reserve.available(), reserve.units()), (70, 100));
     assert_eq!(reserve.lease(71).unwrap_err().available, 70);
     drop(lease);
-    // What a lease is forgotten with stays acquired.
-    let forgotten = reserve.lease(25).expect("set aside").forget();
+    // Units of a forgotten lease stay acquired.
+    let forgotten = reserve.lease(25).expect("units are reserved").forget();
     drop(reserve);
     assert_eq!(budget.available(), 75);
     budget.release(forgotten);
-    // A lease leads to the reserve's own budget; whatever its limit is made, no units are.
-    let reserve = budget.try_reserve(100).expect("so many are free");
-    let lease = reserve.lease(30).expect("set aside");
+    // A lease leads to its reserve, as a budget of its own: raising that limit creates no units.
+    let reserve = budget.try_reserve(100).expect("units are available");
+    let lease = reserve.lease(30).expect("units are reserved");
     lease.budget().set_limit(1_000);
     drop(lease);
     drop(reserve);
@@ -277,7 +282,7 @@ fn drop_frees_lanes() {
     for round in 0..scale::rounds(20_000) {
         let budget = Budget::new(LARGE);
         for _ in 0..40 {
-            budget.try_acquire(1).expect("there is room");
+            budget.try_acquire(1).expect("units are available");
         }
         assert_eq!(budget.acquired(), 40, "round {round}");
         before.get_or_insert_with(|| resources::status_bytes("VmSize"));

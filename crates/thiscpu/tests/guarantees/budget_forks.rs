@@ -1,15 +1,13 @@
-//! `Budget`: a forked child has what its parent had, whatever was under way.
+//! `Budget`: a forked child has the units of its parent, at whatever instruction it was forked.
 
-use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::{Context, Waker};
 
 use thiscpu::{__test_support, Budget, Exhausted, Tier};
 
-use super::budget::{LARGE, to_percpu_mode};
+use super::budget::{LARGE, poll, to_percpu_mode};
 use super::budget_waiters::until_queued;
-use crate::common::single_step::{at_every_step, at_sampled_steps, can_single_step};
+use crate::common::single_step::{Steps, at_sampled_steps, can_single_step, fork_at_steps};
 use crate::common::threads::together;
 use crate::common::{Scenario, TIERS, fork, scale, scenario};
 
@@ -23,15 +21,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::child_may_poll_or_drop_inherited_future, TIERS),
 ];
 
-/// In a child: the calling thread holds what it knows of, and another may hold up to `unknown`.
-fn assert_right_in_child(budget: &Budget, known: u64, unknown: u64) {
+/// Asserts in a child that the budget is consistent.
+///
+/// The calling thread holds `known` units, and a thread of the parent up to `unknown`.
+fn assert_exact_in_child(budget: &Budget, known: u64, unknown: u64) {
     let held = budget.acquired();
     assert!(known <= held && held <= known + unknown, "{held}, not {known} to {}", known + unknown);
-    let free = budget.available();
-    assert_eq!(held + free, budget.limit());
-    assert_eq!(budget.try_acquire(free + 1), Err(Exhausted { available: free }));
-    budget.try_acquire(free).expect("so many are free");
-    budget.release(free);
+    let available = budget.available();
+    assert_eq!(held + available, budget.limit());
+    assert_eq!(budget.try_acquire(available + 1), Err(Exhausted { available }));
+    budget.try_acquire(available).expect("units are available");
+    budget.release(available);
     to_percpu_mode(budget);
     assert_eq!(budget.acquired(), held);
 }
@@ -39,76 +39,64 @@ fn assert_right_in_child(budget: &Budget, known: u64, unknown: u64) {
 fn child_is_exact_when_forked_during_acquire() {
     let budget = &Budget::new(LARGE);
     to_percpu_mode(budget);
-    // More than a lane has left, so that it borrows.
-    let acquire = || budget.try_acquire(3_000).expect("there is room");
-    let conflict = |_| {
-        fork::run(|| assert_right_in_child(budget, 0, 3_000)).expect("a child that is right");
-    };
-    at_sampled_steps(|| (), acquire, conflict, |_, _, ()| budget.release(3_000));
+    // More than the lane's credit, so it borrows.
+    let acquire = || budget.try_acquire(3_000).expect("units are available");
+    let child = || assert_exact_in_child(budget, 0, 3_000);
+    fork_at_steps(Steps::Sampled, || (), acquire, child, |_, ()| budget.release(3_000));
     assert_eq!(budget.available(), LARGE);
 }
 
 fn child_is_exact_when_forked_during_recall() {
     let budget = &Budget::new(LARGE);
-    let conflict = |_| {
-        fork::run(|| assert_right_in_child(budget, 0, 0)).expect("a child that is right");
-    };
+    let child = || assert_exact_in_child(budget, 0, 0);
     let refused = || budget.try_acquire(LARGE + 1);
-    let check = |steps, _, refused| {
+    let check = |steps, refused| {
         assert_eq!(refused, Err(Exhausted { available: LARGE }), "stopped after {steps}");
     };
-    at_sampled_steps(|| to_percpu_mode(budget), refused, conflict, check);
+    fork_at_steps(Steps::Sampled, || to_percpu_mode(budget), refused, child, check);
 }
 
-/// A recall that a fork cut in two is done again in the child: lanes would hold nothing for ever.
+// A child repeats a recall that the fork interrupted; otherwise lanes would never get credit again.
 fn child_repeats_interrupted_recall() {
     let budget = &Budget::new(LARGE);
-    let done_again = AtomicU64::new(0);
+    let repeated = AtomicU64::new(0);
     let conflict = |_| {
         let child = fork::run(|| {
             let before = __test_support::recalls(budget);
             for _ in 0..100 {
-                budget.try_acquire(1).expect("there is room");
+                budget.try_acquire(1).expect("units are available");
                 budget.release(1);
             }
             if __test_support::recalls(budget) != before {
-                // A child reports by how it ends.
-                resume_unwind(Box::new("done again"));
+                // A child reports by its exit status.
+                resume_unwind(Box::new("repeated"));
             }
         });
-        done_again.fetch_add(u64::from(child.is_err()), SeqCst);
+        repeated.fetch_add(u64::from(child.is_err()), SeqCst);
     };
     at_sampled_steps(|| to_percpu_mode(budget), || budget.available(), conflict, |_, _, _| ());
-    assert_eq!(done_again.into_inner() == 0, thiscpu::tier() == Ok(Tier::Atomic));
+    assert_eq!(repeated.into_inner() == 0, thiscpu::tier() == Ok(Tier::Atomic));
 }
 
-/// The limit is either of the two, and what is held does not depend on which.
+// The child has the old limit or the new one, and exactly the held units.
 fn child_is_exact_when_forked_during_set_limit() {
     let budget = &Budget::new(LARGE);
-    budget.try_acquire(300).expect("there is room");
+    budget.try_acquire(300).expect("units are available");
     for (old, new) in [(LARGE, LARGE / 2), (LARGE / 2, LARGE)] {
-        let wrong = AtomicU64::new(0);
-        let conflict = |_| {
-            let child = fork::run(|| assert_right_in_child(budget, 300, 0));
-            wrong.fetch_add(u64::from(child.is_err()), SeqCst);
-        };
         let change = || budget.set_limit(new);
-        // Not by who forks: this thread would wait for that one's answer, for a minute.
-        let check = |steps, _, ()| {
-            assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
-            budget.set_limit(old);
-        };
-        // Tight all the while, so that it is short. What a fork must not come between unseen is a few instructions, and late.
-        at_every_step(|| (), change, conflict, check);
+        let child = || assert_exact_in_child(budget, 300, 0);
+        // The budget stays in shared mode, so the call is short. The critical instructions are few
+        // and come late.
+        fork_at_steps(Steps::Every, || (), change, child, |_, ()| budget.set_limit(old));
         budget.set_limit(new);
     }
     assert_eq!(budget.acquired(), 300);
 }
 
-/// Waiters of the parent do not stand in the way of a child.
+// Waiters of the parent do not block the child's requests.
 fn child_ignores_waiters_of_parent() {
     let budget = &Budget::new(100);
-    budget.try_acquire(60).expect("so many are free");
+    budget.try_acquire(60).expect("units are available");
     std::thread::scope(|threads| {
         threads.spawn(|| budget.acquire(80));
         until_queued(budget);
@@ -119,18 +107,17 @@ fn child_ignores_waiters_of_parent() {
             budget.release(100);
             assert_eq!(budget.available(), 100);
         });
-        // The waiter first, or this would wait for it.
+        // Serves the waiter first, because a panic here would wait for it.
         budget.release(60);
-        child.expect("a child that is right");
+        child.expect("a consistent child");
     });
     assert_eq!(budget.acquired(), 80);
 }
 
-/// Threads of a child find out at the same time that its parent's waiters are not there, and wait for
-/// each other from the beginning.
+// A child's threads discover at once that the parent's waiters are gone, and form a new queue.
 fn child_threads_form_a_new_queue() {
     let budget = &Budget::new(100);
-    budget.try_acquire(60).expect("so many are free");
+    budget.try_acquire(60).expect("units are available");
     std::thread::scope(|threads| {
         threads.spawn(|| budget.acquire(80));
         until_queued(budget);
@@ -139,8 +126,8 @@ fn child_threads_form_a_new_queue() {
                 let work = |thread: usize| {
                     if thread == 0 {
                         budget.release(60);
-                    } else if let got @ 1.. = budget.try_acquire_up_to(40) {
-                        budget.release(got);
+                    } else if let acquired @ 1.. = budget.try_acquire_up_to(40) {
+                        budget.release(acquired);
                     }
                     for _ in 0..10 {
                         budget.acquire(70);
@@ -153,18 +140,18 @@ fn child_threads_form_a_new_queue() {
         };
         let children = (0..scale::rounds(100)).try_for_each(child);
         budget.release(60);
-        children.expect("children that are right");
+        children.expect("consistent children");
     });
     assert_eq!(budget.acquired(), 80);
 }
 
-/// A task that waited in the parent waits anew in a child, or gives up there, without a trace.
+// A child may poll a future that waited in the parent, which queues again, or drop it.
 fn child_may_poll_or_drop_inherited_future() {
     let budget = &Budget::new(100);
-    budget.try_acquire(60).expect("so many are free");
+    budget.try_acquire(60).expect("units are available");
     let wait = || {
         let mut future = Box::pin(budget.acquire_async(70));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(poll(future.as_mut()).is_pending());
         future
     };
     let (mut first, second) = (wait(), wait());
@@ -172,13 +159,11 @@ fn child_may_poll_or_drop_inherited_future() {
         assert_eq!(budget.available(), 40);
         let third = wait();
         drop(second);
-        assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(poll(first.as_mut()).is_pending());
         drop(third);
         budget.release(60);
-        let poll = first.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(poll.is_ready());
-        drop(poll);
+        assert!(poll(first.as_mut()).is_ready());
         assert_eq!(budget.available(), 100);
     })
-    .expect("a child that is right");
+    .expect("a consistent child");
 }

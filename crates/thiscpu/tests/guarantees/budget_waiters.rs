@@ -1,4 +1,4 @@
-//! `Budget`: who waits is served in turn, and can give up.
+//! `Budget`: waiters are served in order, and may give up.
 
 use std::future::Future;
 use std::panic::catch_unwind;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use thiscpu::{Budget, Exhausted};
 
+use super::budget::poll;
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::{Scenario, TIERS, scale, scenario};
@@ -25,8 +26,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::panicking_waker_does_not_stop_others, TIERS),
 ];
 
-/// Until somebody is queued, and what is free is promised to the first; or until that does not seem to
-/// come about: whoever is waited for must be served before a test can fail.
+/// Waits until a waiter is queued, which then has all available units reserved.
+///
+/// Gives up after a while, because the waiter must be served before a test can fail.
 pub(super) fn until_queued(budget: &Budget) {
     for _ in 0..10_000 {
         if budget.available() == 0 {
@@ -36,10 +38,10 @@ pub(super) fn until_queued(budget: &Budget) {
     }
 }
 
-/// Who wants much and came first is served before those who want little and came later.
+// A large request that came first is served before small requests that came later.
 fn waiters_are_served_in_order() {
     let budget = &Budget::new(100);
-    budget.try_acquire(90).expect("so many are free");
+    budget.try_acquire(90).expect("units are available");
     let order = &Mutex::new(Vec::new());
     let wait = move |n: u64| {
         budget.acquire(n);
@@ -49,7 +51,7 @@ fn waiters_are_served_in_order() {
         let first = threads.spawn(move || wait(50));
         until_queued(budget);
         let others = [1, 20, 3].map(|n| threads.spawn(move || wait(n)));
-        // Less than the first wants, though more than the others.
+        // Not enough for the first waiter, but enough for the others.
         budget.release(39);
         let refused = budget.try_acquire(1);
         let served = order.lock().expect("no panic").clone();
@@ -57,7 +59,11 @@ fn waiters_are_served_in_order() {
         first.join().expect("no panic");
         budget.release(50);
         others.into_iter().for_each(|other| other.join().expect("no panic"));
-        assert_eq!(refused, Err(Exhausted { available: 0 }), "they are promised");
+        assert_eq!(
+            refused,
+            Err(Exhausted { available: 0 }),
+            "available units are the first waiter's"
+        );
         assert_eq!(served, []);
     });
     let order = order.lock().expect("no panic");
@@ -65,7 +71,7 @@ fn waiters_are_served_in_order() {
     assert_eq!(budget.acquired(), 74);
 }
 
-/// One who wants nearly all is served among many who want little.
+// A thread that wants nearly the whole limit is served among many that want little.
 fn large_waiters_are_not_starved() {
     let budget = Budget::new(1_000);
     let over = AtomicBool::new(false);
@@ -89,12 +95,12 @@ fn large_waiters_are_not_starved() {
 fn waiters_time_out() {
     let budget = Budget::new(100);
     let short = Duration::from_micros(50);
-    budget.try_acquire(60).expect("so many are free");
+    budget.try_acquire(60).expect("units are available");
     assert_eq!(budget.acquire_timeout(41, short), Err(Exhausted { available: 40 }));
     assert_eq!(budget.acquire_timeout(u64::MAX, short), Err(Exhausted { available: 40 }));
     assert_eq!(budget.acquire_timeout(40, short), Ok(()));
     budget.release(100);
-    // Granted and timed out at the same time, over and over.
+    // Grants and timeouts coincide.
     let work = |_| {
         for _ in 0..scale::rounds(3_000) {
             if budget.acquire_timeout(70, Duration::from_micros(3)).is_ok() {
@@ -106,7 +112,7 @@ fn waiters_time_out() {
     assert_eq!(budget.available(), 100);
 }
 
-/// Wakes a thread that polls.
+/// A waker that unparks a polling thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -143,59 +149,59 @@ fn tasks_and_threads_share_one_queue() {
     assert_eq!(budget.available(), 100);
 }
 
-/// One after the other, in the order in which they began to wait.
+// Tasks are served one by one, in the order of their first polls.
 fn tasks_are_served_in_order() {
     let budget = Budget::new(100);
-    budget.try_acquire(90).expect("so many are free");
+    budget.try_acquire(90).expect("units are available");
     let mut tasks = [50, 5, 20].map(|n| Some(Box::pin(budget.acquire_async(n))));
     let mut order = Vec::new();
-    let mut context = Context::from_waker(Waker::noop());
     for (released, served) in [(0, 0), (39, 0), (1, 1), (4, 1), (1, 2), (20, 3)] {
         budget.release(released);
         for task in &mut tasks {
-            let poll = task.as_mut().map(|task| task.as_mut().poll(&mut context));
-            if let Some(Poll::Ready(lease)) = poll {
+            let polled = task.as_mut().map(|task| poll(task.as_mut()));
+            if let Some(Poll::Ready(lease)) = polled {
                 order.push(lease.forget());
                 *task = None;
             }
         }
         assert_eq!(order, [50, 5, 20][..served]);
-        // What is there is promised while somebody waits; after the last nothing is there.
+        // While a task waits, available units are its; after the last one none are left.
         assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
     }
 }
 
-/// A task is woken by the waker of its last poll, and not under the budget's lock.
+// A task is woken by the waker of its last poll, and not while the budget's lock is held.
 fn tasks_are_woken_by_last_waker() {
     static BUDGET: Budget = Budget::new(100);
-    struct Asks(AtomicU64);
-    impl Wake for Asks {
+    struct ReadsBudget(AtomicU64);
+    impl Wake for ReadsBudget {
         fn wake(self: Arc<Self>) {
             let (send, receive) = std::sync::mpsc::channel();
             std::thread::spawn(move || send.send(BUDGET.available()));
-            let free = receive.recv_timeout(Duration::from_secs(5)).expect("nobody holds the lock");
-            self.0.fetch_add(1 + free, SeqCst);
+            let timeout = Duration::from_secs(5);
+            let available = receive.recv_timeout(timeout).expect("the lock is free");
+            self.0.fetch_add(1 + available, SeqCst);
         }
     }
-    BUDGET.try_acquire(60).expect("so many are free");
+    BUDGET.try_acquire(60).expect("units are available");
     let mut future = pin!(BUDGET.acquire_async(70));
-    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let asks = Arc::new(Asks(AtomicU64::new(0)));
-    let waker = Waker::from(asks.clone());
+    assert!(poll(future.as_mut()).is_pending());
+    let reads = Arc::new(ReadsBudget(AtomicU64::new(0)));
+    let waker = Waker::from(reads.clone());
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     BUDGET.release(40);
-    assert_eq!(asks.0.load(SeqCst), 11, "10 are left");
+    assert_eq!(reads.0.load(SeqCst), 11, "one wake that sees 10 units");
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     assert_eq!(BUDGET.available(), 80);
 }
 
-/// A future that is dropped, also as it is granted, leaves nothing behind.
+// A dropped future leaves no units and no waiter behind, even if it was just granted.
 fn dropped_futures_leave_nothing() {
     let budget = Budget::new(100);
-    budget.try_acquire(60).expect("so many are free");
+    budget.try_acquire(60).expect("units are available");
     {
         let mut future = pin!(budget.acquire_async(70));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(poll(future.as_mut()).is_pending());
         budget.release(60);
         assert_eq!(budget.available(), 30);
     }
@@ -205,11 +211,8 @@ fn dropped_futures_leave_nothing() {
         for _ in 0..scale::rounds(3_000) {
             let mut future = pin!(budget.acquire_async(70));
             let polls = random.below(3);
-            let taken = (0..polls).any(|_| {
-                let poll = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                poll.is_ready()
-            });
-            if !taken && thread == 0 {
+            let is_granted = (0..polls).any(|_| poll(future.as_mut()).is_ready());
+            if !is_granted && thread == 0 {
                 budget.acquire(10);
                 budget.release(10);
             }
@@ -219,24 +222,24 @@ fn dropped_futures_leave_nothing() {
     assert_eq!(budget.available(), 100);
 }
 
-/// Who is woken after one whose waker panics is woken all the same.
+// A waker that panics does not keep later waiters from being woken.
 fn panicking_waker_does_not_stop_others() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
-            panic!("a waker's own");
+            panic!("the waker panics");
         }
     }
     let budget = Budget::new(100);
-    budget.try_acquire(100).expect("all are free");
+    budget.try_acquire(100).expect("units are available");
     let (mut first, mut second) = (pin!(budget.acquire_async(30)), pin!(budget.acquire_async(40)));
     let panics = Waker::from(Arc::new(Panics));
     assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
-    assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(poll(second.as_mut()).is_pending());
     let release = std::panic::AssertUnwindSafe(|| budget.release(100));
     catch_unwind(release).expect_err("the waker's panic");
     for future in [second, first] {
-        assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(poll(future).is_ready());
     }
     assert_eq!(budget.available(), 100);
 }

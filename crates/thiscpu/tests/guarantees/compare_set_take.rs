@@ -1,3 +1,5 @@
+//! `Counter::compare`, `set` and `take`.
+//!
 //! A comparison is never wrong; `set` and `take` change the value at one instant and lose nothing.
 
 use std::cmp::Ordering;
@@ -7,7 +9,7 @@ use thiscpu::{Comparison, Counter};
 
 use crate::common::random::Random;
 use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together, wrapping_sum};
-use crate::common::token::{MIXED, PINNED, pass};
+use crate::common::token::{Adder, MIXED, PINNED, pass_while_asking};
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -19,47 +21,40 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(compare_set_take::mixed_ops_lose_nothing, TIERS),
 ];
 
-/// A comparison and the exact value it hands back say the same.
+/// Asserts that a comparison agrees with the exact value that it returns.
 fn assert_consistent(compared: Comparison, rhs: i64) {
     if let Some(exact) = compared.exact {
         assert_eq!(compared.ordering, exact.cmp(&rhs), "{compared:?} with {rhs}");
     }
 }
 
-/// The value is `amount` or 0; below, above, and at the edges the answer is known.
-fn token_compares(counter: &Counter, adders: &[crate::common::token::Adder], amount: i64) {
-    to_percpu_mode(counter);
-    pass(
-        adders,
-        |_, sign| counter.add(sign * amount),
-        |token| {
-            let ask = |asker: usize| {
-                let mut random = Random::new(asker as u64);
-                let mut asked = 0;
-                while token.keep_asking(&mut asked, 2500, 1000) {
-                    let far = random.below(5000) as i64;
-                    let wrong = match random.below(if asker == 0 { 6 } else { 2 }) {
-                        0 => (-1 - far, [Ordering::Less, Ordering::Equal]),
-                        1 => (amount + 1 + far, [Ordering::Greater, Ordering::Equal]),
-                        2 => (0, [Ordering::Less; 2]),
-                        3 => (amount, [Ordering::Greater; 2]),
-                        _ => {
-                            // Opens the counter again, which comparisons have made tight.
-                            let sum = counter.sum();
-                            assert!(sum == 0 || sum == amount, "{sum}");
-                            continue;
-                        }
-                    };
-                    let (rhs, wrong) = wrong;
-                    let compared = counter.compare(rhs);
-                    assert!(!wrong.contains(&compared.ordering), "{compared:?} with {rhs}");
-                    assert!(compared.exact.is_none_or(|exact| exact == 0 || exact == amount));
-                    assert_consistent(compared, rhs);
+/// Compares while a token of `amount` moves: the value is 0 or `amount`.
+///
+/// So the ordering is known for numbers below and above, and partly at both values.
+fn token_compares(counter: &Counter, adders: &[Adder], amount: i64) {
+    pass_while_asking(counter, adders, amount, |token, asker| {
+        let mut random = Random::new(asker as u64);
+        let mut asked = 0;
+        while token.keep_asking(&mut asked, 2500, 1000) {
+            let distance = random.below(5000) as i64;
+            let (rhs, wrong) = match random.below(if asker == 0 { 6 } else { 2 }) {
+                0 => (-1 - distance, [Ordering::Less, Ordering::Equal]),
+                1 => (amount + 1 + distance, [Ordering::Greater, Ordering::Equal]),
+                2 => (0, [Ordering::Less; 2]),
+                3 => (amount, [Ordering::Greater; 2]),
+                _ => {
+                    // Returns the counter to per-CPU mode, which comparisons have ended.
+                    let sum = counter.sum();
+                    assert!(sum == 0 || sum == amount, "{sum}");
+                    continue;
                 }
             };
-            together(2, ask, || {});
-        },
-    );
+            let compared = counter.compare(rhs);
+            assert!(!wrong.contains(&compared.ordering), "{compared:?} with {rhs}");
+            assert!(compared.exact.is_none_or(|exact| exact == 0 || exact == amount));
+            assert_consistent(compared, rhs);
+        }
+    });
 }
 
 fn compare_is_right_about_moving_token() {
@@ -68,7 +63,7 @@ fn compare_is_right_about_moving_token() {
     token_compares(&Counter::new(), &MIXED, 32_768);
 }
 
-/// The answer agrees with some value that the counter had within the call.
+// The ordering is right for some value that the counter had during the call.
 fn compare_is_right_during_adds() {
     const ADDERS: usize = 4;
     for counter in [Counter::new(), Counter::with_batch(64)] {
@@ -108,7 +103,7 @@ fn compare_is_right_during_adds() {
     }
 }
 
-/// Each thread adds 1, compares with a limit that the value hovers at, and takes 1 away.
+// Each thread adds 1, compares the counter with numbers near its value, and subtracts 1.
 fn compare_is_right_near_limit() {
     const THREADS: i64 = 8;
     static COUNTER: Counter = Counter::new();
@@ -119,7 +114,7 @@ fn compare_is_right_near_limit() {
         |thread| {
             for round in 0..scale::rounds(4000) {
                 COUNTER.inc();
-                // While this thread holds its 1, the value is above the base.
+                // This thread's 1 is still included, so the value is above the base.
                 assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
                 assert_eq!(COUNTER.compare(BASE + THREADS + 1).ordering, Ordering::Less);
                 COUNTER.dec();
@@ -133,7 +128,7 @@ fn compare_is_right_near_limit() {
     assert_eq!(COUNTER.sum(), BASE);
 }
 
-/// Several take what others add: each unit is taken once, or is still there.
+// Several threads take units that others add: each unit is taken once, or is left at the end.
 fn take_loses_nothing() {
     for counter in [Counter::new(), Counter::with_batch(2), Counter::with_batch(0)] {
         let adding = AtomicUsize::new(4);
@@ -143,7 +138,7 @@ fn take_loses_nothing() {
                 let mut taken = 0i64;
                 while adding.load(SeqCst) > 0 {
                     let part = counter.take();
-                    assert!(part >= 0, "took {part} from what only ever grows");
+                    assert!(part >= 0, "took {part}, though nothing is subtracted");
                     taken += part;
                     (0..random.below(2000)).for_each(|_| std::hint::spin_loop());
                 }
@@ -166,7 +161,7 @@ fn take_loses_nothing() {
     }
 }
 
-/// Sums never go back to an older base, and never see one before it is set.
+// A sum never has an older base than one that was set before it, or one not yet set.
 fn set_is_one_instant() {
     const STEP: i64 = 1_000_000;
     const SETS: i64 = 400;
@@ -197,7 +192,7 @@ fn set_is_one_instant() {
         if thread == 1 {
             thiscpu::__test_support::leave_lanes();
         }
-        // All of them together add less than a step.
+        // All adds together are less than a step.
         for _ in 0..STEP / 8 {
             COUNTER.inc();
             if setting.load(SeqCst) == 0 {
@@ -213,8 +208,7 @@ fn set_is_one_instant() {
     together(5, work, || {});
 }
 
-/// Adds, sums, comparisons, bounds and takes at random, while the counter goes from lanes to one
-/// word and back all the time: all that was taken and all that is left is all that was added.
+// Random operations change the counter's mode all the time, and no unit is lost.
 fn mixed_ops_lose_nothing() {
     for counter in [Counter::new(), Counter::with_batch(2)] {
         let work = |thread: usize| {
@@ -239,7 +233,7 @@ fn mixed_ops_lose_nothing() {
                     }
                     _ => 0,
                 };
-                assert!(asked >= 0, "{asked}, of what only ever grows");
+                assert!(asked >= 0, "{asked}, though nothing below 0 is possible");
             }
             balance
         };

@@ -1,6 +1,7 @@
-//! A handler that adds interrupts the very first use of the library, or is the first use itself.
+//! A process's first use of the library: in a signal handler, interrupted by one, or on many
+//! threads.
 //!
-//! A process has one first use, so each try is a fork of a process that has not had its own.
+//! A process has only one first use, so each try forks a process that has not used the library yet.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -22,7 +23,7 @@ static COUNTER: Counter = Counter::new();
 static COUNTERS: Counters<2> = Counters::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// Enough for the counter to take lanes within one handler.
+/// Enough adds to make the counter take lanes within one handler.
 const BURST: i64 = 40;
 
 extern "C" fn burst(_: i32) {
@@ -33,17 +34,17 @@ extern "C" fn burst(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// Uses the library for the first time in this process, and more.
+/// Uses the library for the first time in this process, and some more.
 fn use_it() {
     (0..100).for_each(|_| COUNTER.inc());
     (0..100).for_each(|_| COUNTERS.add(0, 1));
 }
 
-fn assert_all_is_there() {
+fn assert_exact() {
     let handled = HANDLED.load(SeqCst) as i64;
     assert_eq!(COUNTER.sum(), 100 + handled * BURST);
     assert_eq!(COUNTERS.snapshot(), [100, handled * BURST]);
-    // And it goes on: with lanes, and with what was set up half way in a handler.
+    // All goes on with lanes, some of which a handler has set up.
     crate::common::threads::together(2, |_| (0..2000).for_each(|_| COUNTER.inc()), || {});
     assert_eq!(COUNTER.sum(), 4100 + handled * BURST);
     let words = PerCpu::<u64>::new();
@@ -56,7 +57,7 @@ fn works_in_signal_handler() {
     signal::send(signal::this_thread(), libc::SIGUSR1);
     use_it();
     assert_eq!(HANDLED.load(SeqCst), 1);
-    assert_all_is_there();
+    assert_exact();
 }
 
 fn survives_signals_at_random_times() {
@@ -70,26 +71,25 @@ fn survives_signals_at_random_times() {
             while HANDLED.load(SeqCst) == 0 {
                 COUNTERS.add(0, 0);
             }
-            assert_all_is_there();
+            assert_exact();
         };
-        fork::run(child).expect("a child that lost nothing");
+        fork::run(child).expect("an exact child");
     }
 }
 
-/// The signal comes as a system call of the first use returns: at the first, the second, and so
-/// on, until there are no more.
+// The signal comes when the first system call of the first use returns, then the second, and so on.
 fn survives_signal_after_each_syscall() {
     signal::handle(libc::SIGUSR1, burst);
     let mut call = 1;
     while let SignalOutcome::Delivered =
         fork::signal_after_call(call, libc::SIGUSR1, use_it, || {
             assert_eq!(HANDLED.load(SeqCst), 1);
-            assert_all_is_there();
+            assert_exact();
         })
     {
         call += 1;
     }
-    assert!(call > 3, "the first use makes more system calls than {call}");
+    assert!(call > 3, "the first use made only {call} system calls");
 }
 
 fn works_on_many_threads_at_once() {
@@ -99,6 +99,6 @@ fn works_on_many_threads_at_once() {
             assert_eq!(COUNTER.sum(), 600);
             assert_eq!(COUNTERS.snapshot(), [600, 0]);
         };
-        fork::run(child).expect("a child that lost nothing");
+        fork::run(child).expect("an exact child");
     }
 }

@@ -1,14 +1,13 @@
-//! A child of fork counts on, and its sums are right, whatever the threads that it lacks were in
-//! the middle of.
+//! Counters in forked children: they stay exact, whatever other threads did during the fork.
 
 use std::cmp::Ordering;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
+use crate::common::single_step::{Steps, can_single_step, fork_at_steps};
 use crate::common::threads::{to_percpu_mode, together};
 use crate::common::token::{MIXED, SetOnDrop, pass};
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, fork, pin, scale, scenario};
@@ -25,8 +24,8 @@ static COUNTER: Counter = Counter::new();
 static NARROW: Counter = Counter::with_batch(2);
 static COUNTERS: Counters<2> = Counters::new();
 
-/// What holds of a counter that only the calling thread changes.
-fn assert_counts_on(counter: &Counter) {
+/// Asserts that a counter that only the calling thread changes is exact in every operation.
+fn assert_exact(counter: &Counter) {
     let before = counter.sum();
     assert_eq!(counter.sum(), before);
     for n in [1, 5, 32_768, -32_768, 60] {
@@ -45,10 +44,10 @@ fn assert_counts_on(counter: &Counter) {
     assert_eq!(counter.sum(), before);
 }
 
-/// What a child does: alone, then with threads of its own.
-fn live() {
+/// Uses all counters in a child, first on one thread and then on several.
+fn use_all() {
     for counter in [&COUNTER, &NARROW] {
-        assert_counts_on(counter);
+        assert_exact(counter);
     }
     let [first, second] = COUNTERS.snapshot();
     COUNTERS.add(0, 7);
@@ -73,11 +72,11 @@ fn live() {
     assert_eq!(words.lanes().sum::<u64>(), 4000);
 }
 
-/// Makes, on the thread that will repeat it, something to do.
+/// Prepares work on the thread that will repeat it.
 type Work = fn() -> Box<dyn FnMut()>;
 
 /// Runs `parent` on this thread while others add, sum, publish, compare, set and allocate.
-fn amid_everything(parent: impl FnOnce()) {
+fn while_others_work(parent: impl FnOnce()) {
     let over = AtomicBool::new(false);
     let until_over = |mut work: Box<dyn FnMut()>| {
         while !over.load(SeqCst) {
@@ -119,7 +118,7 @@ fn amid_everything(parent: impl FnOnce()) {
         },
     ];
     let parent = || {
-        // The others end even if this panics.
+        // The other threads must stop even after a panic here.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(parent));
         over.store(true, SeqCst);
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -132,18 +131,18 @@ const FORKS: u64 = 60;
 fn children_count_exactly() {
     to_percpu_mode(&COUNTER);
     to_percpu_mode(&NARROW);
-    amid_everything(|| {
+    while_others_work(|| {
         let mut random = Random::new(9);
         for number in 0..scale::rounds(FORKS) {
             (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
-            fork::run(live).unwrap_or_else(|error| panic!("child {number}: {error}"));
+            fork::run(use_all).unwrap_or_else(|error| panic!("child {number}: {error}"));
         }
     });
-    // And the parent, which forked in the middle of all that.
-    live();
+    // The parent is exact too, though it forked during all that.
+    use_all();
 }
 
-/// The true value is 0 or 1 at any instant, that of the fork included.
+// The true value is 0 or 1 at any instant, and so at that of the fork.
 fn children_see_token_once() {
     static TOKEN: Counter = Counter::with_batch(2);
     to_percpu_mode(&TOKEN);
@@ -158,7 +157,7 @@ fn children_see_token_once() {
                 assert_eq!(TOKEN.sum(), sum);
                 let bounds = TOKEN.bounds();
                 assert!(bounds.low <= sum && sum <= bounds.high, "{sum}: {bounds:?}");
-                assert_counts_on(&TOKEN);
+                assert_exact(&TOKEN);
             };
             fork::run(child).unwrap_or_else(|error| panic!("child {forks}: {error}"));
             forks += 1;
@@ -176,61 +175,59 @@ fn children_see_token_once() {
     });
 }
 
-/// Each generation forks while threads of its own add and sum.
+// Each generation forks while its own threads add and sum.
 fn grandchildren_count_exactly() {
     fn generation(left: u32) {
-        amid_everything(|| {
+        while_others_work(|| {
             for _ in 0..3 {
                 fork::run(|| {
-                    live();
+                    use_all();
                     if left > 0 {
                         generation(left - 1);
                     }
                 })
-                .unwrap_or_else(|error| panic!("{left} generations before the last: {error}"));
+                .unwrap_or_else(|error| panic!("{left} generations from the last: {error}"));
             }
         });
-        live();
+        use_all();
     }
     to_percpu_mode(&COUNTER);
     generation(2);
 }
 
 fn child_may_be_first_user() {
-    fork::run(live).expect("a child that used the library before its parent");
-    live();
-    fork::run(live).expect("a child that used the library after its parent");
+    fork::run(use_all).expect("the child uses the library before its parent");
+    use_all();
+    fork::run(use_all).expect("the child uses the library after its parent");
 }
 
-/// A thread that is stopped while it moves its lane's window is not copied, but its right to do so
-/// does not go with it: the child moves that window as it needs.
+// The fork comes while another thread has claimed its lane's window: the child can still move it.
 fn child_moves_window_claimed_in_parent() {
-    // Parent and child on one lane, where lanes are chosen by CPUs.
+    // Where CPUs determine lanes, parent and child use the same lane.
     pin::pin(0);
-    static NOW: Mutex<Option<&'static Counter>> = Mutex::new(None);
-    let now = || NOW.lock().expect("no panic").expect("made before each run");
+    let current = AtomicPtr::new(ptr::null_mut::<Counter>());
+    // SAFETY: `prepare`, which runs first, has stored a leaked counter.
+    let counter = || unsafe { &*current.load(SeqCst) };
     let prepare = || {
-        let counter: &Counter = Box::leak(Box::new(Counter::with_batch(2)));
+        let counter = Box::leak(Box::new(Counter::with_batch(2)));
         to_percpu_mode(counter);
         pin::pin(0);
-        *NOW.lock().expect("no panic") = Some(counter);
+        current.store(counter, SeqCst);
     };
     const WIDE: i64 = 1 << 20;
-    let conflict = |stop| {
+    let child = || {
         pin::pin(0);
-        let counter = now();
-        let moves_it = || {
-            // More than once, because a child may be moved to another lane and back.
-            let is_wide = (0..10).any(|_| {
-                counter.add(WIDE);
-                counter.add(-WIDE);
-                let bounds = counter.bounds();
-                bounds.high.wrapping_sub(bounds.low) >= WIDE
-            });
-            assert!(is_wide, "at stop {stop} the child's adds find no window that moves");
-        };
-        fork::run(moves_it).expect("a child that moves windows");
+        let counter = counter();
+        // Repeated, because the kernel may move the child to another lane and back.
+        let is_wide = (0..10).any(|_| {
+            counter.add(WIDE);
+            counter.add(-WIDE);
+            let bounds = counter.bounds();
+            bounds.high.wrapping_sub(bounds.low) >= WIDE
+        });
+        assert!(is_wide, "the child's adds have not moved the window");
     };
-    let add = || now().add(1000);
-    at_sampled_steps(prepare, add, conflict, |_, _, ()| assert_eq!(now().sum(), 1000));
+    let add = || counter().add(1000);
+    let check = |_, ()| assert_eq!(counter().sum(), 1000);
+    fork_at_steps(Steps::Sampled, prepare, add, child, check);
 }

@@ -1,4 +1,4 @@
-//! `Ledger`: nothing is lost or counted twice, whoever is in the lanes, and exact answers are exact.
+//! `Ledger`: every charge counts exactly once, whichever accounts the lanes cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::catch_unwind;
@@ -23,14 +23,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::accounts_outlive_ledger, TIERS),
 ];
 
-/// So many accounts that they push each other out of a lane.
+/// More accounts than a lane caches, so they evict each other.
 const MANY: usize = 600;
 
 pub(super) fn open<const N: usize>(ledger: &Ledger<N>, accounts: usize) -> Vec<Account<N>> {
     (0..accounts).map(|_| ledger.open()).collect()
 }
 
-/// Gets an account into the lane of this CPU, if there are lanes.
+/// Makes this CPU's lane cache an account, if there are lanes.
 pub(super) fn cache_in_lane(account: &Account<2>) {
     (0..200).for_each(|_| account.charge(0, 0));
 }
@@ -42,7 +42,7 @@ fn charges_are_never_lost() {
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         for _ in 0..scale::rounds(100_000) {
-            // Some of them more often than others.
+            // The product makes low numbers more likely.
             let account = (random.below(MANY as u64) * random.below(MANY as u64)) as usize / MANY;
             let index = random.below(2) as usize;
             let n = [1, -1, 40, -900, 5_000, 1 << 40][random.below(6) as usize];
@@ -77,7 +77,7 @@ fn charges_are_never_lost() {
     }
 }
 
-/// Units go round between counters, accounts and CPUs, one thread at a time, so that each sum is 0 or 1.
+// One thread at a time charges 1 or -1 in turn, so each sum is 0 or 1.
 fn sums_and_snapshots_are_one_instant() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let account = &ledger.open();
@@ -104,7 +104,7 @@ fn sums_and_snapshots_are_one_instant() {
     });
 }
 
-/// Units move between accounts and are never in both or none.
+// Units move between accounts: a listing has each of them exactly once.
 fn for_each_is_one_instant() {
     let ledger: Ledger<1> = Ledger::new();
     let accounts = open(&ledger, 40);
@@ -115,7 +115,7 @@ fn for_each_is_one_instant() {
         while !over.load(SeqCst) {
             let [from, to] = [0; 2].map(|_| &accounts[random.below(40) as usize]);
             from.transfer_to(to, 0, 3);
-            // First there, so that it is never too little.
+            // Charged before it is uncharged, so the total is never too low.
             to.charge(0, 1);
             from.uncharge(0, 1);
         }
@@ -146,20 +146,20 @@ fn for_each_lists_open_accounts_and_misuse_panics() {
     let mut found = BTreeMap::new();
     ledger.for_each(|id, counters| _ = found.insert(id, counters));
     assert_eq!((found, ledger.len()), (expected, 2));
-    let stranger: Account<2> = Ledger::new().open();
+    let foreign: Account<2> = Ledger::new().open();
     let refused = |what: &str, op: &dyn Fn()| {
         let panic = catch_unwind(std::panic::AssertUnwindSafe(op)).expect_err(what);
         assert!(panic.downcast::<&str>().expect("a message").contains(what));
     };
-    refused("another ledger", &|| one.transfer_to(&stranger, 0, 1));
+    refused("another ledger", &|| one.transfer_to(&foreign, 0, 1));
     refused("no such counter", &|| one.charge(2, 1));
     refused("no such counter", &|| _ = one.read(2));
-    // The account keeps what it needs of its ledger.
-    stranger.charge(0, 9);
-    assert_eq!(stranger.snapshot(), [9, 0]);
+    // An account keeps its ledger alive.
+    foreign.charge(0, 9);
+    assert_eq!(foreign.snapshot(), [9, 0]);
 }
 
-/// A lane that uncharged what another had charged does not show.
+// One lane uncharges what another lane has charged and not yet flushed.
 fn read_is_never_negative_when_unsigned() {
     for (ledger, least) in [(Ledger::<2>::new(), 0), (Ledger::new_signed(), i64::MIN)] {
         let account = ledger.open();
@@ -171,7 +171,7 @@ fn read_is_never_negative_when_unsigned() {
         account.charge(0, 600);
         pin::pin(1);
         (0..10).for_each(|_| account.uncharge(0, 60));
-        // Charged by the other lane, which has not given it to the account.
+        // The second counter is 1 in all, but the lane has not flushed its charges.
         account.charge_uncached(1, -5);
         (0..6).for_each(|_| account.charge(1, 1));
         let read = [0, 1].map(|index| account.read(index));
@@ -189,10 +189,10 @@ fn new_accounts_start_at_zero() {
             let account = ledger.open();
             assert!(
                 ids.lock().expect("no panic").insert(account.id()),
-                "a second {}",
+                "{} is used twice",
                 account.id()
             );
-            assert_eq!(account.snapshot(), [0, 0], "nothing is left of the account before");
+            assert_eq!(account.snapshot(), [0, 0], "charges of the previous account are left");
             let rounds = random.below(150) as i64;
             (0..rounds).for_each(|_| account.charge(1, 1));
             let clone = account.clone();
@@ -209,30 +209,30 @@ fn new_accounts_start_at_zero() {
     ledger.for_each(|id, _| panic!("{id} is closed"));
 }
 
-/// Eight accounts stay in a lane, also when others are charged once.
+// Eight busy accounts stay in the lane while many others are charged once.
 fn busy_accounts_stay_cached() {
     if thiscpu::tier() == Ok(Tier::Atomic) {
         return;
     }
     pin::pin(0);
     let ledger: Ledger<4> = Ledger::new();
-    let live = open(&ledger, 8);
+    let busy = open(&ledger, 8);
     for _ in 0..1_000 {
-        live.iter().for_each(|account| account.charge(3, 1));
+        busy.iter().for_each(|account| account.charge(3, 1));
     }
-    let seldom = open(&ledger, 20_000);
+    let rare = open(&ledger, 20_000);
     let before = __test_support::misses(&ledger);
-    for account in &seldom {
+    for account in &rare {
         account.charge(0, 1);
-        live.iter().for_each(|account| account.charge(3, 1));
+        busy.iter().for_each(|account| account.charge(3, 1));
     }
     let misses = __test_support::misses(&ledger) - before;
     assert!(misses < 20_000 + 200, "{misses} misses");
-    assert!(live.iter().all(|account| account.sum(3) == 21_000));
-    assert!(seldom.iter().all(|account| account.sum(0) == 1));
+    assert!(busy.iter().all(|account| account.sum(3) == 21_000));
+    assert!(rare.iter().all(|account| account.sum(0) == 1));
 }
 
-/// Counters of 62 bits, and amounts that are as large, while reports are made: no sum is off, and no unit counted twice.
+// Amounts as large as the 62-bit counters are charged during listings: all sums are right.
 fn counters_wrap_at_62_bits() {
     let ledger: Ledger<2> = Ledger::new_signed();
     let accounts = open(&ledger, 8);

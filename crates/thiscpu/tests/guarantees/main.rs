@@ -1,7 +1,8 @@
-//! A test for each promise, in each tier, that fails when the promise is broken.
+//! Scenarios for each guarantee, run in each tier.
 //!
-//! `cargo test --test guarantees bounds` runs those of one structure, `... rseq_cpu` one tier's,
-//! `... bounds,words` those of two.
+//! A filter is a list of parts of names: `cargo test --test guarantees bounds` runs the scenarios
+//! of one structure, `... rseq_cpu` those of one tier, and `... bounds,words` those of two
+//! structures.
 
 mod adds;
 mod bounds;

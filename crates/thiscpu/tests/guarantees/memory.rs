@@ -1,4 +1,4 @@
-//! Memory: none to be had, huge pages, all of it locked, and given back.
+//! Memory of lanes: none available, huge pages, all of it locked, and reuse.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -22,11 +22,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 static COUNTER: Counter = Counter::new();
 static COUNTERS: Counters<2> = Counters::new();
 
-/// Constructors say what was asked and what to do; counters and budgets stay on their one word and exact.
+// Constructors return errors that help; counters and budgets stay in shared mode and exact.
 fn counters_stay_exact_without_address_space() {
     let limited = AtomicBool::new(false);
     let add = |_| {
-        // The threads have their own stacks before the limit comes.
+        // The threads get their stacks before the limit is set.
         while !limited.load(SeqCst) {
             std::thread::yield_now();
         }
@@ -37,7 +37,7 @@ fn counters_stay_exact_without_address_space() {
     };
     let check = || {
         let limit = resources::limit_address_space();
-        let error = PerCpu::<u64>::try_new().map(drop).expect_err("no room");
+        let error = PerCpu::<u64>::try_new().map(drop).expect_err("there is no address space");
         let Error::NoAddressSpace { bytes, lanes, errno } = &error else { panic!("{error:?}") };
         assert!(*bytes > *lanes && *lanes > 0 && *errno == libc::ENOMEM, "{error:?}");
         let text = error.to_string();
@@ -46,13 +46,13 @@ fn counters_stay_exact_without_address_space() {
         }
         assert_eq!(PerCpuPair::<u64>::try_new().map(drop), Err(error.clone()));
         assert_eq!(PerCpuStack::try_new().map(drop), Err(error));
-        let panic = catch_unwind(PerCpu::<u64>::new).expect_err("no room");
+        let panic = catch_unwind(PerCpu::<u64>::new).expect_err("there is no address space");
         assert!(panic.downcast::<String>().expect("a message").contains(&text));
         limited.store(true, SeqCst);
-        // A budget without lanes stays tight.
+        // A budget without lanes stays in shared mode.
         let budget = Budget::new(1_000);
         for _ in 0..3000 {
-            budget.try_acquire(1).expect("there is room");
+            budget.try_acquire(1).expect("units are available");
             budget.release(1);
         }
         assert_eq!(budget.available(), 1_000);
@@ -67,15 +67,15 @@ fn counters_stay_exact_without_address_space() {
     together(2, add, || limit = Some(check()));
     assert_eq!(COUNTER.sum(), 9000);
     assert_eq!(COUNTERS.snapshot(), [3000, 6000]);
-    // With room again it goes on as if nothing had been.
+    // Without the limit all works as usual.
     drop(limit);
-    PerCpu::<u64>::try_new().expect("there is room");
+    PerCpu::<u64>::try_new().expect("there is address space");
     to_percpu_mode(&COUNTER);
     together(2, |_| (0..3000).for_each(|_| COUNTER.inc()), || {});
     assert_eq!(COUNTER.sum(), 15_000);
 }
 
-/// Takes lanes on all CPUs, counts, and says by how many bytes the process has grown.
+/// Uses counters and words on all CPUs, and returns by how many bytes the process has grown.
 fn growth_by_use() -> i64 {
     let before = resources::status_bytes("VmRSS");
     let counters: Vec<Counter> = (0..50).map(|_| Counter::new()).collect();
@@ -87,7 +87,7 @@ fn growth_by_use() -> i64 {
             words.add(1);
         }
     };
-    // One thread after another, so that stacks are used again and are not what is measured.
+    // One thread after another, so they reuse one stack, which does not count.
     for thread in 0..8 {
         std::thread::scope(|scope| drop(scope.spawn(|| add(thread)).join()));
     }
@@ -100,16 +100,16 @@ fn growth_by_use() -> i64 {
 
 const MIB: i64 = 1 << 20;
 
-/// Locking all memory, present and future, does not fill what is only reserved.
+// Locking all present and future memory does not fill lanes that are only reserved.
 fn mlockall_does_not_fill_reserved_lanes() {
-    resources::lock_all().expect("what was tried before");
-    // The stack of a thread is locked too, and is not the library's.
+    resources::lock_all().expect("memory can be locked");
+    // The locked stack of a thread does not belong to the library.
     let stack = resources::thread_stack_bytes();
     let growth = growth_by_use();
-    assert!(growth < 4 * MIB + stack, "grew by {growth} bytes, {stack} of them a stack");
+    assert!(growth < 4 * MIB + stack, "grew by {growth} bytes, with a stack of {stack}");
 }
 
-/// What is reserved for lanes that no CPU has used cannot be touched, hence not be filled.
+// Lanes that no CPU has used are inaccessible, so the kernel cannot fill them.
 fn unused_lanes_are_inaccessible() {
     let before = resources::inaccessible_bytes();
     let words = PerCpu::<u64>::new();
@@ -117,25 +117,25 @@ fn unused_lanes_are_inaccessible() {
     let report = thiscpu::system_info().expect("a tier");
     let unused = (report.lanes_max - report.lanes_in_use) as i64 * 256 * 1024;
     let growth = resources::inaccessible_bytes() - before;
-    assert!(growth >= unused, "{growth} of {unused} bytes are inaccessible");
+    assert!(growth >= unused, "only {growth} of {unused} unused bytes are inaccessible");
 }
 
-/// Lanes stay made of small pages: only what is used is there.
+// Lanes use small pages, so only touched memory is resident.
 fn huge_pages_do_not_inflate_lanes() {
     let growth = growth_by_use();
     assert!(growth < 4 * MIB, "grew by {growth} bytes");
 }
 
-/// The same where huge pages have to be asked for: somebody could, but lanes say no.
+// Lanes also decline huge pages where the kernel makes them only on request.
 fn lanes_decline_huge_pages() {
     let before = resources::no_huge_page_bytes();
     growth_by_use();
     let lanes = thiscpu::system_info().expect("a tier").lanes_in_use as i64;
     let declined = resources::no_huge_page_bytes() - before;
-    assert!(declined >= (lanes + 1) * 256 * 1024, "only {declined} bytes decline huge pages");
+    assert!(declined >= (lanes + 1) * 256 * 1024, "huge pages are declined for {declined} bytes");
 }
 
-/// Counters and words that are dropped give their memory back, and what comes after starts at 0.
+// New counters and words reuse the memory of dropped ones, and start at 0.
 fn items_are_reused_and_zeroed() {
     let rounds = scale::rounds(100_000);
     let words = |n: u64| {
@@ -169,13 +169,13 @@ fn items_are_reused_and_zeroed() {
         || {},
     );
     let growth = resources::status_bytes("VmSize") - before;
-    // Two threads' stacks and arenas are not the library's; a leak would be a hundred times that.
+    // Threads have stacks and malloc arenas of their own; a leak would be far larger.
     assert!(growth < 200 * MIB, "grew by {growth} bytes of address space");
     let mappings = resources::anonymous_mappings();
     assert!(mappings < 30, "{mappings} mappings");
 }
 
-/// Each has its own memory, also beyond one region.
+// There are more counters than one region holds, and each has its own memory.
 fn counters_have_own_memory_beyond_one_region() {
     const COUNT: i64 = 12_000;
     let counters: Vec<Counter> = (0..COUNT).map(|_| Counter::new()).collect();

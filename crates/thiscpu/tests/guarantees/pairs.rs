@@ -14,12 +14,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(pairs::cmpxchg_double_compares_both_halves, TIERS),
 ];
 
-/// The value that belongs to a number of changes; 0 to 0, as in a fresh pair.
+/// Returns the value that belongs to a number of changes; a new pair has 0 and 0.
 fn value(changes: u64) -> u64 {
     changes.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A half as these tests need it.
+/// A half of a pair, with conversions for these tests.
 trait Half: PairWord + Copy + Eq + std::fmt::Debug + Send + Sync {
     fn of(n: u64) -> Self;
     fn number(self) -> u64;
@@ -43,22 +43,24 @@ impl Half for u64 {
     }
 }
 
-/// Changes the pair once: the value and the number of changes. Whether all that was seen on the way
-/// belonged together.
+/// Changes the pair once; returns false if a read was torn.
+///
+/// The pair is a value and the number of changes, which determines the value.
 fn change<W: Half>(pair: &PerCpuPair<W>) -> bool {
-    let mut seen = (W::of(0), W::of(0));
+    let mut current = (W::of(0), W::of(0));
     loop {
-        if seen.0 != W::of(value(seen.1.number())) {
+        if current.0 != W::of(value(current.1.number())) {
             return false;
         }
-        let next = seen.1.number() + 1;
-        match pair.cmpxchg_double(seen, (W::of(value(next)), W::of(next))) {
+        let next = current.1.number() + 1;
+        match pair.cmpxchg_double(current, (W::of(value(next)), W::of(next))) {
             Ok(()) => return true,
-            Err(there) => seen = there,
+            Err(actual) => current = actual,
         }
     }
 }
 
+/// Checks the pairs of all lanes, and returns their total number of changes.
 fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
     pair.lanes().for_each(|lane| assert_eq!(lane.0, W::of(value(lane.1.number())), "{lane:?}"));
     pair.lanes().map(|lane| lane.1.number()).sum()
@@ -113,7 +115,7 @@ fn words_change_together_under_signals() {
     assert_eq!((changes(narrow), changes(wide)), (all, all));
 }
 
-/// Either word alone decides, and the answer is what is there.
+// A difference in either word makes the exchange fail, with the current pair as the error.
 fn cmpxchg_double_compares_both_halves() {
     pin::pin(0);
     let pair = PerCpuPair::<i64>::new();

@@ -1,5 +1,4 @@
-//! Shared objects that link the library statically: closed under the kernel's eyes, and two copies
-//! in one process.
+//! Shared objects with a copy of the library: they may be closed, and two copies may coexist.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
@@ -20,9 +19,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const CARGO: &str = env!("CARGO");
 
+/// Checks that this program can build and load shared objects.
 fn cargo() -> Result<(), String> {
     if cfg!(target_feature = "crt-static") {
-        return Err("needs a program that can load shared objects".into());
+        return Err("needs a dynamically linked test program".into());
     }
     match std::fs::exists(CARGO) {
         Ok(true) => Ok(()),
@@ -30,7 +30,7 @@ fn cargo() -> Result<(), String> {
     }
 }
 
-/// Builds the shared object, unless it is there, and returns where.
+/// Builds the shared object, unless it is up to date, and returns its path.
 fn build() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugin");
     let mut build = Command::new(CARGO);
@@ -40,7 +40,7 @@ fn build() -> PathBuf {
     target.join("debug/libthiscpu_plugin.so")
 }
 
-/// The shared object, loaded.
+/// A loaded shared object, with its functions.
 struct Plugin {
     handle: *mut c_void,
     add: extern "C" fn(i64),
@@ -48,18 +48,18 @@ struct Plugin {
     tier: extern "C" fn() -> i32,
 }
 
-// SAFETY: the handle is only used to close it, and the functions may be called from any thread.
+// SAFETY: only `close` uses the handle, by value; the functions may be called from any thread.
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
     fn load(path: &CStr) -> Plugin {
-        // SAFETY: the object's initialisers do nothing but Rust's usual.
+        // SAFETY: the path is NUL-terminated, and the object has no initializers but Rust's own.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "{path:?} cannot be loaded");
         let symbol = |name: &CStr| {
-            // SAFETY: the handle is open and the name ends with a zero byte.
+            // SAFETY: the handle is open, and the name is NUL-terminated.
             let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            assert!(!symbol.is_null(), "{name:?} is not there");
+            assert!(!symbol.is_null(), "{name:?} is missing");
             symbol
         };
         // SAFETY: the object defines functions of these types under these names.
@@ -79,9 +79,9 @@ impl Plugin {
         }
     }
 
-    /// Closes the object; its functions must not be called any more.
+    /// Closes the object; no copy of its functions may be called anymore.
     fn close(self) {
-        // SAFETY: the handle is open, and this value, with the functions, is gone.
+        // SAFETY: the handle is open, and this call consumes it. The callers keep no function.
         assert_eq!(unsafe { libc::dlclose(self.handle) }, 0);
     }
 }
@@ -96,8 +96,9 @@ extern "C" fn count(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// A thread that was in one of the object's sections last is moved and interrupted after the object
-/// was closed: the kernel still looks at the section's descriptor.
+// Threads are moved and interrupted after the object is closed that had their last section.
+//
+// The kernel still reads the descriptor of that section.
 fn may_be_closed_after_use() {
     let path = path();
     for _ in 0..3 {
@@ -135,15 +136,16 @@ fn may_be_closed_after_use() {
         );
     }
     assert_eq!(HANDLED.load(SeqCst), 9);
-    // Loaded again each time: it was never gone, so its counter went on.
+    // The object was never unmapped, so its counter has kept its value.
     let plugin = Plugin::load(&path);
     assert_eq!((plugin.sum)(), 3 * 3 * 2001);
 }
 
 static COUNTER: Counter = Counter::new();
 
-/// Threads use one copy, the other, or both in either order: only one of them can have registered
-/// a thread, and neither loses anything.
+/// Runs threads that use one copy, the other, or both in either order.
+///
+/// Only one copy can have registered a thread, and both must count all adds.
 fn use_both(plugin: &Plugin) {
     const ADDS: i64 = 20_000;
     let add = |thread: usize| {
@@ -151,7 +153,7 @@ fn use_both(plugin: &Plugin) {
             match thread {
                 0 => COUNTER.inc(),
                 1 => (plugin.add)(1),
-                // Which is first in this thread?
+                // The copy that this thread uses first depends on its number.
                 _ if (n + thread as i64) % 2 == 0 => COUNTER.inc(),
                 _ => (plugin.add)(1),
             }

@@ -1,4 +1,4 @@
-//! One thread does anything, on any CPU, and everything is always as if there were one CPU.
+//! Random operations of one thread on any CPU: all results are those of a sequential model.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,9 +18,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(properties::slab_matches_sequential_model, TIERS),
 ];
 
-/// Checks `test` with values of `strategy`, the same in every run; a failure is made small first.
+/// Runs `test` on random values of `strategy`, the same in every run; failures are shrunk.
 fn check<S: Strategy<Value: Clone>>(strategy: S, test: impl Fn(S::Value)) {
-    // A failure is shown, not written into the tree; the child's process is not forked again.
+    // Failures are shown only, and not saved into the source tree.
     let cases = scale::rounds(64) as u32;
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
@@ -36,7 +36,7 @@ fn check<S: Strategy<Value: Clone>>(strategy: S, test: impl Fn(S::Value)) {
     }
 }
 
-/// What one thread does with a counter.
+/// An operation on a counter.
 #[derive(Clone, Debug)]
 enum Op {
     Add(i64),
@@ -46,11 +46,11 @@ enum Op {
     Compare(i64),
     Bounds,
     Read,
-    /// Goes to another CPU.
+    /// Moves to another CPU.
     Move(usize),
 }
 
-/// Amounts that stay in a window, leave it, fit in none, and wrap.
+/// Returns amounts that stay in a window, leave it, fit no window, and wrap.
 fn amount() -> impl Strategy<Value = i64> {
     prop_oneof![
         4 => -3..=3i64,
@@ -74,6 +74,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+// All bounds contain the value, and exact answers are exact.
 fn counter_matches_sequential_model() {
     check((prop_oneof![Just(0u64), Just(2), Just(1024)], vec(op(), 0..300)), |(batch, ops)| {
         let counter = Counter::with_batch(batch);
@@ -109,7 +110,7 @@ fn step(counter: &Counter, value: &mut i64, op: &Op) {
         }
         Op::Bounds | Op::Read => {
             let (read, bounds) = (counter.read(), counter.bounds());
-            assert!(bounds.low <= read && read <= bounds.high, "{read} is outside of {bounds:?}");
+            assert!(bounds.low <= read && read <= bounds.high, "{read} is outside {bounds:?}");
         }
         Op::Move(cpu) => pin::pin(cpu),
     }
@@ -130,7 +131,7 @@ fn counters_match_sequential_model() {
     });
 }
 
-/// Adds on any CPU add up, and an exchange hands over what was there, whatever the width.
+// The lanes' total follows adds and exchanges on any CPU, for a narrow and a wide word.
 fn word_matches_sequential_model() {
     check(vec((any::<u8>(), 0..3usize, 0..4usize), 0..200), |ops| {
         let (narrow, wide) = (PerCpu::<u8>::new(), PerCpu::<i64>::new());
@@ -149,8 +150,8 @@ fn word_matches_sequential_model() {
                     wide_total = wide_total - wide.xchg(i64::from(n)) + i64::from(n);
                 }
                 _ => {
-                    let there = wide.add_return(0);
-                    if wide.cmpxchg(there, there + 1).is_ok() {
+                    let current = wide.add_return(0);
+                    if wide.cmpxchg(current, current + 1).is_ok() {
                         wide_total += 1;
                     }
                 }
@@ -161,15 +162,15 @@ fn word_matches_sequential_model() {
     });
 }
 
-/// A pair changes as a whole, and only if it is what was expected.
+// A pair changes as a whole, and only if it equals the expected one.
 fn pair_matches_sequential_model() {
     check(vec((any::<u32>(), 0..4usize), 0..200), |ops| {
         let (small, large) = (PerCpuPair::<u32>::new(), PerCpuPair::<u64>::new());
         for (done, (n, cpu)) in ops.into_iter().enumerate() {
             pin::pin(cpu);
-            // The first word is always even, so a pair never is the first that is tried.
-            exchange(&small, (n | 1, 0), |(_, count)| (n & !1, count + 1));
-            exchange(&large, (u64::from(n) << 32 | 1, 0), |(first, count)| (first + 2, count + 1));
+            // The first word is always even, so the first expected pair is always wrong.
+            update(&small, (n | 1, 0), |(_, count)| (n & !1, count + 1));
+            update(&large, (u64::from(n) << 32 | 1, 0), |(first, count)| (first + 2, count + 1));
             let done = done + 1;
             assert_eq!(small.lanes().map(|(_, count)| count as usize).sum::<usize>(), done);
             assert_eq!(large.lanes().map(|(_, count)| count as usize).sum::<usize>(), done);
@@ -178,60 +179,62 @@ fn pair_matches_sequential_model() {
     });
 }
 
-/// Replaces this CPU's pair by what `to` makes of it. The thread may change its lane at any time.
-fn exchange<W: PairWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)) -> (W, W)) {
+/// Updates this CPU's pair by `to`, though the thread may change lanes at any time.
+///
+/// The first try expects `wrong`, and must fail.
+fn update<W: PairWord>(pair: &PerCpuPair<W>, wrong: (W, W), to: impl Fn((W, W)) -> (W, W)) {
     let mut expected = wrong;
     let mut tries = 0;
-    while let Err(there) = pair.cmpxchg_double(expected, to(expected)) {
-        expected = there;
+    while let Err(actual) = pair.cmpxchg_double(expected, to(expected)) {
+        expected = actual;
         tries += 1;
     }
-    assert!(tries > 0, "a pair was exchanged that was not what was expected");
+    assert!(tries > 0, "a pair was exchanged that differs from the expected one");
 }
 
-/// What is done with a slab cache.
+/// An operation on a slab cache.
 #[derive(Clone, Debug)]
-enum Use {
+enum SlabOp {
     Alloc(u64),
-    /// Frees so many, each the one at that place among those there are.
+    /// Frees some objects, each chosen by the index.
     Free(usize, prop::sample::Index),
     Shrink,
-    /// Sets so many aside, uses half of them, and gives the others back.
-    Reserve(usize),
+    /// Prefills some objects, uses half of them, and drops the others.
+    Prefill(usize),
     Move(usize),
 }
 
-fn uses() -> impl Strategy<Value = Vec<(Use, bool)>> {
-    let one = prop_oneof![
-        6 => (1..30u64).prop_map(Use::Alloc),
-        5 => (1..40usize, any::<prop::sample::Index>()).prop_map(|(n, at)| Use::Free(n, at)),
-        1 => Just(Use::Shrink),
-        1 => (0..60usize).prop_map(Use::Reserve),
-        2 => (0..4usize).prop_map(Use::Move),
+fn slab_ops() -> impl Strategy<Value = Vec<(SlabOp, bool)>> {
+    let op = prop_oneof![
+        6 => (1..30u64).prop_map(SlabOp::Alloc),
+        5 => (1..40usize, any::<prop::sample::Index>()).prop_map(|(n, at)| SlabOp::Free(n, at)),
+        1 => Just(SlabOp::Shrink),
+        1 => (0..60usize).prop_map(SlabOp::Prefill),
+        2 => (0..4usize).prop_map(SlabOp::Move),
     ];
-    // One in eight by a thread that has left its lane.
-    vec((one, prop::bool::weighted(0.125)), 0..60)
+    // A thread without a lane makes one in eight of the calls.
+    vec((op, prop::bool::weighted(0.125)), 0..60)
 }
 
-/// There are always exactly the objects that were allocated and not freed, and each is what it was.
+// All allocated objects keep their contents, and the cache counts them exactly.
 fn slab_matches_sequential_model() {
     let sizes = prop_oneof![Just(8), Just(24), Just(136), Just(3_000), Just(40_000), 1..9_000usize];
-    check((sizes, uses()), |(size, uses)| {
+    check((sizes, slab_ops()), |(size, ops)| {
         let cache = RawCache::new(Layout::from_size_align(size, 8).expect("a layout"));
         let (mut objects, mut number) = (Vec::new(), 0);
-        for (one, is_aside) in uses {
-            let mut step = || use_slab(&cache, &mut objects, &mut number, &one);
-            match is_aside {
+        for (op, is_laneless) in ops {
+            let mut step = || slab_step(&cache, &mut objects, &mut number, &op);
+            match is_laneless {
                 false => step(),
                 true => std::thread::scope(|threads| {
-                    let aside = || {
+                    let on_thread = || {
                         __test_support::leave_lanes();
                         step();
                     };
-                    threads.spawn(aside).join().expect("the thread's own panic");
+                    threads.spawn(on_thread).join().expect("no panic");
                 }),
             }
-            assert!(objects.iter_mut().all(Object::is_intact), "after {one:?}");
+            assert!(objects.iter_mut().all(Object::is_intact), "after {op:?}");
         }
         cache.shrink();
         assert_eq!(cache.stats().objects_outside_slabs, objects.len());
@@ -240,26 +243,26 @@ fn slab_matches_sequential_model() {
     });
 }
 
-fn use_slab(cache: &RawCache, objects: &mut Vec<Object>, number: &mut u64, one: &Use) {
-    match *one {
-        Use::Alloc(count) => {
+fn slab_step(cache: &RawCache, objects: &mut Vec<Object>, number: &mut u64, op: &SlabOp) {
+    match *op {
+        SlabOp::Alloc(count) => {
             objects.extend(alloc_many(cache, *number, count));
             *number += count;
         }
-        Use::Free(count, at) => {
+        SlabOp::Free(count, at) => {
             for _ in 0..count.min(objects.len()) {
                 objects.swap_remove(at.index(objects.len())).free(cache);
             }
         }
-        Use::Shrink => _ = cache.shrink(),
-        Use::Reserve(count) => {
-            let mut prefilled = cache.prefill(count).expect("there is memory");
+        SlabOp::Shrink => _ = cache.shrink(),
+        SlabOp::Prefill(count) => {
+            let mut prefilled = cache.prefill(count).expect("memory");
             for _ in 0..count / 2 {
-                objects.push(Object::fill(cache, prefilled.alloc().expect("it has more"), *number));
+                objects.push(Object::fill(cache, prefilled.alloc().expect("an object"), *number));
                 *number += 1;
             }
             assert_eq!(prefilled.len(), count - count / 2);
         }
-        Use::Move(cpu) => pin::pin(cpu),
+        SlabOp::Move(cpu) => pin::pin(cpu),
     }
 }

@@ -1,4 +1,4 @@
-//! A sandbox that is closed under way: what worked at the start is denied later.
+//! Sandboxes that deny system calls late, after the library has used them.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
@@ -10,7 +10,8 @@ use crate::common::seccomp::{self, Call};
 use crate::common::threads::{Tally, to_percpu_mode, together};
 use crate::common::token::{MIXED, SetOnDrop, pass};
 use crate::common::{
-    ATOMIC_ONLY, SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, fork, pin, scale, scenario,
+    ATOMIC_ONLY, SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, errno, fork, pin, scale,
+    scenario,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -27,12 +28,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(seccomp::can_filter),
 ];
 
-/// The fence runs on every CPU instead, and sums stay exact, also while threads move.
+// The fence visits every CPU instead, and sums stay exact, even while threads move.
 fn sums_stay_exact_when_membarrier_is_denied_late() {
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     COUNTER.sum();
-    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a seccomp filter");
     pass(
         &MIXED,
         |_, sign| COUNTER.add(sign),
@@ -58,24 +59,23 @@ fn sums_stay_exact_when_membarrier_is_denied_late() {
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
         }
     });
-    // The fence comes back to where this thread may run. Before Linux 6.2 whoever sets an affinity loses
-    // the CPUs that are offline just then; so it is tried until none was.
-    let comes_back = || {
+    // The fence restores this thread's affinity. Before Linux 6.2 setting an affinity drops CPUs
+    // that are offline at that moment, so this is tried until none was.
+    let restores_affinity = || {
         pin::set_affinity(0, pin::cpus());
         let before = pin::allowed();
         counters.snapshot();
         pin::allowed() == before
     };
-    assert!((0..100).any(|_| comes_back()));
+    assert!((0..100).any(|_| restores_affinity()));
 }
 
-/// Whoever sums is sent here and there by another thread while it runs on every CPU, and threads come
-/// and go while they are listed.
+// Another thread moves the caller while it visits every CPU, and threads come and go meanwhile.
 fn fence_works_when_caller_is_moved() {
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     COUNTER.sum();
-    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a seccomp filter");
     let (over, tid) = (AtomicBool::new(false), AtomicI32::new(0));
     let disturb = || {
         while tid.load(SeqCst) == 0 {
@@ -89,7 +89,7 @@ fn fence_works_when_caller_is_moved() {
             if round % 8 == 0 {
                 together(1, |_| COUNTER.add(0), || ());
             }
-            std::thread::sleep(SENT_ON * (scale::factor() - 1));
+            std::thread::sleep(STAY * (scale::factor() - 1));
         }
     };
     std::thread::scope(|scope| {
@@ -110,14 +110,15 @@ fn fence_works_when_caller_is_moved() {
     });
 }
 
-/// How long a thread is left where it was sent, times how much slower this machine is than others, which leave it at
-/// once. There it waits for its turn; where that takes long, it would never run.
-const SENT_ON: Duration = Duration::from_millis(2);
+/// The time for which a moved thread stays on its CPU, times the slowdown minus 1.
+///
+/// On a usual machine it may be moved on at once. On a slow one it would never get its turn.
+const STAY: Duration = Duration::from_millis(2);
 
-/// A thread that stays in sections of one CPU, and what another sees of it.
+/// A thread that stays in sections on one CPU, as other threads see it.
 #[derive(Default)]
 struct Lingerer {
-    /// How many sections it has begun, or is about to begin.
+    /// The number of sections that it has begun, or is about to begin.
     begun: AtomicU64,
     /// Changes while it is in a section.
     turns_left: AtomicU64,
@@ -125,7 +126,7 @@ struct Lingerer {
 
 impl Lingerer {
     fn linger(&self, over: &AtomicBool) {
-        // Long for a section; but it ends by itself, should nothing reach it.
+        // Long for a section, but it ends if no fence reaches it.
         const TURNS: u64 = 1 << 28;
         while !over.load(SeqCst) {
             self.begun.fetch_add(1, SeqCst);
@@ -133,8 +134,9 @@ impl Lingerer {
         }
     }
 
-    /// Waits until it is seen in a section: the number of that one. From another CPU, because a thread that
-    /// takes its place ends its section.
+    /// Waits until the thread is in a section, and returns the section's number.
+    ///
+    /// Must run on another CPU, because preempting the thread would abort its section.
     fn section(&self) -> u64 {
         loop {
             let (begun, turns) = (self.begun.load(SeqCst), self.turns_left.load(SeqCst));
@@ -146,23 +148,22 @@ impl Lingerer {
         }
     }
 
-    /// Waits until that section has ended, and fails if it is still under way.
+    /// Waits until that section has ended, and panics if it makes progress.
     fn assert_ended(&self, section: u64) {
         let turns = self.turns_left.load(SeqCst);
         while self.begun.load(SeqCst) == section {
             if self.turns_left.load(SeqCst) != turns {
-                assert_ne!(self.begun.load(SeqCst), section, "a section that no fence has reached");
+                assert_ne!(self.begun.load(SeqCst), section, "the fence has missed this section");
             }
             std::thread::yield_now();
         }
     }
 }
 
-/// On each CPU a thread is in a section before the fence, and no longer in it after; also where the
-/// caller is sent here and there meanwhile.
+// A section on each CPU has ended after a fence, even if the caller is moved during the fence.
 fn fence_reaches_every_cpu() {
     thiscpu::tier().expect("a tier");
-    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a seccomp filter");
     let cpus = pin::cpus();
     let lingerers: Vec<_> = cpus.iter().map(|_| Lingerer::default()).collect();
     let (over, caller) = (AtomicBool::new(false), pin::tid());
@@ -191,24 +192,24 @@ fn fence_reaches_every_cpu() {
                     return;
                 }
                 pin::set_affinity(caller, &[cpus[round % cpus.len()]]);
-                std::thread::sleep(SENT_ON * (scale::factor() - 1));
+                std::thread::sleep(STAY * (scale::factor() - 1));
             }
         });
         fences();
     });
 }
 
-/// What panics where there is no fence.
-fn refusal(ask: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    let panic = catch_unwind(ask).expect_err("an answer without a fence");
+/// Returns the panic message of a call that cannot fence.
+fn refusal(call: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let panic = catch_unwind(call).expect_err("the call went on without a fence");
     *panic.downcast::<String>().expect("a message")
 }
 
-/// From now on there are none.
+/// Denies both kinds of fence from now on.
 pub(super) fn deny_fences() {
-    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
-    seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a filter");
-    // Each of these panics is looked at; any other is to be seen.
+    seccomp::deny(Call::Membarrier, libc::EPERM).expect("a seccomp filter");
+    seccomp::deny(Call::SetAffinity, libc::EPERM).expect("a seccomp filter");
+    // Hides the messages of expected panics only.
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !panic.to_string().contains("membarrier has stopped working") {
@@ -217,8 +218,7 @@ pub(super) fn deny_fences() {
     }));
 }
 
-/// Nothing goes on without its fence: whoever needs one is told what is denied and what to do.
-/// Adds need none and go on.
+// Calls that need a fence panic with the reason and a remedy; adds need none and go on.
 fn sums_panic_when_fences_are_denied() {
     static A: Counter = Counter::new();
     static B: Counter = Counter::new();
@@ -227,7 +227,7 @@ fn sums_panic_when_fences_are_denied() {
     A.sum();
     B.sum();
     deny_fences();
-    // Several at once: those who wait for another's fence are told too.
+    // Threads that wait for another thread's fence panic too.
     together(
         4,
         |thread| {
@@ -249,7 +249,7 @@ fn sums_panic_when_fences_are_denied() {
     A.read();
 }
 
-/// Who needs a fence for an account leaves it as it was: charges go on, and so does what needs none.
+// A call that cannot fence leaves its account unchanged; charges and uncached accounts still work.
 fn accounts_stay_intact_when_fences_are_denied() {
     pin::pin(0);
     let ledger = &Ledger::<1>::new_signed();
@@ -257,13 +257,13 @@ fn accounts_stay_intact_when_fences_are_denied() {
     (0..200).for_each(|_| cached.charge(0, 0));
     cached.snapshot();
     deny_fences();
-    let asks: [&dyn Fn(); 4] =
+    let calls: [&dyn Fn(); 4] =
         [&|| _ = cached.snapshot(), &|| _ = cached.sum(0), &|| ledger.for_each(|_, _| ()), &|| {
             cached.charge(0, 1);
             ledger.sync();
         }];
-    for (round, ask) in (0..).zip(asks.into_iter().cycle().take(40)) {
-        refusal(std::panic::AssertUnwindSafe(ask));
+    for (round, call) in (0..).zip(calls.into_iter().cycle().take(40)) {
+        refusal(std::panic::AssertUnwindSafe(call));
         cached.charge_uncached(0, 1);
         assert_eq!(cached.read(0), round + 1);
         other.charge_uncached(0, 1);
@@ -272,12 +272,12 @@ fn accounts_stay_intact_when_fences_are_denied() {
     }
 }
 
-/// The atomic tier has no use for either.
+// The atomic tier uses neither of the denied system calls.
 fn atomic_tier_needs_no_fence() {
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     for call in [Call::Membarrier, Call::SetAffinity] {
-        seccomp::deny(call, libc::EPERM).expect("a filter");
+        seccomp::deny(call, libc::EPERM).expect("a seccomp filter");
     }
     assert_eq!(thiscpu::tier(), Ok(Tier::Atomic));
     together(4, |_| (0..2000).for_each(|_| COUNTER.inc()), || ());
@@ -285,28 +285,21 @@ fn atomic_tier_needs_no_fence() {
     assert_eq!(COUNTER.take(), 8000);
 }
 
-/// A value that no system call leaves behind.
-const ERRNO: i32 = 4095;
-
-/// New threads get no lane, and lose nothing; those that have one keep it, also in a child.
+// New threads get no lane, and lose nothing; threads with a lane keep it, in a child too.
 fn adds_stay_exact_when_rseq_is_denied_late() {
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     let add = |_| (0..20_000).for_each(|_| COUNTER.inc());
     together(2, add, || {
-        seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter");
+        seccomp::deny(Call::Rseq, libc::EPERM).expect("a seccomp filter");
         (0..20_000).for_each(|_| COUNTER.inc());
     });
-    // Each such add asks the kernel in vain, and nobody sees that in errno.
-    let add_twice = |thread| {
+    // Each of these adds makes a system call that fails, and restores errno.
+    let add_once_more = |thread| {
         add(thread);
-        // SAFETY: this thread's errno; the references are not kept.
-        unsafe { *libc::__errno_location() = ERRNO };
-        COUNTER.inc();
-        // SAFETY: as above.
-        assert_eq!(unsafe { *libc::__errno_location() }, ERRNO);
+        assert!(errno::is_kept(|| COUNTER.inc()));
     };
-    together(4, add_twice, || {
+    together(4, add_once_more, || {
         (0..100).for_each(|_| assert!(COUNTER.sum() >= 60_000));
     });
     COUNTER.add(-4);
@@ -315,5 +308,5 @@ fn adds_stay_exact_when_rseq_is_denied_late() {
         together(2, add, || {});
         assert_eq!(COUNTER.sum(), 180_000);
     })
-    .expect("a child that lost nothing");
+    .expect("an exact child");
 }

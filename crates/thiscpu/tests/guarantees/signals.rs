@@ -1,4 +1,4 @@
-//! A signal handler may add, read, take bounds and release units, whatever it interrupts; nothing is lost.
+//! Signal handlers may add, read, take bounds and release units, whatever code they interrupt.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -26,10 +26,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 static COUNTER: Counter = Counter::new();
 static NARROW: Counter = Counter::with_batch(2);
 static COUNTERS: Counters<2> = Counters::new();
-/// How often the handler ran to its end.
+/// The number of times that the handler has finished.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn add_and_look(_: i32) {
+extern "C" fn add_and_read(_: i32) {
     COUNTER.inc();
     NARROW.add(7);
     COUNTERS.add(1, 1);
@@ -37,16 +37,17 @@ extern "C" fn add_and_look(_: i32) {
         counter.read();
         let bounds = counter.bounds();
         if bounds.low > bounds.high {
-            // SAFETY: aborting is allowed in a handler; a panic is not.
+            // A handler must not panic.
+            // SAFETY: `abort` is async-signal-safe.
             unsafe { libc::abort() };
         }
     }
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// Runs `work` under signals. In the end each counter is what the handler added and `own`.
+/// Runs `work` under signals; then each counter is what the handler and `own` have added.
 fn under_signals(signals: u64, work: impl FnMut(), own: impl Fn() -> [i64; 2]) {
-    signal::handle(libc::SIGUSR1, add_and_look);
+    signal::handle(libc::SIGUSR1, add_and_read);
     signal::storm(libc::SIGUSR1, &HANDLED, signals, work);
     let (handled, [counter, narrow]) = (HANDLED.load(SeqCst) as i64, own());
     assert_eq!(COUNTER.sum(), handled + counter);
@@ -63,7 +64,7 @@ fn handler_may_interrupt_add() {
     under_signals(2000, work, || [added.load(SeqCst), 0]);
 }
 
-/// The smallest batch, so that every few adds move a window and publish it.
+// With the smallest batch every few adds move a window and publish it.
 fn handler_may_interrupt_publish() {
     to_percpu_mode(&NARROW);
     let (added, mut random) = (AtomicI64::new(0), Random::new(1));
@@ -77,7 +78,7 @@ fn handler_may_interrupt_publish() {
     under_signals(2000, work, || [0, added.load(SeqCst)]);
 }
 
-/// The handler's adds are in this sum or in the next, and none goes away again.
+// Each of the handler's adds is in the current sum or the next one, and in all later ones.
 fn handler_may_interrupt_sum() {
     to_percpu_mode(&COUNTER);
     let mut last = 0;
@@ -103,7 +104,7 @@ fn handler_may_interrupt_snapshot() {
     under_signals(2000, work, || [0, 0]);
 }
 
-/// What `set` and `take` replace is counted too.
+// The values that `take` removes count too.
 fn handler_may_interrupt_set() {
     let (base, taken) = (AtomicI64::new(0), AtomicI64::new(0));
     let mut round = 0;
@@ -111,13 +112,13 @@ fn handler_may_interrupt_set() {
         taken.fetch_add(COUNTER.take(), SeqCst);
         to_percpu_mode(&COUNTER);
         round += 1;
-        // A set forgets what was there, so only the other counter's total can be told after one.
+        // A set discards the value, so only the other counter's total is known.
         NARROW.set(NARROW.sum().min(0) + 1000 * round);
         base.store(round, SeqCst);
         assert!(NARROW.sum() >= 1000 * round, "older than the last set");
         taken.fetch_add(COUNTER.take(), SeqCst);
     };
-    signal::handle(libc::SIGUSR1, add_and_look);
+    signal::handle(libc::SIGUSR1, add_and_read);
     signal::storm(libc::SIGUSR1, &HANDLED, 2000, work);
     let handled = HANDLED.load(SeqCst) as i64;
     assert_eq!(COUNTER.sum() + taken.load(SeqCst), handled);
@@ -143,8 +144,9 @@ fn handler_may_interrupt_compare() {
     under_signals(2000, work, || [0, added.load(SeqCst)]);
 }
 
-/// Threads without a lane change the slow lane all the time: bounds taken in a handler still wait
-/// for nobody, though the thread that the handler interrupts is in the middle of a sum.
+// Threads without a lane write to the shared lane all the time, and the handler interrupts a sum.
+//
+// Bounds in the handler wait for no thread.
 fn bounds_never_wait_in_handler() {
     to_percpu_mode(&COUNTER);
     let (over, added) = (AtomicBool::new(false), AtomicI64::new(0));
@@ -158,7 +160,7 @@ fn bounds_never_wait_in_handler() {
                 }
             });
         }
-        signal::handle(libc::SIGUSR1, add_and_look);
+        signal::handle(libc::SIGUSR1, add_and_read);
         signal::storm(libc::SIGUSR1, &HANDLED, 2000, || {
             COUNTER.sum();
         });
@@ -168,10 +170,10 @@ fn bounds_never_wait_in_handler() {
 }
 
 static UNITS: Budget = Budget::new(4_000);
-/// Units that were acquired for the handler to release.
+/// The number of units that are acquired for the handler to release.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
-/// Some of the units that are left for the handler, if there are so many.
+/// Takes `n` of the units that are acquired for the handler, if there are as many.
 fn take_left(n: u64) -> Option<u64> {
     LEFT.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(n)).is_ok().then_some(n)
 }
@@ -183,9 +185,10 @@ extern "C" fn release_some(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// The handler releases what the interrupted thread has acquired for it, in the middle of whatever that
-/// does with the same budget, while up to `held` units are held by it and others wait for theirs.
-fn interrupt_a_budget(held: u64) {
+/// Runs random calls on a budget, of which `held` units are in use and for which others wait.
+///
+/// The handler releases units that the interrupted thread has acquired for it.
+fn handler_releases(held: u64) {
     let over = AtomicBool::new(false);
     let wait = || {
         while !over.load(SeqCst) {
@@ -193,7 +196,7 @@ fn interrupt_a_budget(held: u64) {
             UNITS.release(50);
         }
     };
-    UNITS.try_acquire(held).expect("so many are free");
+    UNITS.try_acquire(held).expect("units are available");
     std::thread::scope(|threads| {
         let waiters = [threads.spawn(wait), threads.spawn(wait)];
         let mut random = Random::new(3);
@@ -221,15 +224,15 @@ fn interrupt_a_budget(held: u64) {
 }
 
 fn handler_may_release_in_percpu_mode() {
-    interrupt_a_budget(1);
+    handler_releases(1);
 }
 
-/// Near the limit, so that some wait nearly always.
+// Near the limit some thread nearly always waits.
 fn handler_may_release_in_shared_mode() {
-    interrupt_a_budget(3_900);
+    handler_releases(3_900);
 }
 
-/// How long the handler below stays, in turns of a loop.
+/// The number of spins for which the handler below holds its thread.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn pause(_: i32) {
@@ -237,9 +240,9 @@ extern "C" fn pause(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// Adders and those who ask are held up anywhere, between any two instructions, for long enough
-/// that the others go through whole operations: answers stay between what was added before and
-/// what had begun to be added after.
+// Threads pause between any two instructions, long enough for others to finish whole operations.
+//
+// Each answer lies between the adds that finished before and those that began before its end.
 fn answers_hold_when_threads_pause_anywhere() {
     const ADDERS: usize = 3;
     const ASKERS: usize = 3;
@@ -278,7 +281,7 @@ fn answers_hold_when_threads_pause_anywhere() {
                 }
                 std::hint::spin_loop();
             }
-            // Nobody sends to a thread that has ended.
+            // The sender must not have this thread in hand when it ends.
             while threads[thread].swap(0, SeqCst) == 0 {
                 std::thread::yield_now();
             }
@@ -288,7 +291,7 @@ fn answers_hold_when_threads_pause_anywhere() {
             while asking.load(SeqCst) > 0 {
                 PAUSE.store(random.below(20_000), SeqCst);
                 let slot = &threads[random.below((ADDERS + ASKERS) as u64) as usize];
-                // Taken out while it is used, so that the thread stays for as long.
+                // Removed while it is in use, so the thread does not end.
                 let thread = slot.swap(0, SeqCst);
                 if thread != 0 {
                     signal::send(thread as libc::pthread_t, libc::SIGUSR1);

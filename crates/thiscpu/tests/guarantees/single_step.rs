@@ -1,6 +1,7 @@
-//! Each operation of a counter is stopped at every instruction in turn, while another thread does
-//! something that conflicts; then it goes on. The answers must be as if each had happened at one
-//! instant.
+//! Counters: operations are stopped at each instruction while another thread does a conflicting
+//! one.
+//!
+//! The answers must be as if each operation had happened at one instant.
 
 use std::cell::Cell;
 use std::sync::{Mutex, mpsc};
@@ -21,27 +22,27 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(single_step::handler_add_takes_effect_at_once, TIERS).needs(can_single_step),
 ];
 
-/// The value that nobody sees change.
+/// The value, which stays the same for all observers.
 const VALUE: i64 = 1_000_000;
 
 static COUNTER: Counter = Counter::new();
 
 fn assert_value(steps: u64, asked: (i64, i64), what: &str) {
-    // Where the conflict spreads the counter, that adds 1 and takes it away again.
+    // A conflict that restores per-CPU mode adds 1 and subtracts it again.
     assert!(asked.0 <= VALUE + 1 && VALUE <= asked.1, "{what}, stopped after {steps}: {asked:?}");
     let (sum, bounds) = (COUNTER.sum(), COUNTER.bounds());
     assert_eq!(sum, VALUE, "after {what}, stopped after {steps}");
     assert!(bounds.low <= VALUE && VALUE <= bounds.high, "after {what}: {bounds:?}");
 }
 
-/// Makes the counter tight: a comparison that needs its exact value.
-fn gather() {
+/// Puts the counter into shared mode, by a comparison that needs the exact value.
+fn to_shared_mode() {
     assert!(COUNTER.compare(VALUE).ordering.is_ge());
 }
 
 type Question = fn() -> (i64, i64);
 
-/// The questions, each with the limits that its answer gives.
+/// The operations that read a counter, each with the limits that its answer implies.
 const QUESTIONS: [(&str, Question); 4] = [
     ("sum", || {
         let sum = COUNTER.sum();
@@ -56,7 +57,7 @@ const QUESTIONS: [(&str, Question); 4] = [
         assert!(compared.ordering.is_lt(), "{compared:?}");
         compared.exact.map_or((i64::MIN, i64::MAX), |exact| (exact, exact))
     }),
-    // An estimate, but of a value that does not change and lies in few lanes.
+    // The estimate of a constant value in few lanes is close.
     ("read", || {
         let value = COUNTER.read();
         (value - 100_000, value + 100_000)
@@ -66,7 +67,7 @@ const QUESTIONS: [(&str, Question); 4] = [
 fn answers_hold_during_compare() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
-        let compare = |_| gather();
+        let compare = |_| to_shared_mode();
         at_sampled_steps(
             || to_percpu_mode(&COUNTER),
             ask,
@@ -76,8 +77,10 @@ fn answers_hold_during_compare() {
     }
 }
 
-/// Units move from one place to another while a sum is stopped between looking at the two: they are
-/// first added here and then taken away there, so that the value is never below what it was.
+// Units move between a lane and the shared lane while a sum is stopped.
+//
+// They are added in one lane before they are subtracted in the other, so the value is never too
+// low.
 fn sum_holds_while_units_move() {
     const MOVED: i64 = 1000;
     COUNTER.set(VALUE);
@@ -87,23 +90,23 @@ fn sum_holds_while_units_move() {
         thiscpu::__test_support::leave_lanes();
         for n in orders {
             COUNTER.add(n);
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the receiver waits");
         }
     });
-    let slow_lane = Mutex::new((order, dones));
-    let add_to_slow_lane = |n| {
-        let slow_lane = slow_lane.lock().expect("no panic");
-        slow_lane.0.send(n).expect("the thread runs");
-        slow_lane.1.recv().expect("the thread runs");
+    let shared_lane = Mutex::new((order, dones));
+    let add_to_shared_lane = |n| {
+        let shared_lane = shared_lane.lock().expect("no panic");
+        shared_lane.0.send(n).expect("the thread runs");
+        shared_lane.1.recv().expect("the thread runs");
     };
-    for from_slow_lane in [true, false] {
-        let moving = |_| match from_slow_lane {
+    for from_shared_lane in [true, false] {
+        let moving = |_| match from_shared_lane {
             true => {
                 COUNTER.add(MOVED);
-                add_to_slow_lane(-MOVED);
+                add_to_shared_lane(-MOVED);
             }
             false => {
-                add_to_slow_lane(MOVED);
+                add_to_shared_lane(MOVED);
                 COUNTER.add(-MOVED);
             }
         };
@@ -115,15 +118,15 @@ fn sum_holds_while_units_move() {
             |steps, _, sum| {
                 let range = VALUE..=VALUE + MOVED;
                 assert!(range.contains(&sum), "stopped after {steps}: {sum}");
-                assert_eq!(COUNTER.sum(), VALUE, "after being stopped after {steps}");
+                assert_eq!(COUNTER.sum(), VALUE, "after a stop after {steps}");
             },
         );
     }
-    drop(slow_lane);
+    drop(shared_lane);
     laneless.join().expect("no panic");
 }
 
-/// The conflict changes where the value is kept, though not the value.
+// The conflict changes where the value is stored, but not the value.
 fn answers_hold_during_set() {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
@@ -143,7 +146,7 @@ fn answers_hold_during_set() {
 fn add_holds_during_compare() {
     COUNTER.set(VALUE);
     let add = || COUNTER.add(1);
-    let compare = |_| gather();
+    let compare = |_| to_shared_mode();
     at_sampled_steps(
         || to_percpu_mode(&COUNTER),
         add,
@@ -169,46 +172,47 @@ fn take_holds_during_add() {
     });
 }
 
-/// A thread that is not registered is not aborted either, so it must stay out of every lane; where
-/// lanes are chosen by `mm_cid`, which reads 0 then, that of the first CPU in use would be its.
+// An unregistered thread is never aborted, so it must stay out of all lanes.
+//
+// Its `mm_cid` reads 0, which would be the lane of the first CPU in use.
 fn add_without_lane_stays_out_of_lanes() {
-    // So that this CPU is the only one in use, and the other thread's index is 0.
+    // Only this CPU is in use, so the other thread's index is 0.
     pin::pin(0);
     let words = &PerCpu::<u64>::new();
     to_percpu_mode(&COUNTER);
     pin::pin(0);
     words.add(1);
-    // In either bank the lane has a window.
+    // The lane gets a window in each bank.
     COUNTER.sum();
     COUNTER.add(1);
     COUNTER.sum();
     COUNTER.add(1);
     thiscpu::__test_support::leave_lanes();
     let value = || COUNTER.sum() + words.lanes().sum::<u64>() as i64;
-    // One after the other, because only the first instructions are all stopped at.
+    // Tested separately, because only the first instructions all get a stop.
     let ops: [fn(&PerCpu<u64>, i64); 2] = [
-        // An op that is not one instruction, in which nothing could come between.
+        // This operation is not a single instruction, so a conflict can come in between.
         |words, n| _ = words.add_return(n as u64),
         |_, n| COUNTER.add(n),
     ];
     for op in ops {
-        // The window that the lane has now is the one that adds will meet.
+        // Adds use the lane's current window, so nothing may sum in between: each sum gives the
+        // other bank a new window.
         let (before, added) = (value(), Cell::new(0));
         let conflict = |_| {
             pin::pin(0);
             op(words, 7);
         };
-        // No sums in between: after each, the lane's window in the other bank is a new one.
         let check = |_, stopped, ()| added.set(added.get() + if stopped { 8 } else { 1 });
         at_sampled_steps(|| (), || op(words, 1), conflict, check);
         assert_eq!(value(), before + added.get());
     }
 }
 
-/// Does something, and returns what it adds.
+/// An operation that returns the amount it adds.
 type Op = fn() -> i64;
 
-/// What the handler adds is there at once and stays.
+// The handler's add takes effect at once and stays.
 fn handler_add_takes_effect_at_once() {
     const ADDED: i64 = 3;
     conflict_in_handler(|| COUNTER.add(ADDED));

@@ -1,4 +1,4 @@
-//! Slab caches: each object is one user's, whole, aligned, and free again wherever it is freed.
+//! Slab caches: each object is aligned and has one owner, and any thread may free it.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{__test_support, Cache, RawCache};
 
+use crate::common::destructors::{ROUNDS, arm, end_round, make_key, rounds_run};
 use crate::common::objects::{Object, alloc_many, close, free_all};
 use crate::common::random::Random;
 use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, fork, pin, resources, scale, scenario};
+use crate::common::{
+    Scenario, TIERS, TIERS_AND_SANDBOXES, errno, fork, pin, resources, scale, scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::objects_never_overlap, TIERS),
@@ -33,7 +36,7 @@ fn cache_of(size: usize, align: usize) -> RawCache {
     RawCache::new(Layout::from_size_align(size, align).expect("a layout"))
 }
 
-/// Sizes from one byte to a mebibyte, aligned to less and more than that.
+/// Returns sizes from 0 bytes to 1 MiB, with alignments below and above them.
 fn layouts() -> impl Iterator<Item = (usize, usize)> {
     let sizes = [0, 1, 8, 9, 24, 64, 100, 1_000, 4_096, 5_000, 40_000, 65_536, 70_000, 300_000];
     let aligns = [1, 8, 16, 64, 4_096, 65_536];
@@ -41,12 +44,12 @@ fn layouts() -> impl Iterator<Item = (usize, usize)> {
     all.chain([(MIB, 1), (MIB, 65_536), (MIB - 1, 8), (MIB / 2 + 1, 32)])
 }
 
-/// All bytes of all objects that are there at one time.
+// Every byte of every object in use keeps its pattern.
 fn objects_never_overlap() {
     for (size, align) in layouts() {
         let cache = cache_of(size, align);
         assert!(cache.object_bytes() >= size.max(8) && cache.object_bytes().is_multiple_of(align));
-        // More than a slab's, and more than lanes hold.
+        // More than a slab has, and more than lanes hold.
         let count = scale::rounds((4 * MIB / cache.object_bytes()).clamp(9, 1_100) as u64);
         let mut objects = alloc_many(&cache, 0, count);
         let is_aligned = |object: &Object| object.address().is_multiple_of(align);
@@ -64,7 +67,7 @@ fn objects_never_overlap() {
     }
 }
 
-/// Objects go from thread to thread, with lanes and without, while the cache is emptied.
+// Objects move between threads with and without lanes while the cache shrinks.
 fn objects_may_be_freed_by_any_thread() {
     for size in [8, 200, 3_000, 40_000] {
         let cache = cache_of(size, 8);
@@ -78,7 +81,7 @@ fn objects_may_be_freed_by_any_thread() {
             let mut random = Random::new(thread as u64);
             for round in 0..scale::rounds(6_000_000 / (size as u64 + 2_000)) {
                 let number = (thread as u64) << 32 | round;
-                // Mostly one for one; now and then many, so that whole sheaves come and go.
+                // Mostly one object each; sometimes many, so whole sheaves are traded.
                 let (allocs, frees) = [(1, 1), (1, 1), (60, 0), (0, 80)][random.below(4) as usize];
                 let new = alloc_many(&cache, number << 8, allocs);
                 pool.lock().expect("no panic").extend(new);
@@ -105,7 +108,7 @@ fn objects_may_be_freed_by_any_thread() {
 static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 6]>());
 static LEFT: Mutex<Vec<Object>> = Mutex::new(Vec::new());
 
-/// Leaves some objects to others, and frees some that others have left.
+/// Allocates objects for other threads to free, and frees some of others.
 fn allocate_and_free() {
     let mut left = LEFT.lock().expect("no panic");
     for _ in 0..40 {
@@ -131,34 +134,16 @@ thread_local! {
     static LATE: RefCell<Option<UsesAtExit>> = const { RefCell::new(None) };
 }
 
-/// The rounds in which destructors of a key run, as POSIX promises. The library's own comes among them.
-const ROUNDS: usize = 4;
-static KEY: AtomicUsize = AtomicUsize::new(0);
-static ROUNDS_RUN: AtomicUsize = AtomicUsize::new(0);
-
 extern "C" fn use_each_round(round: *mut c_void) {
     allocate_and_free();
-    ROUNDS_RUN.fetch_add(1, SeqCst);
-    if round.addr() < ROUNDS {
-        arm(round.addr() + 1);
-    }
+    end_round(round);
 }
 
-fn arm(round: usize) {
-    let value = std::ptr::without_provenance(round);
-    // SAFETY: the key exists for the life of the process; the value is only a number.
-    let result = unsafe { libc::pthread_setspecific(KEY.load(SeqCst) as u32, value) };
-    assert_eq!(result, 0);
-}
-
-/// Also threads that first use the library there, and after their registration has gone.
+// Some threads first use the library there, and some rounds come after a registration has ended.
 fn destructors_may_allocate_and_free() {
-    let mut key = 0;
-    // SAFETY: `key` is valid for the write; the destructor takes any value.
-    assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(use_each_round)) }, 0);
-    KEY.store(key as usize, SeqCst);
-    let rounds = scale::rounds(20) as usize;
-    for _ in 0..rounds {
+    make_key(use_each_round);
+    let times = scale::rounds(20);
+    for _ in 0..times {
         let work = |thread: usize| {
             EARLY.set(Some(UsesAtExit));
             arm(1);
@@ -169,14 +154,14 @@ fn destructors_may_allocate_and_free() {
         };
         together(5, work, || ());
     }
-    assert_eq!(ROUNDS_RUN.load(SeqCst), rounds * 5 * ROUNDS);
-    // Those of threads that are no more.
+    assert_eq!(rounds_run(), times * 5 * ROUNDS);
+    // The threads that allocated these have exited.
     free_all(&CACHE, std::mem::take(&mut *LEFT.lock().expect("no panic")));
     CACHE.shrink();
     assert_eq!(CACHE.stats().objects_outside_slabs, 0);
 }
 
-/// The number is exact, wherever free objects are, and the cache is as it was.
+// A failed close reports the exact number of objects in use, and leaves the cache usable.
 fn close_counts_objects_in_use() {
     let mut cache = cache_of(48, 8);
     let mut objects = alloc_many(&cache, 0, 2_000);
@@ -185,7 +170,7 @@ fn close_counts_objects_in_use() {
             pin::pin(cpu / 100);
             object.free(&cache);
         }
-        let error = cache.close().expect_err("objects are out");
+        let error = cache.close().expect_err("objects are in use");
         assert_eq!(error.objects, left);
         assert!(error.to_string().contains(&format!(" {left} of its objects are still out")));
         cache = error.cache;
@@ -199,26 +184,26 @@ fn close_counts_objects_in_use() {
 
     let cache: Cache<[u64; 3]> = Cache::new();
     let (one, other) = (cache.alloc([1; 3]), cache.alloc([2; 3]));
-    let error = cache.close().expect_err("objects are out");
+    let error = cache.close().expect_err("objects are in use");
     assert_eq!(error.objects, 2);
     let third = error.cache.alloc([3; 3]);
     assert_eq!((*one, *other, *third), ([1; 3], [2; 3], [3; 3]));
     drop((one, other, third));
-    error.cache.close().expect("nothing is out");
+    error.cache.close().expect("no object is in use");
 }
 
-/// What is out stays valid, and is dropped by who has it; debug builds say so.
+// Objects in use outlive a dropped cache, and their owners drop them; debug builds warn.
 fn dropped_cache_leaves_objects_valid() {
-    let hear = |body: fn()| {
-        let (status, words) = fork::capture_stderr(body);
-        assert_eq!(status, 0, "{words}");
-        words
+    let stderr_of = |body: fn()| {
+        let (status, text) = fork::capture_stderr(body);
+        assert_eq!(status, 0, "{text}");
+        text
     };
-    let said = hear(|| {
+    let text = stderr_of(|| {
         let cache: Cache<[u64; 4]> = Cache::new();
         let objects: Vec<_> = (0..700).map(|n| cache.alloc([n; 4])).collect();
         drop(cache);
-        // Others use what is free now, and nothing of this.
+        // Another cache reuses free memory, and none of these objects.
         let other: Cache<[u64; 4]> = Cache::new();
         let others: Vec<_> = (0..700).map(|n| other.alloc([!n; 4])).collect();
         let is_right =
@@ -229,27 +214,27 @@ fn dropped_cache_leaves_objects_valid() {
         drop((objects, others));
     });
     let line = "a cache of 32-byte objects was dropped while 700 were out; they stay";
-    assert_eq!(said.contains(line), cfg!(debug_assertions), "{said}");
-    let said = hear(|| {
+    assert_eq!(text.contains(line), cfg!(debug_assertions), "{text}");
+    let text = stderr_of(|| {
         let cache = cache_of(100, 4);
-        let mut object = Object::alloc(&cache, 5).expect("there is memory");
+        let mut object = Object::alloc(&cache, 5).expect("memory");
         drop(cache);
         assert!(object.is_intact());
     });
-    assert_eq!(said.contains("while 1 were out"), cfg!(debug_assertions), "{said}");
-    let said = hear(|| {
+    assert_eq!(text.contains("while 1 were out"), cfg!(debug_assertions), "{text}");
+    let text = stderr_of(|| {
         let object = Cache::<u64>::new().alloc(1);
         assert_eq!(*object, 1);
     });
-    assert_eq!(said.contains("thiscpu"), cfg!(debug_assertions), "{said}");
-    let said = hear(|| {
+    assert_eq!(text.contains("thiscpu"), cfg!(debug_assertions), "{text}");
+    let text = stderr_of(|| {
         let cache: Cache<u64> = Cache::new();
         drop(cache.alloc(1));
     });
-    assert_eq!(said, "");
+    assert_eq!(text, "");
 }
 
-/// Counts those of its kind that are dropped.
+/// A value that counts its drops.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -275,17 +260,17 @@ fn values_are_dropped_once() {
     let kept: Vec<_> = together(4, work, || ()).into_iter().flatten().collect();
     let made = 4 * scale::rounds(4_000) as usize;
     assert_eq!(dropped.load(SeqCst), made - kept.len());
-    // On a thread that made none.
+    // On a thread that allocated none of them.
     std::thread::scope(|threads| _ = threads.spawn(move || drop(kept)));
     assert_eq!(dropped.load(SeqCst), made);
-    cache.close().expect("nothing is out");
+    cache.close().expect("no object is in use");
 
-    // A type without bytes has objects all the same.
+    // Zero-sized values have objects of their own too.
     let cache: Cache<()> = Cache::new();
     let (one, other) = (cache.alloc(()), cache.alloc(()));
     assert!(!std::ptr::eq(&*one, &*other));
     drop((one, other));
-    cache.close().expect("nothing is out");
+    cache.close().expect("no object is in use");
 }
 
 struct PanicsAtDrop;
@@ -296,7 +281,7 @@ impl Drop for PanicsAtDrop {
     }
 }
 
-/// In whatever makes a value, and in what drops it.
+// Panics come while a value is made, and while it is dropped.
 fn panics_leak_no_object() {
     let cache: Cache<PanicsAtDrop> = Cache::new();
     for _ in 0..300 {
@@ -307,67 +292,60 @@ fn panics_leak_no_object() {
         let panic = catch_unwind(AssertUnwindSafe(|| drop(value)));
         assert_eq!(*panic.expect_err("a panic").downcast::<&str>().expect("text"), "dropped");
     }
-    cache.close().expect("nothing is out");
+    cache.close().expect("no object is in use");
 }
 
-/// What a `Prefilled` has is nobody else's, and what it has left goes back.
+// No other call gets prefilled objects, and unused ones go back.
 fn prefilled_objects_are_exclusive() {
     let cache = cache_of(72, 8);
-    let mut prefilled = cache.prefill(500).expect("there is memory");
+    let mut prefilled = cache.prefill(500).expect("memory");
     let others = alloc_many(&cache, 0, 500);
     let mut objects = Vec::new();
     for number in 1_000..1_400 {
-        let object = prefilled.alloc().expect("it has more");
+        let object = prefilled.alloc().expect("an object");
         objects.push(Object::fill(&cache, object, number));
     }
     assert_eq!((prefilled.len(), prefilled.is_empty()), (100, false));
     free_all(&cache, others);
     free_all(&cache, objects);
-    // Its rest is freed by another thread than took it.
+    // Another thread frees the rest.
     std::thread::scope(|threads| _ = threads.spawn(move || drop(prefilled)));
-    let mut none = cache.prefill(0).expect("nothing");
+    let mut none = cache.prefill(0).expect("no memory is needed");
     assert!(none.is_empty() && none.alloc().is_none());
     drop(none);
     close(cache);
 
     let cache: Cache<[u64; 9]> = Cache::new();
-    let mut prefilled = cache.prefill(3).expect("there is memory");
-    let objects = [1, 2, 3].map(|n| prefilled.alloc([n; 9]).expect("it has more"));
+    let mut prefilled = cache.prefill(3).expect("memory");
+    let objects = [1, 2, 3].map(|n| prefilled.alloc([n; 9]).expect("an object"));
     assert_eq!(prefilled.alloc([4; 9]).map(drop), Err([4; 9]));
     assert_eq!(objects.map(|object| object[8]), [1, 2, 3]);
-    // What has no objects does not keep the cache.
-    cache.close().expect("nothing is out");
+    // An empty prefilled set does not keep the cache open.
+    cache.close().expect("no object is in use");
     assert_eq!(
         (prefilled.len(), format!("{prefilled:?}")),
         (0, "Prefilled { len: 0, .. }".to_owned())
     );
     drop(prefilled);
     let cache: Cache<[u64; 9]> = Cache::new();
-    let prefilled = cache.prefill(40).expect("there is memory");
+    let prefilled = cache.prefill(40).expect("memory");
     assert_eq!(cache.close().map_err(|error| (error.objects, drop(prefilled))), Err((40, ())));
 }
 
-/// Not even a call that takes memory, finds none, or gives it back, changes it.
+// Calls that get memory, find none or return it keep errno too.
 fn alloc_and_free_keep_errno() {
-    const ERRNO: i32 = 4095;
-    // SAFETY: the calling thread's errno; the pointer is not kept.
-    let errno = || unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    unsafe { errno().write(ERRNO) };
     for size in [8, 3_000, MIB] {
         let cache = cache_of(size, 8);
-        let objects = [(); 60].map(|()| cache.alloc().expect("there is memory"));
-        let limit = resources::limit_data(0);
-        while cache.alloc().is_some() {}
-        // SAFETY: as above.
-        assert_eq!(unsafe { errno().read() }, ERRNO);
-        drop(limit);
-        for object in objects {
-            // SAFETY: it is from there, and not used any more; as above.
-            unsafe {
-                cache.free(object);
-                assert_eq!(errno().read(), ERRNO);
+        let allocate_and_free = || {
+            let objects = [(); 60].map(|()| cache.alloc().expect("memory"));
+            let limit = resources::limit_data(0);
+            while cache.alloc().is_some() {}
+            drop(limit);
+            for object in objects {
+                // SAFETY: the object is from this cache and is not used anymore.
+                unsafe { cache.free(object) };
             }
-        }
+        };
+        assert!(errno::is_kept(allocate_and_free), "{size} bytes");
     }
 }

@@ -1,4 +1,5 @@
-//! Caches of objects that stay constructed: each is made once, is as it was left, and is dropped once.
+//! Caches of values that stay constructed: each is constructed once, keeps its state, is dropped
+//! once.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -30,12 +31,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 static MADE: AtomicUsize = AtomicUsize::new(0);
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
+/// Returns the number of values that are constructed and not dropped.
 pub(crate) fn alive() -> usize {
     let dropped = DROPPED.load(SeqCst);
     MADE.load(SeqCst) - dropped
 }
 
-/// What says its number in several ways, one of which is memory of its own.
+/// A value that has its number twice, once in memory of its own.
 pub(crate) struct Value {
     number: usize,
     uses: u64,
@@ -65,7 +67,7 @@ pub(crate) fn close<T>(cache: ConstructedCache<T>) {
     cache.close().unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// As many are made as were ever out together, or in the lanes, and as many more as were dropped because their slab went back.
+// The constructor runs once per address, and again only after the value there was dropped.
 fn constructor_runs_once_per_object() {
     let cache = ConstructedCache::new(Value::new);
     let addresses = Mutex::new(BTreeSet::new());
@@ -95,11 +97,11 @@ fn constructor_runs_once_per_object() {
     assert_eq!(alive(), 0);
 }
 
-/// Whoever was it that left it.
+// Any thread may have left the state.
 fn constructed_values_keep_their_state() {
     let cache = ConstructedCache::new(Value::new);
     let uses = Mutex::new(vec![0; 1 << 16]);
-    let handed_on = Mutex::new(Vec::new());
+    let shared = Mutex::new(Vec::new());
     let work = |thread: usize| {
         let mut random = Random::new(thread as u64);
         for _ in 0..scale::rounds(10_000) {
@@ -111,21 +113,21 @@ fn constructed_values_keep_their_state() {
                 value.uses += 1;
                 uses[value.number] += 1;
             }
-            // Another thread frees it.
-            let mut handed_on = handed_on.lock().expect("no panic");
-            handed_on.push(value);
-            if handed_on.len() > 100 {
-                let which = random.below(handed_on.len() as u64) as usize;
-                drop(handed_on.swap_remove(which));
+            // Another thread may free it.
+            let mut shared = shared.lock().expect("no panic");
+            shared.push(value);
+            if shared.len() > 100 {
+                let which = random.below(shared.len() as u64) as usize;
+                drop(shared.swap_remove(which));
             }
         }
     };
     together(4, work, || ());
-    assert_eq!(cache.close().map_err(|error| (error.objects, drop(handed_on))), Err((100, ())));
+    assert_eq!(cache.close().map_err(|error| (error.objects, drop(shared))), Err((100, ())));
     assert_eq!(alive(), 0);
 }
 
-/// More than stocks keep, so that slabs go back by themselves, and others shrink.
+// There are more values than barns keep, so slabs return; another thread shrinks.
 fn constructed_slabs_come_and_go() {
     struct Large(Value, [u64; 500]);
     let cache = ConstructedCache::new(|| Large(Value::new(), [5; 500]));
@@ -140,13 +142,13 @@ fn constructed_slabs_come_and_go() {
         }
     };
     together(2, work, || (0..scale::rounds(20)).for_each(|_| _ = cache.shrink()));
-    assert!(DROPPED.load(SeqCst) > 1_000, "only {} were dropped", DROPPED.load(SeqCst));
-    assert!(alive() > 100, "only {} stay constructed", alive());
+    assert!(DROPPED.load(SeqCst) > 1_000, "only {} values were dropped", DROPPED.load(SeqCst));
+    assert!(alive() > 100, "only {} values stay constructed", alive());
     close(cache);
     assert_eq!(alive(), 0);
 }
 
-/// With nothing in it, smaller than a word, aligned to more than it has bytes, and such that a slab has one.
+// Values may be empty, smaller than a word, aligned to more than their size, or alone in a slab.
 fn values_of_any_layout_can_be_constructed() {
     struct Nothing;
     struct Byte(u8);
@@ -195,7 +197,7 @@ fn panic_now_and_then(count: &AtomicUsize) {
     }
 }
 
-/// What was not made can be made later, and nothing is lost.
+// A value whose constructor panicked can be constructed later, and no memory is lost.
 fn panicking_constructor_loses_nothing() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let cache = ConstructedCache::new(|| {
@@ -219,14 +221,14 @@ fn panicking_constructor_loses_nothing() {
     PANICS.store(false, SeqCst);
     values.extend((0..1_000).map(|_| cache.alloc()));
     values.iter().for_each(|value| value.check());
-    let error = cache.close().expect_err("values are out");
+    let error = cache.close().expect_err("values are in use");
     assert_eq!(error.objects, values.len());
     drop(values);
     close(error.cache);
     assert_eq!(alive(), 0);
 }
 
-/// Each is dropped once, and the panic comes out of the call that dropped it.
+// Each value is dropped once, and the call that dropped it panics.
 fn panicking_destructor_runs_once() {
     struct Panics(Value);
     impl Drop for Panics {
@@ -243,7 +245,7 @@ fn panicking_destructor_runs_once() {
     let panics = panics.take(2_000).count();
     assert!((300..400).contains(&panics), "{panics} panics");
     assert_eq!((alive(), cache.stats().slabs), (0, 0));
-    // The end of the cache drops all, and then panics once.
+    // Closing or dropping the cache drops all values, and then panics once.
     let ends: [fn(ConstructedCache<Panics>); 2] = [drop, close];
     for end in ends {
         let cache = ConstructedCache::new(|| Panics(Value::new()));
@@ -256,7 +258,7 @@ fn panicking_destructor_runs_once() {
     close(cache);
 }
 
-/// From the cache that they are dropped by: no lock is held.
+// Destructors run without a lock, so they may use their own cache.
 fn destructor_may_allocate_from_its_cache() {
     static CACHE: ConstructedCache<Nested> = ConstructedCache::new(|| Nested(Value::new()));
     static LEFT: AtomicUsize = AtomicUsize::new(3_000);
@@ -284,21 +286,22 @@ fn destructor_may_allocate_from_its_cache() {
 }
 
 thread_local! {
-    static DROPS_HERE: Cell<usize> = const { Cell::new(0) };
+    static THREAD_DROPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether a drop has to wait ...
-pub(crate) const TO_WAIT: usize = 1;
-/// ... one does ...
-pub(crate) const WAITS: usize = 2;
-/// ... and may go on.
-pub(crate) const GOES_ON: usize = 3;
+/// The stage of a destructor that waits for a test.
 pub(crate) static STAGE: AtomicUsize = AtomicUsize::new(0);
+/// The stage in which the next destructor will wait.
+pub(crate) const TO_WAIT: usize = 1;
+/// The stage in which a destructor waits.
+pub(crate) const WAITS: usize = 2;
+/// The stage in which the destructor goes on.
+pub(crate) const GOES_ON: usize = 3;
 
-/// About sixteen in a slab. The drop of one waits, if it has to.
+/// A value of about a sixteenth of a slab, whose destructor waits if `STAGE` asks for it.
 struct Slow(
     #[expect(dead_code, reason = "it is dropped")] Value,
-    #[expect(dead_code, reason = "it takes room")] [u64; 495],
+    #[expect(dead_code, reason = "it takes space")] [u64; 495],
 );
 
 impl Slow {
@@ -309,25 +312,28 @@ impl Slow {
 
 impl Drop for Slow {
     fn drop(&mut self) {
-        DROPS_HERE.set(DROPS_HERE.get() + 1);
+        THREAD_DROPS.set(THREAD_DROPS.get() + 1);
         if STAGE.compare_exchange(TO_WAIT, WAITS, SeqCst, SeqCst).is_ok() {
             await_stage(GOES_ON);
         }
     }
 }
 
+/// Waits until `STAGE` is `stage`.
 pub(crate) fn await_stage(stage: usize) {
     while STAGE.load(SeqCst) != stage {
         std::thread::yield_now();
     }
 }
 
-/// So many that stocks and lanes keep a part of them.
+/// More values than barns and lanes keep.
 const MANY: usize = 16_000;
 
-/// Many values of which the first half is freed by another thread, that waits in a drop while `meanwhile` has the other half.
-/// The most that one call for that thread drops.
-fn freed_meanwhile(
+/// Frees half of many values on another thread, and passes the rest to `meanwhile`.
+///
+/// The other thread waits in a destructor while `meanwhile` runs. Returns the largest number of
+/// values that one of its calls drops.
+fn free_on_two_threads(
     cache: &ConstructedCache<Slow>,
     meanwhile: impl FnOnce(Vec<Constructed<Slow>>),
 ) -> usize {
@@ -336,57 +342,57 @@ fn freed_meanwhile(
     STAGE.store(TO_WAIT, SeqCst);
     std::thread::scope(|threads| {
         let free = |value| {
-            let before = DROPS_HERE.get();
+            let before = THREAD_DROPS.get();
             drop(value);
-            DROPS_HERE.get() - before
+            THREAD_DROPS.get() - before
         };
         let other = threads.spawn(move || theirs.into_iter().map(free).max());
         await_stage(WAITS);
         meanwhile(mine);
         STAGE.store(GOES_ON, SeqCst);
-        other.join().expect("no panic").expect("some are freed")
+        other.join().expect("no panic").expect("some values")
     })
 }
 
-/// However many wait for it, a call that frees drops what is in two slabs at most.
+// A free drops the values of two slabs at most, however many wait.
 fn free_destroys_at_most_two_slabs() {
     let cache = ConstructedCache::new(Slow::new);
-    let most = freed_meanwhile(&cache, |mine| {
+    let most = free_on_two_threads(&cache, |mine| {
         let before = DROPPED.load(SeqCst);
         drop(mine);
-        assert_eq!(DROPPED.load(SeqCst), before, "two threads are at it");
+        assert_eq!(DROPPED.load(SeqCst), before, "two threads drop values");
     });
-    assert!((16..=32).contains(&most), "{most} dropped by one call");
+    assert!((16..=32).contains(&most), "one call has dropped {most} values");
     close(cache);
     assert_eq!(alive(), 0);
 }
 
-/// Who shrinks wants all of what there is, and nothing of what will be.
+// A shrink concerns values that are retired by then, and none that retire later.
 fn free_destroys_at_most_two_slabs_after_shrink() {
     let cache = ConstructedCache::new(Slow::new);
     drop(cache.alloc());
     (0..2).for_each(|_| _ = cache.shrink());
-    let most = freed_meanwhile(&cache, drop);
-    assert!((16..=32).contains(&most), "{most} dropped by one call");
+    let most = free_on_two_threads(&cache, drop);
+    assert!((16..=32).contains(&most), "one call has dropped {most} values");
     close(cache);
     assert_eq!(alive(), 0);
 }
 
-/// By another, who is just dropping some.
+// The thread that is dropping values also drops those for a concurrent shrink.
 fn shrink_destroys_all_retired_slabs() {
     let cache = ConstructedCache::new(Slow::new);
-    let most = freed_meanwhile(&cache, |mine| {
+    let most = free_on_two_threads(&cache, |mine| {
         drop(mine);
         cache.shrink();
     });
-    assert!(most > MANY / 2, "only {most} dropped for who shrinks");
+    assert!(most > MANY / 2, "only {most} values were dropped for the shrink");
     close(cache);
     assert_eq!(alive(), 0);
 }
 
-/// Unnoticed at first, because what says that it is free has been written over, and then as the last of its slab.
+// The free mark is overwritten, so the error is found late; the object may be its slab's last.
 fn double_free_of_constructed_aborts() {
-    struct Large(#[expect(dead_code, reason = "it takes room")] [u64; 5_000]);
+    struct Large(#[expect(dead_code, reason = "it takes space")] [u64; 5_000]);
     const SIZE: usize = size_of::<Large>();
     pin::pin(0);
     for others in [0, 1, 40] {
@@ -394,26 +400,24 @@ fn double_free_of_constructed_aborts() {
         let value = cache.alloc();
         let address = std::ptr::from_ref(&*value).addr();
         let others: Vec<_> = (0..others).map(|_| cache.alloc()).collect();
-        let (status, words) = fork::capture_stderr(|| {
+        let message = format!("thiscpu: {address:#x} ({} bytes): freed twice\n", SIZE + 8);
+        fork::assert_aborts(&message, || {
             drop(others);
-            // SAFETY: what is tested is that the second of the two is noticed.
+            // SAFETY: the value has no destructor, and the test expects the second drop to abort.
             let again = unsafe { std::ptr::read(&value) };
             drop(value);
             let mark = std::ptr::with_exposed_provenance_mut::<usize>(address + SIZE);
-            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            // SAFETY: slabs stay accessible, and this process has no other thread.
             unsafe { mark.write(0) };
             drop(again);
             cache.shrink();
         });
-        let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
-        let expected = format!("thiscpu: {address:#x} ({} bytes): freed twice\n", SIZE + 8);
-        assert!(is_aborted && words == expected, "ended with {status:#x}: {words}");
     }
 }
 
-/// What is out stays valid when the cache is dropped.
+// Values in use outlive a dropped cache.
 fn dropped_constructed_cache_leaves_values_valid() {
-    let (status, words) = fork::capture_stderr(|| {
+    let (status, text) = fork::capture_stderr(|| {
         let cache = ConstructedCache::new(Value::new);
         let mut values: Vec<_> = (0..500).map(|_| cache.alloc()).collect();
         values.truncate(300);
@@ -421,6 +425,6 @@ fn dropped_constructed_cache_leaves_values_valid() {
         values.iter().for_each(|value| value.check());
         drop(values);
     });
-    assert_eq!(status, 0, "{words}");
-    assert_eq!(words.contains("while 300 were out"), cfg!(debug_assertions), "{words}");
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(text.contains("while 300 were out"), cfg!(debug_assertions), "{text}");
 }

@@ -1,13 +1,14 @@
-//! Caches of constructed objects whose process is forked: while values are made, dropped and handed out.
+//! Caches of constructed values: forks while values are constructed, dropped and allocated.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use thiscpu::{Constructed, ConstructedCache};
 
 use crate::common::random::Random;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
+use crate::common::single_step::{Steps, at_sampled_steps, can_single_step, fork_at_steps};
 use crate::common::threads::together;
+use crate::common::token::SetOnDrop;
 use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scale, scenario};
 use crate::slab_constructed::{GOES_ON, STAGE, TO_WAIT, Value, WAITS, alive, await_stage, close};
 
@@ -18,15 +19,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(can_single_step),
 ];
 
-/// Nobody is in a drop.
+/// The stage in which no destructor runs.
 const IDLE: usize = 0;
-/// The drop goes on without a fork.
+/// The stage in which the destructor goes on without a fork.
 const SKIPS: usize = 4;
-/// What the fork in a drop has returned, or -1.
+/// The result of the fork in a destructor; -1 before it.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// Its drop waits, if it has to, and then forks.
-struct Forks(Value, #[expect(dead_code, reason = "it takes room")] [u64; 1_250]);
+/// A value whose destructor waits if `STAGE` asks for it, and then forks.
+struct Forks(Value, #[expect(dead_code, reason = "it takes space")] [u64; 1_250]);
 
 impl Drop for Forks {
     fn drop(&mut self) {
@@ -42,8 +43,10 @@ impl Drop for Forks {
     }
 }
 
-/// Drops some whenever that is wanted; so does the child that is forked in a drop, which goes on here.
-fn drop_when_wanted(over: &AtomicBool, drop_some: impl Fn()) {
+/// Calls `drop_some` whenever `STAGE` asks for it.
+///
+/// A child that is forked in a destructor returns here, calls `drop_some` twice and exits.
+fn drop_on_request(over: &AtomicBool, drop_some: impl Fn()) {
     while !over.load(SeqCst) {
         if STAGE.load(SeqCst) == TO_WAIT {
             CHILD.store(-1, SeqCst);
@@ -57,7 +60,9 @@ fn drop_when_wanted(over: &AtomicBool, drop_some: impl Fn()) {
     }
 }
 
-/// While another thread has a lock of the cache, or has not: the child goes on with the drop, and then uses the cache.
+// A destructor forks, at each step of another thread's calls, which may hold a lock of the cache.
+//
+// The child finishes the destructor and then uses the cache.
 fn destructor_may_fork() {
     let cache = &ConstructedCache::new(|| Forks(Value::new(), [5; 1_250]));
     pin::pin(0);
@@ -73,7 +78,7 @@ fn destructor_may_fork() {
         use_some();
         cache.shrink();
     };
-    let (over, wrong) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (over, has_failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let prepare = || {
         STAGE.store(TO_WAIT, SeqCst);
         await_stage(WAITS);
@@ -87,23 +92,23 @@ fn destructor_may_fork() {
         while CHILD.load(SeqCst) == -1 {
             std::thread::yield_now();
         }
-        wrong.fetch_add(u64::from(fork::finish(CHILD.load(SeqCst)).is_err()), SeqCst);
+        has_failed.fetch_or(fork::finish(CHILD.load(SeqCst)).is_err(), SeqCst);
     };
     let check = |steps, _, ()| {
         _ = STAGE.compare_exchange(WAITS, SKIPS, SeqCst, SeqCst);
         await_stage(IDLE);
-        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+        assert!(!has_failed.load(SeqCst), "the child that was forked after {steps} steps failed");
         cache.shrink();
         assert_eq!(cache.stats().objects_outside_slabs, 5, "stopped after {steps}");
     };
     std::thread::scope(|threads| {
-        let _over = crate::common::token::SetOnDrop(&over);
-        threads.spawn(|| drop_when_wanted(&over, drop_some));
+        let _over = SetOnDrop(&over);
+        threads.spawn(|| drop_on_request(&over, drop_some));
         at_sampled_steps(prepare, op, conflict, check);
     });
 }
 
-/// A child has what its parent had, whatever others were doing.
+// A child has its parent's values, whatever other threads did during the fork.
 fn children_keep_constructed_values() {
     let cache = ConstructedCache::new(Value::new);
     let over = AtomicBool::new(false);
@@ -120,7 +125,7 @@ fn children_keep_constructed_values() {
     };
     let mine: Vec<_> = (0..100).map(|_| cache.alloc()).collect();
     together(3, work, || {
-        let _over = crate::common::token::SetOnDrop(&over);
+        let _over = SetOnDrop(&over);
         for _ in 0..scale::rounds(40) {
             let child = || {
                 let use_it = |_| {
@@ -131,7 +136,7 @@ fn children_keep_constructed_values() {
                 together(2, use_it, || _ = cache.shrink());
                 cache.shrink();
             };
-            fork::run(child).expect("a child that is right");
+            fork::run(child).expect("a consistent child");
         }
     });
     drop(mine);
@@ -139,32 +144,27 @@ fn children_keep_constructed_values() {
     assert_eq!(alive(), 0);
 }
 
-/// Of which values are made, dropped, and handed out.
+// The parent allocates, frees and shrinks, so values are constructed and dropped.
 fn child_keeps_constructed_values_at_each_step() {
-    struct Large(Value, #[expect(dead_code, reason = "it takes room")] [u64; 5_000]);
+    struct Large(Value, #[expect(dead_code, reason = "it takes space")] [u64; 5_000]);
     let cache = &ConstructedCache::new(|| Large(Value::new(), [5; 5_000]));
     pin::pin(0);
     let mine: Vec<_> = (0..5).map(|_| cache.alloc()).collect();
-    let wrong = AtomicU64::new(0);
     let use_some = || {
         let values: Vec<_> = (0..10).map(|_| cache.alloc()).collect();
         values.iter().chain(&mine).for_each(|value| value.0.check());
     };
-    let conflict = |_| {
-        let child = fork::run(|| {
-            use_some();
-            cache.shrink();
-            use_some();
-        });
-        wrong.fetch_add(u64::from(child.is_err()), SeqCst);
+    let child = || {
+        use_some();
+        cache.shrink();
+        use_some();
     };
     let op = || {
         drop(cache.alloc());
         cache.shrink();
     };
-    let check = |steps, _, ()| {
-        assert_eq!(wrong.load(SeqCst), 0, "a child is wrong after {steps}");
+    let check = |steps, ()| {
         assert_eq!(cache.stats().objects_outside_slabs, 5, "stopped after {steps}");
     };
-    at_sampled_steps(|| (), op, conflict, check);
+    fork_at_steps(Steps::Sampled, || (), op, child, check);
 }

@@ -1,4 +1,4 @@
-//! Threads that are let into near sections: those that are known to be registered, and no longer than they are.
+//! Slab caches: the direct path is enabled for registered threads only, and only while they are.
 
 use std::thread;
 
@@ -11,24 +11,24 @@ pub(crate) const SCENARIOS: &[Scenario] =
     &[scenario!(slab::direct_path_requires_registration, TIERS)];
 
 fn direct_path_requires_registration() {
-    let may_come = __internal::HAS_DIRECT && thiscpu::tier().expect("a tier") != Tier::Atomic;
+    let can_enable = __internal::HAS_DIRECT && thiscpu::tier().expect("a tier") != Tier::Atomic;
     let cache = &cache_of(64);
-    // One after the other, so that the memory of one's thread-local variables is the next one's.
-    for turn in 0..3 {
-        let of_thread = || {
+    // The threads run one after the other, so they reuse the memory of thread-local variables.
+    for round in 0..3 {
+        let work = || {
             assert!(!__test_support::is_direct_enabled(), "before its first call");
-            let mut objects = alloc_many(cache, turn << 32, 100);
-            assert_eq!(__test_support::is_direct_enabled(), may_come, "after it");
+            let mut objects = alloc_many(cache, round << 32, 100);
+            assert_eq!(__test_support::is_direct_enabled(), can_enable, "after its first call");
             __test_support::leave_lanes();
-            assert!(!__test_support::is_direct_enabled(), "once it has no lane");
-            objects.extend(alloc_many(cache, turn << 32 | 1 << 16, 100));
+            assert!(!__test_support::is_direct_enabled(), "without a lane");
+            objects.extend(alloc_many(cache, round << 32 | 1 << 16, 100));
             objects.drain(..50).for_each(|object| object.free(cache));
-            assert!(!__test_support::is_direct_enabled(), "nor let in again");
+            assert!(!__test_support::is_direct_enabled(), "after more calls");
             objects
         };
-        let mut objects = thread::scope(|threads| threads.spawn(of_thread).join().unwrap());
+        let mut objects = thread::scope(|threads| threads.spawn(work).join().expect("no panic"));
         assert!(objects.iter_mut().all(Object::is_intact));
         free_all(cache, objects);
     }
-    assert_eq!(__test_support::is_direct_enabled(), may_come, "who has only freed");
+    assert_eq!(__test_support::is_direct_enabled(), can_enable, "on a thread that has only freed");
 }

@@ -1,4 +1,5 @@
-//! Slab caches: what a program does wrong with objects ends it, with a line that names the address.
+//! Slab caches: double frees, invalid frees and writes after free abort with a line that says
+//! where.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -27,33 +28,39 @@ const NOT_HERE: &str = "freed, but nothing of that size was ever handed out ther
 const INSIDE: &str = "freed, but it is inside of an object and not where one begins";
 const WRITTEN: &str = "written to after it was freed";
 
-/// The smallest, some that share a slab with many, with few, and with none.
+/// Sizes of which a slab has many objects, few, or one.
 const SIZES: [usize; 5] = [8, 64, 1_000, 40_000, ALONE];
-/// Of these a slab has one.
+/// A size of which a slab has one object.
 const ALONE: usize = 1 << 20;
 
-/// `body` ends the process that it runs in, with a line that says `what` of an address.
-fn assert_ends(what: &str, address: NonNull<u8>, size: usize, body: impl FnOnce()) {
-    let (status, words) = fork::capture_stderr(body);
-    let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
-    assert!(is_aborted, "{size} bytes, {what:?}: ended with {status:#x}: {words}");
+/// Asserts that `body` aborts a forked child with a line that reports `error`.
+fn assert_reports(error: &str, address: NonNull<u8>, size: usize, body: impl FnOnce()) {
     let address = address.addr();
-    assert_eq!(words, format!("thiscpu: {address:#x} ({size} bytes): {what}\n"));
+    fork::assert_aborts(&format!("thiscpu: {address:#x} ({size} bytes): {error}\n"), body);
 }
 
 fn alloc(cache: &RawCache) -> NonNull<u8> {
-    cache.alloc().expect("there is memory")
+    cache.alloc().expect("memory")
 }
 
-/// Frees whatever that is.
+/// Frees an object, perhaps wrongly.
 fn free(cache: &RawCache, object: NonNull<u8>) {
-    // SAFETY: what is tested is that this is noticed where it must not be done; the address is readable and
-    // writable for 8 bytes.
+    // SAFETY: where the call is invalid, the test expects the cache to report it. Even then the
+    // address is readable and writable for 8 bytes, which the checks rely on.
     unsafe { cache.free(object) };
 }
 
-/// Noticed by the second call, wherever the object is by then. On one CPU: from another there would be objects of another slab, and one
-/// that is alone in its own is gone with it.
+/// Frees an object and overwrites its first word, which has the free mark.
+fn free_and_write(cache: &RawCache, object: NonNull<u8>, word: u64) {
+    free(cache, object);
+    // SAFETY: slabs stay accessible, and this process has no other thread.
+    unsafe { object.cast::<u64>().write(word) };
+}
+
+// The second call reports the error, whether the object is in a lane, a barn or its slab.
+//
+// The test stays on one CPU, because another would have a slab of its own. A slab with one object
+// would be gone.
 fn double_free_aborts() {
     pin::pin(0);
     for size in SIZES {
@@ -61,12 +68,12 @@ fn double_free_aborts() {
         let objects = [(); 20].map(|()| alloc(cache));
         let [first, .., last] = objects;
         for object in [first, last] {
-            assert_ends(TWICE, object, size, || {
+            assert_reports(TWICE, object, size, || {
                 free(cache, object);
                 free(cache, object);
             });
-            // Others come in between, on another thread.
-            assert_ends(TWICE, object, size, || {
+            // Another thread allocates in between.
+            assert_reports(TWICE, object, size, || {
                 objects.iter().for_each(|&object| free(cache, object));
                 alloc(cache);
                 std::thread::scope(|threads| _ = threads.spawn(|| alloc(cache).addr()).join());
@@ -74,9 +81,9 @@ fn double_free_aborts() {
                 free(cache, object);
             });
         }
-        // After it went back to its slab. Where it was alone there, see the next test.
+        // Here the object has returned to its slab. The next test covers objects alone in a slab.
         if size < ALONE {
-            assert_ends(TWICE, first, size, || {
+            assert_reports(TWICE, first, size, || {
                 free(cache, first);
                 cache.shrink();
                 free(cache, first);
@@ -86,12 +93,12 @@ fn double_free_aborts() {
     }
 }
 
-/// Its slab has been given back, and with it what said that the object is free: noticed when the sheaf comes to the slabs.
+// The slab and its free marks are gone, so the error is found when the sheaf is flushed.
 fn double_free_aborts_when_slab_is_gone() {
     for size in SIZES {
         let cache = &cache_of(size);
         let object = alloc(cache);
-        assert_ends(NOT_HERE, object, size, || {
+        assert_reports(NOT_HERE, object, size, || {
             free(cache, object);
             cache.shrink();
             free(cache, object);
@@ -101,27 +108,25 @@ fn double_free_aborts_when_slab_is_gone() {
     }
 }
 
-/// Written to in between, so that nothing in the object says that it is free.
+// A write between the frees removes the free mark.
 fn double_free_aborts_when_mark_is_overwritten() {
-    // On another CPU there are other objects.
+    // Another CPU would have other objects.
     pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
         let (object, _other) = (alloc(cache), alloc(cache));
         let free_twice = || {
-            free(cache, object);
-            // SAFETY: slabs stay accessible, and nobody else is in this process.
-            unsafe { object.cast::<u64>().write(77) };
+            free_and_write(cache, object, 77);
             free(cache, object);
         };
-        // With its slab goes what knows the object as free.
-        let what = if size < ALONE { TWICE } else { NOT_HERE };
-        assert_ends(what, object, size, || {
+        // An object that is alone in its slab loses its slab with the first flush.
+        let error = if size < ALONE { TWICE } else { NOT_HERE };
+        assert_reports(error, object, size, || {
             free_twice();
             cache.shrink();
         });
-        // Or whoever gets it second.
-        assert_ends(WRITTEN, object, size, || {
+        // If the object is allocated again, the second allocation finds the overwritten mark.
+        assert_reports(WRITTEN, object, size, || {
             free_twice();
             assert_eq!(alloc(cache), object);
             alloc(cache);
@@ -129,7 +134,7 @@ fn double_free_aborts_when_mark_is_overwritten() {
     }
 }
 
-/// Noticed at the latest when the sheaf comes to the slabs; by a cache that was never used at once.
+// An unused cache reports the error at once, others when the sheaf is flushed at the latest.
 fn invalid_free_aborts() {
     #[repr(align(8))]
     struct Aligned([u8; 8]);
@@ -143,9 +148,9 @@ fn invalid_free_aborts() {
     for object in foreign {
         for size in SIZES {
             let cache = &cache_of(size);
-            assert_ends(NOT_HERE, object, size, || free(cache, object));
+            assert_reports(NOT_HERE, object, size, || free(cache, object));
             let own = alloc(cache);
-            assert_ends(NOT_HERE, object, size, || {
+            assert_reports(NOT_HERE, object, size, || {
                 free(cache, object);
                 cache.shrink();
             });
@@ -159,9 +164,9 @@ fn interior_free_aborts() {
         let cache = &cache_of(*size);
         let object = alloc(cache);
         for offset in [8, (size / 2) & !7, size - 8] {
-            // SAFETY: in bounds of the object.
+            // SAFETY: the offset is within the object.
             let inside = unsafe { object.add(offset) };
-            assert_ends(INSIDE, inside, *size, || {
+            assert_reports(INSIDE, inside, *size, || {
                 free(cache, inside);
                 cache.shrink();
             });
@@ -169,32 +174,36 @@ fn interior_free_aborts() {
     }
 }
 
-/// Noticed when it is handed out again. On one CPU: others would have objects of their own.
+// The next allocation of the object reports the error.
+//
+// The test stays on one CPU, because others would have other objects.
 fn write_after_free_aborts() {
     pin::pin(0);
     for size in SIZES {
         let cache = &cache_of(size);
         let objects = [(); 30].map(|()| alloc(cache));
         let object = objects[7];
-        assert_ends(WRITTEN, object, size, || {
+        assert_reports(WRITTEN, object, size, || {
             objects.iter().for_each(|&object| free(cache, object));
-            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            // SAFETY: slabs stay accessible, and this process has no other thread.
             unsafe { object.write(!object.read()) };
             (0..1_000).for_each(|_| _ = alloc(cache));
         });
     }
 }
 
-/// The same after it went back to its slab, which is kept by another. On one CPU, as above.
+// The object has returned to its slab, which another object keeps.
+//
+// The test stays on one CPU, because others would have other objects.
 fn write_after_free_aborts_when_object_is_in_slab() {
     pin::pin(0);
     for size in SIZES.into_iter().filter(|&size| size < ALONE) {
         let cache = &cache_of(size);
         let (object, kept) = (alloc(cache), alloc(cache));
-        assert_ends(WRITTEN, object, size, || {
+        assert_reports(WRITTEN, object, size, || {
             free(cache, object);
             cache.shrink();
-            // SAFETY: slabs stay accessible, and nobody else is in this process.
+            // SAFETY: slabs stay accessible, and this process has no other thread.
             unsafe { object.write(!object.read()) };
             (0..1_000).for_each(|_| _ = alloc(cache));
         });
@@ -203,25 +212,27 @@ fn write_after_free_aborts_when_object_is_in_slab() {
     }
 }
 
-/// One of the two has done it, and the other is told that it was freed twice, whenever that comes.
+// One of two concurrent frees succeeds, and the other one reports a double free.
 fn concurrent_double_free_of_large_block_is_reported() {
     const BYTES: usize = 1 << 20;
-    let (block, freed, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (block, freed, unreported) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let free = || {
         let address = block.load(SeqCst);
         if large::free(address) {
             freed.fetch_add(1, SeqCst);
         } else if !matches!(large::error_at(address), (HeapError::DoubleFree, BYTES)) {
-            wrong.fetch_add(1, SeqCst);
+            unreported.fetch_add(1, SeqCst);
         }
     };
     let prepare = || {
         freed.store(0, SeqCst);
-        block.store(large::allocate(BYTES, 1).expect("there is memory"), SeqCst);
+        block.store(large::allocate(BYTES, 1).expect("memory"), SeqCst);
     };
     let check = |steps, reached, ()| {
         let expected = (1, 0);
-        assert_eq!((freed.load(SeqCst), wrong.load(SeqCst)), expected, "{reached} after {steps}");
+        let found = (freed.load(SeqCst), unreported.load(SeqCst));
+        assert_eq!(found, expected, "stopped: {reached}, after {steps}");
     };
     at_sampled_steps(prepare, free, |_| free(), check);
 }

@@ -1,11 +1,11 @@
-//! Slab caches where there is little memory, or none.
+//! Slab caches with little memory, or none.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::__internal::{large, purge};
 use thiscpu::{__test_support, Cache, Error, PerCpu, RawCache};
 
-use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
+use crate::common::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::token::SetOnDrop;
@@ -32,20 +32,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const MIB: i64 = 1 << 20;
 
-/// Objects until there are no more.
-fn exhaust(cache: &RawCache, objects: &mut Vec<Object>) {
-    while let Some(object) = Object::alloc(cache, objects.len() as u64) {
-        assert!(objects.len() < objects.capacity(), "there is no limit");
-        objects.push(object);
-    }
-}
-
-/// Frees each of them, and gets others.
-fn use_it(cache: &RawCache) {
+/// Uses a cache on several threads.
+fn use_cache(cache: &RawCache) {
     together(3, |thread| free_all(cache, alloc_many(cache, (thread as u64) << 32, 900)), || ());
 }
 
-/// No call that finds none does harm; with room again all is as if nothing had been.
+// Calls that find no memory do no harm; once there is memory, all works.
 fn failed_first_alloc_does_no_harm() {
     let (cache, typed) = (cache_of(640), Cache::<[u64; 80]>::new());
     for n in 1..4 {
@@ -53,27 +45,27 @@ fn failed_first_alloc_does_no_harm() {
         let before = resources::status_bytes("VmSize");
         assert_eq!(cache.alloc(), None);
         let expected = Error::NoMemory { objects: n, bytes: 640 };
-        let error = cache.prefill(n).map(drop).expect_err("no room");
+        let error = cache.prefill(n).map(drop).expect_err("there is no memory");
         assert_eq!(error, expected);
         assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
         assert_eq!(typed.prefill(n).map(drop), Err(expected));
-        // The first round may find memory for what is not objects.
+        // The first round may find memory for metadata.
         let growth = resources::status_bytes("VmSize") - before;
-        assert!(n == 1 || growth == 0, "{growth} bytes of no use stay");
+        assert!(n == 1 || growth == 0, "{growth} useless bytes stay mapped");
     }
-    use_it(&cache);
+    use_cache(&cache);
     let values: Vec<_> = (0..500).map(|n| typed.alloc([n; 80])).collect();
     assert!((0..).zip(&values).all(|(n, value)| **value == [n; 80]));
     drop(values);
-    typed.close().expect("nothing is out");
+    typed.close().expect("no object is in use");
     close(cache);
 }
 
-/// Address space is taken as it is needed, and a little beyond; but for what is said of units that are not there yet, where there is much.
+// The arena grows with use, and by little more; only the tags are reserved in advance.
 fn address_space_grows_with_use() {
     const TAGS: i64 = 64 * MIB;
-    // Lanes are reserved.
-    let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
+    // Lanes reserve address space too, and first.
+    let _lanes = PerCpu::<u64>::try_new().expect("memory");
     let cache = cache_of(10_000);
     let mut before = resources::status_bytes("VmSize");
     let mut objects = Vec::with_capacity(30_000);
@@ -82,8 +74,8 @@ fn address_space_grows_with_use() {
     assert!((TAGS - MIB..TAGS + 8 * MIB).contains(&first), "1 object: grew by {first} bytes");
     before += TAGS;
     for (count, most) in [(100, 8), (10_000, 120), (20_000, 230)] {
-        let there = objects.len() as u64;
-        objects.extend(alloc_many(&cache, there, count - there));
+        let allocated = objects.len() as u64;
+        objects.extend(alloc_many(&cache, allocated, count - allocated));
         let growth = resources::status_bytes("VmSize") - before;
         assert!(growth < most * MIB, "{count} objects: grew by {growth} bytes");
     }
@@ -91,10 +83,12 @@ fn address_space_grows_with_use() {
     close(cache);
 }
 
-/// The bytes of the objects that a process gets which has had none before, with so much room.
+/// Returns the bytes of objects that a process gets under a limit with `room` bytes.
+///
+/// The process has not used a cache before.
 fn first_bytes(limit: fn(u64) -> resources::LimitGuard, room: i64) -> i64 {
-    // Lanes are reserved, and the list is no object.
-    let _lanes = PerCpu::<u64>::try_new().expect("there is memory");
+    // Lanes, which are reserved, and the list do not count.
+    let _lanes = PerCpu::<u64>::try_new().expect("memory");
     let (cache, mut objects) = (cache_of(4_096), Vec::with_capacity(30_000));
     let limit = limit(room as u64);
     exhaust(&cache, &mut objects);
@@ -105,33 +99,33 @@ fn first_bytes(limit: fn(u64) -> resources::LimitGuard, room: i64) -> i64 {
     bytes
 }
 
-/// A process that may have little has it for objects, from the first on.
+// The first use leaves most of a small address space to objects.
 fn first_use_fits_in_100_mib_of_address_space() {
     let bytes = first_bytes(resources::limit_address_space_to, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
-/// And as much of memory that can be written to.
+// The first use leaves most of little writable memory to objects.
 fn first_use_fits_in_100_mib_of_data() {
     let bytes = first_bytes(resources::limit_data, 100 * MIB);
     assert!(bytes > 92 * MIB, "{bytes} bytes");
 }
 
-/// Or a few MiB.
+// The first use works in 8 MiB of address space.
 fn first_use_fits_in_8_mib_of_address_space() {
     let bytes = first_bytes(resources::limit_address_space_to, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
-/// And as many of such memory.
+// The first use works in 8 MiB of writable memory.
 fn first_use_fits_in_8_mib_of_data() {
     let bytes = first_bytes(resources::limit_data, 8 * MIB);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
 }
 
-/// A process that may have little can use nearly all of it, again and again.
+// A process can use nearly all of a small address space, repeatedly.
 fn small_address_space_is_fully_usable() {
-    // What is known of slabs takes a sixtieth, and a step of the space a sixteenth if there is room for it.
+    // Metadata of slabs takes a sixtieth. The arena grows by a sixteenth, if that much is left.
     const ROOM: i64 = 100 * MIB;
     let cache = cache_of(4_096);
     let mut objects = Vec::with_capacity(200_000);
@@ -146,11 +140,11 @@ fn small_address_space_is_fully_usable() {
         objects.drain(..).for_each(|object| object.free(&cache));
     }
     drop(limit);
-    use_it(&cache);
+    use_cache(&cache);
     close(cache);
 }
 
-/// Where something else is mapped the space goes on behind it, and leaves it alone.
+// The arena continues behind foreign mappings, and leaves them alone.
 fn arena_skips_foreign_mappings() {
     const PAGE: usize = 65_536;
     let cache = cache_of(10_000);
@@ -164,35 +158,35 @@ fn arena_skips_foreign_mappings() {
     assert!(others.len() > 3, "{} mappings", others.len());
     objects.extend(alloc_many(&cache, 10, 12_000));
     let last = objects.iter().map(Object::address).max();
-    assert!(last > others.last().copied(), "it did not get that far");
+    assert!(last > others.last().copied(), "the arena ends before the last mapping");
     for object in &objects {
         let address = object.address();
         assert!(others.iter().all(|&other| address + 10_000 <= other || other + PAGE <= address));
     }
     for &other in &others {
-        // SAFETY: mapped above, and this function's own.
+        // SAFETY: this function has mapped the page and is its only user.
         let page = unsafe { std::slice::from_raw_parts(other as *const u8, PAGE) };
         assert!(page.iter().all(|&byte| byte == 0));
     }
     free_all(&cache, objects);
-    use_it(&cache);
+    use_cache(&cache);
     cache.shrink();
     close(cache);
 }
 
-/// A block that is larger than a GiB, too.
+// Blocks above 1 GiB continue behind foreign mappings too.
 fn large_blocks_skip_foreign_mappings() {
     const BYTES: usize = (1 << 30) + 1;
     let cache = cache_of(10_000);
     let objects = alloc_many(&cache, 0, 10);
     let base = objects[0].address() & !((1 << 20) - 1);
     let other = base + (40 << 20);
-    assert!(map_at(other, 65_536), "something else is there");
+    assert!(map_at(other, 65_536), "another mapping is in the way");
     for _ in 0..2 {
-        let block = large::allocate(BYTES, 1).expect("there is address space");
+        let block = large::allocate(BYTES, 1).expect("address space");
         assert!(block > other || block + BYTES <= other);
         let [first, last] = [0, BYTES - 1].map(|at| (block + at) as *mut u8);
-        // SAFETY: both are in the block, which is this function's own.
+        // SAFETY: both addresses are in the block, which only this function uses.
         unsafe {
             first.write(1);
             last.write(2);
@@ -200,55 +194,55 @@ fn large_blocks_skip_foreign_mappings() {
         }
         assert!(large::free(block));
     }
-    // What is before it is used.
+    // The chunks before the mapping are still used.
     assert!(large::allocate(30 << 20, 1).is_some_and(|block| block < other));
     free_all(&cache, objects);
     close(cache);
 }
 
-/// A block that cannot be had behind something else costs no address space, however often it is tried.
+// A large allocation that finds no room behind a foreign mapping keeps no address space.
 fn failed_large_alloc_keeps_no_address_space() {
     const GIB: usize = 1 << 30;
     let cache = cache_of(10_000);
     let objects = alloc_many(&cache, 0, 10);
     let base = objects[0].address() & !((1 << 20) - 1);
-    let in_vain = |bytes: usize, room: i64| {
+    let assert_fails = |bytes: usize, room: i64| {
         let _limit = resources::limit_address_space_to(room as u64);
         for _ in 0..3 {
             let before = resources::status_bytes("VmSize");
             assert_eq!(large::allocate(bytes, 1), None);
             let growth = resources::status_bytes("VmSize") - before;
-            assert!(growth <= 0, "{growth} bytes of no use stay, where there were {room}");
+            assert!(growth <= 0, "{growth} useless bytes stay mapped, of {room}");
         }
     };
-    // Further away than is passed by.
-    assert!(map_at(base + GIB + GIB / 2, 65_536), "something else is there");
-    in_vain(2 * GIB, 5 << 30);
-    assert!(map_at(base + (900 << 20), 65_536), "something else is there");
-    // Not enough for what is before the other, for the block, and for both.
+    // This mapping is farther away than the arena skips.
+    assert!(map_at(base + GIB + GIB / 2, 65_536), "another mapping is in the way");
+    assert_fails(2 * GIB, 5 << 30);
+    assert!(map_at(base + (900 << 20), 65_536), "another mapping is in the way");
+    // Too little for the gap before the mapping, for the block, and for both.
     for room in [500, 950, 1_500] {
-        in_vain(GIB, room * MIB);
+        assert_fails(GIB, room * MIB);
     }
-    let block = large::allocate(GIB, 1).expect("there is room again");
+    let block = large::allocate(GIB, 1).expect("address space");
     assert!(block > base + (900 << 20) && large::free(block));
     free_all(&cache, objects);
-    use_it(&cache);
+    use_cache(&cache);
     close(cache);
 }
 
-/// Maps pages at an address, unless something is there.
+/// Maps pages at an address; returns false if another mapping is there.
 fn map_at(address: usize, bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: it replaces nothing, and stays.
+    // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping, and the new one is never unmapped.
     unsafe { libc::mmap(address as *mut _, bytes, access, flags, -1, 0) as usize == address }
 }
 
-/// Where there is no more memory, what is free is there while another thread gives its pages back.
+// Free chunks stay available, without new address space, while another thread purges them.
 fn free_chunks_stay_available_during_purge() {
     const BYTES: usize = 24 << 20;
     let allocate = || large::allocate(BYTES, 1);
-    assert!(large::free(allocate().expect("there is memory")));
+    assert!(large::free(allocate().expect("memory")));
     let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|threads| {
         let _over = SetOnDrop(&over);
@@ -263,9 +257,9 @@ fn free_chunks_stay_available_during_purge() {
         }
         let _limit = resources::limit_address_space_to(0);
         for round in 0..scale::rounds(500) {
-            let block = allocate().unwrap_or_else(|| panic!("it is free, in round {round}"));
+            let block = allocate().unwrap_or_else(|| panic!("no free chunks in round {round}"));
             for page in (block..block + BYTES).step_by(4096) {
-                // SAFETY: in the block, which is this function's own.
+                // SAFETY: the address is in the block, which only this function uses.
                 unsafe { (page as *mut u8).write(1) };
             }
             assert!(large::free(block));
@@ -273,7 +267,7 @@ fn free_chunks_stay_available_during_purge() {
     });
 }
 
-/// Where memory ends, each object is still one user's, and what is freed can be had again.
+// When memory has run out, objects still have one owner, and freed ones are allocated again.
 fn freed_objects_are_reused_when_memory_ends() {
     pin::pin(0);
     let (cache, mut random) = (cache_of(5_000), Random::new(1));
@@ -296,39 +290,39 @@ fn freed_objects_are_reused_when_memory_ends() {
     drop(limit);
     objects.extend(alloc_many(&cache, 1 << 32, 3_000));
     free_all(&cache, objects);
-    use_it(&cache);
+    use_cache(&cache);
     close(cache);
 }
 
-/// Objects that are free in their slabs can be had where there is no memory for an array of them.
+// Objects that are free in slabs can be allocated without memory for a new sheaf.
 fn slab_objects_are_found_without_new_sheaves() {
     pin::pin(0);
-    // More than are made at once of any sheaves.
+    // More than one batch of new sheaves holds.
     const COUNT: u64 = 100 * 1020;
     let (cache, other) = (cache_of(8), cache_of(8));
     let mut objects = Vec::with_capacity(COUNT as usize);
     objects.extend(alloc_many(&cache, 0, COUNT));
     let mut others = alloc_many(&other, 0, COUNT);
     let limit = resources::limit_data(0);
-    // They keep all sheaves that there are.
+    // The other cache keeps all sheaves.
     others.drain(..).for_each(|object| object.free(&other));
     objects.drain(..).for_each(|object| object.free(&cache));
-    // From another lane, which has no sheaf. What this one has stays there.
+    // The shared lane has no sheaf. This CPU's lane keeps its objects.
     __test_support::leave_lanes();
     objects.extend((0..COUNT).map_while(|number| Object::alloc(&cache, 1 << 32 | number)));
     drop(limit);
     let in_lane = 1 + 2 * 1020;
-    assert!(objects.len() as u64 >= COUNT - in_lane, "only {} can be had", objects.len());
+    assert!(objects.len() as u64 >= COUNT - in_lane, "only {} were found", objects.len());
     free_all(&cache, objects);
     close(cache);
     close(other);
-    // Not before: what it has is room under the limit.
+    // Dropped only now, because its memory would have been room under the limit.
     drop(others);
 }
 
-/// A cache that was first used when there was no memory for lanes has them later.
+// A cache whose first use found no memory for lanes gets them later.
 fn lanes_are_made_once_memory_returns() {
-    // They leave what a cache has behind the lanes.
+    // These caches leave memory for other caches' backends.
     let many: Vec<RawCache> = [64; 100].map(cache_of).into();
     many.iter().for_each(|cache| free_all(cache, alloc_many(cache, 0, 10)));
     many.into_iter().for_each(close);
@@ -341,7 +335,7 @@ fn lanes_are_made_once_memory_returns() {
     let mut items = Vec::with_capacity(1 << 20);
     let limits = (resources::limit_data(0), resources::limit_address_space_to(0));
     while let Ok(item) = PerCpu::<u64>::try_new() {
-        assert!(items.len() < items.capacity(), "there is no limit");
+        assert!(items.len() < items.capacity(), "memory has no limit");
         items.push(item);
     }
     let without = trades();
@@ -353,17 +347,17 @@ fn lanes_are_made_once_memory_returns() {
     close(cache);
 }
 
-/// A cache that found memory for lanes, and none for what is behind them, gives the lanes back.
+// A cache that finds memory for lanes but not for its backend returns the lanes.
 fn lanes_are_returned_when_backend_fails() {
     let mut items = Vec::with_capacity(1 << 20);
     items.extend(PerCpu::<u64>::try_new());
     let all = [64; 200].map(cache_of);
     let limits = (resources::limit_data(0), resources::limit_address_space_to(0));
-    // They have what is left for what is behind the lanes.
+    // These caches use up the memory that is left for backends.
     assert!(all.iter().all(|cache| cache.alloc().is_none()));
     let mut room = || {
         while let Ok(item) = PerCpu::<u64>::try_new() {
-            assert!(items.len() < items.capacity(), "there is no limit");
+            assert!(items.len() < items.capacity(), "memory has no limit");
             items.push(item);
         }
         let count = items.len();
@@ -380,17 +374,17 @@ fn lanes_are_returned_when_backend_fails() {
     all.into_iter().for_each(close);
 }
 
-/// What was set aside is there where nothing else is.
+// Prefilled objects are available when memory has run out.
 fn prefilled_objects_survive_exhaustion() {
     let (cache, typed) = (cache_of(5_000), Cache::<[u64; 700]>::new());
-    let mut prefilled = cache.prefill(2_000).expect("there is memory");
-    let mut values = typed.prefill(300).expect("there is memory");
+    let mut prefilled = cache.prefill(2_000).expect("memory");
+    let mut values = typed.prefill(300).expect("memory");
     let mut objects = Vec::with_capacity(100_000);
     let mut kept = Vec::with_capacity(300);
     let limits = (resources::limit_data(0), resources::limit_address_space());
     exhaust(&cache, &mut objects);
     for number in 0..2_000 {
-        let object = prefilled.alloc().expect("it was set aside");
+        let object = prefilled.alloc().expect("a prefilled object");
         objects.push(Object::fill(&cache, object, 1 << 32 | number));
     }
     while let Ok(value) = values.alloc([kept.len() as u64; 700]) {
@@ -401,6 +395,6 @@ fn prefilled_objects_survive_exhaustion() {
     drop(limits);
     drop((prefilled, values, kept));
     free_all(&cache, objects);
-    typed.close().expect("nothing is out");
+    typed.close().expect("no object is in use");
     close(cache);
 }

@@ -1,4 +1,4 @@
-//! Slab caches: what they take from the system, and give back.
+//! Slab caches: the memory that they take from the system and return.
 
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,8 +31,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const MIB: i64 = 1 << 20;
 
-/// So many objects, all on the first CPU or on all in turn, of which every page is touched.
-fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: bool) {
+/// Allocates objects and touches all their pages, on the first CPU or on all CPUs in turn.
+fn alloc_touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: bool) {
     for number in 0..count {
         if number % 5_000 == 0 {
             pin::pin(if is_spread { number as usize / 5_000 } else { 0 });
@@ -42,7 +42,9 @@ fn touched(cache: &RawCache, objects: &mut Vec<Object>, count: u64, is_spread: b
     assert_eq!(objects.len() as u64, count);
 }
 
-/// Many that were freed in random order are allocated in the order in which they lie, but for a MiB and what is in the lane.
+// Objects that were freed in random order are allocated in address order.
+//
+// Exceptions are the lane's objects and 1 MiB of others.
 fn shuffled_objects_are_reallocated_in_order() {
     const COUNT: u64 = 100_000;
     pin::pin(0);
@@ -53,14 +55,14 @@ fn shuffled_objects_are_reallocated_in_order() {
     let objects = alloc_many(&cache, COUNT, COUNT);
     let is_near = |pair: &&[Object]| pair[0].address().abs_diff(pair[1].address()) <= 65_536;
     let near = objects.windows(2).filter(is_near).count() as u64;
-    assert!(near > COUNT * 7 / 10, "{near} of {COUNT} lie near the one before");
+    assert!(near > COUNT * 7 / 10, "{near} of {COUNT} are near the one before");
     free_all(&cache, objects);
     close(cache);
 }
 
-/// Values that were freed in random order are not destroyed for it.
+// Freeing values in random order destroys none of them.
 fn constructed_values_survive_shuffled_frees() {
-    // As many as a stock keeps.
+    // As many as a barn keeps.
     const COUNT: usize = 4_500;
     static MADE: AtomicUsize = AtomicUsize::new(0);
     pin::pin(0);
@@ -76,7 +78,7 @@ fn constructed_values_survive_shuffled_frees() {
     }
     let made = MADE.load(Relaxed);
     assert!(made < COUNT + 100, "{made} values were made for {COUNT}");
-    cache.close().expect("nothing is out");
+    cache.close().expect("no object is in use");
 }
 
 fn shuffle<T>(all: &mut [T], random: &mut Random) {
@@ -85,7 +87,9 @@ fn shuffle<T>(all: &mut [T], random: &mut Random) {
     }
 }
 
-/// However many classes of a group are shrunk: the others keep what they have, and where nothing is to be taken there is no fence.
+// Shrinking several classes of a group takes one fence, and none if their lanes are empty.
+//
+// The other classes keep their objects.
 fn group_shrink_needs_one_fence() {
     static GROUP: Group = Group::new(1 + 4);
     static CLASSES: [Class; 4] = [const { Class::new(48, 8, 1) }; 4];
@@ -94,7 +98,7 @@ fn group_shrink_needs_one_fence() {
     // The last class is never used.
     for number in 0..3 {
         let object = class(number).alloc_or(|| class(number).alloc_slow()).unwrap();
-        // SAFETY: it was just allocated, and nobody else knows it.
+        // SAFETY: the object was just allocated from this class, and no other code has it.
         unsafe { class(number).free_or(object, || class(number).free_slow(object)) };
     }
     let before = out();
@@ -106,7 +110,7 @@ fn group_shrink_needs_one_fence() {
     assert_eq!(__test_support::fences(), begun + 1);
     GROUP.shrink::<_, 4>(all_but_0, Fence::Any);
     assert_eq!(__test_support::fences(), begun + 1);
-    // By way of the stocks.
+    // The lane's objects return to slabs by way of a barn.
     GROUP.flush_lanes_to_barns::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
     assert_eq!(CLASSES[0].stats().objects_in_barns, before[0]);
     class(0).begin_window();
@@ -119,7 +123,7 @@ fn resident() -> i64 {
     resources::status_bytes("VmRSS")
 }
 
-/// All but what is in use, and what is in use stays.
+// A shrink returns all pages but those of objects in use.
 fn shrink_returns_pages() {
     const COUNT: u64 = 64 << 10;
     let cache = cache_of(1_000);
@@ -128,13 +132,13 @@ fn shrink_returns_pages() {
     cache.shrink();
     let before = resident();
     for kept in [0, 100, 3_000] {
-        touched(&cache, &mut objects, COUNT, true);
+        alloc_touched(&cache, &mut objects, COUNT, true);
         let growth = resident() - before;
         assert!(growth > 60 * MIB, "grew by {growth} bytes");
         for object in objects.drain(kept..).rev() {
             object.free(&cache);
         }
-        // Some of it has gone back by then, or all.
+        // Frees may have returned some of it already, or all.
         cache.shrink();
         let (after, needed) = (resident() - before, kept as i64 * 1_000);
         assert!(after < needed + 5 * MIB, "still {after} bytes, for {needed}");
@@ -145,52 +149,54 @@ fn shrink_returns_pages() {
     close(cache);
 }
 
-/// Without a call for it: what stays is what a stock and lanes have, and 20 MiB of free pages.
+// Many frees return pages without a shrink, but for those of a barn, lanes and 20 MiB of free
+// chunks.
 fn bulk_free_returns_pages() {
     for size in [256, 4_096, 65_536] {
         let cache = cache_of(size);
         let count = 200 * MIB as u64 / size as u64;
         let mut objects = Vec::with_capacity(count as usize);
-        // What is left of the cache before.
+        // Returns the pages that the previous cache has left.
         cache.shrink();
         let before = resident();
-        touched(&cache, &mut objects, count, false);
+        alloc_touched(&cache, &mut objects, count, false);
         let growth = resident() - before;
         assert!(growth > 180 * MIB, "{size} bytes: grew by {growth} bytes");
-        // In order, as they lie in slabs.
+        // Freed in address order.
         objects.drain(..).for_each(|object| object.free(&cache));
-        // The list of the objects, whose pages were counted, and 16 MiB in a stock.
+        // The pages of the list were counted, and a barn keeps 16 MiB.
         let (after, list) = (resident() - before, 24 * count as i64);
         assert!(after < list + 40 * MIB, "{size} bytes: still {after}");
         close(cache);
     }
 }
 
-/// Nobody calls for it: what a stock has, and nobody needs, goes back while others trade.
+// Objects that stay unused in a barn return to their slabs while other lanes trade.
 fn idle_barn_objects_return_to_slabs() {
     let cache = cache_of(1_000);
     let count = 16 * MIB as u64 / 1_000;
     pin::pin(0);
     let objects = alloc_many(&cache, 0, count);
     free_all(&cache, objects);
-    let in_stocks = || cache.stats().objects_in_barns as u64;
-    assert!(in_stocks() > count / 2, "only {} of {count} are in stock", in_stocks());
-    // On another CPU if there is one, and fewer than that, so that most of it stays idle.
+    let in_barns = || cache.stats().objects_in_barns as u64;
+    assert!(in_barns() > count / 2, "only {} of {count} are in barns", in_barns());
+    // Few objects are used, on another CPU if there is one, so most stay idle.
     pin::pin(1);
-    while in_stocks() > count / 8 {
+    while in_barns() > count / 8 {
         free_all(&cache, alloc_many(&cache, 0, count / 16));
     }
     close(cache);
 }
 
-/// Where all memory is locked, present and future, that of objects is too, and stays; it is used again, and to give it back does
-/// no harm.
+// If all present and future memory is locked, slabs are locked too, and reused.
+//
+// Returning memory then does no harm.
 fn cache_works_when_memory_is_locked() {
-    resources::lock_all().expect("what was tried before");
+    resources::lock_all().expect("memory can be locked");
     let resident_before = resident();
     let cache = cache_of(10_000);
     let objects = alloc_many(&cache, 0, 10);
-    // What can only be read counts as locked, and is not filled.
+    // Read-only memory counts as locked, but is not filled.
     let before = [resident_before, resources::status_bytes("VmLck")];
     let growth = resident() - before[0];
     assert!(growth < 8 * MIB, "grew by {growth} bytes");
@@ -206,51 +212,38 @@ fn cache_works_when_memory_is_locked() {
     close(cache);
 }
 
-/// More of the space becomes accessible without what is being touched.
+// Making more of the arena accessible does not change pages that the program has protected.
 fn protected_pages_stay_protected() {
     const PAGE: usize = 4096;
     let layout = Layout::from_size_align(4 * PAGE, PAGE).expect("a layout");
     let cache = RawCache::new(layout);
-    let object = cache.alloc().expect("no memory");
+    let object = cache.alloc().expect("memory");
     let page = object.as_ptr().addr() + PAGE;
     let protect = |access| {
-        // SAFETY: a page of an object that is this function's own.
+        // SAFETY: the page belongs to an object that only this function uses.
         assert_eq!(unsafe { libc::mprotect(page as *mut _, PAGE, access) }, 0);
     };
     protect(libc::PROT_READ);
-    // So many that more of the address space has to become accessible, several times.
-    let others: Vec<_> = (0..2_000).map(|_| cache.alloc().expect("no memory")).collect();
-    assert_eq!(access_to(page), "r--p");
+    // So many that the arena becomes accessible in several more steps.
+    let others: Vec<_> = (0..2_000).map(|_| cache.alloc().expect("memory")).collect();
+    assert_eq!(resources::access_at(page), "r--p");
     protect(libc::PROT_READ | libc::PROT_WRITE);
     for object in others.into_iter().chain([object]) {
-        // SAFETY: each is from there, and not used any more.
+        // SAFETY: each object is from this cache and is not used anymore.
         unsafe { cache.free(object) };
     }
     close(cache);
 }
 
-/// What the system says of a page.
-fn access_to(page: usize) -> String {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list of mappings");
-    let holds = |line: &&str| {
-        let (range, _) = line.split_once(' ').expect("a range and more");
-        let (from, to) = range.split_once('-').expect("two addresses");
-        let address = |text| usize::from_str_radix(text, 16).expect("an address");
-        (address(from)..address(to)).contains(&page)
-    };
-    let line = maps.lines().find(holds).expect("it is mapped");
-    line.split(' ').nth(1).expect("what may be done there").to_owned()
-}
-
-/// What is freed while another class of the same group shrinks is not left where only threads without a lane find it.
+// Frees during a shrink of another class of the group do not end up in the shared lane.
 fn free_uses_lane_while_another_class_shrinks() {
     static GROUP: Group = Group::new(1 + 2);
-    // Of the first a sheaf has few: each of its objects is many steps.
+    // The first class has few objects in a sheaf, because each takes many steps.
     static CLASSES: [Class; 2] = [Class::new(40_000, 8, 1), Class::new(96, 8, 2)];
     let [shrinks, other] = [0, 1].map(|n| GROUP.handle(&CLASSES[n], (1 + n) * CELL_BYTES));
-    let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slow()).expect("no memory");
+    let alloc = |class: Handle<'_>| class.alloc_or(|| class.alloc_slow()).expect("memory");
     let free = |class: Handle<'_>, object| {
-        // SAFETY: the callers got it from there, and do not use it.
+        // SAFETY: the callers pass objects of this class, and do not use them afterwards.
         unsafe { class.free_or(object, || class.free_slow(object)) };
     };
     pin::pin(0);
@@ -265,21 +258,21 @@ fn free_uses_lane_while_another_class_shrinks() {
         };
         let is_traded =
             std::thread::scope(|threads| threads.spawn(without_lane).join().expect("no panic"));
-        assert!(is_traded, "it was left in the shared lane, after {steps}");
+        assert!(is_traded, "the shared lane had an object, after {steps}");
         other.shrink();
     };
     let conflict = |_| {
         let objects = [(); 10].map(|()| alloc(other));
         objects.into_iter().for_each(|object| free(other, object));
     };
-    // A class that has nothing in lanes closes none.
+    // A shrink of a class with empty lanes would close no gate.
     let prepare = || free(shrinks, alloc(shrinks));
     at_sampled_steps(prepare, || shrinks.shrink(), conflict, check);
     shrinks.shrink();
     assert_eq!(CLASSES.each_ref().map(|class| class.stats().objects_outside_slabs), [0, 0]);
 }
 
-/// Each leaves its memory to the next.
+// Each closed cache leaves its memory to the next.
 fn closed_caches_return_pages() {
     let make = |n: u64| {
         let cache = cache_of(8 << (n % 12));
@@ -287,13 +280,13 @@ fn closed_caches_return_pages() {
         close(cache);
         let cache: Cache<u64> = Cache::new();
         assert_eq!(*cache.alloc(n), n);
-        cache.close().expect("nothing is out");
+        cache.close().expect("no object is in use");
     };
     let rounds = scale::rounds(1_000);
     together(2, |_| (0..rounds / 4).for_each(make), || ());
     let before = [resources::status_bytes("VmRSS"), resources::status_bytes("VmSize")];
     (0..rounds).for_each(make);
-    // More than a lane has room for.
+    // More caches than a lane has room for.
     let make_small = |n| {
         let cache = cache_of(64);
         free_all(&cache, alloc_many(&cache, n, 1));
@@ -308,7 +301,7 @@ fn closed_caches_return_pages() {
     assert!(resources::anonymous_mappings() < 60, "{} mappings", resources::anonymous_mappings());
 }
 
-/// Whoever frees the last object may still be in that call when the cache is closed, and its memory another's.
+// The call that frees the last object may still run when the cache is closed and its memory reused.
 fn close_is_safe_during_last_free() {
     for round in 0..scale::rounds(400) {
         let mut cache: Cache<[u64; 8]> = Cache::new();

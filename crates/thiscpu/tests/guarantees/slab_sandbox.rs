@@ -1,4 +1,4 @@
-//! Slab caches in a sandbox that is closed under way.
+//! Slab caches in sandboxes that deny system calls late.
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;
@@ -25,7 +25,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
 
-/// Several threads that take and give, one of them without a lane, and change CPUs if they may; what they have left.
+/// Allocates and frees on several threads, and returns the objects in use.
+///
+/// One thread has no lane. The threads change CPUs if `may_move` says so.
 fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Object> {
     let work = |thread: usize| {
         if thread == 2 {
@@ -47,12 +49,12 @@ fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Obje
     together(3, work, meanwhile).into_iter().flatten().collect()
 }
 
-/// The fence runs on every CPU instead: shrinking empties lanes as ever.
+// The fence visits every CPU instead, and a shrink still empties all lanes.
 fn shrink_empties_lanes_when_membarrier_is_denied_late() {
     let cache = RawCache::new(Layout::new::<[u64; 12]>());
     let before = churn(&cache, true, || ());
     let after = churn(&cache, true, || {
-        seccomp::deny(Call::Membarrier, libc::EPERM).expect("a filter");
+        seccomp::deny(Call::Membarrier, libc::EPERM).expect("a seccomp filter");
         (0..scale::rounds(50)).for_each(|_| _ = cache.shrink());
     });
     let out = before.len() + after.len();
@@ -63,9 +65,9 @@ fn shrink_empties_lanes_when_membarrier_is_denied_late() {
     close(cache);
 }
 
-/// Lanes keep what they have, which can be used; nobody panics, and nothing is lost.
+// A shrink leaves objects in lanes, where they can be used; no call panics, and no object is lost.
 fn lanes_keep_objects_when_fences_are_denied() {
-    // So large that sheaves hold few of them, however long the others go on: what is lost is soon more.
+    // So large that sheaves hold few objects: losses would soon exceed the lanes' capacity.
     static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 1024]>());
     let most = 1 + 2 * 124;
     pin::pin(0);
@@ -85,14 +87,14 @@ fn lanes_keep_objects_when_fences_are_denied() {
     free_all(&CACHE, left);
     free_all(&CACHE, kept);
     CACHE.shrink();
-    // Each lane's hot object and two sheaves.
+    // Each lane has a hot object and two sheaves.
     let (before, cpus) = (CACHE.stats(), pin::cpus().len());
     assert!(before.objects_outside_slabs <= most * cpus, "{before:?}");
     for _ in 0..200 {
         free_all(&CACHE, alloc_many(&CACHE, 0, 100));
         CACHE.shrink();
     }
-    // Only this thread's lane can have more.
+    // Only this thread's lane can hold more.
     let stats = CACHE.stats();
     assert!(
         stats.objects_outside_slabs <= before.objects_outside_slabs + most,
@@ -103,9 +105,10 @@ fn lanes_keep_objects_when_fences_are_denied() {
     free_all(&CACHE, all);
 }
 
-/// New threads have no lane, and lose nothing; those that have one keep it, also in a child.
+// New threads get no lane, and lose nothing; threads with a lane keep it, in a child too.
 fn objects_are_never_lost_when_rseq_is_denied_late() {
-    let left = churn(&CACHE, true, || seccomp::deny(Call::Rseq, libc::EPERM).expect("a filter"));
+    let left =
+        churn(&CACHE, true, || seccomp::deny(Call::Rseq, libc::EPERM).expect("a seccomp filter"));
     free_all(&CACHE, left);
     let left = churn(&CACHE, true, || free_all(&CACHE, alloc_many(&CACHE, 1 << 40, 5_000)));
     let out = left.len();
@@ -116,6 +119,6 @@ fn objects_are_never_lost_when_rseq_is_denied_late() {
         CACHE.shrink();
         assert_eq!(CACHE.stats().objects_outside_slabs, out);
     })
-    .expect("a child that lost nothing");
+    .expect("a consistent child");
     free_all(&CACHE, left);
 }

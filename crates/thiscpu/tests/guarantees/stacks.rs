@@ -1,4 +1,4 @@
-//! `PerCpuStack`: each node is in one place at a time, and none is lost.
+//! `PerCpuStack`: each node is in one place at a time, and no node is lost.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -18,62 +18,65 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(stacks::pop_is_last_in_first_out, TIERS),
 ];
 
-/// A node, and whether somebody holds it who took it out of the stack.
+/// A node, with a flag that says that a thread holds it.
 #[repr(C)]
 struct Node {
     link: Link,
     held: AtomicBool,
 }
 
-/// Nodes stay readable for ever, as `push` asks for.
+/// Makes a leaked node, which stays readable forever, as `push` requires.
 fn new_node() -> NonNull<Node> {
     NonNull::from(Box::leak(Box::new(Node { link: Link::new(), held: AtomicBool::new(true) })))
 }
 
-/// Notes that the caller holds a node; false if somebody else does too.
+/// Marks a node as held; returns false if another thread holds it too.
 fn hold(node: NonNull<Link>) -> bool {
-    // SAFETY: only leaked nodes are pushed, and a node begins with its link.
+    // SAFETY: all pushed links begin a leaked `Node`.
     !unsafe { node.cast::<Node>().as_ref() }.held.swap(true, SeqCst)
 }
 
+/// Pushes a node; returns whether it was held.
 fn push(stack: &PerCpuStack, node: NonNull<Link>) -> bool {
-    // SAFETY: as in `hold`.
+    // SAFETY: all pushed links begin a leaked `Node`.
     let held = unsafe { node.cast::<Node>().as_ref() }.held.swap(false, SeqCst);
-    // SAFETY: the caller took the node out, or made it; it is leaked.
+    // SAFETY: the caller has popped or made the node, so it is in no stack; it is leaked.
     unsafe { stack.push(node) };
     held
 }
 
-/// The nodes of a list that the caller took out.
+/// Iterates over a list that the caller has taken from a stack.
 fn nodes(first: Option<NonNull<Link>>) -> impl Iterator<Item = NonNull<Link>> {
     let mut next = first;
     std::iter::from_fn(move || {
         let mut node = next?;
-        // SAFETY: the list is the caller's alone, and its nodes are leaked.
+        // SAFETY: the caller owns the list, and its nodes are leaked.
         next = unsafe { node.as_mut() }.next_node();
         Some(node)
     })
 }
 
-/// Takes one node or all, and puts them back. Whether each was held by nobody else.
+/// Pops a node and pushes it again; returns false if it had another holder.
+///
+/// With `all`, takes and pushes all nodes first.
 fn churn(stack: &PerCpuStack, all: bool) -> bool {
     let list = if all { stack.take_all() } else { None };
-    let mut right = true;
+    let mut is_exclusive = true;
     for node in nodes(list) {
-        right &= hold(node) && push(stack, node);
+        is_exclusive &= hold(node) && push(stack, node);
     }
     if let Some(node) = stack.pop() {
-        right &= hold(node) && push(stack, node);
+        is_exclusive &= hold(node) && push(stack, node);
     }
-    right
+    is_exclusive
 }
 
 const NODES: usize = 200;
 
-fn assert_all_there(stack: &mut PerCpuStack) {
+fn assert_has_all(stack: &mut PerCpuStack) {
     let mut count = 0;
     for node in stack.drain() {
-        assert!(hold(node), "twice in the stack");
+        assert!(hold(node), "a node is in the stack twice");
         count += 1;
     }
     assert_eq!(count, NODES);
@@ -97,14 +100,14 @@ fn nodes_are_never_lost() {
                 _ => {}
             }
             let mut random = Random::new(thread as u64);
-            // A few nodes in hand, so that they come back in another order and elsewhere.
+            // Some nodes stay here for a while, so they return in another order or lane.
             let mut hand = Vec::new();
             for _ in 0..scale::rounds(6000) {
                 match random.below(8) {
                     0 => assert!(churn(&stack, true)),
                     1..4 => {
                         let node = stack.pop();
-                        assert!(node.is_none_or(hold), "popped by two");
+                        assert!(node.is_none_or(hold), "two threads have popped a node");
                         hand.extend(node);
                     }
                     _ => hand.pop().into_iter().for_each(|node| assert!(push(&stack, node))),
@@ -114,16 +117,16 @@ fn nodes_are_never_lost() {
         },
         || {},
     );
-    assert_all_there(&mut stack);
+    assert_has_all(&mut stack);
 }
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
-static WRONG: AtomicBool = AtomicBool::new(false);
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 static STACK: OnceLock<PerCpuStack> = OnceLock::new();
 
 extern "C" fn churn_in_handler(_: i32) {
     if let Some(stack) = STACK.get() {
-        WRONG.fetch_or(!churn(stack, HANDLED.load(SeqCst).is_multiple_of(32)), SeqCst);
+        HAS_FAILED.fetch_or(!churn(stack, HANDLED.load(SeqCst).is_multiple_of(32)), SeqCst);
     }
     HANDLED.fetch_add(1, SeqCst);
 }
@@ -136,24 +139,25 @@ fn nodes_are_never_lost_under_signals() {
         (0..50).for_each(|_| assert!(churn(stack, false)));
         assert!(churn(stack, true));
     });
-    assert!(!WRONG.load(SeqCst), "wrong in the handler");
+    assert!(!HAS_FAILED.load(SeqCst), "a node in the handler had another holder");
     let mut count = 0;
     for cpu in 0..pin::cpus().len() {
-        // With `mm_cid` the lanes of other CPUs are not to be had by going there, so what was
-        // pushed elsewhere may be out of reach; what is in reach must be right.
+        // With `mm_cid` a thread may not get another CPU's lane by moving there. So some nodes may
+        // be out of reach; the others must be consistent.
         pin::pin(cpu);
         for node in nodes(stack.take_all()) {
-            assert!(hold(node), "twice in the stack");
+            assert!(hold(node), "a node is in the stack twice");
             count += 1;
         }
     }
     assert!(count <= NODES);
 }
 
-/// A pop is stopped while another thread takes two nodes and puts the first back: the first node is
-/// then the same again, and what it led to is not.
+// During a pop another thread pops two nodes and pushes the first again.
+//
+// The first node is unchanged then, but its next node is not.
 fn pop_has_no_aba_problem() {
-    // Both on one lane, where lanes are chosen by CPUs.
+    // Where CPUs determine lanes, both threads use the same lane.
     pin::pin(0);
     let stack = &PerCpuStack::new();
     let hand = &Mutex::new(Vec::new());
@@ -161,12 +165,12 @@ fn pop_has_no_aba_problem() {
         pin::pin(0);
         if let (Some(first), second) = (stack.pop(), stack.pop()) {
             hand.lock().expect("no panic").extend(second.map(NonNull::addr));
-            // SAFETY: the node was taken out, and is leaked.
+            // SAFETY: the node was popped, so it is in no stack; it is leaked.
             unsafe { stack.push(first) };
         }
     };
     let prepare = || {
-        // SAFETY: the nodes are new, and leaked.
+        // SAFETY: the nodes are new and leaked.
         (0..3).for_each(|_| unsafe { stack.push(new_node().cast()) });
     };
     at_sampled_steps(
@@ -180,7 +184,11 @@ fn pop_has_no_aba_problem() {
             let all = nodes.len();
             nodes.sort();
             nodes.dedup();
-            assert_eq!((all, nodes.len()), (3, 3), "stopped after {steps}: a node lost or twice");
+            assert_eq!(
+                (all, nodes.len()),
+                (3, 3),
+                "stopped after {steps}: a node is lost or doubled"
+            );
         },
     );
 }

@@ -1,10 +1,10 @@
-//! A sum is the value at one instant within the call, whatever is added meanwhile.
+//! `Counter::sum`, `Counters::snapshot` and `sum_all`: a sum is exact at one instant of its call.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::pin::two_cpus;
 use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
-use crate::common::token::{Adder, MIXED, PINNED, pass};
+use crate::common::token::{Adder, MIXED, PINNED, pass, pass_while_asking};
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 use thiscpu::{Counter, Counters, Summable, sum_all};
 
@@ -31,21 +31,13 @@ fn token_sums_by(
     amount: i64,
     sum_of: &(dyn Fn(&Counter) -> i64 + Sync),
 ) {
-    to_percpu_mode(counter);
-    pass(
-        adders,
-        |_, sign| counter.add(sign * amount),
-        |token| {
-            let ask = |asker: usize| {
-                let mut asked = 0;
-                while token.keep_asking(&mut asked, SUMS, PASSES) {
-                    let sum = sum_of(counter);
-                    assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
-                }
-            };
-            together(2, ask, || {});
-        },
-    );
+    pass_while_asking(counter, adders, amount, |token, asker| {
+        let mut asked = 0;
+        while token.keep_asking(&mut asked, SUMS, PASSES) {
+            let sum = sum_of(counter);
+            assert!(sum == 0 || sum == amount, "asker {asker}: {sum}");
+        }
+    });
     let sum = sum_of(counter);
     assert!(sum == 0 || sum == amount, "{sum}");
 }
@@ -62,14 +54,16 @@ fn see_token_with_and_without_lanes_once() {
     token_sums(&LANELESS, &[Adder::Laneless, Adder::On(0)], 1);
 }
 
-/// Larger than a batch, and larger than any window.
+// One amount is larger than a batch, the other larger than any window.
 fn see_large_token_once() {
     for amount in [32_768, 1 << 50] {
         token_sums(&Counter::new(), &MIXED, amount);
     }
 }
 
-/// One thread adds to the first counter, then another to the second: the difference is 0 or 1.
+/// Takes snapshots while one thread adds to the first counter and then another to the second.
+///
+/// So the difference of the counters is 0 or 1 at any instant.
 fn snapshots(adders: &[Adder]) {
     let counters = Counters::<2>::new();
     pass(
@@ -94,7 +88,7 @@ fn snapshot_is_one_instant_without_lanes() {
     snapshots(&[Adder::Laneless, Adder::Laneless]);
 }
 
-/// A counter among others, asked for by two at once, one of whom also asks for it alone, or twice.
+// Two threads sum a counter at once: alone, among others, and twice in one call.
 fn sum_all_sees_token_once() {
     static TOKEN: Counter = Counter::new();
     static UNUSED: Counter = Counter::new();
@@ -122,8 +116,10 @@ fn sum_all_sees_token_once() {
     assert!(sum_all(&[]).is_empty());
 }
 
-/// Many ask at once, and share each other's flips: no answer is older than its question, none is
-/// from after its end, and none is older than one that somebody already has.
+// Many threads sum at once and share flips.
+//
+// Each sum lies between the adds that finished before it and those that began before its end, and
+// is no older than a sum that another thread already has.
 fn are_linearizable() {
     const ADDERS: usize = 4;
     const ASKERS: usize = 4;
@@ -147,7 +143,7 @@ fn are_linearizable() {
     let ask = || {
         for round in 0..scale::rounds(1000) {
             let before = known.load(SeqCst);
-            // The second flip of the same counter comes before the first is ended.
+            // The second flip of `COUNTER` begins before the first has ended.
             let all: [&dyn Summable; 3] = [&OTHER, &COUNTER, &COUNTER];
             let sum = || if round % 2 == 0 { COUNTER.sum() } else { sum_all(&all)[1] };
             let (done, sum, begun) = tally.around(sum);
@@ -160,7 +156,6 @@ fn are_linearizable() {
         if thread < ADDERS {
             return add(thread);
         }
-        // Counts down on a panic too, so that the adders end and the panic is seen.
         let _decrement = DecrementOnDrop(&askers);
         ask();
     };

@@ -1,4 +1,4 @@
-//! Adds from destructors of a thread that exits, after its registration was taken back too.
+//! Adds in destructors of an exiting thread, some of them after its registration has ended.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
+use crate::common::destructors::{ROUNDS, arm, end_round, make_key, rounds_run};
 use crate::common::threads::{DecrementOnDrop, to_percpu_mode, together};
 use crate::common::{SELF_REGISTERED_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
 
@@ -26,12 +27,12 @@ fn add(n: i64) {
     ADDED.fetch_add(n, SeqCst);
 }
 
-fn assert_all_is_there() {
+fn assert_exact() {
     assert_eq!(COUNTER.sum(), ADDED.load(SeqCst));
     assert_eq!(COUNTERS.snapshot(), [0, ADDED.load(SeqCst)]);
 }
 
-/// Adds when its thread's variables are dropped.
+/// A thread-local value that adds when it is dropped.
 struct AddsAtExit(Cell<i64>);
 
 impl Drop for AddsAtExit {
@@ -45,37 +46,12 @@ thread_local! {
     static LATE: RefCell<Option<AddsAtExit>> = const { RefCell::new(None) };
 }
 
-/// The destructors of a key run in rounds for as long as they set their key again; the last one
-/// that POSIX promises is the fourth. The library's own comes among them.
-const ROUNDS: u64 = 4;
-static ROUNDS_RUN: AtomicU64 = AtomicU64::new(0);
-/// The key plus one, of which the destructor below is.
-static KEY: AtomicUsize = AtomicUsize::new(0);
-
 extern "C" fn add_each_round(round: *mut c_void) {
     (0..50).for_each(|_| add(3));
-    ROUNDS_RUN.fetch_add(1, SeqCst);
-    if (round as u64) < ROUNDS {
-        arm(round as u64 + 1);
-    }
+    end_round(round);
 }
 
-fn arm(round: u64) {
-    let key = (KEY.load(SeqCst) - 1) as libc::pthread_key_t;
-    // SAFETY: the key exists for the life of the process; the value is only a number.
-    let result = unsafe { libc::pthread_setspecific(key, round as *const c_void) };
-    assert_eq!(result, 0);
-}
-
-fn make_key(destructor: extern "C" fn(*mut c_void)) {
-    let mut key = 0;
-    // SAFETY: `key` is valid for the write; the destructor takes any value.
-    let result = unsafe { libc::pthread_key_create(&mut key, Some(destructor)) };
-    assert_eq!(result, 0);
-    KEY.store(key as usize + 1, SeqCst);
-}
-
-/// How many threads exit at the same time.
+/// The number of threads that exit at the same time.
 const TOGETHER: usize = 5;
 
 fn destructors_may_add() {
@@ -88,7 +64,7 @@ fn destructors_may_add() {
                 arm(1);
             }
             add(1);
-            // Made after the library's own, hence dropped in another order.
+            // Created after the library's own value, and so dropped in another order.
             LATE.set(Some(AddsAtExit(Cell::new(5))));
             if !thread.is_multiple_of(2) {
                 arm(1);
@@ -96,11 +72,11 @@ fn destructors_may_add() {
         };
         together(TOGETHER, work, || {});
     }
-    assert_all_is_there();
-    assert_eq!(ROUNDS_RUN.load(SeqCst), times * TOGETHER as u64 * ROUNDS);
+    assert_exact();
+    assert_eq!(rounds_run(), times * TOGETHER as u64 * ROUNDS);
 }
 
-/// A thread may use the library for the first time in its last destructor.
+// A thread may use the library first in any destructor, even in its last one.
 fn first_add_may_be_in_destructor() {
     make_key(add_each_round);
     let words = PerCpu::<u64>::new();
@@ -109,34 +85,37 @@ fn first_add_may_be_in_destructor() {
             together(3, |_| arm(round), || {});
         }
     }
-    assert_all_is_there();
+    assert_exact();
     words.add(1);
     assert_eq!(words.lanes().sum::<u64>(), 1);
 }
 
-/// A thread that has given up its registration does not register again: nobody would take that back
-/// before its memory goes. In the last round no registration is there, so another one can be made.
+// A thread that has ended its registration does not register again.
+//
+// A second registration would outlive the thread's memory. In the last round the thread has none,
+// so the test can make one of its own.
 fn thread_stays_unregistered() {
-    static FOUND: AtomicU64 = AtomicU64::new(0);
-    extern "C" fn look_in_the_last_round(round: *mut c_void) {
+    static UNREGISTERED: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn register_in_last_round(round: *mut c_void) {
         add(1);
-        if (round as u64) < ROUNDS {
-            return arm(round as u64 + 1);
+        if !end_round(round) {
+            return;
         }
         #[repr(align(32))]
         struct Area([u32; 8]);
         let mut area = Area([0; 8]);
         let mut call = |flags: i32| {
             let area = area.0.as_mut_ptr();
-            // SAFETY: the area is aligned, as long as is said, and registered only in here.
+            // SAFETY: the area has the required size and alignment, and is unregistered before it
+            // is dropped.
             unsafe { libc::syscall(libc::SYS_rseq, area, 32, flags, 0x5305_3053) }
         };
         const UNREGISTER: i32 = 1;
         if call(0) == 0 && call(UNREGISTER) == 0 {
-            FOUND.fetch_add(1, SeqCst);
+            UNREGISTERED.fetch_add(1, SeqCst);
         }
     }
-    make_key(look_in_the_last_round);
+    make_key(register_in_last_round);
     let work = |_| {
         arm(1);
         add(1);
@@ -144,18 +123,18 @@ fn thread_stays_unregistered() {
     for _ in 0..10 {
         together(3, work, || {});
     }
-    assert_eq!(FOUND.load(SeqCst), 30, "threads that were still registered, or again");
-    assert_all_is_there();
+    assert_eq!(UNREGISTERED.load(SeqCst), 30, "the other threads were registered");
+    assert_exact();
 }
 
-/// One of a pair of adds is made by a thread that lives, the other by one that exits.
+// A living thread adds 1, and an exiting thread subtracts it.
 fn adds_are_exact_while_others_sum() {
     to_percpu_mode(&COUNTER);
     thread_local! {
-        static TAKES_AWAY: RefCell<Option<TakesAway>> = const { RefCell::new(None) };
+        static SUBTRACTS: RefCell<Option<Subtracts>> = const { RefCell::new(None) };
     }
-    struct TakesAway;
-    impl Drop for TakesAway {
+    struct Subtracts;
+    impl Drop for Subtracts {
         fn drop(&mut self) {
             COUNTER.add(-1);
         }
@@ -166,7 +145,7 @@ fn adds_are_exact_while_others_sum() {
             let _decrement = DecrementOnDrop(&running);
             for _ in 0..scale::rounds(150) {
                 COUNTER.add(1);
-                std::thread::spawn(|| TAKES_AWAY.set(Some(TakesAway))).join().expect("no panic");
+                std::thread::spawn(|| SUBTRACTS.set(Some(Subtracts))).join().expect("no panic");
             }
         }
         while running.load(SeqCst) > 0 {

@@ -1,4 +1,4 @@
-//! What the process runs on, what it says when it cannot, and that it leaves `errno` alone.
+//! Tiers: which one a process gets, and the errors if it cannot get one; and `errno`.
 
 use std::panic::catch_unwind;
 
@@ -6,7 +6,7 @@ use thiscpu::{Counter, Counters, Error, Ledger, PerCpu, PerCpuPair, PerCpuStack,
 
 use crate::common::threads::{to_percpu_mode, together};
 use crate::common::{
-    DEFAULT_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, fork, namespace, scenario, seccomp,
+    DEFAULT_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, errno, fork, namespace, scenario, seccomp,
     seccomp::Call,
 };
 
@@ -18,14 +18,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(tiers::works_without_sysfs, TIERS).needs(namespace::can_hide_sys),
 ];
 
-fn ask_for(tier: &str) {
-    // SAFETY: this process has one thread.
+fn request(tier: &str) {
+    // SAFETY: no other thread of this process runs, so none reads the environment.
     unsafe { std::env::set_var("THISCPU_TIER", tier) };
 }
 
-/// Every way in says the same: constructors that can return an error do, the rest panic with it,
-/// an add at the latest when it would take lanes.
-fn assert_refused(error: &Error, words: &[&str]) {
+/// Asserts that every entry point reports `error`, whose text has `words`.
+///
+/// Fallible constructors return it, and the others panic with it. A counter panics when it would
+/// take lanes.
+fn assert_rejected(error: &Error, words: &[&str]) {
     static COUNTER: Counter = Counter::new();
     static COUNTERS: Counters<2> = Counters::new();
     let text = error.to_string();
@@ -37,73 +39,60 @@ fn assert_refused(error: &Error, words: &[&str]) {
     assert_eq!(PerCpu::<u64>::try_new().map(drop).as_ref(), Err(error));
     assert_eq!(PerCpuPair::<u64>::try_new().map(drop).as_ref(), Err(error));
     assert_eq!(PerCpuStack::try_new().map(drop).as_ref(), Err(error));
-    let ways_in: [fn(); 5] = [
+    let entry_points: [fn(); 5] = [
         || drop(PerCpu::<u64>::new()),
         || drop(PerCpuPair::<u32>::new()),
         || drop(PerCpuStack::new()),
         || (0..1000).for_each(|_| COUNTER.inc()),
         || COUNTERS.add(0, 1),
     ];
-    for way_in in ways_in {
-        let panic = catch_unwind(way_in).expect_err("went on without a tier");
+    for entry_point in entry_points {
+        let panic = catch_unwind(entry_point).expect_err("the call went on without a tier");
         let message = panic.downcast::<String>().expect("a message");
-        assert!(message.contains(&text), "{message:?} does not say {text:?}");
+        assert!(message.contains(&text), "{message:?} does not contain {text:?}");
     }
 }
 
 fn unknown_tier_is_rejected() {
     for name in ["rseq", "RSEQ-CID", "atomic "] {
-        ask_for(name);
-        let error = thiscpu::tier().expect_err("no tier of that name");
+        request(name);
+        let error = thiscpu::tier().expect_err("an unknown tier");
         assert_eq!(error, Error::UnknownTier { requested: name.into() });
-        assert_refused(&error, &[name, "rseq-cid", "rseq-cpu", "atomic"]);
+        assert_rejected(&error, &[name, "rseq-cid", "rseq-cpu", "atomic"]);
     }
-    // Nothing is decided for good by that.
-    ask_for("atomic");
+    // The errors have not fixed a tier.
+    request("atomic");
     assert_eq!(thiscpu::tier(), Ok(Tier::Atomic));
 }
 
 fn unavailable_tier_is_rejected() {
-    seccomp::deny(Call::Membarrier, libc::ENOSYS).expect("a filter");
-    for asked in [Tier::RseqCid, Tier::RseqCpu] {
-        ask_for(asked.name());
-        let error = thiscpu::tier().expect_err("no fence, no sections");
-        assert!(
-            matches!(error, Error::TierUnavailable { requested: a, best: Tier::Atomic, .. } if a == asked)
-        );
-        assert_refused(&error, &[asked.name(), "membarrier", "atomic", "unset"]);
+    seccomp::deny(Call::Membarrier, libc::ENOSYS).expect("a seccomp filter");
+    for tier in [Tier::RseqCid, Tier::RseqCpu] {
+        request(tier.name());
+        let error = thiscpu::tier().expect_err("sections without a fence");
+        let Error::TierUnavailable { requested, best, .. } = error else { panic!("{error:?}") };
+        assert_eq!((requested, best), (tier, Tier::Atomic));
+        assert_rejected(&error, &[tier.name(), "membarrier", "atomic", "unset"]);
     }
-    ask_for("atomic");
+    request("atomic");
 }
 
 fn empty_setting_is_ignored() {
-    ask_for("");
+    request("");
     assert!(thiscpu::tier().is_ok());
     assert!(!thiscpu::system_info().expect("a tier").forced);
-}
-
-/// A value that no call of the library would leave behind.
-const ERRNO: i32 = 4095;
-
-fn errno() -> &'static mut i32 {
-    // SAFETY: this thread's errno, which nobody else uses; the reference is not kept.
-    unsafe { &mut *libc::__errno_location() }
 }
 
 fn errno_is_preserved() {
     static COUNTER: Counter = Counter::new();
     static COUNTERS: Counters<2> = Counters::new();
-    let unchanged = |what: &str, op: &dyn Fn()| {
-        *errno() = ERRNO;
-        op();
-        assert_eq!(*errno(), ERRNO, "after {what}");
-    };
-    // The first use, taking lanes, and moving windows are among these.
+    let unchanged = |what: &str, op: &dyn Fn()| assert!(errno::is_kept(op), "changed by {what}");
+    // These include the first use, taking lanes and moving windows.
     for _ in 0..700 {
         unchanged("an add", &|| COUNTER.add(77));
         unchanged("an add to one of several", &|| COUNTERS.add(1, 77));
     }
-    // A thread of its own: its registration, and its lane.
+    // New threads register and get lanes.
     let words = PerCpu::<u64>::new();
     let add = |_| {
         for _ in 0..700 {
@@ -114,7 +103,8 @@ fn errno_is_preserved() {
         unchanged("an add without a lane", &|| COUNTER.add(77));
     };
     together(4, add, || {});
-    // These meet the account's lock, and some sleep on it; see `ledger::errno_amid_a_snapshot`.
+    // These contend for the account's lock, and some sleep; `charge_keeps_errno_when_it_sleeps` has
+    // such a sleep interrupted.
     let ledger = Ledger::<1>::new();
     let account = &ledger.open();
     let charge = |thread| {
@@ -126,13 +116,14 @@ fn errno_is_preserved() {
         }
     };
     together(4, charge, || {});
-    fork::run(|| unchanged("an add in a child", &|| COUNTER.add(77))).expect("errno of a child");
+    fork::run(|| unchanged("an add in a child", &|| COUNTER.add(77)))
+        .expect("a child that keeps errno");
     assert_eq!(COUNTER.sum(), 77 * (700 + 4 * 701));
 }
 
-/// CPUs and nodes are found otherwise, and all works.
+// The library finds CPUs and nodes by other means.
 fn works_without_sysfs() {
-    namespace::hide_sys().expect("what was tried before");
+    namespace::hide_sys().expect("a mount namespace");
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     together(4, |_| (0..5000).for_each(|_| COUNTER.inc()), || ());

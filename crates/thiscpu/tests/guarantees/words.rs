@@ -1,10 +1,11 @@
-//! `PerCpu`: operations on a word of each width, from many threads, with and without lanes, and
-//! from signal handlers. Nothing is lost, and neighbours stay as they were.
+//! `PerCpu`: operations on words of each width lose nothing and leave neighboring words unchanged.
+//!
+//! They come from many threads, with and without lanes, and from signal handlers.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{PerCpu, PerCpuInt};
+use thiscpu::{PerCpu, PerCpuInt, PerCpuWord};
 
 use crate::common::random::Random;
 use crate::common::threads::together;
@@ -17,11 +18,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(words::ops_match_plain_integer, TIERS),
 ];
 
-/// An integer as these tests need it.
+/// An integer, with conversions for these tests.
 trait Int: PerCpuInt + Copy + Eq + std::fmt::Debug + Send + Sync {
     const BITS: u32;
     fn from(n: u64) -> Self;
-    fn with_sandboxes(self) -> u64;
+    fn widen(self) -> u64;
 }
 
 macro_rules! ints {
@@ -31,7 +32,7 @@ macro_rules! ints {
             fn from(n: u64) -> Self {
                 n as $int
             }
-            fn with_sandboxes(self) -> u64 {
+            fn widen(self) -> u64 {
                 self as u64
             }
         }
@@ -40,18 +41,26 @@ macro_rules! ints {
 
 ints!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize);
 
-/// The low bits of a number, as many as `T` has.
+/// Returns the low bits of a number, as many as `T` has.
 fn low<T: Int>(n: u64) -> u64 {
     n & (!0 >> (64 - T::BITS))
 }
 
-fn lanes_total<T: Int>(word: &PerCpu<T>) -> u64 {
-    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.with_sandboxes())))
+/// Updates this CPU's word by `to`, and returns its old value; tries `expected` first.
+fn update<T: PerCpuWord + Copy>(word: &PerCpu<T>, mut expected: T, to: impl Fn(T) -> T) -> T {
+    while let Err(actual) = word.cmpxchg(expected, to(expected)) {
+        expected = actual;
+    }
+    expected
 }
 
-/// Adds of every kind, and retry loops, from threads of every kind.
+fn lanes_total<T: Int>(word: &PerCpu<T>) -> u64 {
+    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.widen())))
+}
+
+/// Adds by every operation, on threads of every kind.
 fn add_on_all_threads<T: Int>() {
-    // The words on either side of `word`, in the same lanes, and in the same 8 bytes if they fit.
+    // `before` and `after` are next to `word` in each lane, and share its 8 bytes if they fit.
     let [before, word, after] = [(); 3].map(|()| PerCpu::<T>::new());
     let mark = T::from(0x5a5a_5a5a_5a5a_5a5a);
     before.xchg(mark);
@@ -73,16 +82,13 @@ fn add_on_all_threads<T: Int>() {
                     0 => word.add(T::from(n)),
                     1 => drop(word.add_return(T::from(n))),
                     2 => {
-                        let mut seen = T::from(0);
-                        let add = |seen: T| T::from(seen.with_sandboxes().wrapping_add(n));
-                        while let Err(there) = word.cmpxchg(seen, add(seen)) {
-                            seen = there;
-                        }
+                        let add = |current: T| T::from(current.widen().wrapping_add(n));
+                        update(&word, T::from(0), add);
                     }
-                    // Takes what is there out, and puts it and `n` back, maybe elsewhere.
+                    // Takes this lane's value, and adds it and `n` to the lane of that moment.
                     _ => {
                         let taken = word.xchg(T::from(0));
-                        word.add(T::from(taken.with_sandboxes().wrapping_add(n)));
+                        word.add(T::from(taken.widen().wrapping_add(n)));
                     }
                 }
             }
@@ -92,8 +98,8 @@ fn add_on_all_threads<T: Int>() {
     );
     let sum = sums.into_iter().fold(0, u64::wrapping_add);
     assert_eq!(lanes_total(&word), low::<T>(sum), "{}", std::any::type_name::<T>());
-    for neighbour in [&before, &after] {
-        assert_eq!(lanes_total(neighbour), low::<T>(mark.with_sandboxes()));
+    for neighbor in [&before, &after] {
+        assert_eq!(lanes_total(neighbor), low::<T>(mark.widen()));
     }
 }
 
@@ -110,12 +116,12 @@ fn ops_of_each_width_are_exact() {
     add_on_all_threads::<isize>();
 }
 
-/// Pointers go from hand to hand: each box is freed by the thread that gets it, exactly once.
+// Threads exchange pointers: each box is freed exactly once, by the thread that gets it.
 fn xchg_transfers_ownership() {
     const EACH: u64 = 4000;
     let slot = PerCpu::<*mut u64>::new();
     let own = |pointer: *mut u64| {
-        // SAFETY: only boxes are put in, and an exchange hands each to one thread.
+        // SAFETY: only pointers to boxes are stored, and an exchange gives each to one thread.
         (!pointer.is_null()).then(|| unsafe { *Box::from_raw(pointer) })
     };
     let got = together(
@@ -131,11 +137,7 @@ fn xchg_transfers_ownership() {
                     got.extend(own(slot.xchg(new)));
                     continue;
                 }
-                let mut seen = std::ptr::null_mut();
-                while let Err(there) = slot.cmpxchg(seen, new) {
-                    seen = there;
-                }
-                got.extend(own(seen));
+                got.extend(own(update(&slot, std::ptr::null_mut(), |_| new)));
             }
             got
         },
@@ -153,10 +155,7 @@ static WORDS: std::sync::OnceLock<(PerCpu<u16>, PerCpu<u64>)> = std::sync::OnceL
 extern "C" fn add_to_words(_: i32) {
     if let Some((narrow, wide)) = WORDS.get() {
         narrow.add(3);
-        let mut seen = wide.add_return(2);
-        while let Err(there) = wide.cmpxchg(seen, seen.wrapping_add(5)) {
-            seen = there;
-        }
+        update(wide, wide.add_return(2), |current| current.wrapping_add(5));
     }
     HANDLED.fetch_add(1, SeqCst);
 }
@@ -169,10 +168,7 @@ fn ops_are_exact_under_signals() {
         for _ in 0..100 {
             narrow.add(1);
             wide.add(1);
-            let mut seen = 0;
-            while let Err(there) = wide.cmpxchg(seen, seen.wrapping_add(1)) {
-                seen = there;
-            }
+            update(wide, 0, |current| current.wrapping_add(1));
             let taken = wide.xchg(0);
             wide.add(taken);
         }
@@ -183,7 +179,7 @@ fn ops_are_exact_under_signals() {
     assert_eq!(lanes_total(wide), 2 * own + 7 * handled);
 }
 
-/// On one CPU, alone, each operation answers as on an ordinary word.
+// A single thread on one CPU gets the results of an ordinary integer.
 fn ops_match_plain_integer() {
     pin::pin(0);
     let word = PerCpu::<i8>::new();

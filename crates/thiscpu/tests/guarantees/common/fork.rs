@@ -1,4 +1,4 @@
-//! Forked children that report by how they end.
+//! Forked children, which report by their exit status.
 
 use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::process::memory_file;
 
-/// A child that hangs is ended by a signal after so many seconds, by itself.
+/// Returns the seconds after which SIGALRM ends a child that hangs.
 fn alarm_s() -> u32 {
     20 * super::scale::factor()
 }
 
-/// Forks, and runs `body` in the child, which then ends. Returns the child.
+/// Forks, runs `body` in the child, which then exits, and returns the child's id.
 pub(crate) fn start(body: impl FnOnce()) -> i32 {
     match fork() {
         0 => exit_after(body),
@@ -19,13 +19,15 @@ pub(crate) fn start(body: impl FnOnce()) -> i32 {
     }
 }
 
-/// Forks. Returns the child; 0 in the child, which goes on and comes to [`end`].
+/// Forks, and returns the child's id, or 0 in the child.
+///
+/// The child must end with [`exit_after`].
 pub(crate) fn fork() -> i32 {
-    // SAFETY: the child of a process with threads runs on with one; these tests are about that, and
-    // what it uses (the allocator of glibc, this library) is made for it.
+    // SAFETY: the child has a copy of the calling thread only. It uses glibc's allocator and this
+    // library, which both support that.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: alarm has no preconditions.
+            // SAFETY: `alarm` has no preconditions.
             unsafe { libc::alarm(alarm_s()) };
             0
         }
@@ -34,18 +36,18 @@ pub(crate) fn fork() -> i32 {
     }
 }
 
-/// Runs `body` in a child, which then ends.
+/// Runs `body` in a forked child, which then exits; the status is 1 if `body` panics.
 pub(crate) fn exit_after(body: impl FnOnce()) -> ! {
     let result = catch_unwind(AssertUnwindSafe(body));
-    // SAFETY: ends the child without running what the parent registered for its exit.
+    // SAFETY: `_exit` has no preconditions; it skips exit handlers, which belong to the parent.
     unsafe { libc::_exit(i32::from(result.is_err())) }
 }
 
-/// Waits for a child to end, or to stop if it is traced; its status.
+/// Waits until a child ends, or stops if it is traced, and returns its status.
 fn wait(child: i32) -> i32 {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is valid for writes.
+        // SAFETY: `status` is a live local, valid for writes.
         match unsafe { libc::waitpid(child, &mut status, 0) } {
             -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
             waited => {
@@ -61,57 +63,72 @@ fn check_status(status: i32) -> Result<(), String> {
         0 => Ok(()),
         _ if libc::WIFSIGNALED(status) => match libc::WTERMSIG(status) {
             libc::SIGALRM => Err(format!("a forked child hung for {} s", alarm_s())),
-            signal => Err(format!("signal {signal} ended a forked child")),
+            signal => Err(format!("signal {signal} killed a forked child")),
         },
-        _ => Err("a forked child failed; see above".into()),
+        _ => Err("a forked child failed; its output is above".into()),
     }
 }
 
-/// Waits for a child of [`start`].
+/// Waits for a child of [`start`], and checks its status.
 pub(crate) fn finish(child: i32) -> Result<(), String> {
     check_status(wait(child))
 }
 
-/// Runs `body` in a forked child.
+/// Runs `body` in a forked child, and checks its status.
 pub(crate) fn run(body: impl FnOnce()) -> Result<(), String> {
     finish(start(body))
 }
 
-/// Runs `body` in a forked child: how that ended, as `waitpid` says it, and what it wrote to standard error.
+/// Runs `body` in a forked child, and returns its `waitpid` status and its standard error.
 pub(crate) fn capture_stderr(body: impl FnOnce()) -> (i32, String) {
-    let mut heard = memory_file();
+    let mut stderr = memory_file();
     let child = start(|| {
-        // SAFETY: both descriptors are open; the limit is valid for reads. An end that is looked for leaves no core file.
+        // An expected abort leaves no core file.
+        // SAFETY: both descriptors are open, and the limit is valid for reads during the call.
         unsafe {
-            libc::dup2(heard.as_raw_fd(), libc::STDERR_FILENO);
+            libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO);
             libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
         }
         body();
     });
-    let (status, mut words) = (wait(child), String::new());
-    heard.rewind().and_then(|()| heard.read_to_string(&mut words)).expect("text in memory");
-    (status, words)
+    let (status, mut text) = (wait(child), String::new());
+    stderr.rewind().and_then(|()| stderr.read_to_string(&mut text)).expect("UTF-8 in memory");
+    (status, text)
 }
 
-/// How a traced child ended.
+/// Runs `body` in a forked child, and asserts that it aborts with exactly this message.
+pub(crate) fn assert_aborts(message: &str, body: impl FnOnce()) {
+    let (status, text) = capture_stderr(body);
+    let aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
+    assert!(aborted, "status {status:#x} instead of an abort with {message:?}: {text}");
+    assert_eq!(text, message);
+}
+
+/// The result of [`signal_after_call`].
 pub(crate) enum SignalOutcome {
+    /// The child got the signal, and succeeded.
     Delivered,
-    /// It made fewer calls.
+    /// The child made fewer calls.
     TooFewCalls,
 }
 
-/// For scenarios that trace children.
+/// Checks that processes may trace their children.
 pub(crate) fn can_trace() -> Result<(), String> {
     run(|| assert!(trace_me())).map_err(|_| "needs ptrace".into())
 }
 
 fn trace_me() -> bool {
-    // SAFETY: this request takes no arguments.
+    // SAFETY: this request takes no pointers.
     unsafe { libc::ptrace(libc::PTRACE_TRACEME) == 0 }
 }
 
-/// Runs `body`, then `after` in a forked child. As the system call number `call` (from 1) of `body`
-/// returns, the child gets `signal`. Panics if the child fails.
+/// Runs `body` and then `after` in a forked child, which gets `signal` after a system call.
+///
+/// The signal arrives when the system call number `call` of `body`, counted from 1, returns.
+///
+/// # Panics
+///
+/// If the child fails.
 pub(crate) fn signal_after_call(
     call: u32,
     signal: i32,
@@ -126,11 +143,11 @@ pub(crate) fn signal_after_call(
         after();
     });
     let (mut calls, mut entering, mut sent) = (0, true, false);
-    assert!(libc::WIFSTOPPED(wait(child)), "the child's own stop");
+    assert!(libc::WIFSTOPPED(wait(child)), "the child did not stop");
     let mut pass_on = 0;
     loop {
         let request = if sent { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
-        // SAFETY: the child is stopped and this process traces it; these requests touch no memory.
+        // SAFETY: this process traces the child, which is stopped; these requests access no memory.
         assert_eq!(unsafe { libc::ptrace(request, child, 0, pass_on) }, 0);
         let status = wait(child);
         if !libc::WIFSTOPPED(status) {
@@ -139,9 +156,9 @@ pub(crate) fn signal_after_call(
             return if sent { SignalOutcome::Delivered } else { SignalOutcome::TooFewCalls };
         }
         pass_on = match libc::WSTOPSIG(status) {
-            // The second stop: the body made fewer calls, and there is nothing to see.
+            // The child's second stop: `body` made fewer calls.
             libc::SIGSTOP if !sent => {
-                // SAFETY: the child is this process's own.
+                // SAFETY: the child is this process's own and is not reaped yet.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 wait(child);
                 return SignalOutcome::TooFewCalls;
@@ -160,6 +177,6 @@ pub(crate) fn signal_after_call(
 }
 
 fn stop() {
-    // SAFETY: stops this process until its tracer lets it go on.
+    // SAFETY: `kill` has no preconditions; the tracer lets this process continue.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }

@@ -1,13 +1,15 @@
-//! The harness: a scenario is a function that runs in a process of its own, once for each
-//! environment, because a process has one tier for life.
+//! The harness: runs each scenario in a process of its own, once per environment.
 //!
-//! The test program starts itself again with the scenario's name in `THISCPU_TEST_SCENARIO`. An
-//! environment that this machine cannot give is shown as ignored, with the reason. CONTRIBUTING.md
-//! lists the variables that change what is run, and how.
+//! A scenario is a function. It needs a process per environment, because a process has one tier for
+//! life: the test program starts itself again with the scenario's name in `THISCPU_TEST_SCENARIO`.
+//! An environment that this machine lacks counts as ignored, and the reason is shown.
+//! CONTRIBUTING.md lists the environment variables of the harness.
 
 mod env;
 mod process;
 
+pub(crate) mod destructors;
+pub(crate) mod errno;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod namespace;
@@ -32,13 +34,13 @@ pub(crate) use self::env::{
     TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS,
 };
 
-/// A function that panics if a promise is broken, and where it runs.
+/// A function that panics if a guarantee is broken, and the environments it runs in.
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) run: fn(),
     pub(crate) envs: &'static [&'static Env],
-    /// What the scenario needs from the machine, looked at in a process of its own.
+    /// A check that the machine has what the scenario needs, made in a process of its own.
     pub(crate) needs: Option<fn() -> Result<(), String>>,
 }
 
@@ -64,13 +66,13 @@ macro_rules! scenario {
 }
 pub(crate) use scenario;
 
-/// What `main` of a test file returns.
+/// Runs the scenarios that the command line selects, or one, if this process is a child.
 pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
     if let Some(code) = process::run_as_child(scenarios) {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    // Several parts of names, separated by commas, any of which chooses a trial.
+    // The filter is a list of parts of names, separated by commas; any of them selects a trial.
     let filter = arguments.filter.take();
     let chosen = |name: &str| match &filter {
         Some(filter) if arguments.exact => filter.split(',').any(|part| name == part),

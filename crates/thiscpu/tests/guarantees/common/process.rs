@@ -1,4 +1,4 @@
-//! Running a scenario in a process of its own, with a deadline.
+//! Runs a scenario in a process of its own, with a deadline.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -9,20 +9,23 @@ use std::time::{Duration, Instant};
 
 use super::{DEFAULT, Env, Scenario, env, random, scale};
 
-/// A child that has not ended by then is killed, and the scenario has failed; later on slow machines. The longest takes half a minute on two
-/// CPUs that nobody else wants.
+/// The time after which a child is killed and the scenario fails; longer on slow machines.
+///
+/// The longest scenario takes half a minute on two idle CPUs.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 const SCENARIO: &str = "THISCPU_TEST_SCENARIO";
 const ENVIRONMENT: &str = "THISCPU_TEST_ENVIRONMENT";
 const MODE: &str = "THISCPU_TEST_MODE";
 
-/// What a child is asked to do.
+/// The mode of a child that runs its scenario.
 pub(crate) const RUN: &str = "run";
+/// The mode of a child that checks what its scenario needs.
 pub(crate) const NEEDS: &str = "needs";
+/// The mode of a child that checks its environment.
 pub(crate) const TIER: &str = "tier";
 
-/// Does what this process was started for, if it is a child.
+/// Runs this process as a child, if its environment variables say so.
 pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
     let get = |name| std::env::var(name).ok();
     let (name, env, mode) = (get(SCENARIO)?, get(ENVIRONMENT)?, get(MODE)?);
@@ -47,23 +50,24 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
     })
 }
 
-/// What the scenario lacks on this machine, asked in a process of its own if there is a question.
+/// Checks in a process of its own that the machine has what the scenario needs.
 pub(crate) fn check_needs(scenario: &Scenario) -> Result<(), String> {
     scenario.needs.map_or(Ok(()), |_| ask(scenario, &DEFAULT, NEEDS))
 }
 
-/// Asks a child a question; the error is its answer.
+/// Runs a check in a child; the error is the first line of its output.
 pub(crate) fn ask(
     scenario: &Scenario,
     env: &'static Env,
     mode: &'static str,
 ) -> Result<(), String> {
     Child::new(scenario.name, env, mode).run().map_err(|output| {
-        let answer = output.lines().find(|line| !line.is_empty()).unwrap_or("no answer");
+        let answer = output.lines().find(|line| !line.is_empty()).unwrap_or("no output");
         answer.to_owned()
     })
 }
 
+/// A scenario in one environment, to be run in a child process.
 pub(crate) struct Child {
     scenario: &'static str,
     env: &'static Env,
@@ -75,15 +79,15 @@ impl Child {
         Child { scenario, env, mode }
     }
 
-    /// Runs the child to its end; the error is what it wrote and how it ended.
+    /// Runs the child until it ends; the error has its output and status.
     pub(crate) fn run(&self) -> Result<(), String> {
         let mut output = memory_file();
-        let stdio = || output.try_clone().expect("a copy of a descriptor");
+        let stdio = || output.try_clone().expect("a duplicate descriptor");
         let mut command = this_program();
         command.stdout(stdio()).stderr(stdio()).process_group(0);
         command.env(SCENARIO, self.scenario).env(ENVIRONMENT, self.env.name).env(MODE, self.mode);
         self.env.apply(&mut command);
-        // SAFETY: prctl may be called between fork and exec.
+        // SAFETY: `end_with_parent` only calls `prctl`, which is async-signal-safe.
         unsafe { command.pre_exec(end_with_parent) };
         let mut child = command.spawn().expect("this program starts again");
         let (began, deadline) = (Instant::now(), DEADLINE * scale::factor());
@@ -94,13 +98,13 @@ impl Child {
                 None if began.elapsed() > deadline => {
                     kill_group(child.id());
                     let _ = child.wait();
-                    break format!("no end after {deadline:?}; killed");
+                    break format!("killed after {deadline:?}");
                 }
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
         };
         let mut text = String::new();
-        output.rewind().and_then(|()| output.read_to_string(&mut text)).expect("text in memory");
+        output.rewind().and_then(|()| output.read_to_string(&mut text)).expect("UTF-8 in memory");
         if self.mode == RUN {
             text += &format!("\n{} in environment {}: {ended}", self.scenario, self.env.name);
         }
@@ -108,7 +112,9 @@ impl Child {
     }
 }
 
-/// This program, started by another if `THISCPU_TEST_RUNNER` names one, such as `valgrind --quiet`.
+/// Returns a command for this program, prefixed with `THISCPU_TEST_RUNNER` if that is set.
+///
+/// An example is `THISCPU_TEST_RUNNER="valgrind --quiet"`.
 fn this_program() -> Command {
     let program = std::env::current_exe().expect("the path of this program");
     let runner = std::env::var("THISCPU_TEST_RUNNER").unwrap_or_default();
@@ -123,24 +129,27 @@ fn this_program() -> Command {
     }
 }
 
-/// Has a child killed when the thread that waits for it ends, which it does only if it is killed itself.
+/// Asks the kernel to kill this child when the thread that waits for it ends.
+///
+/// That thread ends early only if the test program is killed.
 fn end_with_parent() -> std::io::Result<()> {
-    // SAFETY: this request takes a signal's number.
+    // SAFETY: this request takes a signal number and no pointers.
     match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// Kills the child and what it forked.
+/// Kills the child and all processes that it forked.
 fn kill_group(leader: u32) {
-    // SAFETY: kill touches no memory; the group is the child's own and the child is not reaped yet.
+    // SAFETY: `kill` accesses no memory. The child leads the group and is not reaped yet, so the id
+    // is not reused.
     unsafe { libc::kill(-(leader as i32), libc::SIGKILL) };
 }
 
-/// A file without a name, so that a child can write any amount and is never held up.
+/// Makes a file in memory, so a child can write any amount without blocking.
 pub(crate) fn memory_file() -> File {
-    // SAFETY: the name ends with a zero byte; a descriptor that is not negative is new and ours.
+    // SAFETY: the name is NUL-terminated; a nonnegative descriptor is new, so this file owns it.
     unsafe {
         let file = libc::memfd_create(c"output".as_ptr(), libc::MFD_CLOEXEC);
         assert!(file >= 0, "memfd_create: {}", std::io::Error::last_os_error());

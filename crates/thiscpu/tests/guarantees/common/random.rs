@@ -1,17 +1,18 @@
-//! Numbers that are the same in every run.
+//! Random numbers that are the same in every run.
 
-/// Where every sequence begins; shown when a scenario fails.
+/// The seed of all streams; a failing scenario prints it.
 pub(crate) const SEED: u64 = 0x7415_c9b0_0000_0001;
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The sequence number `stream`.
+    /// Starts the stream of that number.
     pub(crate) fn new(stream: u64) -> Random {
         Random(SEED ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
+    /// Returns the next 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,12 +21,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// An amount to add: mostly 1 and -1, sometimes small, sometimes like the first workload's,
-    /// sometimes as large as there is.
+    /// Returns an amount to add: mostly 1 or -1, sometimes up to 1000, 32768 or any `i64`.
     pub(crate) fn amount(&mut self) -> i64 {
         match self.below(16) {
             0..6 => 1,

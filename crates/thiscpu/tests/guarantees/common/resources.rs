@@ -1,22 +1,24 @@
-//! What a process may have, and what it has.
+//! The memory that a process may use, and that it uses.
 
 use std::io;
+use std::ops::Range;
 
-/// A field of `/proc/self/status`, in bytes.
+/// Returns a field of `/proc/self/status`, in bytes.
 pub(crate) fn status_bytes(field: &str) -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("such a field");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a known field");
     let kib = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB");
     kib.trim().parse::<i64>().expect("a number of KiB") * 1024
 }
 
-fn limit(what: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit> {
+/// Sets a soft limit, capped by the hard limit, and returns the limits from before.
+fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit> {
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both limits are valid for the calls.
+    // SAFETY: both limits are live locals, valid during the calls.
     unsafe {
-        if libc::getrlimit(what, &mut before) == 0 {
+        if libc::getrlimit(resource, &mut before) == 0 {
             let new = libc::rlimit { rlim_cur: soft.min(before.rlim_max), ..before };
-            if libc::setrlimit(what, &new) == 0 {
+            if libc::setrlimit(resource, &new) == 0 {
                 return Ok(before);
             }
         }
@@ -24,61 +26,63 @@ fn limit(what: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit>
     Err(io::Error::last_os_error())
 }
 
-/// Lifts a limit when dropped.
+/// Restores a limit when dropped.
 pub(crate) struct LimitGuard {
-    what: libc::__rlimit_resource_t,
+    resource: libc::__rlimit_resource_t,
     before: u64,
 }
 
 impl LimitGuard {
-    fn new(what: libc::__rlimit_resource_t, bytes: u64) -> LimitGuard {
-        LimitGuard { what, before: limit(what, bytes).expect("a limit").rlim_cur }
+    fn new(resource: libc::__rlimit_resource_t, bytes: u64) -> LimitGuard {
+        LimitGuard { resource, before: set_limit(resource, bytes).expect("a limit").rlim_cur }
     }
 }
 
 impl Drop for LimitGuard {
     fn drop(&mut self) {
-        limit(self.what, self.before).expect("the limit from before");
+        set_limit(self.resource, self.before).expect("the limit from before");
     }
 }
 
-/// Leaves hardly any address space beyond what the process has now.
+/// Limits the address space to 300 KiB more than the process uses now.
 pub(crate) fn limit_address_space() -> LimitGuard {
     limit_address_space_to(300 * 1024)
 }
 
-/// Leaves so much address space beyond what the process has now.
+/// Limits the address space to `room` bytes more than the process uses now.
 pub(crate) fn limit_address_space_to(room: u64) -> LimitGuard {
     LimitGuard::new(libc::RLIMIT_AS, status_bytes("VmSize") as u64 + room)
 }
 
-/// Leaves so much memory that can be written to beyond what the process has now, whatever is reserved.
+/// Limits writable memory to `room` bytes more than the process uses now.
+///
+/// Memory that is only reserved does not count.
 pub(crate) fn limit_data(room: u64) -> LimitGuard {
     LimitGuard::new(libc::RLIMIT_DATA, status_bytes("VmData") as u64 + room)
 }
 
-/// For scenarios that lock all memory; tried in a process of its own.
+/// Checks that a process can lock all its memory; call it in a process of its own.
 pub(crate) fn can_lock_all() -> Result<(), String> {
     lock_all().map_err(|error| format!("needs to lock memory: {error}"))
 }
 
-/// Locks all memory that there is and that will be.
+/// Locks all present and future memory.
 pub(crate) fn lock_all() -> io::Result<()> {
-    limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY)?;
-    // SAFETY: mlockall changes no memory.
+    set_limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY)?;
+    // SAFETY: `mlockall` changes no memory contents.
     match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// What a thread's stack takes, as the standard library makes it, with room for its guard.
+/// Returns the size of a thread's stack as the standard library makes it, with its guard.
 pub(crate) fn thread_stack_bytes() -> i64 {
     let stack = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok());
     stack.unwrap_or(2 << 20) + (64 << 10)
 }
 
-/// For scenarios that mean nothing where the kernel makes no huge pages unasked.
+/// Checks that the kernel makes huge pages without `madvise`.
 pub(crate) fn huge_pages_are_always_on() -> Result<(), String> {
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     match enabled {
@@ -88,11 +92,11 @@ pub(crate) fn huge_pages_are_always_on() -> Result<(), String> {
     }
 }
 
-/// How much is mapped that never becomes huge pages, in bytes.
+/// Returns the bytes that are mapped and may not become huge pages.
 pub(crate) fn no_huge_page_bytes() -> i64 {
-    let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
     let (mut size, mut sum) = (0, 0);
-    for line in maps.lines() {
+    for line in smaps.lines() {
         if let Some(kib) = line.strip_prefix("Size:") {
             size = kib.trim_end_matches(" kB").trim().parse::<i64>().expect("a number of KiB");
         } else if line.strip_prefix("VmFlags:").is_some_and(|flags| flags.contains(" nh")) {
@@ -102,27 +106,44 @@ pub(crate) fn no_huge_page_bytes() -> i64 {
     sum
 }
 
-/// How much address space is mapped that cannot be accessed, in bytes.
-pub(crate) fn inaccessible_bytes() -> i64 {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
-    let bytes = |line: &str| {
-        let (range, rest) = line.split_once(' ').expect("a range, and what it is");
-        let (begin, end) = range.split_once('-').expect("a range");
-        let address = |text| i64::from_str_radix(text, 16).ok();
-        match rest.starts_with("---p") {
-            true => address(end).zip(address(begin)).map_or(0, |(end, begin)| end - begin),
-            false => 0,
-        }
-    };
-    maps.lines().map(bytes).sum()
+/// A line of `/proc/self/maps`.
+struct Mapping {
+    addresses: Range<usize>,
+    /// Such as `rw-p`.
+    access: String,
+    /// Whether the mapping has no file and no name.
+    is_anonymous: bool,
 }
 
-/// How many mappings the process has that are of no file and have no name.
-pub(crate) fn anonymous_mappings() -> usize {
+fn mappings() -> Vec<Mapping> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
-    let anonymous = |line: &&str| {
+    let mapping = |line: &str| {
         let mut fields = line.split_whitespace();
-        fields.nth(4) == Some("0") && fields.next().is_none()
+        let (begin, end) = fields.next()?.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        Some(Mapping {
+            addresses: address(begin)?..address(end)?,
+            access: fields.next()?.to_owned(),
+            is_anonymous: fields.nth(2)? == "0" && fields.next().is_none(),
+        })
     };
-    maps.lines().filter(anonymous).count()
+
+    maps.lines().map(|line| mapping(line).expect("a mapping")).collect()
+}
+
+/// Returns the bytes of address space that are mapped and cannot be accessed.
+pub(crate) fn inaccessible_bytes() -> i64 {
+    let inaccessible = mappings().into_iter().filter(|mapping| mapping.access == "---p");
+    inaccessible.map(|mapping| mapping.addresses.len() as i64).sum()
+}
+
+/// Returns the number of anonymous mappings.
+pub(crate) fn anonymous_mappings() -> usize {
+    mappings().into_iter().filter(|mapping| mapping.is_anonymous).count()
+}
+
+/// Returns the access rights of the mapping at `address`, such as `rw-p`.
+pub(crate) fn access_at(address: usize) -> String {
+    let mut mappings = mappings().into_iter();
+    mappings.find(|mapping| mapping.addresses.contains(&address)).expect("a mapping").access
 }

@@ -1,23 +1,23 @@
-//! How much slower than usual this machine is: emulated, or watched over by another program.
+//! The number of rounds and the deadlines, scaled for slow machines.
 
 use std::sync::OnceLock;
 
-/// What `THISCPU_TEST_SLOWDOWN` says, at least 1: so many times longer everything may take, and so many times
-/// less often what is repeated needs to be.
+/// Returns `THISCPU_TEST_SLOWDOWN`, or 1: how many times slower this machine is than usual.
+///
+/// Emulated machines and programs under valgrind set it. Deadlines are multiplied by it, and
+/// numbers of rounds divided.
 pub(crate) fn factor() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
     *FACTOR.get_or_init(|| match std::env::var("THISCPU_TEST_SLOWDOWN") {
         Err(_) => 1,
         Ok(text) => match text.parse() {
             Ok(factor @ 1..) => factor,
-            _ => panic!(
-                "THISCPU_TEST_SLOWDOWN is how many times slower this machine is; not {text:?}"
-            ),
+            _ => panic!("invalid THISCPU_TEST_SLOWDOWN={text:?}: set it to a number from 1"),
         },
     })
 }
 
-/// How often to do what is done `usual` times elsewhere.
+/// Returns how often to repeat what usual machines repeat `usual` times.
 pub(crate) fn rounds(usual: u64) -> u64 {
     usual.div_ceil(factor().into())
 }

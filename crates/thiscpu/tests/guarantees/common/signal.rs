@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use super::random::Random;
 use super::scale;
 
-/// Makes `handler` run for `signal`; interrupted system calls are taken up again.
+/// Installs `handler` for `signal`; interrupted system calls are restarted.
 pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32)) {
     install(signal, handler as *const (), libc::SA_RESTART);
 }
 
-/// As [`handle`], for a handler that looks at what it interrupted.
+/// Installs a handler that gets the context it interrupted; system calls are restarted.
 pub(crate) fn handle_with_context(
     signal: i32,
     handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void),
@@ -18,15 +18,15 @@ pub(crate) fn handle_with_context(
     install(signal, handler as *const (), libc::SA_RESTART | libc::SA_SIGINFO);
 }
 
-/// Makes `signal` do nothing but interrupt system calls.
+/// Installs an empty handler that interrupts system calls.
 pub(crate) fn interrupt_calls(signal: i32) {
     extern "C" fn nothing(_: i32) {}
     install(signal, nothing as *const (), 0);
 }
 
 fn install(signal: i32, handler: *const (), flags: i32) {
-    // SAFETY: a zeroed action is a valid one with an empty mask; the handlers of these tests use
-    // only what a handler may, and take what the flags say.
+    // SAFETY: a zeroed action is valid and has an empty mask. The handlers make only
+    // async-signal-safe calls, and the callers pass the flags that fit their parameters.
     let result = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
@@ -36,24 +36,24 @@ fn install(signal: i32, handler: *const (), flags: i32) {
     assert_eq!(result, 0);
 }
 
-/// The calling thread, for [`send`].
+/// Returns the calling thread, for [`send`].
 pub(crate) fn this_thread() -> libc::pthread_t {
-    // SAFETY: pthread_self has no preconditions.
+    // SAFETY: `pthread_self` has no preconditions.
     unsafe { libc::pthread_self() }
 }
 
-/// Sends `signal` to a thread that has not ended.
+/// Sends `signal` to a thread; the caller keeps it from ending before this returns.
 pub(crate) fn send(thread: libc::pthread_t, signal: i32) {
-    // SAFETY: the callers end their storms before the threads that these hit.
+    // SAFETY: the callers keep the thread alive while they send, so the handle is valid.
     assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
 }
 
-/// A timer that sends a signal to the thread that made it.
+/// A timer that sends a signal to the thread that created it.
 pub(crate) struct Timer(libc::timer_t);
 
 impl Timer {
     pub(crate) fn new(signal: i32) -> Timer {
-        // SAFETY: a zeroed event is a valid start; it and the timer are valid for the call.
+        // SAFETY: all-zero bytes are valid for the event and the timer, and both outlive the call.
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -66,7 +66,7 @@ impl Timer {
     }
 
     pub(crate) fn fire_in(&self, nanoseconds: u64) {
-        // SAFETY: a zeroed time is valid, and the timer is this value's own.
+        // SAFETY: all-zero bytes are a valid time, and this value owns the timer.
         unsafe {
             let mut time: libc::itimerspec = std::mem::zeroed();
             time.it_value.tv_nsec = nanoseconds.max(1) as libc::c_long;
@@ -77,21 +77,22 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is this value's own.
+        // SAFETY: this value owns the timer and ends here.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// Sends `signal` to this thread once, so many nanoseconds from now.
+/// Sends `signal` to this thread once, after some nanoseconds.
 pub(crate) fn send_after(signal: i32, nanoseconds: u64) {
     let timer = Timer::new(signal);
     timer.fire_in(nanoseconds);
-    // The timer lives until it has fired, wherever this thread is then.
+    // Leaked, because the timer must exist when it fires.
     std::mem::forget(timer);
 }
 
-/// Repeats `work` until `handled` has counted `signals` more signals (fewer where all is slow), each
-/// sent to this thread at a random moment after the one before was handled.
+/// Repeats `work` until the handler has counted `signals` more signals in `handled`.
+///
+/// Each signal comes at a random moment after the one before was handled. Slow machines send fewer.
 pub(crate) fn storm(signal: i32, handled: &AtomicU64, signals: u64, mut work: impl FnMut()) {
     let (timer, mut random) = (Timer::new(signal), Random::new(77));
     let signals = scale::rounds(signals);
@@ -105,7 +106,7 @@ pub(crate) fn storm(signal: i32, handled: &AtomicU64, signals: u64, mut work: im
         }
         work();
     }
-    // The last one is still under way.
+    // One more signal is pending.
     while handled.load(SeqCst) == seen {
         work();
     }

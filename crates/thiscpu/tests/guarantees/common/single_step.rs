@@ -1,30 +1,33 @@
-//! An operation that is stopped between two instructions, while another thread does something that
-//! conflicts.
+//! Stops an operation between two instructions while another thread does something that conflicts.
 //!
-//! The stop is made by single steps, so it comes to every instruction in turn, and neither chance
-//! nor the scheduler has a part in it.
+//! The trap flag counts instructions, so the stop comes to each in turn. The result does not depend
+//! on chance or on the scheduler.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use super::{futex, signal};
+use super::{fork, futex, signal};
 
+/// Checks that this machine can single-step.
 pub(crate) fn can_single_step() -> Result<(), String> {
     match cfg!(target_arch = "x86_64") {
         true => Ok(()),
-        false => Err("only x86-64 steps single instructions without a debugger".into()),
+        false => Err("needs x86-64, which single-steps without a debugger".into()),
     }
 }
 
-/// How many steps are left until the stop.
+/// The number of steps until the stop.
 static STEPS_LEFT: AtomicU64 = AtomicU64::new(0);
-/// The number of stops begun, and of those that another thread has answered.
+/// The number of stops so far.
 static STOPS: AtomicU32 = AtomicU32::new(0);
+/// The number of stops for which the other thread has run its conflict.
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
-/// What the handler calls itself, in place of another thread: a `fn()`, or 0.
-static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// A `fn()` that the handler calls instead of waiting for the other thread, or 0.
+static HANDLER_CALL: AtomicUsize = AtomicUsize::new(0);
 
-/// How long a stop waits for the other thread, in looks: it may be waiting for the stopped one.
-const PATIENCE: u32 = 2000;
+/// The number of yields for which a stop waits.
+///
+/// It is bounded, because the other thread may itself wait for the stopped one.
+const YIELDS_MAX: u32 = 2000;
 
 /// The trap flag.
 #[cfg(target_arch = "x86_64")]
@@ -34,50 +37,51 @@ extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     if STEPS_LEFT.fetch_sub(1, SeqCst) != 1 {
         return;
     }
-    match CALLS.load(SeqCst) {
+    match HANDLER_CALL.load(SeqCst) {
         0 => {
             let stop = STOPS.fetch_add(1, SeqCst) + 1;
             futex::wake(&STOPS);
-            for _ in 0..PATIENCE {
+            for _ in 0..YIELDS_MAX {
                 if ANSWERED.load(SeqCst) == stop {
                     break;
                 }
                 std::thread::yield_now();
             }
         }
-        // SAFETY: only `in_handler` stores here, and what it stores is such a function.
+        // SAFETY: only `conflict_in_handler` stores here, and it stores a `fn()`.
         call => unsafe { std::mem::transmute::<usize, fn()>(call)() },
     }
-    // SAFETY: the kernel passes a context to handlers of this kind.
+    // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid context.
     unsafe { end_steps(context.cast()) };
 }
 
-/// Lets what was interrupted run on without steps.
+/// Lets the interrupted code continue without single steps.
 ///
 /// # Safety
 ///
-/// The context is valid for writes.
+/// The context must be valid for writes.
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are no steps"))]
 unsafe fn end_steps(context: *mut libc::ucontext_t) {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that the context is valid for writes.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         (*context).uc_mcontext.gregs[libc::REG_EFL as usize] &= !(TRAP as i64)
     };
 }
 
-/// Runs `op` and stops it after `steps` instructions. Whether it was that long.
+/// Runs `op` and stops it after `steps` instructions; returns whether it was that long.
 fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
     STEPS_LEFT.store(steps, SeqCst);
-    // SAFETY: sets a flag that makes a SIGTRAP of the next instructions, whose handler is there.
-    // The red zone is stepped over, because pushing may otherwise write into it.
+    // SAFETY: the trap flag makes each instruction raise SIGTRAP, which `at_steps` handles. The
+    // push stays below the red zone, and the stack pointer is restored.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "or qword ptr [rsp], {trap}", "popf",
             "lea rsp, [rsp + 128]", trap = const TRAP);
     }
     let result = op();
-    // SAFETY: as above; clears the flag.
+    // SAFETY: clears the trap flag; the push stays below the red zone, and the stack pointer is
+    // restored.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "and qword ptr [rsp], ~{trap}", "popf",
@@ -86,37 +90,63 @@ fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
     (result, STEPS_LEFT.load(SeqCst) as i64 <= 0)
 }
 
-/// Runs `op` again and again, stopped a little later each time: at each of its first instructions
-/// and then at fewer and fewer. `conflict` runs on another thread during the stop, `prepare`
-/// before each run.
+/// Runs `op` many times, each time stopped at another instruction.
+///
+/// The stops come at each of the first instructions, and then at fewer and fewer.
+///
+/// `prepare` runs before each run of `op`, `conflict` on another thread during the stop, and
+/// `check` after the run, with the number of steps, whether `op` was that long, and its result.
 pub(crate) fn at_sampled_steps<R>(
     prepare: impl Fn(),
     op: impl Fn() -> R,
     conflict: impl Fn(u32) + Sync,
     check: impl Fn(u64, bool, R),
 ) {
-    at_steps(|steps| steps + 1 + steps / 40, prepare, op, conflict, check);
+    at_steps(Steps::Sampled, prepare, op, conflict, check);
 }
 
-/// The same at each instruction to the last, for what goes wrong between two that are late.
-pub(crate) fn at_every_step<R>(
+/// The instructions at which an operation is stopped.
+#[derive(Clone, Copy)]
+pub(crate) enum Steps {
+    /// Each of the first instructions, and then fewer and fewer.
+    Sampled,
+    /// Every instruction, for operations that can go wrong between two late ones.
+    Every,
+}
+
+/// Runs `op` stopped at those instructions; at each stop `child` runs in a forked child.
+///
+/// `prepare` runs before each run of `op`. After a child that succeeded, `check` gets the number of
+/// steps and the result of `op`.
+///
+/// # Panics
+///
+/// If a child fails.
+pub(crate) fn fork_at_steps<R>(
+    steps: Steps,
     prepare: impl Fn(),
     op: impl Fn() -> R,
-    conflict: impl Fn(u32) + Sync,
-    check: impl Fn(u64, bool, R),
+    child: impl Fn() + Sync,
+    check: impl Fn(u64, R),
 ) {
-    at_steps(|steps| steps + 1, prepare, op, conflict, check);
+    // A panic on the other thread would leave this one waiting for it, so this thread panics.
+    let has_failed = AtomicBool::new(false);
+    let conflict = |_| has_failed.store(fork::run(&child).is_err(), SeqCst);
+    at_steps(steps, prepare, op, conflict, |steps, _, result| {
+        assert!(!has_failed.load(SeqCst), "the child that was forked after {steps} steps failed");
+        check(steps, result);
+    });
 }
 
 fn at_steps<R>(
-    next: impl Fn(u64) -> u64,
+    steps: Steps,
     prepare: impl Fn(),
     op: impl Fn() -> R,
     conflict: impl Fn(u32) + Sync,
     check: impl Fn(u64, bool, R),
 ) {
     signal::handle_with_context(libc::SIGTRAP, stepped);
-    const OVER: u32 = u32::MAX;
+    const DONE: u32 = u32::MAX;
     STOPS.store(0, SeqCst);
     ANSWERED.store(0, SeqCst);
     std::thread::scope(|scope| {
@@ -124,7 +154,7 @@ fn at_steps<R>(
             let mut answered = 0;
             loop {
                 match STOPS.load(SeqCst) {
-                    OVER => return,
+                    DONE => return,
                     stops if stops == answered => futex::wait(&STOPS, stops),
                     stops => {
                         conflict(stops);
@@ -134,32 +164,35 @@ fn at_steps<R>(
                 }
             }
         });
-        let _over = Defer(|| {
-            STOPS.store(OVER, SeqCst);
+        let _done = Defer(|| {
+            STOPS.store(DONE, SeqCst);
             futex::wake(&STOPS);
         });
-        let mut steps = 1;
+        let mut count = 1;
         loop {
             prepare();
-            let (result, reached) = stopped_after(steps, &op);
-            // The conflict may have had to wait for the operation.
-            while CALLS.load(SeqCst) == 0 && ANSWERED.load(SeqCst) != STOPS.load(SeqCst) {
+            let (result, reached) = stopped_after(count, &op);
+            // The conflict may have waited for the operation.
+            while HANDLER_CALL.load(SeqCst) == 0 && ANSWERED.load(SeqCst) != STOPS.load(SeqCst) {
                 std::thread::yield_now();
             }
-            check(steps, reached, result);
+            check(count, reached, result);
             if !reached {
                 break;
             }
-            steps = next(steps);
+            count += 1 + if let Steps::Sampled = steps { count / 40 } else { 0 };
         }
     });
 }
 
-/// From now on the handler itself calls `call`, which must be safe to call there, in place of `conflict`.
+/// Makes the handler itself call `call` at each stop, instead of another thread.
+///
+/// `call` must be async-signal-safe.
 pub(crate) fn conflict_in_handler(call: fn()) {
-    CALLS.store(call as usize, SeqCst);
+    HANDLER_CALL.store(call as usize, SeqCst);
 }
 
+/// Calls a function when dropped.
 struct Defer<F: Fn()>(F);
 
 impl<F: Fn()> Drop for Defer<F> {

@@ -1,11 +1,11 @@
-//! Threads that begin together.
+//! Threads that start at the same moment, and what they share.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::Counter;
 
-/// Runs `work` on `count` threads that all begin at one moment, and `meanwhile` on this one.
+/// Runs `work` on `count` threads that start together, and `meanwhile` on this one.
 pub(crate) fn together<R: Send>(
     count: usize,
     work: impl Fn(usize) -> R + Sync,
@@ -22,17 +22,18 @@ pub(crate) fn together<R: Send>(
         let threads: Vec<_> = (0..count).map(start).collect();
         barrier.wait();
         meanwhile();
-        threads.into_iter().map(|thread| thread.join().expect("a thread's own panic")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }
 
-/// The sum, wrapping, as counters add.
+/// Returns the wrapping sum, as counters add.
 pub(crate) fn wrapping_sum(parts: impl IntoIterator<Item = i64>) -> i64 {
     parts.into_iter().fold(0, i64::wrapping_add)
 }
 
-/// How much was added for certain, and how much may have been: what an exact answer lies between.
-/// Each adding thread has numbers of its own, so that the threads do not wait for each other here.
+/// Totals of begun and of finished adds, between which an exact answer lies.
+///
+/// Each thread has its own totals, so threads do not contend here.
 #[derive(Default)]
 pub(crate) struct Tally(Vec<[AtomicU64; 2]>);
 
@@ -43,14 +44,13 @@ impl Tally {
 
     /// Adds `n` by `add`, on thread number `thread`.
     pub(crate) fn add(&self, thread: usize, n: u64, add: impl FnOnce()) {
-        // SeqCst, so that neither is done at another moment on any architecture.
+        // SeqCst keeps both updates on their sides of the add on every architecture.
         self.0[thread][0].fetch_add(n, SeqCst);
         add();
         self.0[thread][1].fetch_add(n, SeqCst);
     }
 
-    /// What `ask` answers, with what was added before it was asked and what had begun to be when
-    /// it had answered.
+    /// Returns the finished adds before `ask`, its answer, and the begun adds after it.
     pub(crate) fn around<R>(&self, ask: impl FnOnce() -> R) -> (i64, R, i64) {
         let all = |which: usize| self.0.iter().map(|t| t[which].load(SeqCst)).sum::<u64>() as i64;
         let done = all(1);
@@ -59,13 +59,14 @@ impl Tally {
     }
 }
 
-/// Spreads a counter over lanes: enough adds without a comparison. Leaves its value as it is.
+/// Puts a counter into per-CPU mode by many adds; its value stays the same.
 pub(crate) fn to_percpu_mode(counter: &Counter) {
     (0..1200).for_each(|n| counter.add(if n % 2 == 0 { 1 } else { -1 }));
 }
 
-/// Counts down when a thread leaves, by a panic too, so that those who wait for it end and the
-/// panic is seen.
+/// Decrements a number when dropped.
+///
+/// Threads hold one, so the threads that wait for them stop after a panic too.
 pub(crate) struct DecrementOnDrop<'a>(pub(crate) &'a AtomicUsize);
 
 impl Drop for DecrementOnDrop<'_> {

@@ -1,42 +1,48 @@
-//! A token that threads pass round: every other thread adds an amount, the next takes it away, so
-//! that the true value is always 0 or that amount, whatever a careless sum makes of it.
+//! A token that circulates between threads.
+//!
+//! One thread adds an amount and the next subtracts it. So the true value is always 0 or that
+//! amount, even where a naive sum finds something else.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use thiscpu::Counter;
+
+use super::threads::{to_percpu_mode, together};
 use super::{pin, scale};
 
-/// A thread that passes the token on.
+/// The kind of a thread that passes the token on.
 #[derive(Clone, Copy)]
 pub(crate) enum Adder {
-    /// Pinned to the CPU of that number.
+    /// The thread is pinned to the CPU of that number.
     On(usize),
-    /// Anywhere.
+    /// The thread may run on any CPU.
     Anywhere,
-    /// Without a lane.
+    /// The thread has no lane.
     Laneless,
 }
 
-/// Two threads with lanes, on different CPUs.
+/// Two threads with lanes on different CPUs.
 pub(crate) const PINNED: [Adder; 2] = [Adder::On(0), Adder::On(1)];
-/// Some with lanes, some without.
+/// Two threads with lanes, and two without.
 pub(crate) const MIXED: [Adder; 4] =
     [Adder::On(0), Adder::Laneless, Adder::Anywhere, Adder::Laneless];
 
-/// How far the token has come.
+/// The state of the token.
 pub(crate) struct Token {
-    turn: AtomicU64,
-    over: AtomicBool,
+    passes: AtomicU64,
+    done: AtomicBool,
 }
 
 impl Token {
-    /// How often the token was passed.
+    /// Returns how often the token was passed on.
     pub(crate) fn passes(&self) -> u64 {
-        self.turn.load(SeqCst)
+        self.passes.load(SeqCst)
     }
 
-    /// Whether to ask once more, of `asks` and at least until the token was passed `passes` times;
-    /// fewer of both where all is slow.
-    /// Lets others run now and then: on few CPUs the next thread may be waiting for this one's.
+    /// Counts a question, and returns whether to ask it.
+    ///
+    /// That holds for `asks` questions, and until the token was passed on `passes` times; slow
+    /// machines do with fewer. Sometimes yields, because the next thread may need this CPU.
     pub(crate) fn keep_asking(&self, asked: &mut u64, asks: u64, passes: u64) -> bool {
         *asked += 1;
         if asked.is_multiple_of(4) {
@@ -46,19 +52,20 @@ impl Token {
     }
 }
 
-/// Has the token passed round while `meanwhile` runs. Each turn calls `add` with the thread's
-/// number and 1 or -1.
+/// Passes a token between `adders` while `meanwhile` runs.
+///
+/// Each pass calls `add` with the thread's number and 1 or -1.
 pub(crate) fn pass(
     adders: &[Adder],
     add: impl Fn(usize, i64) + Sync,
     meanwhile: impl FnOnce(&Token) + Send,
 ) {
     assert!(adders.len().is_multiple_of(2));
-    let token = &Token { turn: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let token = &Token { passes: AtomicU64::new(0), done: AtomicBool::new(false) };
     let add = &add;
     std::thread::scope(|scope| {
-        // SetOnDrop even if `meanwhile` panics, or its panic would never be seen.
-        let _over = SetOnDrop(&token.over);
+        // The adders must stop even if `meanwhile` panics, or its panic would never be reported.
+        let _done = SetOnDrop(&token.done);
         for (number, &adder) in adders.iter().enumerate() {
             scope.spawn(move || {
                 match adder {
@@ -68,13 +75,13 @@ pub(crate) fn pass(
                 }
                 let (threads, number) = (adders.len() as u64, number as u64);
                 let sign = if number.is_multiple_of(2) { 1 } else { -1 };
-                while !token.over.load(SeqCst) {
-                    let turn = token.passes();
-                    if turn % threads == number {
+                while !token.done.load(SeqCst) {
+                    let passes = token.passes();
+                    if passes % threads == number {
                         add(number as usize, sign);
-                        token.turn.store(turn + 1, SeqCst);
+                        token.passes.store(passes + 1, SeqCst);
                     } else {
-                        wait(token, turn);
+                        wait(token, passes);
                     }
                 }
             });
@@ -83,9 +90,26 @@ pub(crate) fn pass(
     });
 }
 
-fn wait(token: &Token, turn: u64) {
+/// Passes a token of `amount` on a counter in per-CPU mode while two threads run `ask`.
+///
+/// `ask` gets the token and the number of its thread.
+pub(crate) fn pass_while_asking(
+    counter: &Counter,
+    adders: &[Adder],
+    amount: i64,
+    ask: impl Fn(&Token, usize) + Sync,
+) {
+    to_percpu_mode(counter);
+    let add = |_, sign| counter.add(sign * amount);
+    pass(adders, add, |token| {
+        together(2, |asker| ask(token, asker), || {});
+    });
+}
+
+/// Waits a while for the next pass: first in a loop, then by a yield.
+fn wait(token: &Token, passes: u64) {
     for _ in 0..30 {
-        if token.passes() != turn {
+        if token.passes() != passes {
             return;
         }
         std::hint::spin_loop();
@@ -93,7 +117,7 @@ fn wait(token: &Token, turn: u64) {
     std::thread::yield_now();
 }
 
-/// Sets a flag when dropped, by a panic too.
+/// Sets a flag when dropped, after a panic too.
 pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
