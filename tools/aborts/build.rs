@@ -1,4 +1,4 @@
-//! With the feature `c`: the ops of C, as its compiler inlines them.
+//! Compiles the operations of C as its compiler inlines them, with the feature `c`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,6 +1,7 @@
 //! Programs that a task needs and that a machine may lack.
 
 use anyhow::{Result, bail};
+pub(crate) use thiscpu_test_support::in_ci;
 use xshell::{Shell, cmd};
 
 /// A program and the Debian package that has it.
@@ -45,9 +46,4 @@ pub(crate) fn skip(task: &str, missing: &str, packages: &str) -> Result<()> {
 fn is_here(sh: &Shell, program: &str) -> bool {
     let find = "command -v \"$1\"";
     cmd!(sh, "sh -c {find} sh {program}").quiet().ignore_stdout().ignore_stderr().run().is_ok()
-}
-
-/// Returns whether this is a run of CI.
-pub(crate) fn in_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }

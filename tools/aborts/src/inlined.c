@@ -1,4 +1,4 @@
-// The hot calls as programs in C have them, each compiled once. The library's functions that they turn to are in inlined.rs.
+// The inlined calls of C programs, each compiled once. inlined.rs has the functions that they call.
 #include <thiscpu.h>
 
 void inlined_counter_add(thiscpu_counter *counter, int64_t n) {

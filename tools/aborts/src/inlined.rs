@@ -1,7 +1,8 @@
-//! The ops of C, and what they turn to where a section of theirs does not commit: the same op in Rust.
+//! The operations of C, and the functions that they call if their section does not commit.
 //!
-//! Handles are what the library for C has: counters, budgets and caches are themselves, words say where they are, and accounts have
-//! in front of them what inlined calls read.
+//! Handles are those of the C library: a counter, budget or cache is its own handle, a word's
+//! handle encodes its place, and an account's handle begins with what inlined calls read. The
+//! functions run the operation of Rust.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,17 +13,17 @@ use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
 use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, PerCpu, PerCpuInt, RawCache};
 
-/// Whether ops are C's.
+/// Whether operations are those of C.
 static IN_C: AtomicBool = AtomicBool::new(false);
 
-/// Has ops done in C from now on.
-pub(crate) fn begin() {
+/// Makes all later operations those of C.
+pub(crate) fn enable() {
     INLINE_ABI.publish();
     IN_C.store(true, Relaxed);
 }
 
 #[inline(always)]
-pub(crate) fn is_on() -> bool {
+pub(crate) fn is_enabled() -> bool {
     IN_C.load(Relaxed)
 }
 
@@ -46,58 +47,59 @@ unsafe extern "C" {
     fn inlined_word_add(word: *const c_void, n: u64);
 }
 
-/// A handle, as C has it.
+/// Returns the handle of a structure that is its own handle.
 fn handle<T>(of: &T) -> *const c_void {
     ptr::from_ref(of).cast()
 }
 
 thread_local! {
-    /// What the function said, if the inlined call came to it.
-    static SAID: Cell<Option<Result<(), Exhausted>>> = const { Cell::new(None) };
+    /// The answer of the function, if the inlined call has called it.
+    static ANSWER: Cell<Option<Result<(), Exhausted>>> = const { Cell::new(None) };
 }
 
 pub(crate) fn count(counter: &Counter, n: i64) {
-    // SAFETY: a counter is what C has as one.
+    // SAFETY: a counter is its own handle, and it lives during the call.
     unsafe { inlined_counter_add(handle(counter), n) }
 }
 
 pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
-    SAID.set(None);
-    // SAFETY: a budget is what C has as one.
+    ANSWER.set(None);
+    // SAFETY: a budget is its own handle, and it lives during the call.
     unsafe { inlined_budget_try_acquire(handle(budget), n) };
-    SAID.take().unwrap_or(Ok(()))
+    ANSWER.take().unwrap_or(Ok(()))
 }
 
 pub(crate) fn release(budget: &Budget, n: u64) {
-    // SAFETY: as above.
+    // SAFETY: a budget is its own handle, and it lives during the call.
     unsafe { inlined_budget_release(handle(budget), n) }
 }
 
 pub(crate) fn charge(account: &Account<2>, index: usize, n: i64) {
     let account = AccountInC { slot: capi::slot_of(account), counters: 2, account };
-    // SAFETY: it begins with what C reads of an account, and the account is open.
+    // SAFETY: it begins with the fields that C reads, and the account stays open during the call.
     unsafe { inlined_account_charge(handle(&account), index, n) }
 }
 
 pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
-    // SAFETY: a cache is what C has as one.
+    // SAFETY: a cache is its own handle, and it lives during the call.
     NonNull::new(unsafe { inlined_cache_alloc(handle(cache)) })
 }
 
 /// # Safety
 ///
-/// As for `RawCache::free`.
+/// The object must be from this cache, and must not be used any more.
 pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
-    // SAFETY: as above, and the caller's promise.
+    // SAFETY: a cache is its own handle, and the caller guarantees that the object is from it and
+    // no longer used.
     unsafe { inlined_cache_free(handle(cache), object.as_ptr()) }
 }
 
 pub(crate) fn add<T: PerCpuInt + Into<u64>>(word: &PerCpu<T>, n: T) {
-    // SAFETY: the handle is what C has for a word, and the word lives.
+    // SAFETY: `handle_of` returns C's handle of a word, and the word lives during the call.
     unsafe { inlined_word_add(ptr::without_provenance(handle_of(word)), n.into()) }
 }
 
-// What the library for C has in their place. Nobody reads what they return.
+// The functions of the C library. Their return values are not used.
 
 #[unsafe(no_mangle)]
 extern "C" fn thiscpu_counter_add(counter: &Counter, n: i64) -> c_int {
@@ -107,7 +109,7 @@ extern "C" fn thiscpu_counter_add(counter: &Counter, n: i64) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn thiscpu_budget_try_acquire(budget: &Budget, n: u64) -> c_int {
-    SAID.set(Some(budget.try_acquire(n)));
+    ANSWER.set(Some(budget.try_acquire(n)));
     0
 }
 
@@ -130,20 +132,22 @@ extern "C" fn thiscpu_cache_alloc(cache: &RawCache) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn thiscpu_cache_free(cache: &RawCache, object: NonNull<u8>) -> c_int {
-    // SAFETY: what `free` was given.
+    // SAFETY: the inlined call passes on the object of `free`, whose caller guarantees that it is
+    // from this cache.
     unsafe { cache.free(object) };
     0
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
-    // SAFETY: it is the handle of a word that lives; what is returned is kept from being dropped.
+    // SAFETY: `add` passes the handle of a word that lives during the call; `of_handle` never drops
+    // it.
     match unsafe { of_handle(word.addr()) } {
         Some(AnyWord::One(word)) => word.add(n as u8),
         Some(AnyWord::Two(word)) => word.add(n as u16),
         Some(AnyWord::Four(word)) => word.add(n as u32),
         Some(AnyWord::Eight(word)) => word.add(n),
-        None => unreachable!("it is a word's handle"),
+        None => unreachable!("not a word's handle"),
     }
     0
 }

@@ -1,4 +1,4 @@
-//! Which lane the calling thread is on, found out through the library's front door; and books by lane.
+//! The lane of the calling thread, found out by the public API, and what each lane must hold.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -8,41 +8,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use thiscpu::PerCpu;
 
 use crate::ops;
-use crate::subject::{Wrong, expect};
+use crate::subject::{Mismatch, expect};
 
 static MARKS: LazyLock<PerCpu<u64>> = LazyLock::new(PerCpu::new);
 static LAST_MARK: AtomicU64 = AtomicU64::new(0);
-/// Whether a thread came to another lane where it was not told to, so that the books may be wrong.
+/// Whether a thread changed its lane at an unplanned moment, so oracles may be wrong.
 static DRIFTED: AtomicBool = AtomicBool::new(false);
 
-/// The lane, in the order of `PerCpu::lanes`: the slow lane is 0.
-pub(crate) fn here() -> usize {
+/// Returns the lane in the order of `PerCpu::lanes`; the shared lane is 0.
+pub(crate) fn current() -> usize {
     let mark = LAST_MARK.fetch_add(1, SeqCst) + 1;
     ops::xchg(&MARKS, mark);
-    MARKS.lanes().position(|there| there == mark).unwrap_or_default()
+    MARKS.lanes().position(|value| value == mark).unwrap_or_default()
 }
 
-/// Runs what works on the lane that it is told.
+/// Runs `work` with the current lane, and records if that changes meanwhile.
 pub(crate) fn on_lane<R>(work: impl FnOnce(usize) -> R) -> R {
-    let lane = here();
+    let lane = current();
     let result = work(lane);
-    if here() != lane {
+    if current() != lane {
         DRIFTED.store(true, SeqCst);
     }
     result
 }
 
-/// Whether a thread drifted since this was asked last.
+/// Returns whether a thread drifted since the last call.
 pub(crate) fn drifted() -> bool {
     DRIFTED.swap(false, SeqCst)
 }
 
-/// What each lane of an object must hold.
-pub(crate) struct Books<L>(RefCell<Vec<L>>);
+/// What each lane of a structure must hold.
+pub(crate) struct LaneOracle<L>(RefCell<Vec<L>>);
 
-impl<L: Clone + Default + PartialEq + Debug> Books<L> {
+impl<L: Clone + Default + PartialEq + Debug> LaneOracle<L> {
     pub(crate) fn new() -> Self {
-        Books(RefCell::default())
+        LaneOracle(RefCell::default())
     }
 
     /// Reads or changes what one lane must hold.
@@ -54,16 +54,16 @@ impl<L: Clone + Default + PartialEq + Debug> Books<L> {
         work(&mut lanes[lane])
     }
 
-    /// What all lanes must hold, the slow lane first.
+    /// Returns what all lanes must hold, the shared lane first.
     pub(crate) fn lanes(&self) -> Vec<L> {
         self.0.borrow().clone()
     }
 
-    /// Whether lanes hold that. Those that the books do not know must be as new.
-    pub(crate) fn check(&self, there: impl Iterator<Item = L>) -> Result<(), Wrong> {
-        let there: Vec<_> = there.collect();
+    /// Checks the values of all lanes. Lanes that were never used must hold the default.
+    pub(crate) fn check(&self, lanes: impl Iterator<Item = L>) -> Result<(), Mismatch> {
+        let lanes: Vec<_> = lanes.collect();
         let mut expected = self.lanes();
-        expected.resize(there.len().max(expected.len()), L::default());
-        expect("the lanes", &there, &expected)
+        expected.resize(lanes.len().max(expected.len()), L::default());
+        expect("the lanes", &lanes, &expected)
     }
 }

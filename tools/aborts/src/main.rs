@@ -1,20 +1,18 @@
-//! `thiscpu-aborts`: aborts each section of the library at each of its instructions, and shows that the
-//! op then happens exactly once.
+//! `thiscpu-aborts`: abort each section of the library at each of its instructions.
 //!
-//! A breakpoint stands at an instruction of a section's copy while an op runs. When the op comes there
-//! the kernel aborts the section, and the breakpoint's handler does something that conflicts: another
-//! op on the same lane, a move to another CPU, a flip of the gate. Then the op goes on, and must have
-//! happened exactly once, on top of that. Without the conflict nothing would be shown: a value that
-//! was loaded too early would still be the right one.
+//! A breakpoint stands at an instruction of a section's copy while an operation runs. When the
+//! operation reaches it, the kernel aborts the section, and the breakpoint's handler causes a
+//! conflict: another operation on the same lane, a move to another CPU, a flip of the gate. Then
+//! the operation continues. It must have happened exactly once, on top of the conflict. Without a
+//! conflict nothing would be shown: a value that was loaded too early would still be right.
 //!
-//! Every inlined copy in this program is driven, in both tiers that have sections, and one that no op
-//! comes through fails the run. Build it with the release profile: others may leave copies in that
-//! nobody calls.
+//! Every inlined copy in this program is driven, in both tiers that have sections. A copy that no
+//! operation executes fails the run. Build the program with the release profile: other profiles may
+//! leave copies that are never called.
 
-mod all;
 mod copies;
 mod cpus;
-mod drive;
+mod driver;
 #[cfg(feature = "c")]
 mod inlined;
 mod lane;
@@ -22,6 +20,7 @@ mod memory;
 mod ops;
 mod point;
 mod report;
+mod run_case;
 mod subject;
 mod subjects;
 mod trap;
@@ -36,22 +35,22 @@ use thiscpu::Tier;
 use cpus::Cpus;
 use memory::Memory;
 
-/// Exit status when something did not happen exactly once, or was not driven.
+/// The exit status when an operation did not happen exactly once, or a copy was not driven.
 const FAILED: u8 = 1;
-/// Exit status when nothing was driven, because it cannot be here; clap's too.
+/// The exit status when nothing can be driven here; also clap's.
 const REFUSED: u8 = 2;
 
-/// Aborts each section of thiscpu at each of its instructions, while something conflicts
+/// Abort each section of thiscpu at each of its instructions, under conflicts
 ///
-/// Exits with 0 if all ops happened exactly once, with 1 if not, and with 2 if there are no sections
-/// to abort on this machine. THISCPU_TIER restricts it to one tier.
+/// Exit status: 0 if every operation happened exactly once, 1 if not, 2 if this machine cannot run
+/// sections. THISCPU_TIER restricts the run to one tier.
 #[derive(Debug, Parser)]
 #[command(name = "thiscpu-aborts", version)]
 struct Arguments {
-    /// Only the sections whose names contain this, such as `u64::` or `pop`
+    /// Only the section of this name, or all whose names contain it, such as `pop` or `u64::`
     #[arg(default_value = "")]
     filter: String,
-    /// Prints the names of the sections in this program, and drives nothing
+    /// Print the names of the sections in this program, and drive nothing
     #[arg(long)]
     list: bool,
 }
@@ -77,7 +76,7 @@ fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs this program once more for each tier that has sections, because a process has one.
+/// Runs this program again for each tier that has sections, because a process has one tier.
 fn in_each_tier(filter: &str) -> Result<ExitCode> {
     let this = std::env::current_exe()?;
     let mut codes = Vec::new();
@@ -89,7 +88,7 @@ fn in_each_tier(filter: &str) -> Result<ExitCode> {
         }
         codes.push(status.code().map_or(FAILED, |code| code as u8));
     }
-    // A tier that this machine does not have is not a failure; that it has none is nothing to go by.
+    // A tier that this machine lacks is no failure, unless it lacks both.
     let worst = codes.iter().copied().filter(|&code| code != REFUSED).max();
     Ok(ExitCode::from(worst.unwrap_or(REFUSED)))
 }
@@ -98,15 +97,15 @@ fn in_this_process(filter: &str) -> Result<ExitCode> {
     let tier = thiscpu::tier()?;
     anyhow::ensure!(tier != Tier::Atomic, "the atomic tier has no sections");
     let (memory, cpus) = (Memory::open()?, Cpus::find()?);
-    let fine = match all::run(memory, cpus, filter) {
+    let passed = match driver::run(memory, cpus, filter) {
         Ok(report) => {
             print!("{}", report.text(tier.name()));
-            report.is_fine()
+            report.has_passed()
         }
         Err(error) => {
             println!("FAILED {tier}: {error:#}");
             false
         }
     };
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

@@ -1,5 +1,7 @@
-//! This process's memory, as its file in /proc shows it: code can be written there that is mapped for
-//! execution only, and the kernel sees to it that processors execute what was written.
+//! This process's memory, as a file in `/proc`.
+//!
+//! Code that is mapped for execution only can be written there, and the kernel makes processors
+//! execute what was written.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +17,7 @@ pub(crate) struct Memory(File);
 impl Memory {
     pub(crate) fn open() -> Result<Memory> {
         let file = OpenOptions::new().read(true).write(true).open(PATH);
-        file.map(Memory).with_context(|| format!("{PATH}: breakpoints cannot be set without it"))
+        file.map(Memory).with_context(|| format!("breakpoints need {PATH}"))
     }
 
     pub(crate) fn read<const N: usize>(&self, address: usize) -> Result<[u8; N]> {
@@ -28,10 +30,10 @@ impl Memory {
         let len = bytes.len();
         self.0
             .read_exact_at(bytes, address as u64)
-            .with_context(|| format!("{PATH}: {len} bytes at {address:#x} cannot be read"))
+            .with_context(|| format!("{PATH}: cannot read {len} bytes at {address:#x}"))
     }
 
-    /// Async-signal-safe: one `pwrite`.
+    /// Writes bytes with one `pwrite`, so it is async-signal-safe.
     pub(crate) fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address as u64)
     }

@@ -1,4 +1,4 @@
-//! The ops that are driven, each compiled once, so that what conflicts goes the same way.
+//! The operations that are driven. Each is compiled once, so a conflict executes the driven copies.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -11,11 +11,11 @@ use thiscpu::{
     PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord, RawCache,
 };
 
-/// Does an op as C does, if that is what is driven.
+/// Runs an operation of C, if C is driven, or of Rust.
 macro_rules! or_in_c {
     ($in_c:expr, $op:expr) => {{
         #[cfg(feature = "c")]
-        if inlined::is_on() {
+        if inlined::is_enabled() {
             return $in_c;
         }
         $op
@@ -53,10 +53,10 @@ pub(crate) fn cmpxchg_double<W: PairWord>(
 
 /// # Safety
 ///
-/// As for `PerCpuStack::push`.
+/// The node must be on no stack, and must stay valid until it is popped.
 #[inline(never)]
 pub(crate) unsafe fn push(stack: &PerCpuStack, node: NonNull<Link>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the node is on no stack and outlives this one.
     unsafe { stack.push(node) }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn release(budget: &Budget, n: u64) {
     or_in_c!(inlined::release(budget, n), budget.release(n));
 }
 
-/// The second counter, so that its row is not where keys end.
+/// Charges the second counter, whose row differs from that of the keys.
 #[inline(never)]
 pub(crate) fn charge(account: &Account<2>, n: i64) {
     or_in_c!(inlined::charge(account, 1, n), account.charge(1, n));
@@ -108,14 +108,14 @@ pub(crate) fn alloc(cache: &RawCache) -> Option<NonNull<u8>> {
 
 /// # Safety
 ///
-/// As for `RawCache::free`.
+/// The object must be from this cache, and must not be used any more.
 #[inline(never)]
 pub(crate) unsafe fn free(cache: &RawCache, object: NonNull<u8>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the object is from this cache and is no longer used.
     unsafe { or_in_c!(inlined::free(cache, object), cache.free(object)) }
 }
 
-/// As malloc does it.
+/// Allocates as `malloc` does.
 #[inline(never)]
 pub(crate) fn alloc_of<A: Access>(
     objects: Handle<'static, A>,
@@ -124,22 +124,22 @@ pub(crate) fn alloc_of<A: Access>(
     objects.alloc_or(|| slowly.alloc_slow())
 }
 
-/// As malloc does it.
+/// Frees as `free` does.
 ///
 /// # Safety
 ///
-/// As for `Handle::free_or`.
+/// The object must be from this class, and must not be used any more.
 #[inline(never)]
 pub(crate) unsafe fn free_of<A: Access>(
     objects: Handle<'static, A>,
     slowly: Handle<'static>,
     object: NonNull<u8>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the object is from this class and is no longer used.
     unsafe { objects.free_or(object, || slowly.free_slow(object)) }
 }
 
 #[inline(never)]
-pub(crate) fn linger(turns: u64) -> Option<bool> {
+pub(crate) fn spin(turns: u64) -> Option<bool> {
     __test_support::spin(turns, &AtomicU64::new(0)).unwrap_or(None)
 }

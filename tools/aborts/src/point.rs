@@ -1,70 +1,75 @@
-//! Where a section can be stopped: at each of its instructions, and just before and after them.
+//! The points at which a section can be stopped: at each instruction of its range, and just before
+//! and after it.
 
 use anyhow::{Result, ensure};
 
 use crate::memory::Memory;
 
-/// What stops a processor.
+/// The instruction of a breakpoint.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const BREAKPOINT: Code = [0xcc];
 #[cfg(target_arch = "aarch64")]
 pub(crate) const BREAKPOINT: Code = 0xd420_0000_u32.to_le_bytes();
 
-/// The bytes of a breakpoint, and those it takes the place of.
+/// The bytes of a breakpoint, and those that it replaces.
 #[cfg(target_arch = "x86_64")]
 pub(crate) type Code = [u8; 1];
 #[cfg(target_arch = "aarch64")]
 pub(crate) type Code = [u8; 4];
 
-/// How far behind a breakpoint the kernel finds the processor.
+/// The distance from a breakpoint to the address that the kernel reports.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const PAST: usize = 1;
 #[cfg(target_arch = "aarch64")]
 pub(crate) const PAST: usize = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On the way in: the kernel aborts nothing here, so nothing must have been looked at yet.
+pub(crate) enum PointKind {
+    /// In the entry.
+    ///
+    /// The kernel aborts nothing here, so the section must not have loaded anything yet.
     Before,
-    /// In the range: the kernel aborts it.
+    /// In the range, where the kernel aborts the section.
     Inside,
-    /// The first instruction after the range: the commit must be done.
+    /// At the first instruction after the range. The commit must be done.
     After,
 }
 
 /// An instruction at which a breakpoint can stand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
-    pub(crate) place: Place,
+    pub(crate) kind: PointKind,
     pub(crate) address: usize,
-    /// What stands there.
+    /// The original bytes.
     pub(crate) code: Code,
 }
 
-/// All points of the section whose range is `start..end`.
+/// Returns all points of the section whose range is `start..end`.
 pub(crate) fn all(
     memory: &Memory,
     descriptor: usize,
     start: usize,
     end: usize,
 ) -> Result<Vec<Point>> {
-    let before = way_in(memory, descriptor, start)?;
+    let before = entry(memory, descriptor, start)?;
     let inside = instructions(memory, start, end)?;
     ensure!(!inside.is_empty(), "its range is empty");
-    let places = before.into_iter().map(|address| (Place::Before, address));
-    let places = places.chain(inside.into_iter().map(|address| (Place::Inside, address)));
-    places
-        .chain([(Place::After, end)])
-        .map(|(place, address)| Ok(Point { place, address, code: memory.read(address)? }))
+    let points = before.into_iter().map(|address| (PointKind::Before, address));
+    let points = points.chain(inside.into_iter().map(|address| (PointKind::Inside, address)));
+    points
+        .chain([(PointKind::After, end)])
+        .map(|(kind, address)| Ok(Point { kind, address, code: memory.read(address)? }))
         .collect()
 }
 
-/// The instructions from the one that loads the descriptor's address to the one that stores it, which
-/// is the last before the range. One that stood between the store and the range would be unprotected.
+/// Returns the instructions that load and store the descriptor's address.
+///
+/// The store must be the last instruction before the range: another one between them would be
+/// unprotected.
 #[cfg(target_arch = "x86_64")]
-fn way_in(memory: &Memory, descriptor: usize, start: usize) -> Result<Vec<usize>> {
+fn entry(memory: &Memory, descriptor: usize, start: usize) -> Result<Vec<usize>> {
     use iced_x86::{Code as Instruction, Decoder, DecoderOptions};
-    /// More than the two instructions take.
+    /// The bytes that the two instructions do not exceed.
     const WINDOW: usize = 32;
     let bytes = memory.read::<WINDOW>(start - WINDOW)?;
     for at in (0..WINDOW).rev() {
@@ -78,14 +83,13 @@ fn way_in(memory: &Memory, descriptor: usize, start: usize) -> Result<Vec<usize>
             return instructions(memory, address, start);
         }
     }
-    anyhow::bail!("nothing just before its range loads its descriptor's address")
+    anyhow::bail!("no instruction just before its range loads its descriptor's address")
 }
 
-/// The instructions from the one that reads the thread pointer to the one that stores the descriptor's
-/// address, which is the last before the range.
+/// Returns the instructions from the one that reads the thread pointer up to the range.
 #[cfg(target_arch = "aarch64")]
-fn way_in(memory: &Memory, _descriptor: usize, start: usize) -> Result<Vec<usize>> {
-    /// `mrs x0, tpidr_el0`, and the bits that say which register.
+fn entry(memory: &Memory, _descriptor: usize, start: usize) -> Result<Vec<usize>> {
+    /// `mrs x0, tpidr_el0`, and the bits of the register's number.
     const READ_THREAD_POINTER: u32 = 0xd53b_d040;
     const REGISTER: u32 = 0x1f;
     for address in (start - 32..start).step_by(4).rev() {
@@ -93,10 +97,10 @@ fn way_in(memory: &Memory, _descriptor: usize, start: usize) -> Result<Vec<usize
             return instructions(memory, address, start);
         }
     }
-    anyhow::bail!("nothing just before its range reads the thread pointer")
+    anyhow::bail!("no instruction just before its range reads the thread pointer")
 }
 
-/// Where each instruction of `start..end` begins.
+/// Returns the addresses of the instructions in `start..end`.
 #[cfg(target_arch = "x86_64")]
 fn instructions(memory: &Memory, start: usize, end: usize) -> Result<Vec<usize>> {
     use iced_x86::{Decoder, DecoderOptions};
@@ -112,7 +116,7 @@ fn instructions(memory: &Memory, start: usize, end: usize) -> Result<Vec<usize>>
     Ok(all)
 }
 
-/// Where each instruction of `start..end` begins.
+/// Returns the addresses of the instructions in `start..end`.
 #[cfg(target_arch = "aarch64")]
 fn instructions(_memory: &Memory, start: usize, end: usize) -> Result<Vec<usize>> {
     ensure!((end - start).is_multiple_of(4), "{start:#x} to {end:#x} is not whole instructions");

@@ -1,22 +1,22 @@
-//! What was driven, section by section, and what was wrong.
+//! The counts and failures of each section.
 
 use std::collections::BTreeMap;
 
-use crate::copies::Inlined;
-use crate::point::Place;
+use crate::copies::SectionCopy;
+use crate::point::PointKind;
 
-/// How many failures of a section are shown.
+/// The most failures of a section that are shown.
 const SHOWN_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 struct Section {
     copies: usize,
-    /// Instructions in ranges: where it can be aborted.
+    /// The instructions in ranges, at each of which it can be aborted.
     boundaries: usize,
-    /// Instructions right before and after them.
+    /// The instructions just before and after ranges.
     outside: usize,
     runs: usize,
-    wrong: Vec<String>,
+    failures: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -29,28 +29,28 @@ impl Report {
         self.sections.entry(name.to_owned()).or_default()
     }
 
-    /// Counts a copy that is to be driven.
-    pub(crate) fn copy(&mut self, copy: &Inlined) {
-        let inside = copy.points.iter().filter(|point| point.place == Place::Inside).count();
+    /// Counts a copy that must be driven.
+    pub(crate) fn add_copy(&mut self, copy: &SectionCopy) {
+        let inside = copy.points.iter().filter(|point| point.kind == PointKind::Inside).count();
         let section = self.section(&copy.name);
         section.copies += 1;
         section.boundaries += inside;
         section.outside += copy.points.len() - inside;
     }
 
-    pub(crate) fn ran(&mut self, name: &str) {
+    pub(crate) fn add_run(&mut self, name: &str) {
         self.section(name).runs += 1;
     }
 
-    pub(crate) fn wrong(&mut self, name: &str, what: String) {
-        self.section(name).wrong.push(what);
+    pub(crate) fn fail(&mut self, name: &str, failure: String) {
+        self.section(name).failures.push(failure);
     }
 
-    pub(crate) fn is_fine(&self) -> bool {
-        self.sections.values().all(|section| section.wrong.is_empty())
+    pub(crate) fn has_passed(&self) -> bool {
+        self.sections.values().all(|section| section.failures.is_empty())
     }
 
-    /// The table, and below it what was wrong.
+    /// Returns the table, and the failures below it.
     pub(crate) fn text(&self, tier: &str) -> String {
         let mut text =
             row([tier, "copies", "boundaries", "before, after", "runs"].map(str::to_owned));
@@ -62,10 +62,10 @@ impl Report {
         }
         text += &line("all", total);
         for (name, section) in &self.sections {
-            for wrong in section.wrong.iter().take(SHOWN_MAX) {
-                text += &format!("FAILED {name}: {wrong}\n");
+            for failure in section.failures.iter().take(SHOWN_MAX) {
+                text += &format!("FAILED {name}: {failure}\n");
             }
-            if let more @ 1.. = section.wrong.len().saturating_sub(SHOWN_MAX) {
+            if let more @ 1.. = section.failures.len().saturating_sub(SHOWN_MAX) {
                 text += &format!("FAILED {name}: and {more} more\n");
             }
         }
@@ -79,5 +79,5 @@ fn line(name: &str, numbers: [usize; 4]) -> String {
 }
 
 fn row([name, copies, boundaries, outside, runs]: [String; 5]) -> String {
-    format!("{name:18} {copies:>7} {boundaries:>11} {outside:>14} {runs:>7}\n")
+    format!("{name:22} {copies:>7} {boundaries:>11} {outside:>14} {runs:>7}\n")
 }

@@ -1,43 +1,43 @@
-//! What is driven: an op of the library on something, with books of what it must come to.
+//! A subject: an operation of the library on a structure, with an oracle of its effect.
 
-/// What happens while a section is aborted.
+/// What happens while a section is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// Another op on the same lane.
+    /// Another operation on the same lane.
     SameLane,
-    /// A move to another CPU, with ops on both lanes.
+    /// A move to another CPU, with operations on both lanes.
     Move,
-    /// The thread loses its registration, and so its lane, for good.
+    /// The thread loses its registration and its lane for good, with operations before and after.
     Leave,
     /// A sum: the gate points to the other bank.
     Flip,
     /// A comparison that needs the exact value, or a cache that shrinks: the gate is closed.
     Close,
-    /// The value is taken: the gate is closed and opened again.
+    /// A take: the gate is closed and opened again.
     Take,
-    /// Nothing else, but it happens each time that the section is tried again.
+    /// Only the abort, but each time that the section is tried again.
     Always,
 }
 
 impl Conflict {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
-            Conflict::SameLane => "another op on its lane",
+            Conflict::SameLane => "another operation on its lane",
             Conflict::Move => "a move to another CPU",
             Conflict::Leave => "the loss of its registration",
             Conflict::Flip => "a flip of its gate",
             Conflict::Close => "its gate closed",
             Conflict::Take => "its value taken",
-            Conflict::Always => "being aborted each time",
+            Conflict::Always => "an abort of each attempt",
         }
     }
 }
 
-/// What conflicts with an op that has no gate.
+/// The conflicts of an operation without a gate.
 pub(crate) const WITHOUT_GATE: &[Conflict] =
     &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Always];
 
-/// What conflicts with a counter's.
+/// The conflicts of an operation on a counter.
 pub(crate) const WITH_GATE: &[Conflict] = &[
     Conflict::SameLane,
     Conflict::Move,
@@ -48,60 +48,59 @@ pub(crate) const WITH_GATE: &[Conflict] = &[
     Conflict::Always,
 ];
 
-/// What was there and what should have been.
-pub(crate) type Wrong = String;
+/// The actual and the expected value, in words.
+pub(crate) type Mismatch = String;
 
-/// One op on one object, which is made anew for each run.
+/// One operation on one structure, which is created for each run.
 pub(crate) trait Subject {
     type Answer: PartialEq + std::fmt::Debug;
 
     const CONFLICTS: &'static [Conflict];
-    /// Whether the op has happened when the section that is stopped has committed.
-    const COMMIT_IS_THE_OP: bool = true;
+    /// Whether the operation has happened when the stopped section has committed.
+    const COMMIT_IS_OP: bool = true;
+    /// Whether [`check_between`](Self::check_between) runs when the operation tries again.
+    const CHECKS_BETWEEN: bool = false;
 
-    /// Whether there is something to look at when the op is tried again after the section that is
-    /// stopped, and before it has happened.
-    const LOOKS_BETWEEN: bool = false;
-
-    /// Whether this subject is there to drive that section, which its op comes through. Not if the op
-    /// is refused half way through it.
+    /// Returns whether this subject exists to drive a section.
+    ///
+    /// Its operation must execute the section as a whole, and not be refused in the middle of it.
     fn drives(_section: &str) -> bool {
         true
     }
 
     fn new() -> Self;
 
-    /// The op. What it does is not in the books yet.
+    /// Runs the operation. The oracle does not contain it yet.
     fn op(&self) -> Self::Answer;
 
-    /// Enters the op into the books, as happening now and on this lane, and says what it must answer.
-    fn book(&self, lane: usize, aborted: bool) -> Self::Answer;
+    /// Applies the operation to the oracle, now and on `lane`, and returns the expected answer.
+    fn apply(&self, lane: usize, aborted: bool) -> Self::Answer;
 
-    /// Another op on the lane of the calling thread, books included.
-    fn meddle(&self) -> Result<(), Wrong>;
+    /// Runs another operation on the lane of the calling thread, and applies it to the oracle.
+    fn conflict_here(&self) -> Result<(), Mismatch>;
 
-    /// One of the conflicts with a gate.
-    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
-        Err(format!("there is no gate for {}", conflict.words()))
+    /// Causes one of the conflicts of a gate.
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+        Err(format!("the structure has no gate for {}", conflict.description()))
     }
 
-    /// Whether what is there between two tries agrees with the books. Uses no section.
-    fn look(&self) -> Result<(), Wrong> {
+    /// Checks the structure between two attempts, without using a section.
+    fn check_between(&self) -> Result<(), Mismatch> {
         Ok(())
     }
 
-    /// Whether what is there is what the books say.
-    fn check(&mut self) -> Result<(), Wrong>;
+    /// Checks that the structure holds what the oracle says.
+    fn check(&mut self) -> Result<(), Mismatch>;
 }
 
-/// Whether an answer is the expected one.
+/// Checks that an answer is the expected one.
 pub(crate) fn expect<A: PartialEq + std::fmt::Debug>(
     what: &str,
-    there: &A,
+    found: &A,
     expected: &A,
-) -> Result<(), Wrong> {
-    match there == expected {
+) -> Result<(), Mismatch> {
+    match found == expected {
         true => Ok(()),
-        false => Err(format!("{what}: {there:?}, but it must be {expected:?}")),
+        false => Err(format!("{what}: found {found:?}, expected {expected:?}")),
     }
 }

@@ -1,9 +1,9 @@
-//! Breakpoints, and what happens when the program runs into one.
+//! Breakpoints, and their handler.
 //!
-//! The kernel aborts a section before it delivers a signal in it. So the handler of a breakpoint in a
-//! range finds the thread at that section's abort handler; it takes the breakpoint away, does what
-//! conflicts, and returns there. At a breakpoint outside of a range it finds the thread at the
-//! breakpoint, and returns to the instruction that stood there.
+//! The kernel aborts a section before it delivers a signal in it. So the handler of a breakpoint in
+//! a range finds the thread at that section's abort handler. It removes the breakpoint, causes the
+//! conflict, and returns there. At a breakpoint outside of ranges the handler finds the thread at
+//! the breakpoint, and returns to the original instruction.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,37 +15,38 @@ use anyhow::{Result, ensure};
 
 use thiscpu::__test_support;
 
-use crate::copies::Inlined;
+use crate::copies::SectionCopy;
 use crate::memory::Memory;
-use crate::point::{BREAKPOINT, PAST, Place, Point};
+use crate::point::{BREAKPOINT, PAST, Point, PointKind};
 
-/// More traps than any op can run into before it turns to its slow lane.
+/// More traps than any operation can hit before it uses the shared lane.
 const TRAPS_MAX: u32 = 200;
 
-/// Which breakpoints are set, and how often each is run into.
+/// The breakpoints that are set, and how often each is hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan<'a> {
-    /// All ranges begin with one, each once: to see which copies an op passes.
+    /// One at the start of each range, once each, to find the copies that an operation executes.
     Explore,
-    /// One at the target, and one at the beginning of each copy that is passed before, each once.
+    /// One at the target, and one at the start of each copy before it, once each.
     Once(Target<'a>),
-    /// One at the target and one at the beginning of each copy behind it, which stay; and one at the
-    /// beginning of each copy that is passed before, once.
+    /// One at the target and one at the start of each copy behind it, each time.
+    ///
+    /// Also one at the start of each copy before it, once.
     Always(Target<'a>),
 }
 
-/// A point that an op comes to.
+/// A point that an operation reaches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    /// The copies that the op passes when each is aborted once.
+    /// The copies that the operation executes if each is aborted once.
     pub(crate) path: &'a [usize],
-    /// Which of them the point is in.
+    /// The index of the copy that contains the point.
     pub(crate) at: usize,
     pub(crate) point: Point,
 }
 
 impl<'a> Target<'a> {
-    /// The copies that must be aborted first.
+    /// Returns the copies that must be aborted first.
     pub(crate) fn passes(&self) -> &'a [usize] {
         &self.path[..self.at]
     }
@@ -55,28 +56,28 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Breakpoints that are set while an op runs, and what they found.
+/// Breakpoints that are set while an operation runs, and their findings.
 pub(crate) struct Trap<'a> {
     memory: &'a Memory,
-    copies: &'a [Inlined],
+    copies: &'a [SectionCopy],
     plan: Plan<'a>,
     conflict: &'a dyn Fn(),
-    /// Called when the op begins again after what conflicted.
-    look: Option<&'a dyn Fn()>,
-    /// The breakpoints that are still there.
+    /// Called when the operation tries again after the conflict.
+    check: Option<&'a dyn Fn()>,
+    /// The breakpoints that are still set.
     set: RefCell<Vec<Point>>,
-    /// The copies that were aborted at their beginning, in this order.
+    /// The copies that were aborted at their start, in this order.
     pub(crate) passed: RefCell<Vec<usize>>,
     /// Whether the point was reached.
     pub(crate) hit: Cell<bool>,
     pub(crate) traps: Cell<u32>,
-    pub(crate) wrong: RefCell<Option<String>>,
+    pub(crate) mismatch: RefCell<Option<String>>,
 }
 
-/// What the handler finds. One thread at a time runs into breakpoints.
+/// The trap that the handler uses. One thread at a time hits breakpoints.
 static TRAP: AtomicPtr<Trap<'static>> = AtomicPtr::new(ptr::null_mut());
 
-/// Has SIGTRAP handled here, for good.
+/// Installs the handler of SIGTRAP, which stays.
 pub(crate) fn install() -> Result<()> {
     // SAFETY: all zeroes is a valid sigaction: the default action, and an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -84,14 +85,14 @@ pub(crate) fn install() -> Result<()> {
     action.sa_flags = libc::SA_SIGINFO;
     // SAFETY: the handler takes the three arguments that SA_SIGINFO gives, and is never unloaded.
     let result = unsafe { libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()) };
-    ensure!(result == 0, "SIGTRAP cannot be handled: {}", io::Error::last_os_error());
+    ensure!(result == 0, "cannot handle SIGTRAP: {}", io::Error::last_os_error());
     Ok(())
 }
 
 impl<'a> Trap<'a> {
     pub(crate) fn new(
         memory: &'a Memory,
-        copies: &'a [Inlined],
+        copies: &'a [SectionCopy],
         plan: Plan<'a>,
         conflict: &'a dyn Fn(),
     ) -> Trap<'a> {
@@ -100,19 +101,18 @@ impl<'a> Trap<'a> {
             copies,
             plan,
             conflict,
-            look: None,
+            check: None,
             set: RefCell::default(),
             passed: RefCell::default(),
             hit: Cell::new(false),
             traps: Cell::new(0),
-            wrong: RefCell::default(),
+            mismatch: RefCell::default(),
         }
     }
 
-    /// Stops the op once more in each copy that it passed before the target, should it come back there,
-    /// and calls `look`.
-    pub(crate) fn looking(self, look: &'a dyn Fn()) -> Trap<'a> {
-        Trap { look: Some(look), ..self }
+    /// Stops a repeated operation again in each copy before the target, and calls `check`.
+    pub(crate) fn with_check(self, check: &'a dyn Fn()) -> Trap<'a> {
+        Trap { check: Some(check), ..self }
     }
 
     /// Runs `op` with the breakpoints set.
@@ -125,7 +125,7 @@ impl<'a> Trap<'a> {
         result
     }
 
-    /// The points at which breakpoints are set at first.
+    /// Returns the points of the first breakpoints.
     fn points(&self) -> Vec<Point> {
         let begin = |&copy: &usize| first_inside(&self.copies[copy]);
         match self.plan {
@@ -149,27 +149,29 @@ impl<'a> Trap<'a> {
 
     fn put(&self, address: usize, code: &[u8]) {
         if let Err(error) = self.memory.write(address, code) {
-            give_up(&format!("the code at {address:#x} cannot be written: {error}"));
+            abort(&format!("cannot write code at {address:#x}: {error}"));
         }
     }
 
-    /// What the handler does; `pc` is where it found the thread. Where the thread goes on.
-    fn sprung(&self, pc: usize) -> usize {
+    /// Handles a trap at `pc`, and returns where the thread continues.
+    fn on_trap(&self, pc: usize) -> usize {
         self.traps.set(self.traps.get() + 1);
         if self.traps.get() > TRAPS_MAX {
-            self.say(format!("it was aborted {TRAPS_MAX} times and goes on trying"));
+            self.record(format!("it still tries after {TRAPS_MAX} aborts"));
             self.disarm();
             return pc;
         }
         match self.copies.iter().position(|copy| copy.abort == pc) {
             Some(aborted) => self.aborted(aborted, pc),
-            None => self.not_aborted(pc),
+            None => self.outside_section(pc),
         }
     }
 
     fn aborted(&self, aborted: usize, pc: usize) -> usize {
         match self.plan {
-            Plan::Once(target) if target.is_in(aborted) && target.point.place == Place::Inside => {
+            Plan::Once(target)
+                if target.is_in(aborted) && target.point.kind == PointKind::Inside =>
+            {
                 self.reached();
             }
             Plan::Always(target) if !target.passes().contains(&aborted) => {
@@ -180,25 +182,25 @@ impl<'a> Trap<'a> {
                 self.set.borrow_mut().retain(|point| point.address != begin.address);
                 self.put(begin.address, &begin.code);
                 self.passed.borrow_mut().push(aborted);
-                if let (true, Some(look)) = (self.hit.get(), self.look) {
-                    look();
+                if let (true, Some(check)) = (self.hit.get(), self.check) {
+                    check();
                 }
             }
         }
         pc
     }
 
-    fn not_aborted(&self, pc: usize) -> usize {
+    fn outside_section(&self, pc: usize) -> usize {
         let at = pc - PAST;
         let found = self.set.borrow().iter().copied().find(|point| point.address == at);
         let Some(point) = found else {
-            give_up(&format!("a trap at {at:#x}, where there is no breakpoint"));
+            abort(&format!("a trap at {at:#x}, which is not a breakpoint"));
         };
-        if point.place == Place::Inside && self.is_no_section(at) {
+        if point.kind == PointKind::Inside && self.is_disabled(at) {
             self.set.borrow_mut().retain(|other| other.address != at);
             self.put(at, &point.code);
-        } else if point.place == Place::Inside {
-            self.say(format!("the kernel did not abort it at {at:#x}"));
+        } else if point.kind == PointKind::Inside {
+            self.record(format!("the kernel did not abort it at {at:#x}"));
             self.disarm();
         } else {
             self.reached();
@@ -206,45 +208,51 @@ impl<'a> Trap<'a> {
         at
     }
 
-    /// Whether that is in a near section, which a thread that was not let in only passes: it is refused there.
-    fn is_no_section(&self, at: usize) -> bool {
-        let here = |copy: &&Inlined| copy.points.iter().any(|point| point.address == at);
-        self.copies.iter().find(here).is_some_and(Inlined::is_near)
+    /// Returns whether `at` is in a direct section that refuses this thread.
+    fn is_disabled(&self, at: usize) -> bool {
+        let has_point = |copy: &&SectionCopy| copy.points.iter().any(|point| point.address == at);
+        self.copies.iter().find(has_point).is_some_and(SectionCopy::is_direct)
             && !__test_support::is_direct_enabled()
     }
 
     fn reached(&self) {
         self.hit.set(true);
-        // First, because what conflicts runs through the same code.
+        // First, because the conflict executes the same code.
         self.disarm();
         (self.conflict)();
-        if let (Some(_), Plan::Once(target)) = (self.look, self.plan) {
+        if let (Some(_), Plan::Once(target)) = (self.check, self.plan) {
             self.arm(
                 target.passes().iter().map(|&copy| first_inside(&self.copies[copy])).collect(),
             );
         }
     }
 
-    fn say(&self, wrong: String) {
-        self.wrong.borrow_mut().get_or_insert(wrong);
+    fn record(&self, mismatch: String) {
+        self.mismatch.borrow_mut().get_or_insert(mismatch);
     }
 }
 
-fn first_inside(copy: &Inlined) -> Point {
-    // Every copy has points inside; `point::all` saw to that.
-    copy.points.iter().copied().find(|point| point.place == Place::Inside).unwrap_or(copy.points[0])
+fn first_inside(copy: &SectionCopy) -> Point {
+    // `point::all` refuses a copy without points inside.
+    copy.points
+        .iter()
+        .copied()
+        .find(|point| point.kind == PointKind::Inside)
+        .unwrap_or(copy.points[0])
 }
 
-/// A signal handler; but what it interrupts are sections and the few instructions around them, which
-/// hold no lock and allocate nothing. So it may do what any code may.
+/// Handles SIGTRAP.
+///
+/// The interrupted code is a section or one of the few instructions around it. It holds no lock and
+/// does not allocate, so the handler may do what any code may.
 extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a SA_SIGINFO handler the interrupted thread's context, this handler's
-    // alone until it returns.
+    // SAFETY: the kernel gives a SA_SIGINFO handler the interrupted thread's context, which only
+    // this handler uses until it returns.
     let pc = pc(unsafe { &mut *context.cast::<libc::ucontext_t>() });
-    // SAFETY: null, or what `around` points to, on this thread, until the op returns.
+    // SAFETY: null, or a trap that `around` keeps alive on this thread until the operation returns.
     match unsafe { TRAP.load(SeqCst).as_ref() } {
-        Some(trap) => *pc = trap.sprung(*pc as usize) as _,
-        None => give_up(&format!("a trap at {pc:#x}, where nothing is being driven")),
+        Some(trap) => *pc = trap.on_trap(*pc as usize) as _,
+        None => abort(&format!("a trap at {pc:#x}, while no operation is driven")),
     }
 }
 
@@ -258,8 +266,8 @@ fn pc(context: &mut libc::ucontext_t) -> &mut u64 {
     &mut context.uc_mcontext.pc
 }
 
-/// There is no way back from a breakpoint that cannot be explained or taken away.
-fn give_up(why: &str) -> ! {
+/// Aborts the process: a breakpoint is unknown or cannot be removed.
+fn abort(why: &str) -> ! {
     eprintln!("thiscpu-aborts: {why}");
     std::process::abort()
 }

@@ -1,16 +1,20 @@
-//! What tests of several packages need: libraries built as users build them, and tools that may be missing.
+//! Helpers for the tests and tools of this workspace.
+
+pub mod cpus;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Has a package built by the command that users are told, in the profile of the test that asks. The directory that it is in then.
+/// Builds a package as users build it, in the calling test's profile.
+///
+/// Returns the directory of the built files.
 ///
 /// # Panics
 ///
-/// If it cannot be built.
+/// If the build fails.
 pub fn build(package: &str) -> PathBuf {
     // A test is in `deps`, in a directory that is named after the profile.
-    let test = std::env::current_exe().expect("a test knows where it is");
+    let test = std::env::current_exe().expect("a test knows its path");
     let output = test.ancestors().nth(2).expect("target/profile/deps/test");
     let profile = match output.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
@@ -20,24 +24,26 @@ pub fn build(package: &str) -> PathBuf {
     build.args(["build", "--quiet", "--offline", "--package", package, "--profile", profile]);
     build.arg("--target-dir").arg(output.parent().expect("target"));
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    assert!(build.status().expect("cargo runs").success());
+    assert!(build.status().expect("cargo runs").success(), "cannot build {package}");
     output.into()
 }
 
-/// Whether a tool is here, which Debian's `package` has.
-///
+/// Returns whether a tool is installed. If not, prints the command that installs `package`.
 /// # Panics
 ///
-/// If it is not, in CI, where a test must not be left out unseen.
+/// If the tool is missing in CI, where no test may be skipped unnoticed.
 pub fn has(tool: &str, package: &str) -> bool {
     let mut version = Command::new(tool);
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     let is_here = version.status().is_ok_and(|status| status.success());
     if !is_here {
-        let is_ci =
-            std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-        assert!(!is_ci, "{tool} is missing: apt-get install {package}");
-        eprintln!("skipped: {tool} is missing: apt-get install {package}");
+        assert!(!in_ci(), "{tool} is missing; run `apt-get install {package}`");
+        eprintln!("skipped: {tool} is missing; run `apt-get install {package}`");
     }
     is_here
+}
+
+/// Returns whether this is a run of CI, as the variable `CI` says.
+pub fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }

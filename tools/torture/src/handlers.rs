@@ -14,8 +14,8 @@ use std::sync::atomic::{
 };
 
 use fastrand::Rng;
+use thiscpu_test_support::cpus;
 
-use crate::cpus;
 use crate::shared::Shared;
 
 /// The signal that a thread sends.

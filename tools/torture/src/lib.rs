@@ -9,7 +9,6 @@
 //!
 //! What each worker does follows from the seed. When the kernel interrupts it does not.
 
-mod cpus;
 mod disturbances;
 mod handlers;
 mod oracle;

@@ -71,6 +71,7 @@ impl Oracle {
     }
 
     /// Records that `take` takes up to `n`, on the worker in `slot`, and returns the amount.
+    ///
     /// The rest counts as begun only while the call runs.
     pub(crate) fn take(&self, slot: usize, n: i64, take: impl FnOnce() -> i64) -> i64 {
         let plus = &self.0[slot].plus;

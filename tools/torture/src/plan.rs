@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cpus;
+use thiscpu_test_support::cpus;
 
 /// The default length of a run in seconds.
 pub const DEFAULT_SECONDS: f64 = 10.0;

@@ -41,7 +41,7 @@ impl Report {
             ops: names.map(|(index, name)| (name, of_structure(index))).collect(),
             counts: vec![
                 ("exact_answers", total(|slot| &slot.exact)),
-                ("probes", total(|slot| &slot.lingers)),
+                ("probes", total(|slot| &slot.spins)),
                 ("aborts", total(|slot| &slot.aborts)),
                 ("migrations", total(|slot| &slot.migrations)),
                 ("moves", shared.events.moves.load(Relaxed)),

@@ -5,7 +5,8 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use crate::cpus;
+use thiscpu_test_support::cpus;
+
 use crate::plan::Plan;
 use crate::structures::{self, Actor, Structure};
 use crate::violation::{Checked, Failure, Failures, Finder, Violation};
@@ -43,7 +44,7 @@ pub(crate) struct Slot {
     pub(crate) exact: AtomicU64,
     pub(crate) signals: AtomicU64,
     pub(crate) migrations: AtomicU64,
-    pub(crate) lingers: AtomicU64,
+    pub(crate) spins: AtomicU64,
     pub(crate) aborts: AtomicU64,
 }
 
@@ -174,7 +175,7 @@ impl Slot {
             exact: AtomicU64::new(0),
             signals: AtomicU64::new(0),
             migrations: AtomicU64::new(0),
-            lingers: AtomicU64::new(0),
+            spins: AtomicU64::new(0),
             aborts: AtomicU64::new(0),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use thiscpu::__test_support;
+use thiscpu_test_support::cpus;
 
-use crate::cpus;
 use crate::handlers::{Target, Timer};
 use crate::shared::Shared;
 use crate::structures::Actor;
@@ -61,7 +61,7 @@ fn take_steps(shared: &Shared, spec: WorkerSpec) {
 /// Spends the time between steps: mostly none.
 fn pause(shared: &Shared, actor: &mut Actor) {
     match actor.random.u8(..) {
-        0..4 if actor.has_lane => linger(shared, actor),
+        0..4 if actor.has_lane => spin(shared, actor),
         4..8 => std::thread::yield_now(),
         8 => std::thread::sleep(Duration::from_micros(actor.random.u64(..200))),
         _ => {}
@@ -72,12 +72,12 @@ fn pause(shared: &Shared, actor: &mut Actor) {
 ///
 /// The structures' own sections do not count their aborts; this is a sample of what happens to
 /// them.
-fn linger(shared: &Shared, actor: &mut Actor) {
+fn spin(shared: &Shared, actor: &mut Actor) {
     let own = &shared.slots[actor.slot];
     if let Ok(Some(aborted)) =
         __test_support::spin(actor.random.u64(100..10_000), &AtomicU64::new(0))
     {
-        own.lingers.fetch_add(1, Relaxed);
+        own.spins.fetch_add(1, Relaxed);
         own.aborts.fetch_add(u64::from(aborted), Relaxed);
     }
 }

@@ -22,13 +22,13 @@ pub(super) struct Checked {
     pub(super) wrong: Vec<String>,
 }
 
-/// Checks the copies of the sections whose names contain `filter`.
+/// Checks the copies of the section called `filter`, or of all sections whose names contain it.
 pub(super) fn check(root: &Path, binary: &Path, filter: &str) -> Result<Checked> {
     let image = parse(binary)?;
     let arch = image.arch;
     let mut checked = Checked { arch, copies: BTreeMap::new(), boundaries: 0, wrong: Vec::new() };
     let mut templates = BTreeMap::new();
-    for copy in image.copies.iter().filter(|copy| copy.name.contains(filter)) {
+    for copy in image.copies_of(filter) {
         *checked.copies.entry(copy.name.clone()).or_default() += 1;
         let template = templates.entry(&copy.name).or_insert_with(|| {
             let template = Template::read(root, arch, &copy.name);
@@ -51,7 +51,7 @@ pub(super) fn check(root: &Path, binary: &Path, filter: &str) -> Result<Checked>
 pub(super) fn bless(root: &Path, binary: &Path, filter: &str) -> Result<usize> {
     let image = parse(binary)?;
     let mut best = BTreeMap::<&str, Code>::new();
-    for copy in image.copies.iter().filter(|copy| copy.name.contains(filter)) {
+    for copy in image.copies_of(filter) {
         let code = decode(&image, copy).and_then(|code| {
             check_rules(&image, copy, &code)?;
             Ok(code)

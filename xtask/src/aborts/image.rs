@@ -60,6 +60,16 @@ impl Image {
         Ok(image)
     }
 
+    /// Returns the copies of the section of this name, or of all sections whose names contain it.
+    pub(super) fn copies_of(&self, filter: &str) -> impl Iterator<Item = &Copy> {
+        let is_exact = self.copies.iter().any(|copy| copy.name == filter);
+        let is_wanted = move |copy: &&Copy| match is_exact {
+            true => copy.name == filter,
+            false => copy.name.contains(filter),
+        };
+        self.copies.iter().filter(is_wanted)
+    }
+
     /// Returns the bytes from `address` to the end of its section.
     pub(super) fn at(&self, address: u64) -> Result<&[u8]> {
         let (_, begin, _, bytes) = self.section(address)?;

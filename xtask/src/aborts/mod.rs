@@ -21,7 +21,7 @@ use crate::cargo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only sections whose names contain this, and only the binary that drives them
+    /// Only the section of this name, or all whose names contain it, in the binary that drives them
     #[arg(default_value = "")]
     filter: String,
     /// Only one half: drive the sections, or check binaries

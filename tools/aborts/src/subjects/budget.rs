@@ -1,19 +1,19 @@
-//! Budgets: what is acquired and released on a lane, and what a lane borrows.
+//! Budgets: acquires and releases on a lane, and a loan to a lane.
 
 use std::cell::Cell;
 
 use thiscpu::{Budget, Exhausted};
 
-use crate::drive::Case;
 use crate::ops;
-use crate::subject::{Conflict, Subject, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::of::<Acquire>("Budget", "try_acquire"),
         Case::of::<UpTo>("Budget", "try_acquire_up_to"),
         Case::of::<Release>("Budget", "release"),
-        Case::of::<Borrow>("Budget", "try_acquire with a lane that has too little"),
+        Case::of::<Borrow>("Budget", "try_acquire on a lane with too little credit"),
     ]
 }
 
@@ -27,67 +27,67 @@ const CONFLICTS: &[Conflict] = &[
 ];
 
 const LIMIT: u64 = 20_000;
-/// After so many acquires a budget has lanes, and credit in the one of this CPU.
+/// The acquires after which a budget has lanes, and credit in that of this CPU.
 const WARM_UP: u64 = 64;
 const AMOUNT: u64 = 3;
-const MEDDLED: u64 = 5;
+const CONFLICT_AMOUNT: u64 = 5;
 /// More than a lane has borrowed by then.
-const MUCH: u64 = 2_000;
+const LOAN: u64 = 2_000;
 
-/// A budget, and how much of it is held.
-struct Booked {
+/// A budget, and the number of units that are held.
+struct Tracked {
     budget: Budget,
     held: Cell<u64>,
 }
 
-impl Booked {
-    fn new() -> Booked {
-        let booked = Booked { budget: Budget::new(LIMIT), held: Cell::new(0) };
-        (0..WARM_UP).for_each(|_| booked.acquire(1).unwrap_or_default());
-        booked
+impl Tracked {
+    fn new() -> Tracked {
+        let tracked = Tracked { budget: Budget::new(LIMIT), held: Cell::new(0) };
+        (0..WARM_UP).for_each(|_| tracked.acquire(1).unwrap_or_default());
+        tracked
     }
 
-    fn acquire(&self, n: u64) -> Result<(), Wrong> {
-        self.book(n as i64);
+    fn acquire(&self, n: u64) -> Result<(), Mismatch> {
+        self.apply(n as i64);
         expect("an acquire", &ops::acquire(&self.budget, n), &Ok(()))
     }
 
-    fn book(&self, n: i64) {
+    fn apply(&self, n: i64) {
         self.held.set(self.held.get().wrapping_add_signed(n));
     }
 
-    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
         let held = self.held.get();
         match conflict {
-            // Less than what is held for a moment.
+            // A limit below the held units, for a moment.
             Conflict::Take => {
                 self.budget.set_limit(1);
-                expect("what is free meanwhile", &self.budget.available(), &0)?;
+                expect("available units meanwhile", &self.budget.available(), &0)?;
                 self.budget.set_limit(LIMIT);
             }
-            _ => expect("what is free meanwhile", &self.budget.available(), &(LIMIT - held))?,
+            _ => expect("available units meanwhile", &self.budget.available(), &(LIMIT - held))?,
         }
-        expect("what is held meanwhile", &self.budget.acquired(), &held)
+        expect("held units meanwhile", &self.budget.acquired(), &held)
     }
 
-    fn check(&self) -> Result<(), Wrong> {
-        // First from the lane: what that has been handed and should not have is more than there is.
+    fn check(&self) -> Result<(), Mismatch> {
+        // First from the lane: credit that it should not have would be granted beyond the limit.
         let free = LIMIT - self.held.get();
         for n in [AMOUNT, free - AMOUNT] {
-            expect("an acquire of what is free", &ops::acquire(&self.budget, n), &Ok(()))?;
+            expect("an acquire of available units", &ops::acquire(&self.budget, n), &Ok(()))?;
         }
         let refused = Err(Exhausted { available: 0 });
-        expect("an acquire of more than that", &ops::acquire(&self.budget, 1), &refused)?;
+        expect("an acquire of one more", &ops::acquire(&self.budget, 1), &refused)?;
         ops::release(&self.budget, free);
-        expect("what is held", &self.budget.acquired(), &self.held.get())?;
-        expect("what is free", &self.budget.available(), &(LIMIT - self.held.get()))
+        expect("held units", &self.budget.acquired(), &self.held.get())?;
+        expect("available units", &self.budget.available(), &(LIMIT - self.held.get()))
     }
 }
 
-/// Defines a subject: an op, what it adds to what is held, and what it answers.
+/// Defines a subject: an operation, the units that it adds to those held, and its answer.
 macro_rules! subject {
     ($name:ident, $answer:ty, $held:expr, $answers:expr, |$budget:ident| $op:expr) => {
-        struct $name(Booked);
+        struct $name(Tracked);
 
         impl Subject for $name {
             type Answer = $answer;
@@ -99,7 +99,7 @@ macro_rules! subject {
             }
 
             fn new() -> Self {
-                $name(Booked::new())
+                $name(Tracked::new())
             }
 
             fn op(&self) -> $answer {
@@ -107,20 +107,20 @@ macro_rules! subject {
                 $op
             }
 
-            fn book(&self, _: usize, _: bool) -> $answer {
-                self.0.book($held);
+            fn apply(&self, _: usize, _: bool) -> $answer {
+                self.0.apply($held);
                 $answers
             }
 
-            fn meddle(&self) -> Result<(), Wrong> {
-                self.0.acquire(MEDDLED)
+            fn conflict_here(&self) -> Result<(), Mismatch> {
+                self.0.acquire(CONFLICT_AMOUNT)
             }
 
-            fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
-                self.0.turn_gate(conflict)
+            fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+                self.0.use_gate(conflict)
             }
 
-            fn check(&mut self) -> Result<(), Wrong> {
+            fn check(&mut self) -> Result<(), Mismatch> {
                 self.0.check()
             }
         }
@@ -133,48 +133,48 @@ subject!(Acquire, Granted, AMOUNT as i64, Ok(()), |budget| ops::acquire(budget, 
 subject!(UpTo, u64, AMOUNT as i64, AMOUNT, |budget| ops::acquire_up_to(budget, AMOUNT));
 subject!(Release, (), -(AMOUNT as i64), (), |budget| ops::release(budget, AMOUNT));
 
-struct Borrow(Booked);
+struct Borrow(Tracked);
 
 impl Subject for Borrow {
     type Answer = Granted;
 
     const CONFLICTS: &'static [Conflict] = CONFLICTS;
-    /// The units are the caller's when the pool has given them; the section is about more than these.
-    const COMMIT_IS_THE_OP: bool = false;
+    /// The pool has granted the units before the section, which lends further ones to the lane.
+    const COMMIT_IS_OP: bool = false;
 
     fn drives(section: &str) -> bool {
         section == "add_credit"
     }
 
-    /// With a lane that holds nothing.
+    /// Creates a budget whose lanes have no credit.
     fn new() -> Self {
-        let booked = Booked::new();
-        booked.budget.available();
-        Borrow(booked)
+        let tracked = Tracked::new();
+        tracked.budget.available();
+        Borrow(tracked)
     }
 
     fn op(&self) -> Granted {
-        ops::acquire(&self.0.budget, MUCH)
+        ops::acquire(&self.0.budget, LOAN)
     }
 
-    fn book(&self, _: usize, _: bool) -> Granted {
-        self.0.book(MUCH as i64);
+    fn apply(&self, _: usize, _: bool) -> Granted {
+        self.0.apply(LOAN as i64);
         Ok(())
     }
 
-    fn meddle(&self) -> Result<(), Wrong> {
-        self.0.acquire(MEDDLED)
+    fn conflict_here(&self) -> Result<(), Mismatch> {
+        self.0.acquire(CONFLICT_AMOUNT)
     }
 
-    /// The op has taken its units by now, and they are not in the books yet.
-    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
-        self.0.book(MUCH as i64);
-        let result = self.0.turn_gate(conflict);
-        self.0.book(-(MUCH as i64));
+    /// Counts the units of the operation, which it has taken before its section.
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+        self.0.apply(LOAN as i64);
+        let result = self.0.use_gate(conflict);
+        self.0.apply(-(LOAN as i64));
         result
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
+    fn check(&mut self) -> Result<(), Mismatch> {
         self.0.check()
     }
 }

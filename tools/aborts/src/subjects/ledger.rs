@@ -1,17 +1,17 @@
-//! Ledgers: a charge in a lane, and an account that leaves a lane and comes back.
+//! Ledgers: a charge in a lane, and a charge that flushes its lane's way.
 
 use std::cell::Cell;
 
 use thiscpu::{__test_support, Account, Ledger};
 
-use crate::drive::Case;
 use crate::ops;
-use crate::subject::{Conflict, Subject, WITHOUT_GATE, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::of::<Cached>("Account", "charge"),
-        Case::of::<Full>("Account", "charge of a lane that is full"),
+        Case::of::<Full>("Account", "charge of a full way"),
     ]
 }
 
@@ -24,31 +24,31 @@ const CONFLICTS: &[Conflict] = &[
     Conflict::Always,
 ];
 
-/// After so many charges an account is in the lane of this CPU.
+/// The charges after which an account is in this CPU's lane.
 const WARM_UP: usize = 64;
 const AMOUNT: i64 = 3;
-const MEDDLED: i64 = 5;
-/// What a lane keeps at most.
+const CONFLICT_AMOUNT: i64 = 5;
+/// The most that a way holds.
 const FULL: i64 = 1023;
 
-/// An account, and what it must come to.
-struct Booked {
+/// An account, and its expected value.
+struct Tracked {
     ledger: Ledger<2>,
     account: Account<2>,
     total: Cell<i64>,
-    /// Accounts in front of it in its set.
+    /// The accounts before it in its set.
     _before: Vec<Account<2>>,
 }
 
-/// An account can be in one of so many places of its set.
+/// The number of ways in a set.
 const WAYS: usize = 4;
 
-impl Booked {
-    /// An account that comes last where it is looked for, so that sections do all that they ever do.
-    fn new() -> Booked {
+impl Tracked {
+    /// Opens an account in the last way of its set, so sections search all ways.
+    fn new() -> Tracked {
         let ledger = Ledger::new_signed();
         let account = ledger.open();
-        // So many that some share its set.
+        // Enough that some share its set.
         let others: Vec<_> = (0..4096).map(|_| ledger.open()).collect();
         let before: Vec<_> = others
             .into_iter()
@@ -57,42 +57,42 @@ impl Booked {
             .inspect(|other| ops::charge(other, 1))
             .collect();
         assert_eq!(before.len(), WAYS - 1, "too few accounts share a set");
-        Booked { ledger, account, total: Cell::new(0), _before: before }
+        Tracked { ledger, account, total: Cell::new(0), _before: before }
     }
 
-    fn warm(self) -> Booked {
+    fn warm(self) -> Tracked {
         (0..WARM_UP).for_each(|_| self.charge(1));
         self
     }
 
     fn charge(&self, n: i64) {
         ops::charge(&self.account, n);
-        self.book(n);
+        self.apply(n);
     }
 
-    fn book(&self, n: i64) {
+    fn apply(&self, n: i64) {
         self.total.set(self.total.get() + n);
     }
 
-    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
         let total = self.total.get();
         match conflict {
             Conflict::Take => {
                 self.ledger.sync();
-                expect("what is left in no lane", &self.account.read(1), &total)
+                expect("the value without lanes", &self.account.read(1), &total)
             }
             _ => expect("the snapshot meanwhile", &self.account.snapshot(), &[0, total]),
         }
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), Mismatch> {
         expect("the sum", &self.account.sum(1), &self.total.get())?;
         expect("the snapshot", &self.account.snapshot(), &[0, self.total.get()])
     }
 }
 
-/// A charge of an account that is in this lane.
-struct Cached(Booked);
+/// A charge of an account that is cached in this lane.
+struct Cached(Tracked);
 
 impl Subject for Cached {
     type Answer = ();
@@ -104,74 +104,75 @@ impl Subject for Cached {
     }
 
     fn new() -> Self {
-        Cached(Booked::new().warm())
+        Cached(Tracked::new().warm())
     }
 
     fn op(&self) {
         ops::charge(&self.0.account, AMOUNT);
     }
 
-    fn book(&self, _: usize, _: bool) {
-        self.0.book(AMOUNT);
+    fn apply(&self, _: usize, _: bool) {
+        self.0.apply(AMOUNT);
     }
 
-    fn meddle(&self) -> Result<(), Wrong> {
-        self.0.charge(MEDDLED);
+    fn conflict_here(&self) -> Result<(), Mismatch> {
+        self.0.charge(CONFLICT_AMOUNT);
         Ok(())
     }
 
-    fn turn_gate(&self, conflict: Conflict) -> Result<(), Wrong> {
-        self.0.turn_gate(conflict)
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+        self.0.use_gate(conflict)
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
+    fn check(&mut self) -> Result<(), Mismatch> {
         self.0.check()
     }
 }
 
-/// A charge that does not fit into its lane's way, which therefore is emptied.
+/// A charge that does not fit into its way, so it flushes the way.
 struct Full {
-    booked: Booked,
-    /// The op holds its account's lock meanwhile.
-    neighbour: Account<2>,
-    meddled: Cell<i64>,
+    tracked: Tracked,
+    /// Another account: the operation holds the lock of its own one during the conflict.
+    neighbor: Account<2>,
+    conflicted: Cell<i64>,
 }
 
 impl Subject for Full {
     type Answer = ();
 
     const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
-    /// The units are in the account by then.
-    const COMMIT_IS_THE_OP: bool = false;
+    /// The units are in the account before the section.
+    const COMMIT_IS_OP: bool = false;
 
     fn drives(section: &str) -> bool {
         section == "u64::cmpxchg"
     }
 
     fn new() -> Self {
-        let booked = Booked::new().warm();
-        // The first of them came before the account was in the lane.
-        booked.charge(FULL - booked.total.get());
-        let neighbour = booked.ledger.open();
-        Full { booked, neighbour, meddled: Cell::new(0) }
+        let tracked = Tracked::new().warm();
+        // The first charge came before the account was in the lane, so the way has one less than
+        // the total.
+        tracked.charge(FULL - tracked.total.get());
+        let neighbor = tracked.ledger.open();
+        Full { tracked, neighbor, conflicted: Cell::new(0) }
     }
 
     fn op(&self) {
-        ops::charge(&self.booked.account, AMOUNT);
+        ops::charge(&self.tracked.account, AMOUNT);
     }
 
-    fn book(&self, _: usize, _: bool) {
-        self.booked.book(AMOUNT);
+    fn apply(&self, _: usize, _: bool) {
+        self.tracked.apply(AMOUNT);
     }
 
-    fn meddle(&self) -> Result<(), Wrong> {
-        ops::charge(&self.neighbour, MEDDLED);
-        self.meddled.set(self.meddled.get() + MEDDLED);
+    fn conflict_here(&self) -> Result<(), Mismatch> {
+        ops::charge(&self.neighbor, CONFLICT_AMOUNT);
+        self.conflicted.set(self.conflicted.get() + CONFLICT_AMOUNT);
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
-        expect("the neighbour's sum", &self.neighbour.sum(1), &self.meddled.get())?;
-        self.booked.check()
+    fn check(&mut self) -> Result<(), Mismatch> {
+        expect("the neighbor's sum", &self.neighbor.sum(1), &self.conflicted.get())?;
+        self.tracked.check()
     }
 }

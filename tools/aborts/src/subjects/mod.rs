@@ -1,27 +1,28 @@
-//! What is driven, a file for each kind.
+//! The subjects, one kind in each file.
 
-#[cfg(target_arch = "x86_64")]
-mod assembly;
 mod budget;
-mod count;
+mod class;
+mod counter;
 mod ledger;
-mod linger;
+#[cfg(target_arch = "x86_64")]
+mod malloc_asm;
 mod pair;
 mod slab;
+mod spin;
 mod stack;
 mod word;
 
-use crate::drive::Case;
+use crate::run_case::Case;
 
-/// Everything. A section that none of these comes through fails the run.
+/// Returns all cases. A section that none of them executes fails the run.
 pub(crate) fn all() -> Vec<Case> {
     [
         budget::cases(),
-        count::cases(),
+        counter::cases(),
         ledger::cases(),
-        linger::cases(),
         pair::cases(),
         slab::cases(),
+        spin::cases(),
         stack::cases(),
         word::cases(),
     ]

@@ -1,13 +1,13 @@
-//! Pairs of each width.
+//! Per-CPU pairs of each width.
 
 use std::fmt::Debug;
 
 use thiscpu::{PairWord, PerCpuPair};
 
-use crate::drive::Case;
-use crate::lane::{Books, here, on_lane};
+use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
-use crate::subject::{Conflict, Subject, WITHOUT_GATE, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::of::<Pair<u32>>("PerCpuPair", "u32"), Case::of::<Pair<u64>>("PerCpuPair", "u64")]
@@ -20,20 +20,23 @@ impl Half for u64 {}
 
 struct Pair<W: Half> {
     pair: PerCpuPair<W>,
-    books: Books<(W, W)>,
+    oracle: LaneOracle<(W, W)>,
 }
 
 impl<W: Half> Pair<W> {
-    fn begin() -> (W, W) {
+    /// Returns the initial value on the lane of the operation.
+    fn initial() -> (W, W) {
         (W::from(5), W::from(6))
     }
 
-    /// What the op puts there. Both words differ, so that one which is left behind is noticed.
+    /// Returns the operation's new value.
+    ///
+    /// Both words change, so a word that is left behind is noticed.
     fn new_value() -> (W, W) {
         (W::from(3), W::from(4))
     }
 
-    fn meddled() -> (W, W) {
+    fn conflicting() -> (W, W) {
         (W::from(7), W::from(6))
     }
 }
@@ -44,40 +47,43 @@ impl<W: Half> Subject for Pair<W> {
     const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
 
     fn new() -> Self {
-        let (pair, books) = (PerCpuPair::new(), Books::new());
-        let lane = here();
-        if ops::cmpxchg_double(&pair, <(W, W)>::default(), Self::begin()).is_ok() {
-            books.at(lane, |there| *there = Self::begin());
+        let (pair, oracle) = (PerCpuPair::new(), LaneOracle::new());
+        let lane = current();
+        if ops::cmpxchg_double(&pair, <(W, W)>::default(), Self::initial()).is_ok() {
+            oracle.at(lane, |value| *value = Self::initial());
         }
-        Pair { pair, books }
+        Pair { pair, oracle }
     }
 
     fn op(&self) -> Self::Answer {
-        ops::cmpxchg_double(&self.pair, Self::begin(), Self::new_value())
+        ops::cmpxchg_double(&self.pair, Self::initial(), Self::new_value())
     }
 
-    fn book(&self, lane: usize, _: bool) -> Self::Answer {
-        self.books.at(lane, |there| match *there == Self::begin() {
+    fn apply(&self, lane: usize, _: bool) -> Self::Answer {
+        self.oracle.at(lane, |value| match *value == Self::initial() {
             true => {
-                *there = Self::new_value();
+                *value = Self::new_value();
                 Ok(())
             }
-            false => Err(*there),
+            false => Err(*value),
         })
     }
 
-    /// As for words.
-    fn meddle(&self) -> Result<(), Wrong> {
+    /// Replaces the initial value by another one, and any other value by the initial one.
+    ///
+    /// So a comparison fails after one conflict, and succeeds on a lane that the operation has not
+    /// seen.
+    fn conflict_here(&self) -> Result<(), Mismatch> {
         on_lane(|lane| {
-            let there = self.books.at(lane, |there| *there);
-            let new = if there == Self::begin() { Self::meddled() } else { Self::begin() };
-            let answer = ops::cmpxchg_double(&self.pair, there, new);
-            self.books.at(lane, |there| *there = new);
+            let found = self.oracle.at(lane, |value| *value);
+            let new = if found == Self::initial() { Self::conflicting() } else { Self::initial() };
+            let answer = ops::cmpxchg_double(&self.pair, found, new);
+            self.oracle.at(lane, |value| *value = new);
             expect("the conflicting exchange", &answer, &Ok(()))
         })
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
-        self.books.check(self.pair.lanes())
+    fn check(&mut self) -> Result<(), Mismatch> {
+        self.oracle.check(self.pair.lanes())
     }
 }

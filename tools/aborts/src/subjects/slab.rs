@@ -1,195 +1,151 @@
-//! Slab caches: an object taken from a lane, one put back, and the trades of whole sheaves.
+//! Caches: allocations from a lane, frees to a lane, and trades of whole sheaves.
 //!
-//! Which object comes is the cache's business. So the books say which objects are out, and what each holds: no call may
-//! hand out one of those, and in the end as many must be out as the books know of.
+//! The cache decides which object an allocation returns. So the oracle knows which objects are
+//! allocated, and their content: no call may return one of them, and in the end the cache must
+//! report as many as the oracle knows.
 
-use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use thiscpu::__internal::{CELL_BYTES, Class, DirectMalloc, Group, HAS_DIRECT, Handle, Ready, Tag};
-use thiscpu::{CacheStats, RawCache};
+use thiscpu::__internal::HAS_DIRECT;
+use thiscpu::{__test_support, CacheStats, RawCache};
 
+use super::class::{self, CLASS, OBJECT, WORDS};
 #[cfg(target_arch = "x86_64")]
-use super::assembly;
-use crate::drive::Case;
+use super::malloc_asm;
 use crate::ops;
-use crate::subject::{Conflict, Subject, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = in_assembly();
+    const GATED: &str = "RawCache of a thread without direct sections";
+    let mut cases = vec![
+        Case::of::<Call<Alloc>>("RawCache", "alloc"),
+        Case::of::<Call<AllocHot>>("RawCache", "alloc on a lane with a hot object"),
+        Case::of::<Call<Free>>("RawCache", "free on a lane with a hot object"),
+        Case::of::<Call<FreeHot>>("RawCache", "free"),
+        Case::of::<Call<AllocGated>>(GATED, "alloc"),
+        Case::of::<Call<AllocHotGated>>(GATED, "alloc on a lane with a hot object"),
+        Case::of::<Call<FreeGated>>(GATED, "free on a lane with a hot object"),
+        Case::of::<Call<FreeHotGated>>(GATED, "free"),
+        Case::of::<Call<AllocWithoutSpare>>("RawCache", "alloc on a lane with an empty sheaf"),
+        Case::of::<Call<AllocSwapsSpare>>("RawCache", "alloc on a lane whose spare sheaf is full"),
+        Case::of::<Call<AllocTrades>>("RawCache", "alloc on a lane with two empty sheaves"),
+        Case::of::<Call<FreeWithoutSheaf>>("RawCache", "free on a lane without sheaves"),
+        Case::of::<Call<FreeSwapsSpare>>("RawCache", "free on a lane whose spare sheaf is empty"),
+        Case::of::<Call<FreeTrades>>("RawCache", "free on a lane with two full sheaves"),
+        Case::of::<Call<ClassAlloc>>("class", "alloc"),
+        Case::of::<Call<ClassFree>>("class", "free"),
+        Case::of::<Call<ReadyAlloc>>("class with ready sections", "alloc"),
+        Case::of::<Call<ReadyFree>>("class with ready sections", "free"),
+        Case::of::<Call<DirectAlloc>>("class in the malloc table", "alloc"),
+        Case::of::<Call<DirectFree>>("class in the malloc table", "free"),
+    ];
+    #[cfg(target_arch = "x86_64")]
     cases.extend([
-        Case::of::<Call<Take>>("RawCache", "alloc"),
-        Case::of::<Call<TakeHot>>("RawCache", "alloc in a lane with a hot object"),
-        Case::of::<Call<Give>>("RawCache", "free in a lane with a hot object"),
-        Case::of::<Call<GiveHot>>("RawCache", "free"),
-        Case::of::<Call<TakeFarther>>("RawCache of a thread that is not let in", "alloc"),
-        Case::of::<Call<TakeHotFarther>>(
-            "RawCache of a thread that is not let in",
-            "alloc in a lane with a hot object",
-        ),
-        Case::of::<Call<GiveFarther>>(
-            "RawCache of a thread that is not let in",
-            "free in a lane with a hot object",
-        ),
-        Case::of::<Call<GiveHotFarther>>("RawCache of a thread that is not let in", "free"),
-        Case::of::<Call<TakeOfNone>>("RawCache", "alloc in a lane with an empty sheaf"),
-        Case::of::<Call<TakeOfSpare>>("RawCache", "alloc in a lane whose other sheaf is full"),
-        Case::of::<Call<TakeOfEmpty>>("RawCache", "alloc in a lane with two empty sheaves"),
-        Case::of::<Call<GiveToNone>>("RawCache", "free in a lane without sheaves"),
-        Case::of::<Call<GiveToSpare>>("RawCache", "free in a lane whose other sheaf is empty"),
-        Case::of::<Call<GiveToFull>>("RawCache", "free in a lane with two full sheaves"),
-        Case::of::<Call<TakeOfClass>>("a class", "alloc"),
-        Case::of::<Call<GiveToClass>>("a class", "free"),
-        Case::of::<Call<TakeOfReady>>("a class whose sections are ready", "alloc"),
-        Case::of::<Call<GiveToReady>>("a class whose sections are ready", "free"),
-        Case::of::<Call<TakeOfFront>>("a class at the front", "alloc"),
-        Case::of::<Call<GiveToFront>>("a class at the front", "free"),
+        Case::of::<Call<AsmAlloc>>("class in the malloc table, in assembly", "alloc"),
+        Case::of::<Call<AsmFree>>("class in the malloc table, in assembly", "free"),
     ]);
     cases
-}
-
-#[cfg(target_arch = "x86_64")]
-fn in_assembly() -> Vec<Case> {
-    vec![
-        Case::of::<Call<TakeInAssembly>>("a class at the front, in assembly", "alloc"),
-        Case::of::<Call<GiveInAssembly>>("a class at the front, in assembly", "free"),
-    ]
-}
-
-/// There are no such functions.
-#[cfg(not(target_arch = "x86_64"))]
-fn in_assembly() -> Vec<Case> {
-    Vec::new()
 }
 
 const CONFLICTS: &[Conflict] =
     &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Close, Conflict::Always];
 
-/// Large enough that a sheaf has the fewest entries there are.
-pub(super) const OBJECT: Layout = Layout::new::<[usize; WORDS]>();
-const WORDS: usize = 128;
-/// The entries of such a sheaf.
+/// The capacity of a sheaf of such objects, which is the smallest one.
 const SHEAF: usize = 4;
-/// More than lanes and stocks hold here.
+/// More objects than lanes and barns hold here.
 const MANY: usize = 12 * SHEAF;
 
-/// What the shortest ways are where there are any, and what they come to elsewhere.
-const NEAR: [&str; 2] = if HAS_DIRECT {
+/// The sections of the fast path; architectures without direct sections use others.
+const FAST: [&str; 2] = if HAS_DIRECT {
     ["pop_object_direct", "push_object_direct"]
 } else {
     ["pop_object_single", "push_object_single"]
 };
-const FRONT: [&str; 2] = if HAS_DIRECT {
+const FAST_MALLOC: [&str; 2] = if HAS_DIRECT {
     ["pop_object_malloc", "push_object_malloc"]
 } else {
     ["pop_object", "push_object"]
 };
 
-/// A call on a cache.
-type Run = fn(&Store) -> Result<(), Wrong>;
+/// A call on a source of objects.
+type Run = fn(&Store) -> Result<(), Mismatch>;
 
-/// What objects come from.
+/// A source of objects.
 enum Source {
     Cache(RawCache),
-    /// A class, as malloc has them. There is one, which is used again when all has come back.
+    /// A cache whose thread has no direct sections.
+    GatedCache(RawCache),
+    /// The class of `malloc`. There is one; each run leaves it empty.
     Class,
-    /// The same, with sections that look for less.
+    /// The class, with sections that need no check for readiness.
     ReadyClass,
-    /// The same, with sections that look in no gate.
-    FrontClass,
-    /// The same by functions in assembly.
+    /// The class, with direct sections.
+    DirectClass,
+    /// The class, by functions in assembly.
     #[cfg(target_arch = "x86_64")]
     Assembly,
-    /// A cache, whose near sections are kept out.
-    FarCache(RawCache),
-}
-
-// SAFETY: there is no other; this program does not use malloc's.
-pub(super) static GROUP: Group = unsafe { Group::for_malloc(2) };
-/// Not the first, so that it can be the tag.
-pub(super) const CELL: usize = CELL_BYTES;
-static CLASS: Class = Class::new(OBJECT.size(), OBJECT.align(), CELL as Tag);
-
-pub(super) fn class() -> Handle<'static> {
-    GROUP.handle(&CLASS, CELL)
-}
-
-/// As who has gone another way before.
-pub(super) fn enable_direct() {
-    GROUP.enable_direct();
-}
-
-fn ready_class() -> Handle<'static, Ready> {
-    assert!(thiscpu::__internal::sections_are_ready(), "there are sections");
-    // SAFETY: just looked at.
-    unsafe { GROUP.ready(&CLASS, CELL) }
-}
-
-fn front_class() -> Handle<'static, DirectMalloc> {
-    enable_direct();
-    // SAFETY: there is no other group at the front.
-    unsafe { GROUP.direct_malloc(&CLASS, CELL) }
 }
 
 impl Source {
     fn alloc(&self) -> Option<NonNull<u8>> {
         match self {
             Source::Cache(cache) => ops::alloc(cache),
-            Source::Class => ops::alloc_of(class(), class()),
-            Source::ReadyClass => ops::alloc_of(ready_class(), class()),
-            Source::FrontClass => ops::alloc_of(front_class(), class()),
-            #[cfg(target_arch = "x86_64")]
-            Source::Assembly => assembly::alloc(),
-            Source::FarCache(cache) => {
-                thiscpu::__test_support::disable_direct();
+            Source::GatedCache(cache) => {
+                __test_support::disable_direct();
                 ops::alloc(cache)
             }
+            Source::Class => ops::alloc_of(class::checked(), class::checked()),
+            Source::ReadyClass => ops::alloc_of(class::ready(), class::checked()),
+            Source::DirectClass => ops::alloc_of(class::direct(), class::checked()),
+            #[cfg(target_arch = "x86_64")]
+            Source::Assembly => malloc_asm::alloc(),
         }
     }
 
     /// # Safety
     ///
-    /// The object is from there, and nobody uses it.
+    /// The object must be from this source, and must not be used any more.
     unsafe fn free(&self, object: NonNull<u8>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the object is from this source and is no longer used.
         unsafe {
             match self {
                 Source::Cache(cache) => ops::free(cache, object),
-                Source::Class => ops::free_of(class(), class(), object),
-                Source::ReadyClass => ops::free_of(ready_class(), class(), object),
-                Source::FrontClass => ops::free_of(front_class(), class(), object),
-                #[cfg(target_arch = "x86_64")]
-                Source::Assembly => assembly::free(object),
-                Source::FarCache(cache) => {
-                    thiscpu::__test_support::disable_direct();
+                Source::GatedCache(cache) => {
+                    __test_support::disable_direct();
                     ops::free(cache, object);
                 }
+                Source::Class => ops::free_of(class::checked(), class::checked(), object),
+                Source::ReadyClass => ops::free_of(class::ready(), class::checked(), object),
+                Source::DirectClass => ops::free_of(class::direct(), class::checked(), object),
+                #[cfg(target_arch = "x86_64")]
+                Source::Assembly => malloc_asm::free(object),
             }
         }
     }
 
     fn shrink(&self) {
         match self {
-            Source::Cache(cache) | Source::FarCache(cache) => drop(cache.shrink()),
-            _ => class().shrink(),
+            Source::Cache(cache) | Source::GatedCache(cache) => drop(cache.shrink()),
+            _ => class::checked().shrink(),
         }
     }
 
     fn stats(&self) -> CacheStats {
         match self {
-            Source::Cache(cache) | Source::FarCache(cache) => cache.stats(),
+            Source::Cache(cache) | Source::GatedCache(cache) => cache.stats(),
             _ => CLASS.stats(),
         }
     }
 }
 
-/// A source, and its objects that are out.
+/// A source, and the objects that are allocated from it.
 struct Store {
     source: Source,
     /// Each with the number that all of its words hold.
-    out: RefCell<Vec<(NonNull<u8>, usize)>>,
+    allocated: RefCell<Vec<(NonNull<u8>, usize)>>,
     last: Cell<usize>,
 }
 
@@ -199,60 +155,61 @@ fn words(object: NonNull<u8>) -> *mut [usize; WORDS] {
 
 impl Store {
     fn new(source: Source) -> Store {
-        Store { source, out: RefCell::default(), last: Cell::new(0) }
+        Store { source, allocated: RefCell::default(), last: Cell::new(0) }
     }
 
-    fn alloc(&self) -> Result<(), Wrong> {
-        let object = self.source.alloc().ok_or("there is no memory")?;
-        let mut out = self.out.borrow_mut();
-        if out.iter().any(|&(other, _)| other == object) {
-            return Err(format!("{object:?} is handed out, and is out already"));
+    fn alloc(&self) -> Result<(), Mismatch> {
+        let object = self.source.alloc().ok_or("an allocation found no memory")?;
+        let mut allocated = self.allocated.borrow_mut();
+        if allocated.iter().any(|&(other, _)| other == object) {
+            return Err(format!("{object:?} was returned twice"));
         }
-        // SAFETY: it is of this layout, and in nobody else's hands.
+        // SAFETY: the object has this layout, its first word is initialized, and it has no other
+        // owner.
         expect("the first word of a new object", &unsafe { (*words(object))[0] }, &0)?;
         let number = self.last.get() + 1;
         self.last.set(number);
-        // SAFETY: as above.
+        // SAFETY: the object has this layout and no other owner.
         unsafe { words(object).write([number; WORDS]) };
-        out.push((object, number));
+        allocated.push((object, number));
         Ok(())
     }
 
-    /// Frees the object that is out for the longest time.
-    fn free(&self) -> Result<(), Wrong> {
-        let (object, number) = self.out.borrow_mut().remove(0);
-        // SAFETY: it is out, and was written to when it was handed out.
-        let held = unsafe { words(object).read() };
-        expect("the words of an object", &held, &[number; WORDS])?;
-        // SAFETY: it is out, and the books know it no more.
+    /// Frees the oldest allocated object.
+    fn free(&self) -> Result<(), Mismatch> {
+        let (object, number) = self.allocated.borrow_mut().remove(0);
+        // SAFETY: the object is allocated, and `alloc` has written all its words.
+        let found = unsafe { words(object).read() };
+        expect("the words of an object", &found, &[number; WORDS])?;
+        // SAFETY: the object is from this source, and `allocated` does not contain it any more.
         unsafe { self.source.free(object) };
         Ok(())
     }
 
-    /// So many calls of each, alternately.
+    /// Allocates and frees in turn, as often as `counts` says.
     fn calls(&self, counts: &[usize]) {
         let calls: [Run; 2] = [Store::alloc, Store::free];
         for (&count, call) in counts.iter().zip(calls.iter().cycle()) {
-            (0..count).for_each(|_| call(self).expect("nothing conflicts yet"));
+            (0..count).for_each(|_| call(self).expect("no conflict happens yet"));
         }
     }
 
-    fn shrink(&self) -> Result<(), Wrong> {
+    fn shrink(&self) -> Result<(), Mismatch> {
         self.source.shrink();
-        let there = self.source.stats().objects_outside_slabs;
-        expect("the objects that are out", &there, &self.out.borrow().len())
+        let found = self.source.stats().objects_outside_slabs;
+        expect("the allocated objects", &found, &self.allocated.borrow().len())
     }
 
-    /// Gets all that is free anywhere, gives all back, and closes the cache.
-    fn check(&mut self) -> Result<(), Wrong> {
+    /// Allocates all free objects, frees all objects, and closes the cache.
+    fn check(&mut self) -> Result<(), Mismatch> {
         (0..MANY).try_for_each(|_| self.alloc())?;
         self.shrink()?;
-        while !self.out.borrow().is_empty() {
+        while !self.allocated.borrow().is_empty() {
             self.free()?;
         }
         self.shrink()?;
         match std::mem::replace(&mut self.source, Source::Class) {
-            Source::Cache(cache) | Source::FarCache(cache) => {
+            Source::Cache(cache) | Source::GatedCache(cache) => {
                 cache.close().map_err(|error| error.to_string())
             }
             _ => Ok(()),
@@ -262,24 +219,28 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // SAFETY: they are out, and nobody knows them any more.
-        self.out.get_mut().drain(..).for_each(|(object, _)| unsafe { self.source.free(object) });
+        for (object, _) in self.allocated.get_mut().drain(..) {
+            // SAFETY: the object is from this source, and `allocated` does not contain it any more.
+            unsafe { self.source.free(object) };
+        }
     }
 }
 
-/// A call, in a lane that is as it is wanted.
+/// A call on a lane in a given state.
 trait Op {
     const SECTION: &'static str;
-    /// What the lane is made so by: so many allocations, then so many frees, and so on.
+    /// The calls that make the state: so many allocations, then so many frees, and so on.
     const BEFORE: &'static [usize];
-    /// Whether all is taken out of the lane then, and one more object is freed to it.
+    /// Whether the lane is then flushed, and one object is freed to it.
     const SHRINKS: bool = false;
     const SOURCE: fn() -> Source;
     const RUN: Run;
 }
 
 macro_rules! ops {
-    ($source:expr; $($name:ident: $run:ident, $section:expr, $before:expr $(, $shrinks:literal)?;)*) => {$(
+    ($source:expr; $(
+        $name:ident: $run:ident, $section:expr, $before:expr $(, $shrinks:literal)?;
+    )*) => {$(
         enum $name {}
 
         impl Op for $name {
@@ -292,56 +253,58 @@ macro_rules! ops {
     )*};
 }
 
-// The first of some frees only makes an object hot, and the first allocation after those takes it.
+// The first of several frees only makes its object hot. The first allocation after them takes the
+// hot object.
 ops! {
     Source::Cache(RawCache::new(OBJECT));
-    Take: alloc, NEAR[0], &[1];
-    TakeHot: alloc, NEAR[0], &[1, 1];
-    Give: free, NEAR[1], &[3, 1];
-    GiveHot: free, NEAR[1], &[2];
-    // The first sheaf is used up.
-    TakeOfNone: alloc, "cmpxchg_cell", &[SHEAF];
-    // The second one is filled and becomes the other one; the first, which comes back, is used up.
-    TakeOfSpare: alloc, "cmpxchg_cell", &[SHEAF + 1, 3, 2];
-    TakeOfEmpty: alloc, "cmpxchg_cell", &[2 * SHEAF];
-    GiveToNone: free, "cmpxchg_cell", &[3], true;
-    // The second sheaf is filled up again; the first is empty.
-    GiveToSpare: free, "cmpxchg_cell", &[SHEAF + 1, 2];
-    // The third sheaf is filled up again, and the first.
-    GiveToFull: free, "cmpxchg_cell", &[2 * SHEAF + 1, 2 + SHEAF];
+    Alloc: alloc, FAST[0], &[1];
+    AllocHot: alloc, FAST[0], &[1, 1];
+    Free: free, FAST[1], &[3, 1];
+    FreeHot: free, FAST[1], &[2];
+    // The first sheaf is empty.
+    AllocWithoutSpare: alloc, "cmpxchg_cell", &[SHEAF];
+    // The second sheaf is filled and becomes the spare one. The first one comes back and is
+    // emptied.
+    AllocSwapsSpare: alloc, "cmpxchg_cell", &[SHEAF + 1, 3, 2];
+    AllocTrades: alloc, "cmpxchg_cell", &[2 * SHEAF];
+    FreeWithoutSheaf: free, "cmpxchg_cell", &[3], true;
+    // The second sheaf is full again; the first one is empty.
+    FreeSwapsSpare: free, "cmpxchg_cell", &[SHEAF + 1, 2];
+    // The third sheaf is full again, and the first one.
+    FreeTrades: free, "cmpxchg_cell", &[2 * SHEAF + 1, 2 + SHEAF];
 }
 
 ops! {
-    Source::FarCache(RawCache::new(OBJECT));
-    TakeFarther: alloc, "pop_object_single", &[1];
-    TakeHotFarther: alloc, "pop_object_single", &[1, 1];
-    GiveFarther: free, "push_object_single", &[3, 1];
-    GiveHotFarther: free, "push_object_single", &[2];
+    Source::GatedCache(RawCache::new(OBJECT));
+    AllocGated: alloc, "pop_object_single", &[1];
+    AllocHotGated: alloc, "pop_object_single", &[1, 1];
+    FreeGated: free, "push_object_single", &[3, 1];
+    FreeHotGated: free, "push_object_single", &[2];
 }
 
 ops! {
     Source::Class;
-    TakeOfClass: alloc, "pop_object", &[1];
-    GiveToClass: free, "push_object", &[2];
+    ClassAlloc: alloc, "pop_object", &[1];
+    ClassFree: free, "push_object", &[2];
 }
 
 ops! {
     Source::ReadyClass;
-    TakeOfReady: alloc, "pop_object_ready", &[1];
-    GiveToReady: free, "push_object_ready", &[2];
+    ReadyAlloc: alloc, "pop_object_ready", &[1];
+    ReadyFree: free, "push_object_ready", &[2];
 }
 
 ops! {
-    Source::FrontClass;
-    TakeOfFront: alloc, FRONT[0], &[1];
-    GiveToFront: free, FRONT[1], &[2];
+    Source::DirectClass;
+    DirectAlloc: alloc, FAST_MALLOC[0], &[1];
+    DirectFree: free, FAST_MALLOC[1], &[2];
 }
 
 #[cfg(target_arch = "x86_64")]
 ops! {
     Source::Assembly;
-    TakeInAssembly: alloc, "pop_object_malloc_asm", &[1];
-    GiveInAssembly: free, "push_object_malloc", &[2];
+    AsmAlloc: alloc, "pop_object_malloc_asm", &[1];
+    AsmFree: free, "push_object_malloc", &[2];
 }
 
 struct Call<O: Op> {
@@ -350,7 +313,7 @@ struct Call<O: Op> {
 }
 
 impl<O: Op> Subject for Call<O> {
-    type Answer = Result<(), Wrong>;
+    type Answer = Result<(), Mismatch>;
 
     const CONFLICTS: &'static [Conflict] = CONFLICTS;
 
@@ -362,7 +325,7 @@ impl<O: Op> Subject for Call<O> {
         let store = Store::new((O::SOURCE)());
         store.calls(O::BEFORE);
         if O::SHRINKS {
-            store.shrink().expect("nothing conflicts yet");
+            store.shrink().expect("no conflict happens yet");
             store.calls(&[0, 1]);
         }
         Call { store, op: PhantomData }
@@ -372,27 +335,29 @@ impl<O: Op> Subject for Call<O> {
         (O::RUN)(&self.store)
     }
 
-    fn book(&self, _: usize, _: bool) -> Self::Answer {
+    fn apply(&self, _: usize, _: bool) -> Self::Answer {
         Ok(())
     }
 
-    /// Takes two objects and puts one on the lane that came out before: what a call must notice though the
-    /// uppermost entry may be the one it saw.
-    fn meddle(&self) -> Result<(), Wrong> {
+    /// Allocates two objects and frees an older one to the lane.
+    ///
+    /// A call must notice it, although the top of the sheaf may hold the value that it has loaded.
+    fn conflict_here(&self) -> Result<(), Mismatch> {
         self.store.alloc()?;
-        let newest = self.store.out.borrow_mut().pop();
+        let newest = self.store.allocated.borrow_mut().pop();
         self.store.alloc()?;
-        self.store.out.borrow_mut().splice(0..0, newest);
+        self.store.allocated.borrow_mut().splice(0..0, newest);
         self.store.free()
     }
 
-    fn turn_gate(&self, _: Conflict) -> Result<(), Wrong> {
-        // An object that the op has in hand is out, and not in the books.
+    fn use_gate(&self, _: Conflict) -> Result<(), Mismatch> {
+        // The counts are not checked: `allocated` does not contain the object of the running
+        // operation.
         self.store.source.shrink();
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
+    fn check(&mut self) -> Result<(), Mismatch> {
         self.store.check()
     }
 }

@@ -1,14 +1,14 @@
-//! Lists.
+//! Per-CPU stacks.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
 
 use thiscpu::{Link, PerCpuStack};
 
-use crate::drive::Case;
-use crate::lane::{Books, here, on_lane};
+use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
-use crate::subject::{Conflict, Subject, WITHOUT_GATE, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -18,13 +18,13 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// One of the ops on a list.
+/// An operation on a stack.
 trait Op {
-    /// Runs it; the numbers of the nodes that come out.
-    fn run(lists: &Lists) -> Vec<usize>;
+    /// Runs it and returns the numbers of the popped nodes.
+    fn run(stacks: &Stacks) -> Vec<usize>;
 
-    /// Does the same to the books.
-    fn model(list: &mut Vec<usize>, lists: &Lists) -> Vec<usize>;
+    /// Applies it to the oracle's list of numbers.
+    fn model(list: &mut Vec<usize>, stacks: &Stacks) -> Vec<usize>;
 }
 
 enum Push {}
@@ -32,81 +32,82 @@ enum Pop {}
 enum TakeAll {}
 
 impl Op for Push {
-    fn run(lists: &Lists) -> Vec<usize> {
-        lists.push(Lists::OWN);
+    fn run(stacks: &Stacks) -> Vec<usize> {
+        stacks.push(Stacks::OWN);
         Vec::new()
     }
 
-    fn model(list: &mut Vec<usize>, _: &Lists) -> Vec<usize> {
-        list.insert(0, Lists::OWN);
+    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
+        list.insert(0, Stacks::OWN);
         Vec::new()
     }
 }
 
 impl Op for Pop {
-    fn run(lists: &Lists) -> Vec<usize> {
-        ops::pop(&lists.stack).into_iter().map(number).collect()
+    fn run(stacks: &Stacks) -> Vec<usize> {
+        ops::pop(&stacks.stack).into_iter().map(number).collect()
     }
 
-    fn model(list: &mut Vec<usize>, _: &Lists) -> Vec<usize> {
+    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
         list.drain(..list.len().min(1)).collect()
     }
 }
 
 impl Op for TakeAll {
-    fn run(lists: &Lists) -> Vec<usize> {
-        let mut next = ops::take_all(&lists.stack);
+    fn run(stacks: &Stacks) -> Vec<usize> {
+        let mut next = ops::take_all(&stacks.stack);
         let mut taken = Vec::new();
         while let Some(mut node) = next {
             taken.push(number(node));
-            // SAFETY: the node was taken, so it is this thread's; it lives as long as the lists.
+            // SAFETY: the node was popped, so this thread owns it; it lives as long as `Stacks`.
             next = unsafe { node.as_mut() }.next_node();
         }
         taken
     }
 
-    fn model(list: &mut Vec<usize>, _: &Lists) -> Vec<usize> {
+    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
         std::mem::take(list)
     }
 }
 
-/// A node. Its link comes first, so that its address is the link's.
+/// A node. Its link is its first field, so both have one address.
 #[repr(C)]
 struct Node {
     link: Link,
     number: usize,
 }
 
-/// Lists, and the nodes that they may hold.
-struct Lists {
+/// Per-CPU stacks, and the nodes that they may hold.
+struct Stacks {
     stack: PerCpuStack,
-    /// Each leaked until the lists are dropped.
-    nodes: [NonNull<Node>; Lists::NODES],
+    /// Each is leaked until `Stacks` is dropped.
+    nodes: [NonNull<Node>; Stacks::NODES],
     /// The node that the next conflicting push takes.
     next: Cell<usize>,
 }
 
 fn number(node: NonNull<Link>) -> usize {
-    // SAFETY: only nodes are pushed, and they live as long as the lists; their numbers never change.
+    // SAFETY: only nodes are pushed, and they live as long as `Stacks`. Their numbers never change.
     unsafe { (*node.cast::<Node>().as_ptr()).number }
 }
 
-impl Lists {
+impl Stacks {
     const NODES: usize = 16;
-    /// The node that the op itself pushes.
+    /// The node that the operation pushes.
     const OWN: usize = 0;
 
-    fn new() -> Lists {
+    fn new() -> Stacks {
         let node = |number| NonNull::from(Box::leak(Box::new(Node { link: Link::new(), number })));
-        Lists {
+        Stacks {
             stack: PerCpuStack::new(),
             nodes: std::array::from_fn(node),
-            next: Cell::new(Lists::OWN + 1),
+            next: Cell::new(Stacks::OWN + 1),
         }
     }
 
     fn push(&self, number: usize) {
-        // SAFETY: the node is in no list, for its number is out or new; it lives as long as the lists.
+        // SAFETY: the node is on no stack, because its number was popped or is new. It lives as
+        // long as `Stacks`.
         unsafe { ops::push(&self.stack, self.nodes[number].cast()) }
     }
 
@@ -121,18 +122,19 @@ impl Lists {
     }
 }
 
-impl Drop for Lists {
+impl Drop for Stacks {
     fn drop(&mut self) {
         for node in self.nodes {
-            // SAFETY: the nodes were boxed; nobody uses the lists any more.
+            // SAFETY: `new` leaked the box, and no stack uses the node after the drop of `Stacks`
+            // began.
             drop(unsafe { Box::from_raw(node.as_ptr()) });
         }
     }
 }
 
 struct Stack<O: Op> {
-    lists: Lists,
-    books: Books<Vec<usize>>,
+    stacks: Stacks,
+    oracle: LaneOracle<Vec<usize>>,
     op: std::marker::PhantomData<O>,
 }
 
@@ -142,39 +144,40 @@ impl<O: Op> Subject for Stack<O> {
     const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
 
     fn new() -> Self {
-        let (lists, books) = (Lists::new(), Books::new());
-        books.at(here(), |list| (0..3).for_each(|_| lists.push_new(list)));
-        Stack { lists, books, op: std::marker::PhantomData }
+        let (stacks, oracle) = (Stacks::new(), LaneOracle::new());
+        oracle.at(current(), |list| (0..3).for_each(|_| stacks.push_new(list)));
+        Stack { stacks, oracle, op: std::marker::PhantomData }
     }
 
     fn op(&self) -> Vec<usize> {
-        O::run(&self.lists)
+        O::run(&self.stacks)
     }
 
-    fn book(&self, lane: usize, _: bool) -> Vec<usize> {
-        self.books.at(lane, |list| O::model(list, &self.lists))
+    fn apply(&self, lane: usize, _: bool) -> Vec<usize> {
+        self.oracle.at(lane, |list| O::model(list, &self.stacks))
     }
 
-    /// Takes two nodes and puts the first back: what a `pop` must notice though the first node is the
-    /// one it saw. A short list gets two new ones.
-    fn meddle(&self) -> Result<(), Wrong> {
+    /// Pops two nodes and pushes the first one again; pushes two new nodes to a short stack.
+    ///
+    /// A `pop` must notice it, although the first node is the one that it has loaded.
+    fn conflict_here(&self) -> Result<(), Mismatch> {
         let work = |list: &mut Vec<usize>| {
             if list.len() < 2 {
-                self.lists.push_new(list);
-                self.lists.push_new(list);
+                self.stacks.push_new(list);
+                self.stacks.push_new(list);
                 return Ok(());
             }
             let first = list[0];
-            let taken = [self.lists.pop(), self.lists.pop()];
-            self.lists.push(first);
+            let taken = [self.stacks.pop(), self.stacks.pop()];
+            self.stacks.push(first);
             let expected = [Some(first), Some(list.remove(1))];
             expect("the conflicting pops", &taken, &expected)
         };
-        on_lane(|lane| self.books.at(lane, work))
+        on_lane(|lane| self.oracle.at(lane, work))
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
-        let there: Vec<_> = self.lists.stack.drain().map(number).collect();
-        expect("the lists, one after the other", &there, &self.books.lanes().concat())
+    fn check(&mut self) -> Result<(), Mismatch> {
+        let found: Vec<_> = self.stacks.stack.drain().map(number).collect();
+        expect("the nodes of all stacks", &found, &self.oracle.lanes().concat())
     }
 }

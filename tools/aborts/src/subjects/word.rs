@@ -1,20 +1,20 @@
-//! Words of each width.
+//! Per-CPU words of each width.
 
 use std::fmt::Debug;
 
 use thiscpu::{PerCpu, PerCpuInt};
 
-use crate::drive::Case;
-use crate::lane::{Books, here, on_lane};
+use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
-use crate::subject::{Conflict, Subject, WITHOUT_GATE, Wrong, expect};
+use crate::run_case::Case;
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
 
-/// What a word begins with, on the lane that the op begins on.
-const BEGIN: u8 = 5;
-/// What the op adds or puts there.
+/// The initial value on the lane of the operation.
+const INITIAL: u8 = 5;
+/// The value that the operation adds or stores.
 const AMOUNT: u8 = 3;
-/// What a conflicting op adds or takes away, between this and what a word begins with.
-const MEDDLED: u8 = 7;
+/// The value that a conflict stores, unless the word has it already.
+const CONFLICT_VALUE: u8 = 7;
 
 pub(super) fn cases() -> Vec<Case> {
     macro_rules! of_width {
@@ -30,14 +30,14 @@ pub(super) fn cases() -> Vec<Case> {
     of_width!(u8, u16, u32, u64).into()
 }
 
-trait Whole: PerCpuInt + From<u8> + TryFrom<u64> + Into<u64> + Debug + Default + PartialEq {
+trait Int: PerCpuInt + From<u8> + TryFrom<u64> + Into<u64> + Debug + Default + PartialEq {
     fn plus(self, n: u8) -> Self;
     fn minus(self, n: Self) -> Self;
 }
 
-macro_rules! whole {
+macro_rules! int {
     ($($integer:ty),*) => {$(
-        impl Whole for $integer {
+        impl Int for $integer {
             fn plus(self, n: u8) -> Self {
                 self.wrapping_add(n.into())
             }
@@ -49,17 +49,16 @@ macro_rules! whole {
     )*};
 }
 
-whole!(u8, u16, u32, u64);
+int!(u8, u16, u32, u64);
 
-/// One of the ops on a word.
-trait Op<T: Whole> {
-    /// What it returns; for those that return nothing, nothing.
+/// An operation on a word.
+trait Op<T: Int> {
     type Answer: PartialEq + Debug;
 
     fn run(word: &PerCpu<T>) -> Self::Answer;
 
-    /// What it leaves where `there` was, and what it answers then.
-    fn model(there: T) -> (T, Self::Answer);
+    /// Returns the value that replaces `old`, and the expected answer.
+    fn model(old: T) -> (T, Self::Answer);
 }
 
 enum Add {}
@@ -67,101 +66,104 @@ enum AddReturn {}
 enum Xchg {}
 enum Cmpxchg {}
 
-impl<T: Whole> Op<T> for Add {
+impl<T: Int> Op<T> for Add {
     type Answer = ();
 
     fn run(word: &PerCpu<T>) {
         ops::add(word, AMOUNT.into());
     }
 
-    fn model(there: T) -> (T, ()) {
-        (there.plus(AMOUNT), ())
+    fn model(old: T) -> (T, ()) {
+        (old.plus(AMOUNT), ())
     }
 }
 
-impl<T: Whole> Op<T> for AddReturn {
+impl<T: Int> Op<T> for AddReturn {
     type Answer = T;
 
     fn run(word: &PerCpu<T>) -> T {
         ops::add_return(word, AMOUNT.into())
     }
 
-    fn model(there: T) -> (T, T) {
-        (there.plus(AMOUNT), there.plus(AMOUNT))
+    fn model(old: T) -> (T, T) {
+        (old.plus(AMOUNT), old.plus(AMOUNT))
     }
 }
 
-impl<T: Whole> Op<T> for Xchg {
+impl<T: Int> Op<T> for Xchg {
     type Answer = T;
 
     fn run(word: &PerCpu<T>) -> T {
         ops::xchg(word, AMOUNT.into())
     }
 
-    fn model(there: T) -> (T, T) {
-        (AMOUNT.into(), there)
+    fn model(old: T) -> (T, T) {
+        (AMOUNT.into(), old)
     }
 }
 
-/// Succeeds where the word is what it began as.
-impl<T: Whole> Op<T> for Cmpxchg {
+/// Succeeds if the word has its initial value.
+impl<T: Int> Op<T> for Cmpxchg {
     type Answer = Result<(), T>;
 
     fn run(word: &PerCpu<T>) -> Result<(), T> {
-        ops::cmpxchg(word, BEGIN.into(), AMOUNT.into())
+        ops::cmpxchg(word, INITIAL.into(), AMOUNT.into())
     }
 
-    fn model(there: T) -> (T, Result<(), T>) {
-        match there == BEGIN.into() {
+    fn model(old: T) -> (T, Result<(), T>) {
+        match old == INITIAL.into() {
             true => (AMOUNT.into(), Ok(())),
-            false => (there, Err(there)),
+            false => (old, Err(old)),
         }
     }
 }
 
-struct Word<T: Whole, O: Op<T>> {
+struct Word<T: Int, O: Op<T>> {
     word: PerCpu<T>,
-    books: Books<T>,
+    oracle: LaneOracle<T>,
     op: std::marker::PhantomData<O>,
 }
 
-impl<T: Whole, O: Op<T>> Subject for Word<T, O> {
+impl<T: Int, O: Op<T>> Subject for Word<T, O> {
     type Answer = O::Answer;
 
     const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
 
     fn new() -> Self {
-        let (word, books) = (PerCpu::new(), Books::new());
-        ops::add(&word, BEGIN.into());
-        books.at(here(), |there: &mut T| *there = BEGIN.into());
-        Word { word, books, op: std::marker::PhantomData }
+        let (word, oracle) = (PerCpu::new(), LaneOracle::new());
+        ops::add(&word, INITIAL.into());
+        oracle.at(current(), |value: &mut T| *value = INITIAL.into());
+        Word { word, oracle, op: std::marker::PhantomData }
     }
 
     fn op(&self) -> O::Answer {
         O::run(&self.word)
     }
 
-    fn book(&self, lane: usize, _: bool) -> O::Answer {
-        self.books.at(lane, |there| {
-            let (new, answer) = O::model(*there);
-            *there = new;
+    fn apply(&self, lane: usize, _: bool) -> O::Answer {
+        self.oracle.at(lane, |value| {
+            let (new, answer) = O::model(*value);
+            *value = new;
             answer
         })
     }
 
-    /// Makes a word that is what it began as another, and one that is not what it began as. So a
-    /// comparison fails after one of these, and succeeds on a lane of which the op knew nothing.
-    fn meddle(&self) -> Result<(), Wrong> {
+    /// Replaces the initial value by another one, and any other value by the initial one.
+    ///
+    /// So a comparison fails after one conflict, and succeeds on a lane that the operation has not
+    /// seen.
+    fn conflict_here(&self) -> Result<(), Mismatch> {
         on_lane(|lane| {
-            let there = self.books.at(lane, |there: &mut T| *there);
-            let new: T = if there == BEGIN.into() { MEDDLED.into() } else { BEGIN.into() };
-            let answer = ops::add_return(&self.word, new.minus(there));
-            self.books.at(lane, |there: &mut T| *there = new);
+            let found = self.oracle.at(lane, |value: &mut T| *value);
+            let new: T =
+                if found == INITIAL.into() { CONFLICT_VALUE.into() } else { INITIAL.into() };
+            let answer = ops::add_return(&self.word, new.minus(found));
+            self.oracle.at(lane, |value: &mut T| *value = new);
             expect("the conflicting add", &answer, &new)
         })
     }
 
-    fn check(&mut self) -> Result<(), Wrong> {
-        self.books.check(self.word.lanes())
+    fn check(&mut self) -> Result<(), Mismatch> {
+        self.oracle.check(self.word.lanes())
     }
 }

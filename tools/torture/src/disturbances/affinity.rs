@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use fastrand::Rng;
+use thiscpu_test_support::cpus;
 
 use super::rest;
-use crate::cpus;
 use crate::shared::Shared;
 
 /// The number of rounds between checks for new CPUs.

@@ -157,6 +157,7 @@ impl Units {
     }
 
     /// Releases up to `most` units of the worker in slot `whose`, and returns their number.
+    ///
     /// For handlers too.
     pub(super) fn release(&self, actor: &mut Actor, whose: usize, most: u64) -> u64 {
         let less = |held: u64| Some(held - held.min(most));

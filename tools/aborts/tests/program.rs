@@ -1,25 +1,29 @@
-//! The program itself: it drives what it says, and fails if it cannot.
+//! The program itself: it drives sections, and fails if it cannot.
 
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu-aborts"));
-    command.args(arguments).env_remove("THISCPU_TIER").output().expect("it is built with this test")
+    command
+        .args(arguments)
+        .env_remove("THISCPU_TIER")
+        .output()
+        .expect("it was built with this test")
 }
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// Without the release profile there are copies of a counter's and a budget's sections that nobody calls, so
-/// `cargo xtask aborts` drives those.
+// Builds without the release profile contain copies of the sections of counters and budgets that
+// are never called. `cargo xtask aborts` drives those sections in a release build.
 #[test]
-fn sections_are_aborted_everywhere_and_happen_once() {
+fn aborted_sections_happen_exactly_once() {
     for sections in ["::", "pop", "push", "cmpxchg_double"] {
         let output = run(&[sections]);
         match output.status.code() {
             Some(0) => assert!(text(&output).contains("boundaries"), "{}", text(&output)),
-            // There are no sections on this machine, or only one CPU.
+            // This machine has no sections, or only one CPU.
             Some(2) => eprintln!("nothing was driven: {}", text(&output)),
             _ => panic!("{}", text(&output)),
         }
@@ -27,12 +31,12 @@ fn sections_are_aborted_everywhere_and_happen_once() {
 }
 
 #[test]
-fn a_name_that_no_section_has_is_a_failure() {
+fn unknown_section_is_a_failure() {
     assert_ne!(run(&["u128::add"]).status.code(), Some(0));
 }
 
 #[test]
-fn the_list_has_the_sections_of_the_specification() {
+fn list_has_all_specified_sections() {
     let list = text(&run(&["--list"]));
     let names: Vec<_> = list.lines().collect();
     for name in ["add_windowed", "add_windowed_at", "cmpxchg_double", "spin", "pop", "push"] {
