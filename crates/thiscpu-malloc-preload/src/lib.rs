@@ -13,6 +13,7 @@ mod cxx_runtime;
 mod delete;
 mod errno;
 mod glibc;
+mod inherited;
 mod interpose;
 mod introspection;
 mod new;

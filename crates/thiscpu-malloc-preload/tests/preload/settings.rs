@@ -68,6 +68,50 @@ fn unknown_words_warn() {
     }
 }
 
+/// Runs a shell script, and returns the output and the errors of all its processes.
+fn run_script(script: &str, environment: &[(&str, &str)]) -> (String, String) {
+    let output = run(Path::new("/bin/sh"), &["-c", script], environment);
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Starts ten commands, and prints the settings that the last one inherits.
+const SCRIPT: &str = r#"
+    for i in 1 2 3 4 5; do /bin/true; ls / >/dev/null; done
+    sh -c 'echo "tier=$THISCPU_TIER words=$THISCPU_MALLOC"'
+    exit 0
+"#;
+
+#[test]
+fn wrong_tier_warns_once_per_process_tree() {
+    // Two trees, because the first must not affect the second.
+    for _ in 0..2 {
+        let (out, said) = run_script(SCRIPT, &[("THISCPU_TIER", "bogus")]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("warning") && said.contains("THISCPU_TIER=bogus"), "{said}");
+        assert_eq!(out, "tier= words=\n");
+    }
+    let (out, said) = run_script(SCRIPT, &[("THISCPU_TIER", "atomic")]);
+    assert_eq!((out.as_str(), said.as_str()), ("tier=atomic words=\n", ""));
+}
+
+#[test]
+fn unknown_words_warn_once_per_process_tree() {
+    for (words, kept, warnings) in [
+        ("bogus", "", 1),
+        ("bogus, stats,fast,,harden", " stats,harden", 2),
+        ("stats,bogus", "stats", 1),
+        (" stats ,", " stats ,", 0),
+    ] {
+        let (out, said) = run_script(SCRIPT, &[("THISCPU_MALLOC", words)]);
+        let warned = said.lines().filter(|line| line.contains("warning")).count();
+        assert_eq!(warned, warnings, "{words}: {said}");
+        assert_eq!(out, format!("tier= words={kept}\n"), "{words}");
+        // Of the commands: shells may end without their exit handlers.
+        assert_eq!(tables(&said) >= 10, kept.contains("stats"), "{words}: {said}");
+    }
+}
+
 /// Copies a program in another process.
 ///
 /// If this process wrote the file, a child that another test is forking could still hold it open
