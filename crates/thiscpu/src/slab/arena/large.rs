@@ -76,7 +76,7 @@ fn begin(first: usize, chunks: usize) {
 /// The large block that begins at an address.
 fn find(address: usize) -> Option<&'static Slab> {
     let slab = (tag_of(address) == LARGE).then(|| Slab::containing(address)).flatten()?;
-    (ARENA.address(slab.chunk()) == address).then_some(slab)
+    (ARENA.address(slab.first_chunk()) == address).then_some(slab)
 }
 
 /// The bytes of the large block that begins at an address, if one does.
@@ -92,7 +92,8 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
     // Whoever has just ended the block that was there has given its chunks back by then.
     let _held = ARENA.locked();
     let holds = |slab: &Slab| {
-        (slab.chunk()..slab.chunk() + slab.chunks.load(Relaxed) as usize).contains(&chunk)
+        (slab.first_chunk()..slab.first_chunk() + slab.chunks.load(Relaxed) as usize)
+            .contains(&chunk)
     };
     // Of a large block only the first chunk says what it is.
     let first = (0..=chunk).rev().find(|&chunk| ARENA.tag(chunk) != NOTHING);
@@ -105,10 +106,10 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
         return (HeapError::InvalidFree, 0);
     }
     // What is known of chunks stays when they are given back.
-    let last = ARENA.slab(ARENA.slab(chunk).chunk());
+    let last = ARENA.slab(ARENA.slab(chunk).first_chunk());
     let size = last.size.load(Relaxed);
     let is_start = |start: usize| size != 0 && (address - start).is_multiple_of(size);
-    match holds(last) && is_start(ARENA.address(last.chunk())) {
+    match holds(last) && is_start(ARENA.address(last.first_chunk())) {
         true => (HeapError::DoubleFree, size),
         false => (HeapError::InvalidFree, 0),
     }
@@ -118,7 +119,7 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
     let slab = find(address);
-    slab.inspect(|slab| unadvise(slab.chunk(), slab.chunks.load(Relaxed) as usize, 0));
+    slab.inspect(|slab| unadvise(slab.first_chunk(), slab.chunks.load(Relaxed) as usize, 0));
     let ended = slab.and_then(Slab::free_large);
     ended.inspect(|&chunks| count_freed(chunks, 0));
     purge::purge_if_excess();
@@ -130,19 +131,19 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     let _errno = errno::save();
     let Some((slab, wanted)) = find(address).zip(chunks_of(bytes)) else { return false };
     let chunks = slab.chunks.load(Relaxed) as usize;
-    let end = slab.chunk() + chunks;
+    let end = slab.first_chunk() + chunks;
     if wanted > chunks && ARENA.extend(end, wanted - chunks).is_none() {
         return false;
     }
     // Its own first, so that chunks are given back that nothing leads to.
-    begin(slab.chunk(), wanted);
+    begin(slab.first_chunk(), wanted);
     if wanted > chunks {
-        advise(slab.chunk(), chunks, wanted);
+        advise(slab.first_chunk(), chunks, wanted);
     }
     if wanted < chunks {
-        unadvise(slab.chunk(), chunks, wanted);
+        unadvise(slab.first_chunk(), chunks, wanted);
         count_freed(chunks, wanted);
-        ARENA.free(slab.chunk() + wanted, chunks - wanted);
+        ARENA.free(slab.first_chunk() + wanted, chunks - wanted);
         purge::purge_if_excess();
     }
     true

@@ -145,7 +145,7 @@ impl Slab {
 
     /// Gives the chunks back.
     pub(crate) fn free_chunks(&self) {
-        let (first, chunks) = (self.chunk(), self.chunks.load(Relaxed) as usize);
+        let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
         for chunk in first..first + chunks {
             ARENA.set_tag(chunk, super::NOTHING);
         }
@@ -155,7 +155,7 @@ impl Slab {
     /// The same for a large block: how many chunks it had; `None` if somebody else has just done it.
     pub(super) fn free_large(&self) -> Option<usize> {
         let arena = ARENA.locked();
-        let first = self.chunk();
+        let first = self.first_chunk();
         let is_mine = ARENA.tag(first) == super::LARGE;
         is_mine.then(|| {
             let chunks = self.chunks.load(Relaxed) as usize;
@@ -165,7 +165,7 @@ impl Slab {
         })
     }
 
-    pub(crate) fn chunk(&self) -> usize {
+    pub(crate) fn first_chunk(&self) -> usize {
         self.first_chunk.load(Relaxed) as usize
     }
 
@@ -193,7 +193,7 @@ impl Slab {
     }
 
     fn bits(&self) -> Bits<'static> {
-        ARENA.object_bits(self.chunk())
+        ARENA.object_bits(self.first_chunk())
     }
 
     pub(crate) fn objects(&self) -> usize {
@@ -210,7 +210,7 @@ impl Slab {
     }
 
     /// How many are not free in it; about, where others change it.
-    pub(crate) fn out(&self) -> usize {
+    pub(crate) fn outside(&self) -> usize {
         self.objects().saturating_sub(self.free())
     }
 
@@ -225,21 +225,22 @@ impl Slab {
     /// The object at an address of this slab, if one begins there.
     pub(crate) fn object_at(&'static self, address: usize) -> Option<ObjectRef> {
         // A slab has less than 4 GiB, and division is faster with fewer bits.
-        let offset = (address - ARENA.address(self.chunk())) as u32;
+        let offset = (address - ARENA.address(self.first_chunk())) as u32;
         let size = self.size.load(Relaxed) as u32;
         let index = (offset / size) as usize;
         (offset.is_multiple_of(size) && index < self.objects())
             .then_some(ObjectRef { slab: self, index })
     }
 
-    pub(crate) fn object(&self, index: usize) -> usize {
-        ARENA.address(self.chunk()) + index * self.size.load(Relaxed)
+    pub(crate) fn object_address(&self, index: usize) -> usize {
+        ARENA.address(self.first_chunk()) + index * self.size.load(Relaxed)
     }
 
     /// Takes up to `most` free objects; `each` is called with each. Bits go first, so that a fork loses
     /// objects and doubles none.
-    pub(crate) fn take(&self, most: usize, mut each: impl FnMut(TakenObject)) {
-        let mut each = |index, is_fresh| each(TakenObject { object: self.object(index), is_fresh });
+    pub(crate) fn take_free(&self, most: usize, mut each: impl FnMut(TakenObject)) {
+        let mut each =
+            |index, is_fresh| each(TakenObject { object: self.object_address(index), is_fresh });
         let wanted = most.min(self.free());
         let mut left = wanted;
         let fresh = self.fresh.load(Relaxed) as usize;
@@ -282,12 +283,12 @@ impl Slab {
     }
 
     /// Whether an object is not free.
-    pub(crate) fn is_out(&self, index: usize) -> bool {
+    pub(crate) fn is_outside(&self, index: usize) -> bool {
         index < self.used() && !self.bits().has(index)
     }
 
     /// Takes an object back; false if it is free.
-    pub(crate) fn give(&self, index: usize) -> bool {
+    pub(crate) fn put(&self, index: usize) -> bool {
         if index >= self.fresh.load(Relaxed) as usize || !self.bits().set(index) {
             return false;
         }

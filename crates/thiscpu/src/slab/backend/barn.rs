@@ -1,53 +1,67 @@
-//! A barn: sheaves with entries, and empty ones, for some lanes of a node.
+//! Barns: filled and empty sheaves that some lanes of a node trade with, as the kernel's
+//! `node_barn`.
 //!
-//! A node has several, so that many CPUs that trade at once do not all wait for one lock; a lane always asks the same one
-//! first. What a barn keeps is bounded by objects and by bytes; what is more goes to the slabs. So does, a few sheaves at a time, what was in it for a while
-//! and nobody requested for: the window_min objects that there were meanwhile, the working set of Bonwick and Adams' depot.
+//! A node has several barns, so that CPUs that trade at once do not all wait for one lock. A lane
+//! always asks the same barn first. What a barn keeps is bounded in objects and in bytes; the rest
+//! goes to the slabs.
+//!
+//! Objects that no lane has needed for a while go to the slabs too, a few sheaves at a time. Their
+//! number is the smallest number of objects that the barn held meanwhile. Bonwick and Adams trim
+//! their depot by the same working set.
 
 use crate::slab::lane::sheaf::{Sheaf, SheafList};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
-/// How many barns a node has.
+/// Number of barns of a node.
 pub(super) const BARNS_PER_NODE: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: u32 = 64;
-/// What nobody has needed for so long is not needed.
+/// Time after which objects that no lane has needed are idle.
 const IDLE_NS: u64 = 100_000_000;
-/// What its lanes have requested for in this span of time, or in the one before, they will ask for again. A short one, because all that a barn has may be
-/// kept for them.
+/// The span of time in which requests are counted as demand.
+///
+/// A barn reserves objects for its own lanes if they requested as many in this span or in the one
+/// before. The span is short, because that may be all that the barn holds.
 const DEMAND_SPAN_NS: u64 = 20_000_000;
-/// A barn is busy if no more time goes by between two looks: the trades that a [`Capacity`](super::capacity::Capacity) waits for
-/// take a fortieth of it then, or more.
+/// A barn is busy if less time passes between two checks.
+///
+/// A [`Capacity`](super::capacity::Capacity) checks after a number of trades that then take at
+/// least a fortieth of the time.
 const BUSY_NS: u64 = 8_000_000;
 
-/// In this order, so that what others' trades need, and looks at what is not needed, is in one line.
+/// The sheaves of some lanes of a node, and what they are traded for.
+///
+/// The fields are in this order so that a trade of another lane, and a check for unused objects,
+/// need only the first cache line.
 #[repr(C, align(64))]
 pub(super) struct Barn {
     lock: Lock,
     empty_count: AtomicU32,
     filled: SheafList,
     empty: SheafList,
-    /// How many sheaves were requested for and handed in.
+    /// Number of sheaves requested and handed in so far.
     trades: AtomicU64,
-    /// How many entries it has.
+    /// Number of objects in filled sheaves.
     objects: AtomicU32,
-    /// The window_min that were there idle_since [`Barn::begin_window`].
+    /// The fewest objects held since [`Barn::begin_window`].
     window_min: AtomicU32,
-    /// Since some time there were no fewer objects in it than these, and nobody needs them.
+    /// The fewest objects held since `idle_since`: these are idle.
     idle_min: AtomicU32,
-    /// How many objects its lanes have requested for in the span `span`, and in the one before.
+    /// Objects that the barn's lanes requested in the span `span`, and in the one before.
     requested: AtomicU32,
     requested_before: AtomicU32,
-    /// The window_min objects that were there in that span, and in the one before: so many its lanes have not needed. What others took is off.
+    /// The fewest objects held in those two spans, less those that other barns' lanes stole.
+    ///
+    /// The barn's own lanes have not needed these.
     span_min: AtomicU32,
     span_min_before: AtomicU32,
-    /// How many trades there were when it was trimmed_at, modulo 2^32.
+    /// Value of `trades`, modulo 2^32, when idle objects were last trimmed.
     trimmed_at: AtomicU32,
     span: AtomicU64,
     idle_since: AtomicU64,
-    /// When it was last requested whether it is busy.
+    /// When it was last checked whether the barn is busy.
     busy_checked: AtomicU64,
 }
 
@@ -81,7 +95,7 @@ impl Barn {
         self.lock.try_lock().map(|guard| self.recover(guard))
     }
 
-    /// After a fork amid a change, counts that are recover again.
+    /// Recounts, if the lock's owner died in a fork and left the counts wrong.
     fn recover<'a>(&self, guard: Guard<'a>) -> Guard<'a> {
         if guard.left_behind {
             self.recount();
@@ -99,10 +113,10 @@ impl Barn {
         self.trades.load(Relaxed)
     }
 
-    /// Whether it is to be trimmed_at at this number of trades, `every` so many, which then counts as done.
+    /// Returns whether idle objects are to be trimmed, after `every` trades; notes it if so.
     pub(super) fn is_trim_due(&self, trades: u64, every: u32) -> bool {
         let trades = trades as u32;
-        // Relaxed: two at once do no harm.
+        // Relaxed: two threads that both trim do no harm.
         let is_due = trades.wrapping_sub(self.trimmed_at.load(Relaxed)) >= every;
         if is_due {
             self.trimmed_at.store(trades, Relaxed);
@@ -110,44 +124,49 @@ impl Barn {
         is_due
     }
 
-    /// Whether it was requested this a short while ago: the caller asks once in so many trades.
+    /// Returns whether the last call was a short while ago.
+    ///
+    /// The caller asks after a fixed number of trades, so a short while means many trades.
     pub(super) fn is_busy(&self, now: u64) -> bool {
-        // Relaxed: two who ask at once do no harm.
+        // Relaxed: two threads that check at once do no harm.
         let before = self.busy_checked.load(Relaxed);
         self.busy_checked.store(now, Relaxed);
         now.saturating_sub(before) <= BUSY_NS
     }
 
-    /// How many objects are in it, about.
+    /// Returns the number of objects held; an estimate.
     pub(super) fn objects(&self) -> usize {
         self.objects.load(Relaxed) as usize
     }
 
-    /// How many sheaves are in it.
+    /// Returns the number of sheaves held, filled and empty.
     pub(super) fn sheaves(&self) -> usize {
         let _guard = self.lock();
         self.filled.totals().0 + self.empty.totals().0
     }
 
-    /// How many of its objects nobody has needed idle_since [`Barn::begin_window`], about.
+    /// Returns how many objects no lane has needed since [`Barn::begin_window`]; an estimate.
     pub(super) fn unused_objects(&self) -> usize {
         // Relaxed, here and below: an estimate.
         self.window_min.load(Relaxed).min(self.objects.load(Relaxed)) as usize
     }
 
-    /// A sheaf of those, if nobody has the lock.
+    /// Pops a filled sheaf if there are unused objects and nobody has the lock.
     pub(super) fn pop_unused(&self) -> Option<Sheaf> {
         if self.unused_objects() == 0 {
             return None;
         }
         let _guard = self.try_lock()?;
-        let unused_objects = self.unused_objects();
+        let unused = self.unused_objects();
         let sheaf = self.pop_locked()?;
-        self.window_min.store(unused_objects.saturating_sub(sheaf.count()) as u32, Relaxed);
+        self.window_min.store(unused.saturating_sub(sheaf.count()) as u32, Relaxed);
         Some(sheaf)
     }
 
-    /// From now on it counts anew what nobody needs. Who does this has a pace of their own, and does not hold up what is idle for longer.
+    /// Begins a window in which unused objects are counted.
+    ///
+    /// The one caller of this sets the length of the window. It does not affect what counts as
+    /// idle.
     pub(super) fn begin_window(&self) {
         let objects = self.objects.load(Relaxed);
         if self.window_min.load(Relaxed) != objects {
@@ -155,25 +174,25 @@ impl Barn {
         }
     }
 
-    /// Counts a trade; the number of them so far.
+    /// Counts a trade and returns the number of trades so far.
     fn count_trade(&self) -> u64 {
         let trades = self.trades.load(Relaxed) + 1;
         self.trades.store(trades, Relaxed);
         trades
     }
 
-    /// A sheaf with entries, if there is one, and how many trades there were.
+    /// Pops a filled sheaf, if there is one, and returns the number of trades so far.
     pub(super) fn pop(&self) -> (Option<Sheaf>, u64) {
         let _guard = self.lock();
         let trades = self.count_trade();
         (self.pop_locked(), trades)
     }
 
-    /// Counts what one of its lanes got, here or elsewhere.
+    /// Counts objects that one of the barn's lanes got, here or from elsewhere.
     pub(super) fn count_requested(&self, objects: usize, now: u64) {
-        // Relaxed, here and below: an estimate, which may miss what two count at once.
+        // Relaxed, here and below: an estimate, which may miss what two threads count at once.
         let [requested, before] = self.requested_lately(now);
-        // It may have been requested for the time some time ago.
+        // The caller may have read the clock a while ago, so `now` may be in an earlier span.
         if self.span.load(Relaxed) < now / DEMAND_SPAN_NS {
             self.span.store(now / DEMAND_SPAN_NS, Relaxed);
             self.requested_before.store(before, Relaxed);
@@ -183,7 +202,7 @@ impl Barn {
         self.requested.store(requested.saturating_add(objects as u32), Relaxed);
     }
 
-    /// How many objects its lanes have requested for in this span of time, and in the one before.
+    /// Returns how many objects the barn's lanes requested in this span and in the one before.
     fn requested_lately(&self, now: u64) -> [u32; 2] {
         let requested = self.requested.load(Relaxed);
         match (now / DEMAND_SPAN_NS).saturating_sub(self.span.load(Relaxed)) {
@@ -193,7 +212,7 @@ impl Barn {
         }
     }
 
-    /// A sheaf with entries, if there is one, for whoever finds none anywhere else.
+    /// Pops a filled sheaf, if there is one, for a lane that finds none elsewhere.
     pub(super) fn pop_any(&self) -> Option<Sheaf> {
         let _guard = self.lock();
         self.pop_locked()
@@ -209,7 +228,7 @@ impl Barn {
         Some(sheaf)
     }
 
-    /// A sheaf of those that nobody has needed for a while, if nobody has the lock.
+    /// Pops a filled sheaf if some objects have been idle for a while and nobody has the lock.
     pub(super) fn pop_idle(&self, now: u64) -> Option<Sheaf> {
         let _guard = self.try_lock()?;
         if now.saturating_sub(self.idle_since.load(Relaxed)) < IDLE_NS {
@@ -229,8 +248,11 @@ impl Barn {
         }
     }
 
-    /// A sheaf for others than its lanes, of what those do not need again soon, about, if there is one and nobody has the lock. Two that
-    /// fill and empty theirs by turns would else have each other's objects all the time.
+    /// Pops a filled sheaf for a lane of another barn.
+    ///
+    /// Takes only what the barn's own lanes will not need soon, by an estimate, and only if nobody
+    /// has the lock. Otherwise two barns whose lanes fill and drain in turn would keep swapping
+    /// each other's objects.
     pub(super) fn steal(&self, now: u64) -> Option<Sheaf> {
         if self.filled.is_empty() || self.is_reserved(now) {
             return None;
@@ -243,15 +265,19 @@ impl Barn {
         Some(sheaf)
     }
 
-    /// Whether all of it is for its own lanes: they have requested for as many, and left nothing. Who allocates and frees many has in the end what
-    /// others have allocated, too.
+    /// Returns whether the barn keeps all that it holds for its own lanes.
+    ///
+    /// It does if they lately requested as many objects as there are, and left none unused. So a
+    /// lane that allocates and frees many objects ends up with other lanes' objects too.
     fn is_reserved(&self, now: u64) -> bool {
         let [requested, before] = self.requested_lately(now);
         let left = self.span_min.load(Relaxed).min(self.span_min_before.load(Relaxed));
         left == 0 && self.objects() <= requested.saturating_add(before) as usize
     }
 
-    /// Takes a sheaf with entries of `size` bytes each; gives it back if that is for slabs, or there is enough. A trade in any case.
+    /// Pushes a filled sheaf of objects of `size` bytes, and counts a trade.
+    ///
+    /// Returns the sheaf if it is to be flushed, or if the barn would hold too much.
     pub(super) fn push(&self, sheaf: Sheaf, size: usize, should_flush: bool) -> Result<(), Sheaf> {
         let _guard = self.lock();
         self.count_trade();
@@ -266,12 +292,16 @@ impl Barn {
 
     pub(super) fn pop_empty(&self) -> Option<Sheaf> {
         let _guard = self.lock();
+        self.pop_empty_locked()
+    }
+
+    fn pop_empty_locked(&self) -> Option<Sheaf> {
         let sheaf = self.empty.pop()?;
         self.empty_count.store(self.empty_count.load(Relaxed).saturating_sub(1), Relaxed);
         Some(sheaf)
     }
 
-    /// Takes an empty sheaf; gives it back if there are enough.
+    /// Pushes an empty sheaf; returns it if there are enough.
     pub(super) fn push_empty(&self, sheaf: Sheaf) -> Result<(), Sheaf> {
         let _guard = self.lock();
         let count = self.empty_count.load(Relaxed) + 1;
@@ -283,14 +313,10 @@ impl Barn {
         Ok(())
     }
 
-    /// Everything in it, one after the other.
+    /// Pops any sheaf, filled ones first.
     pub(super) fn drain(&self) -> Option<Sheaf> {
         let _guard = self.lock();
-        self.pop_locked().or_else(|| {
-            let sheaf = self.empty.pop()?;
-            self.empty_count.store(self.empty_count.load(Relaxed).saturating_sub(1), Relaxed);
-            Some(sheaf)
-        })
+        self.pop_locked().or_else(|| self.pop_empty_locked())
     }
 }
 
@@ -299,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stock_is_busy_if_it_is_asked_again_soon() {
+    fn barn_is_busy_when_checked_again_soon() {
         const SECOND: u64 = 1_000_000_000;
         let barn = Barn::new();
         assert!(!barn.is_busy(SECOND));
@@ -309,14 +335,14 @@ mod tests {
         assert!(barn.is_busy(SECOND));
     }
 
-    /// A sheaf of so many entries.
-    fn of(count: usize) -> Sheaf {
+    /// Returns a sheaf with `count` pointers.
+    fn sheaf_of(count: usize) -> Sheaf {
         let mut sheaf = crate::slab::lane::sheaf::alloc(0).expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));
         sheaf
     }
 
-    /// One of its lanes gets a sheaf and hands one in, at that time.
+    /// Lets one of the barn's lanes get a sheaf and hand one in, at time `now`.
     fn trade(barn: &Barn, now: u64) {
         let sheaf = barn.pop().0.expect("there is one");
         barn.count_requested(100, now);
@@ -324,29 +350,29 @@ mod tests {
     }
 
     #[test]
-    fn what_lanes_have_left_is_for_others_too() {
+    fn other_lanes_steal_what_own_lanes_left_unused() {
         let barn = Barn::new();
-        (0..3).for_each(|_| assert!(barn.push(of(4), 64, false).is_ok()));
+        (0..3).for_each(|_| assert!(barn.push(sheaf_of(4), 64, false).is_ok()));
         trade(&barn, DEMAND_SPAN_NS);
-        assert!(barn.steal(DEMAND_SPAN_NS).is_none(), "it is not known yet what they leave");
+        assert!(
+            barn.steal(DEMAND_SPAN_NS).is_none(),
+            "a span must pass before anything counts as unused"
+        );
         trade(&barn, 2 * DEMAND_SPAN_NS);
         for _ in 0..2 {
-            assert!(barn.steal(2 * DEMAND_SPAN_NS).is_some(), "they have left it all the time");
+            assert!(barn.steal(2 * DEMAND_SPAN_NS).is_some(), "own lanes left it unused");
         }
-        assert!(
-            barn.steal(2 * DEMAND_SPAN_NS).is_none(),
-            "they have requested for it, and left nothing"
-        );
-        assert!(barn.steal(4 * DEMAND_SPAN_NS).is_some(), "they have not requested for long");
+        assert!(barn.steal(2 * DEMAND_SPAN_NS).is_none(), "own lanes requested the rest");
+        assert!(barn.steal(4 * DEMAND_SPAN_NS).is_some(), "the requests are too old");
     }
 
     #[test]
-    fn what_lanes_need_is_not_for_others() {
+    fn other_lanes_steal_nothing_that_own_lanes_request() {
         let barn = Barn::new();
-        (0..2).for_each(|_| assert!(barn.push(of(4), 64, false).is_ok()));
+        (0..2).for_each(|_| assert!(barn.push(sheaf_of(4), 64, false).is_ok()));
         for span in 1..5 {
             trade(&barn, span * DEMAND_SPAN_NS);
-            // Now and then all of it.
+            // The lanes take all of it at some moment.
             let all = [(); 2].map(|()| barn.pop().0.expect("there are two"));
             all.into_iter().for_each(|sheaf| assert!(barn.push(sheaf, 64, false).is_ok()));
             assert!(barn.steal(span * DEMAND_SPAN_NS).is_none(), "in span {span}");

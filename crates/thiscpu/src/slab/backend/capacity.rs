@@ -1,70 +1,74 @@
-//! How many entries a cache's next sheaves have: few at first, and more where sheaves are traded often.
+//! The capacity of a cache's next sheaves: small at first, larger where sheaves are traded often.
 //!
-//! A lane keeps two sheaves, and who fills one touches each of its objects; so they are worth no more than is good, unless trades
-//! take a fair share of the time.
+//! A lane keeps two sheaves, and filling one touches each of its objects. So sheaves stay small,
+//! unless trades take a fair share of the time.
 
 use crate::slab::arena::slab::Shape;
 use crate::slab::lane::sheaf::CAPACITIES;
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The next capacity comes after so many trades of one barn.
+/// Trades of one barn after which the capacity grows.
 const TRADES_TO_GROW: u64 = 32;
-/// Where that would be more than a sheaf usually holds: after so many, if the barn was busy meanwhile.
+/// Trades after which it grows beyond the usual limit, if the barn was busy meanwhile.
 const TRADES_TO_GROW_BUSY: u64 = 2048;
-/// A sheaf holds so many bytes of objects at most, or the fewest objects that there are sheaves for.
+/// Bytes of objects that a sheaf holds at most, unless the smallest capacity exceeds it.
 const BYTES_MAX: usize = 128 * 1024;
-/// The same where a barn is busy.
+/// Bytes of objects that a sheaf of a busy barn holds at most.
 const BYTES_MAX_BUSY: usize = 1024 * 1024;
-/// The same of what stays constructed: a slab's or so, for who frees may have to destroy as much.
+/// Bytes of constructed objects that a sheaf holds at most.
+///
+/// About one slab, because a call that frees may have to destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
-/// The same of a cache's first sheaves.
+/// Bytes of objects that a cache's first sheaves hold at most.
 const BYTES_FIRST: usize = 4 * 1024;
 
-/// Which of [`CAPACITIES`] new sheaves have.
+/// An index into [`CAPACITIES`]: the capacity of new sheaves.
 #[derive(Debug)]
 pub(super) struct Capacity {
     index: AtomicU32,
     first: u32,
-    most: u32,
-    /// The most where a barn is busy.
-    busy: u32,
+    max: u32,
+    /// The largest index where a barn is busy.
+    max_busy: u32,
 }
 
-/// The largest of [`CAPACITIES`] with which objects of that size are no more bytes.
+/// Returns the index of the largest capacity at which objects of `size` fit into `bytes`.
 fn index_for(size: usize, bytes: usize) -> u32 {
     CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes).unwrap_or(0) as u32
 }
 
 impl Capacity {
     pub(super) fn of(Shape { size, mark, .. }: Shape) -> Capacity {
-        let [most, busy] = match mark {
+        let [max, max_busy] = match mark {
             0 => [BYTES_MAX, BYTES_MAX_BUSY],
             _ => [BYTES_MAX_CONSTRUCTED; 2],
         };
         let first = index_for(size, BYTES_FIRST);
         let index = AtomicU32::new(first);
-        Capacity { index, first, most: index_for(size, most), busy: index_for(size, busy) }
+        Capacity { index, first, max: index_for(size, max), max_busy: index_for(size, max_busy) }
     }
 
-    // Relaxed, all of it: an estimate of what is good.
+    // Relaxed, in all functions: the index is a heuristic and orders nothing.
 
     pub(super) fn index(&self) -> usize {
         self.index.load(Relaxed) as usize
     }
 
-    /// Larger sheaves for who trades often: at this number of trades of a barn, which says whether it is busy.
+    /// Grows the capacity if it is time, given the number of trades of a barn so far.
     pub(super) fn adapt(&self, trades: u64, is_busy: impl FnOnce() -> bool) {
         let index = self.index.load(Relaxed);
-        let is_to_grow = match index < self.most {
+        let is_due = match index < self.max {
             true => trades.is_multiple_of(TRADES_TO_GROW),
-            false => index < self.busy && trades.is_multiple_of(TRADES_TO_GROW_BUSY) && is_busy(),
+            false => {
+                index < self.max_busy && trades.is_multiple_of(TRADES_TO_GROW_BUSY) && is_busy()
+            }
         };
-        if is_to_grow {
+        if is_due {
             self.index.store(index + 1, Relaxed);
         }
     }
 
-    /// New sheaves are small again.
+    /// Makes new sheaves small again.
     pub(super) fn reset(&self) {
         self.index.store(self.first, Relaxed);
     }
@@ -74,14 +78,14 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// What sheaves hold after so many trades.
+    /// Returns the capacity after a number of trades.
     fn after(capacity: &Capacity, trades: u64, is_busy: bool) -> usize {
         (1..=trades).for_each(|number| capacity.adapt(number, || is_busy));
         CAPACITIES[capacity.index()]
     }
 
     #[test]
-    fn sheaves_grow_with_trades_and_further_where_a_stock_is_busy() {
+    fn capacity_grows_with_trades_and_further_when_barn_is_busy() {
         let shape = Shape::of(1024);
         let capacity = Capacity::of(shape);
         assert_eq!(CAPACITIES[capacity.index()], 4);
@@ -94,7 +98,7 @@ mod tests {
         capacity.reset();
         assert_eq!(CAPACITIES[capacity.index()], 4);
         assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }), 100_000, true), 60);
-        // There are no fewer objects in a sheaf, however large they are, and no more.
+        // The capacities are bounded for the largest and the smallest objects too.
         assert_eq!(after(&Capacity::of(Shape::of(1024 * 1024)), 100_000, true), 4);
         assert_eq!(after(&Capacity::of(Shape::of(16)), 100_000, true), 1020);
     }

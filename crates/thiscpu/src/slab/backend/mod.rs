@@ -1,7 +1,7 @@
-//! A backend: what is behind the lanes of a cache, for each NUMA node some barns and a slabs.
+//! Backends: the barns and slabs behind the lanes of a cache, on each NUMA node.
 //!
-//! Whoever comes node has a sheaf in hand, or wants one, and is in no section. A sheaf that a thread has in hand when
-//! the process is forked is lost to the child, with its objects: they stay in use there for ever.
+//! A caller has taken a sheaf out of a lane, or wants one, and is in no section. A sheaf that a
+//! thread holds when the process forks is lost to the child: its objects stay allocated there.
 
 mod barn;
 mod capacity;
@@ -27,42 +27,49 @@ struct Node {
     slabs: NodeSlabs,
 }
 
-/// What a cache has once it is used. Its memory is used again by other caches, and never given back.
+/// What a cache has once it is used.
+///
+/// When the cache is closed, another one uses the memory; it is never unmapped.
 #[repr(C, align(64))]
 pub(super) struct Backend {
     pub(super) info: CacheInfo,
     nodes: usize,
     capacity: Capacity,
     next: AtomicUsize,
-    /// Which barn was last looked at for what is idle.
+    /// The barn whose idle objects were trimmed last.
     trim_cursor: AtomicUsize,
-    /// LockedArena by whoever destroys what is in retired slabs.
+    /// Held by the thread that destroys the objects of retired slabs.
     pub(super) retiring: Lock,
-    /// Whether somebody who cannot have that lock wants all of it to be destroyed.
+    /// Whether a thread that could not take `retiring` wants all retired slabs destroyed.
     pub(super) all_requested: AtomicBool,
 }
 
-/// After so many trades who hands something in looks for what is idle, and gives so many sheaves of it back at most.
+/// Trades of a barn after which a lane that hands a sheaf in trims idle objects.
 const TRADES_PER_TRIM: u32 = if cfg!(thiscpu_model) { 2 } else { 16 };
 const SHEAVES_PER_TRIM: usize = 2;
-/// A barn keeps so many bytes of objects that lie node and there, or this part of all that there are, whichever is more.
+
+/// Bytes of scattered objects that a barn keeps.
+///
+/// Where the node's slabs divided by [`SCATTERED_DIVISOR`] are more, a barn keeps that.
 const SCATTERED_BYTES_MAX: usize = 1024 * 1024;
 const SCATTERED_DIVISOR: usize = 8;
 const SCATTERED_SIZE_MAX: usize = 4096;
-/// Objects that are no further from each other are near.
+/// Distance up to which two objects count as adjacent.
 const ADJACENT_BYTES: usize = 64 * 1024;
 
 static LOCK: Lock = Lock::new();
-/// Depots that no cache uses any more.
+/// A list of backends that no cache uses.
 static UNUSED: AtomicUsize = AtomicUsize::new(0);
-/// How many backends have a number.
+/// The owner number given out last.
 static LAST_OWNER: AtomicU32 = AtomicU32::new(0);
-/// Memory for backends that was never used, and where it ends.
+/// Mapped memory that no backend has used yet: its beginning and its end.
 static FRESH: AtomicUsize = AtomicUsize::new(0);
 static FRESH_END: AtomicUsize = AtomicUsize::new(0);
 
 impl Backend {
-    /// A backend of a new cache, about which `info` says the rest. `None` if there is no memory.
+    /// Creates the backend of a new cache; `None` if there is no memory.
+    ///
+    /// `info` describes the cache, given the owner number of its slabs.
     pub(super) fn create(info: impl FnOnce(u32) -> CacheInfo) -> Option<&'static Backend> {
         let nodes = Host::nodes();
         let bytes = size_of::<Backend>() + nodes * size_of::<Node>();
@@ -77,7 +84,8 @@ impl Backend {
             retiring: Lock::new(),
             all_requested: AtomicBool::new(false),
         };
-        // SAFETY: so many bytes, aligned to 64, are this function's alone.
+        // SAFETY: `alloc_memory` returned that many bytes, aligned to 64, which no one else uses.
+        // They are a backend followed by its nodes.
         unsafe {
             for node in 0..nodes {
                 let slabs = NodeSlabs::new();
@@ -89,14 +97,14 @@ impl Backend {
         }
     }
 
-    /// Waits for those who have given the last objects back and still have a slabs's lock.
+    /// Waits until threads that returned the last objects have unlocked the node slabs.
     pub(super) fn wait_for_unlock(&'static self) {
         for (node, Node { slabs, .. }) in self.nodes().iter().enumerate() {
             slabs.wait_for_unlock(node, self.info);
         }
     }
 
-    /// Gives the memory of an empty backend to other caches.
+    /// Leaves an empty backend to other caches.
     pub(super) fn release(&'static self) {
         let _guard = LOCK.lock();
         self.next.store(UNUSED.load(Relaxed), Relaxed);
@@ -105,31 +113,32 @@ impl Backend {
 
     fn nodes(&'static self) -> &'static [Node] {
         let first = (core::ptr::from_ref(self) as usize + size_of::<Backend>()) as *const Node;
-        // SAFETY: so many follow it, written by `make`.
+        // SAFETY: `create` wrote that many nodes behind the backend, and their memory is never
+        // unmapped.
         unsafe { core::slice::from_raw_parts(first, self.nodes) }
     }
 
-    /// The node of the calling thread, right now.
+    /// Returns the node that the calling thread is on at this moment.
     fn current_node(&self) -> usize {
         if self.nodes == 1 { 0 } else { Host::node().min(self.nodes - 1) }
     }
 
-    /// A sheaf with entries for a lane. `None` if there is no memory; then there may still be a
-    /// [`any_object`](Backend::any_object).
+    /// Returns a sheaf that is not empty, for a lane; `None` if there is no memory.
+    ///
+    /// Then [`any_object`](Backend::any_object) may still find one object.
     pub(super) fn filled_sheaf(&'static self, lane: usize) -> Option<Sheaf> {
         self.filled_sheaf_for(usize::MAX, lane)
     }
 
-    /// The same for whoever wants no more than that, and hands in the rest.
+    /// Returns a filled sheaf for a caller that uses `wanted` objects and hands in the rest.
     fn filled_sheaf_for(&'static self, wanted: usize, lane: usize) -> Option<Sheaf> {
         let node = self.current_node();
-        let barns = &self.nodes()[node].barns;
-        let own = &barns[lane % BARNS_PER_NODE];
+        let own = self.barn(node, lane);
         let (found, trades) = own.pop();
         self.capacity.adapt(trades, || own.is_busy(Host::coarse_time()));
         let now = Host::coarse_time();
         let steal = || {
-            let mut others = barns.iter().filter(|barn| !ptr::eq(*barn, own));
+            let mut others = self.nodes()[node].barns.iter().filter(|barn| !ptr::eq(*barn, own));
             others.find_map(|barn| barn.steal(now))
         };
         let sheaf = found.or_else(steal).or_else(|| self.sheaf_from_slabs(node, lane))?;
@@ -137,7 +146,7 @@ impl Backend {
         Some(sheaf)
     }
 
-    /// The same from slabs; from another node's when this one has no memory.
+    /// Fills a sheaf from the slabs of `node`, or of another node if `node` has no memory.
     fn sheaf_from_slabs(&'static self, node: usize, lane: usize) -> Option<Sheaf> {
         let mut sheaf = self.empty_sheaf(lane)?;
         let most = sheaf.capacity();
@@ -156,13 +165,15 @@ impl Backend {
         None
     }
 
-    /// All nodes, that one first.
+    /// Returns all nodes, beginning with `first`.
     fn nodes_from(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
         core::iter::once(first).chain((0..self.nodes).filter(move |&node| node != first))
     }
 
-    /// One entry from wherever there is one, when there is no sheaf for a lane: because there is no memory for sheaves, or
-    /// none for objects while others had the locks of what has some.
+    /// Returns one object from anywhere, for a lane that gets no sheaf.
+    ///
+    /// There may be no memory for a sheaf. Or there may be none for objects, and other threads had
+    /// the locks of barns that hold some.
     pub(super) fn any_object(&'static self, lane: usize) -> Option<usize> {
         let mut nodes = self.nodes_from(self.current_node());
         let one =
@@ -175,11 +186,16 @@ impl Backend {
         })
     }
 
+    /// Returns the barn of a node that a lane asks first.
+    fn barn(&'static self, node: usize, lane: usize) -> &'static Barn {
+        &self.nodes()[node].barns[lane % BARNS_PER_NODE]
+    }
+
     fn barns(&'static self) -> impl Iterator<Item = &'static Barn> {
         self.nodes().iter().flat_map(|node| &node.barns)
     }
 
-    /// One entry, for whom a sheaf is too much.
+    /// Returns one object, for a caller that has no lane to put a sheaf into.
     pub(super) fn one_object(&'static self, lane: usize) -> Option<usize> {
         let Some(mut sheaf) = self.filled_sheaf_for(1, lane) else { return self.any_object(lane) };
         let encoded = sheaf.pop();
@@ -187,12 +203,12 @@ impl Backend {
         encoded
     }
 
-    /// Takes one entry back, straight into its slab.
+    /// Frees one object into its slab.
     pub(super) fn free_object(&'static self, encoded: usize) {
         self.free_with_mark(encoded, encoded);
     }
 
-    /// The same with that mark.
+    /// Frees one object into its slab, with the given mark.
     pub(super) fn free_with_mark(&'static self, encoded: usize, mark: usize) {
         encoding::set_mark(self.info.mark_of(encoded), mark);
         let slab = node_slabs::find_object(self.info.key.decode(encoded), self.info).slab;
@@ -200,9 +216,11 @@ impl Backend {
         self.nodes()[node].slabs.return_object(encoded, node, self.info);
     }
 
-    /// A sheaf without entries; a smaller one than is wanted if there is no other. `None` if there is no memory.
+    /// Returns an empty sheaf for a lane; `None` if there is no memory.
+    ///
+    /// The sheaf is smaller than the current capacity if memory suffices only for that.
     pub(super) fn empty_sheaf(&'static self, lane: usize) -> Option<Sheaf> {
-        let barn = &self.nodes()[self.current_node()].barns[lane % BARNS_PER_NODE];
+        let barn = self.barn(self.current_node(), lane);
         let index = self.capacity.index();
         while let Some(sheaf) = barn.pop_empty() {
             if sheaf.capacity() >= CAPACITIES[index] {
@@ -210,26 +228,26 @@ impl Backend {
             }
             sheaf::free(sheaf);
         }
-        // Where there is no memory for one a smaller one will do, or any that was given up.
+        // Without memory for that capacity, a smaller sheaf will do, or an unused larger one.
         let larger = || (index + 1..CAPACITIES.len()).find_map(sheaf::reuse);
         (0..=index).rev().find_map(sheaf::alloc).or_else(larger)
     }
 
     fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {
-        let barn = &self.nodes()[self.current_node()].barns[lane % BARNS_PER_NODE];
+        let barn = self.barn(self.current_node(), lane);
         if let Err(sheaf) = barn.push_empty(sheaf) {
             sheaf::free(sheaf);
         }
     }
 
-    /// Takes a sheaf from a lane, whatever is in it.
+    /// Takes a sheaf from a lane, whatever it holds.
     pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
         let node = self.current_node();
         let sheaf = if self.nodes > 1 { self.return_remote(sheaf, node) } else { sheaf };
         if sheaf.count() == 0 {
             return self.put_empty(sheaf, lane);
         }
-        let barn = &self.nodes()[node].barns[lane % BARNS_PER_NODE];
+        let barn = self.barn(node, lane);
         let should_flush = self.should_flush(barn, &sheaf, node);
         if let Err(sheaf) = barn.push(sheaf, self.info.shape.size, should_flush) {
             let sheaf = self.flush_to_slabs(sheaf);
@@ -240,9 +258,12 @@ impl Backend {
         self.trim_idle(node, lane, trades);
     }
 
-    /// Whether objects lie node and there that would be allocated side by side if they went back to their slabs: where a part of all objects
-    /// that is worth it is free, and nobody else is about to fill sheaves. What is constructed stays so while it is in a barn. Objects of
-    /// a page or more need no neighbours.
+    /// Returns whether a sheaf is to be flushed because its objects are scattered.
+    ///
+    /// From their slabs they will be allocated in order of address again. That is worth its cost if
+    /// enough memory is free in the barn, and if no thread is just filling a sheaf from the slabs.
+    /// Constructed objects are never flushed for this, because they stay constructed in a barn.
+    /// Objects of a page or more gain nothing from being adjacent.
     fn should_flush(&'static self, barn: &Barn, sheaf: &Sheaf, node: usize) -> bool {
         let Shape { size, chunks, mark } = self.info.shape;
         let bytes = barn.objects() * size;
@@ -255,18 +276,20 @@ impl Backend {
             && !slabs.is_busy()
     }
 
-    /// Now and then gives what a barn has, and nobody has needed for a while, back to the slabs: that of the lane and, in
-    /// trim_cursor, those that may have been left by all who used them. Not for those who allocate, who do not wait for it.
+    /// Flushes objects that have been idle for a while, once in a number of trades.
+    ///
+    /// Looks at the lane's own barn and at one other, in turn, whose lanes may all have stopped
+    /// trading. Only threads that free call this, so that allocation does not wait for it.
     fn trim_idle(&'static self, node: usize, lane: usize, trades: u64) {
-        if !self.nodes()[node].barns[lane % BARNS_PER_NODE].is_trim_due(trades, TRADES_PER_TRIM) {
+        if !self.barn(node, lane).is_trim_due(trades, TRADES_PER_TRIM) {
             return;
         }
         let now = Host::coarse_time();
-        // Relaxed: two who have the same trim_cursor do no harm.
+        // Relaxed: two threads that trim the same barn do no harm.
         let cursor = self.trim_cursor.load(Relaxed).wrapping_add(1);
         self.trim_cursor.store(cursor, Relaxed);
         for number in [lane, cursor] {
-            let barn = &self.nodes()[node].barns[number % BARNS_PER_NODE];
+            let barn = self.barn(node, number);
             for sheaf in core::iter::from_fn(|| barn.pop_idle(now)).take(SHEAVES_PER_TRIM) {
                 let sheaf = self.flush_to_slabs(sheaf);
                 self.put_empty(sheaf, lane);
@@ -274,17 +297,17 @@ impl Backend {
         }
     }
 
-    /// Gives the objects of other nodes back to those; what is left in the sheaf belongs node.
+    /// Returns the objects of other nodes to those; the sheaf keeps the local ones.
     fn return_remote(&'static self, sheaf: Sheaf, local: usize) -> Sheaf {
         self.return_to_nodes(sheaf, |node| node != local)
     }
 
-    /// Gives all objects of a sheaf back to their slabs.
+    /// Returns all objects of a sheaf to their slabs.
     pub(super) fn flush_to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
         self.return_to_nodes(sheaf, |_| true)
     }
 
-    /// Gives the objects of such nodes back to those. Only nodes that there is an object of are gone to.
+    /// Returns the objects of the wanted nodes to those; visits only nodes with an object in it.
     fn return_to_nodes(
         &'static self,
         mut sheaf: Sheaf,
@@ -298,18 +321,19 @@ impl Backend {
         sheaf
     }
 
-    /// How many retired slabs a call ends that frees: as many as a sheaf's objects may have filled, and one more, for what
-    /// others have left.
+    /// Returns how many retired slabs a call to free destroys.
+    ///
+    /// As many as the objects of one sheaf may have filled, and one that others left behind.
     pub(super) fn slabs_to_destroy(&self) -> usize {
         1 + self.capacity().div_ceil(self.info.shape.objects())
     }
 
-    /// Whether there is such a slab as the next; about.
+    /// Returns whether any slab is retired; an estimate.
     pub(super) fn has_retired(&'static self) -> bool {
         self.nodes().iter().any(|node| node.slabs.has_retired())
     }
 
-    /// A slab whose constructed objects are to be destroyed, which the caller has for itself, with its slabs and node.
+    /// Takes a retired slab, whose objects the caller is to destroy, with its node.
     pub(super) fn take_retired(
         &'static self,
     ) -> Option<(&'static Slab, &'static NodeSlabs, usize)> {
@@ -320,9 +344,9 @@ impl Backend {
         })
     }
 
-    /// Gives all that barns hold, and these sheaves, back to the slabs, and begins with small sheaves again.
+    /// Flushes the given sheaves and all that barns hold, and makes new sheaves small again.
     pub(super) fn flush_barns(&'static self, sheaves: impl Iterator<Item = Sheaf>) {
-        // As many as there are now, while others hand more in.
+        // As many as the barn holds now, because other threads may hand more in.
         let all = self.barns().flat_map(|barn| {
             let mut left = barn.sheaves();
             core::iter::from_fn(move || {
@@ -336,7 +360,7 @@ impl Backend {
         self.reset_capacity();
     }
 
-    /// New sheaves are small again.
+    /// Makes new sheaves small again.
     pub(super) fn reset_capacity(&self) {
         self.capacity.reset();
     }
@@ -349,18 +373,18 @@ impl Backend {
         self.barns().map(Barn::objects).sum()
     }
 
-    /// How many objects barns hold that nobody has needed since [`Backend::begin_window`].
+    /// Returns how many objects of barns no lane has needed since [`Backend::begin_window`].
     pub(super) fn unused_objects(&'static self) -> usize {
         self.barns().map(Barn::unused_objects).sum()
     }
 
-    /// Gives up to `most` sheaves of those back to the slabs. How many.
+    /// Flushes up to `most` sheaves of unused objects; returns how many.
     pub(super) fn flush_unused(&'static self, most: usize) -> usize {
         let unused = self.barns().flat_map(|barn| core::iter::from_fn(|| barn.pop_unused()));
         unused.take(most).map(|sheaf| sheaf::free(self.flush_to_slabs(sheaf))).count()
     }
 
-    /// From now on barns count anew what nobody needs.
+    /// Begins a window in which barns count unused objects.
     pub(super) fn begin_window(&'static self) {
         self.barns().for_each(Barn::begin_window);
     }
@@ -373,35 +397,43 @@ impl Backend {
         CAPACITIES[self.capacity.index()]
     }
 
-    /// How many objects are in no slab: in lanes, barns and hands, or in use.
+    /// Returns how many objects are in no slab.
+    ///
+    /// Those are in lanes, barns and sheaves, or allocated.
     pub(super) fn objects_outside_slabs(&self) -> usize {
-        node_slabs::slabs_of_cache(self.info).map(|slab| slab.out()).sum()
+        node_slabs::slabs_of_cache(self.info).map(|slab| slab.outside()).sum()
     }
 
-    /// The same, when everybody who gave one back before has done with this.
+    /// Counts as [`objects_outside_slabs`](Backend::objects_outside_slabs), under the locks.
+    ///
+    /// So each thread that returned an object before has unlocked the node slabs.
     pub(super) fn objects_outside_slabs_locked(&'static self) -> usize {
         let nodes = self.nodes().iter().enumerate();
         nodes.map(|(number, node)| node.slabs.objects_outside_slabs(number, self.info)).sum()
     }
 }
 
-/// Memory for a backend, and the number that says which slabs are its own. No two backends have the same; one that is used again
-/// keeps its number, because it has no slab any more.
+/// Returns memory for a backend, and the owner number of its slabs.
+///
+/// No two backends have the same number. A backend that is used again keeps its number, because it
+/// has no slabs left.
 fn alloc_memory(bytes: usize) -> Option<(usize, u32)> {
     let bytes = bytes.next_multiple_of(64);
     let _guard = LOCK.lock();
     let unused = UNUSED.load(Relaxed);
-    // SAFETY: the list holds backends that nobody uses, all of one size.
+    // SAFETY: the list holds backends that no cache uses, which are all of one size and stay
+    // mapped.
     if let Some(backend) = unsafe { (unused as *const Backend).as_ref() } {
         UNUSED.store(backend.next.load(Relaxed), Relaxed);
         return Some((unused, backend.info.owner));
     }
-    // 0 is nobody's.
+    // Owner 0 is that of large blocks.
     let owner = LAST_OWNER.load(Relaxed).checked_add(1)?;
     if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
         let mapping = bytes.next_power_of_two().max(64 * 1024);
         let memory = Host::map(mapping).ok()?;
-        // In this order: a fork in between leaves nothing to use, and both are changed again.
+        // In this order, a child forked in between finds no memory to use, and both words are
+        // stored again.
         FRESH_END.store(0, Relaxed);
         FRESH.store(memory, Relaxed);
         FRESH_END.store(memory + mapping, Relaxed);

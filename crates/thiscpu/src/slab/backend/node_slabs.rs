@@ -1,8 +1,9 @@
-//! A barn: the slabs of a cache on one NUMA node.
+//! Node slabs: the slabs of a cache on one NUMA node, as the kernel's `kmem_cache_node`.
 //!
-//! Slabs in which an object is free are in a list, one of each shard, those that are all in use are in none, and one whose objects are all
-//! free is given back. The lists and the counts are made anew, from the slabs' bits, by a child that was forked while somebody changed
-//! them.
+//! Slabs with a free object are in a list, one list for each shard. A slab whose objects are all
+//! allocated is in no list, and a slab whose objects are all free returns its chunks to the arena.
+//! If a process forks while a thread changes the lists and counts, the child rebuilds them from the
+//! slabs' bits.
 
 use super::barn::BARNS_PER_NODE;
 use crate::slab::arena::heap_error::HeapError;
@@ -13,7 +14,7 @@ use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
-/// What a barn has to know of its cache.
+/// The properties of a cache that its slabs depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct CacheInfo {
     pub(crate) owner: u32,
@@ -23,12 +24,16 @@ pub(crate) struct CacheInfo {
 }
 
 impl CacheInfo {
-    /// The entry of an object that was just taken from its slab; even, as no other is, if it was never handed out.
+    /// Encodes the pointer to an object just taken from its slab.
+    ///
+    /// It is even, as no other encoded pointer, if the object was never handed out.
     fn encode_taken(self, taken: TakenObject) -> usize {
         self.key.encode(taken.object) & !usize::from(taken.is_fresh)
     }
 
-    /// The entry with which it leaves the slab: one that was never handed out gets its mark, any other must have it still.
+    /// Checks or sets the mark of an object that leaves its slab; returns its encoded pointer.
+    ///
+    /// An object that was never handed out gets its mark now. Any other must still have it.
     fn leave_slab(self, encoded: usize) -> usize {
         let odd = encoded | 1;
         if encoded != odd {
@@ -39,16 +44,16 @@ impl CacheInfo {
         odd
     }
 
-    /// Where the mark of an entry's object is.
+    /// Returns the address of an object's mark.
     pub(crate) fn mark_of(self, encoded: usize) -> usize {
         self.key.decode(encoded) + self.shape.mark
     }
 
     fn mark_fresh(self, encoded: usize) {
-        let is_unmade = self.shape.mark != 0;
+        let stays_constructed = self.shape.mark != 0;
         encoding::set_mark(
             self.mark_of(encoded),
-            if is_unmade { encoding::unconstructed_mark(encoded) } else { encoded },
+            if stays_constructed { encoding::unconstructed_mark(encoded) } else { encoded },
         );
     }
 
@@ -58,22 +63,26 @@ impl CacheInfo {
     }
 }
 
-/// Lanes that have a stock in common have a shard of the slabs in common, so that no two of them fill what is side by side, where
-/// what one CPU fetches ahead is the other's.
+/// Number of shards of the slabs on a node: one for the lanes of each barn.
+///
+/// So lanes of two barns do not fill adjacent objects, which the prefetcher of one CPU would fetch
+/// from the other's cache.
 const SHARDS: usize = BARNS_PER_NODE;
-/// Once a barn has so many slabs, those of a shard lie side by side too, if they have so many chunks at most.
+/// Slabs of a node after which small slabs of one shard are placed in extents of its own.
 const SLABS_BEFORE_EXTENTS: usize = 8;
 const EXTENT_SLAB_CHUNKS_MAX: usize = 4;
 
 #[repr(align(64))]
 pub(crate) struct NodeSlabs {
     lock: Lock,
-    /// The first slab of each shard in which an object is free, as its chunk plus one.
+    /// The first slab of each shard with a free object, as its first chunk plus one.
     partial: [AtomicU32; SHARDS],
-    /// What comes behind the last slab that was made in a extent of each shard's, as a chunk; no more than advice.
+    /// The chunk behind the last slab placed in an extent of each shard; only a hint.
     extent_next: [AtomicU32; SHARDS],
-    /// The first slab whose constructed objects wait to be destroyed. One of them is out until that is done, so
-    /// that nobody believes the cache to be empty.
+    /// The first retired slab, whose constructed objects await destruction.
+    ///
+    /// One object of a retired slab counts as allocated until then, so that the cache does not
+    /// count as empty.
     retired: AtomicU32,
     slabs: AtomicUsize,
 }
@@ -93,7 +102,7 @@ impl NodeSlabs {
         self.slabs.load(Relaxed)
     }
 
-    /// Whether somebody has its lock; about.
+    /// Returns whether a thread has the lock; an estimate.
     pub(super) fn is_busy(&self) -> bool {
         self.lock.is_held()
     }
@@ -106,7 +115,7 @@ impl NodeSlabs {
         guard
     }
 
-    /// Waits for who has the lock, if somebody has.
+    /// Waits until the lock is free.
     pub(super) fn wait_for_unlock(&self, node: usize, info: CacheInfo) {
         drop(self.lock(node, info));
     }
@@ -118,7 +127,7 @@ impl NodeSlabs {
         for slab in slabs_with_tag(info).filter(|slab| slab.is_of(info.owner, node)) {
             slab.recount();
             if slab.free() == slab.objects() {
-                // Its last object was coming back, or its first was to be taken.
+                // The fork came while its last object was returned or its first was taken.
                 slab.free_chunks();
                 continue;
             }
@@ -126,8 +135,9 @@ impl NodeSlabs {
             if slab.is_retired() {
                 self.push_retired(slab);
             } else if slab.free() > 0 && !slab.is_retired_or_ending() {
-                // One that is ending is left to the thread that has it, which may be this very one: the drop of a value can
-                // fork. If that thread is not in this process the slab is lost.
+                // An ending slab stays with the thread that destroys its objects. That may be this
+                // thread, because a destructor can fork. If it is a thread of the parent, the slab
+                // is lost to this process.
                 self.link(slab);
             }
         }
@@ -136,15 +146,15 @@ impl NodeSlabs {
     fn push_retired(&self, slab: &Slab) {
         slab.retire();
         slab.next.store(self.retired.load(Relaxed), Relaxed);
-        self.retired.store(slab.chunk() as u32 + 1, Relaxed);
+        self.retired.store(slab.first_chunk() as u32 + 1, Relaxed);
     }
 
-    /// Whether a slab waits for its objects to be destroyed; about.
+    /// Returns whether a slab is retired; an estimate.
     pub(super) fn has_retired(&self) -> bool {
         self.retired.load(Relaxed) != 0
     }
 
-    /// A slab whose objects are to be destroyed, which the caller has for itself.
+    /// Takes a retired slab, whose objects the caller is to destroy.
     pub(super) fn take_retired(&self, node: usize, info: CacheInfo) -> Option<&'static Slab> {
         let _guard = self.lock(node, info);
         let slab = ARENA.slab((self.retired.load(Relaxed) as usize).checked_sub(1)?);
@@ -153,7 +163,9 @@ impl NodeSlabs {
         Some(slab)
     }
 
-    /// Ends a slab that was taken from there; or puts it back if not all of its objects are destroyed.
+    /// Frees a slab taken by [`take_retired`](NodeSlabs::take_retired), or retires it again.
+    ///
+    /// `is_done` says whether all of its objects are destroyed.
     pub(crate) fn finish_retired(
         &self,
         slab: &'static Slab,
@@ -177,7 +189,7 @@ impl NodeSlabs {
     fn link(&self, slab: &Slab) {
         let head = &self.partial[slab.shard()];
         let first = head.load(Relaxed);
-        let number = slab.chunk() as u32 + 1;
+        let number = slab.first_chunk() as u32 + 1;
         slab.next.store(first, Relaxed);
         slab.previous.store(0, Relaxed);
         if first != 0 {
@@ -197,8 +209,10 @@ impl NodeSlabs {
         }
     }
 
-    /// Fills a sheaf with what is free on this node, and with `most` objects at most; those of new slabs are touched
-    /// by this. False if there is nothing and no memory for more.
+    /// Adds up to `most` free objects of this node to a sheaf.
+    ///
+    /// Touches the objects of new slabs. Returns false if no object is free and there is no memory
+    /// for a new slab.
     pub(super) fn fill(
         &self,
         sheaf: &mut Sheaf,
@@ -212,41 +226,46 @@ impl NodeSlabs {
             let _guard = self.lock(node, info);
             let mut left = most.min(sheaf.capacity() - before);
             while left > 0 {
-                // A new slab only for a sheaf that would stay less than half full.
+                // A new slab is worth it only if the sheaf would stay less than half full.
                 let is_needed = 2 * (sheaf.count() - before) < most;
                 let Some(slab) = self.partial_or_new_slab(shard, node, info, is_needed) else {
                     break;
                 };
                 let count = sheaf.count();
-                slab.take(left, |taken| sheaf.push(info.encode_taken(taken)));
+                self.take_from(slab, left, |taken| sheaf.push(info.encode_taken(taken)));
                 left -= sheaf.count() - count;
-                if slab.free() == 0 {
-                    self.unlink(slab);
-                }
             }
         }
-        // Not under the lock: here memory is touched for the first time.
+        // Without the lock, because this touches fresh memory for the first time.
         sheaf.replace_from(before, |encoded| info.leave_slab(encoded));
         sheaf.count() > before
     }
 
-    /// The same for one entry, where there is no memory for a sheaf.
+    /// Takes one object, for a caller that has no sheaf.
     pub(super) fn take_one(&self, shard: usize, node: usize, info: CacheInfo) -> Option<usize> {
         let mut encoded = None;
         {
             let _guard = self.lock(node, info);
             let slab =
                 self.any_slab().or_else(|| self.partial_or_new_slab(shard, node, info, true))?;
-            slab.take(1, |taken| encoded = Some(info.encode_taken(taken)));
-            if slab.free() == 0 {
-                self.unlink(slab);
-            }
+            self.take_from(slab, 1, |taken| encoded = Some(info.encode_taken(taken)));
         }
         encoded.map(|encoded| info.leave_slab(encoded))
     }
 
-    /// A slab in which an object is free: one of that shard, one of those that another shard has besides its first, which belongs to this
-    /// one from then on, or a new one. If there is no memory for one, any.
+    /// Takes up to `most` free objects of a listed slab.
+    fn take_from(&self, slab: &'static Slab, most: usize, each: impl FnMut(TakenObject)) {
+        slab.take_free(most, each);
+        if slab.free() == 0 {
+            self.unlink(slab);
+        }
+    }
+
+    /// Returns a slab with a free object, in the list of `shard`.
+    ///
+    /// That is a slab of the shard, or one that another shard has besides its first, or a new one.
+    /// Without memory for a new one, it is any slab with a free object. A slab of another shard
+    /// changes to this one.
     fn partial_or_new_slab(
         &self,
         shard: usize,
@@ -271,14 +290,14 @@ impl NodeSlabs {
         Some(slab)
     }
 
-    /// Chunks for a new slab of a shard.
+    /// Allocates chunks for a new slab of a shard.
     fn alloc_chunks(&self, shard: usize, chunks: usize) -> Option<usize> {
         if self.slabs() < SLABS_BEFORE_EXTENTS || chunks > EXTENT_SLAB_CHUNKS_MAX {
             return ARENA.alloc(chunks, 1);
         }
         let next = self.extent_next[shard].load(Relaxed) as usize;
         let first = ARENA.alloc_in_extent(next, chunks)?;
-        // Not from where it has just filled a hole on.
+        // A slab that has just filled a hole elsewhere does not move the shard's extent there.
         if first == next || !ARENA.fits_extent(first, chunks) {
             self.extent_next[shard].store((first + chunks) as u32, Relaxed);
         }
@@ -286,12 +305,12 @@ impl NodeSlabs {
     }
 
     fn spare_of_other_shard(&self, shard: usize) -> Option<&'static Slab> {
-        // Each begins with the next shard, so that not all take from the same.
+        // Each shard begins with the next one, so that not all of them take from the same.
         let others = (1..SHARDS).map(|distance| &self.partial[(shard + distance) % SHARDS]);
         others.filter_map(slab_at).find_map(|first| slab_at(&first.next))
     }
 
-    /// Makes a slab_at slab one of that shard.
+    /// Moves a listed slab to another shard.
     fn adopt(&self, slab: &'static Slab, shard: usize) -> &'static Slab {
         self.unlink(slab);
         slab.set_shard(shard);
@@ -303,48 +322,50 @@ impl NodeSlabs {
         self.partial.iter().find_map(slab_at)
     }
 
-    /// Takes back the objects of a sheaf that belong to this node. The sheaf with the others: those that were taken back
-    /// are nobody's any more, nor may there be a slab where they are.
+    /// Returns the objects of a sheaf that belong to this node; the sheaf keeps the others.
+    ///
+    /// The caller must not use the returned objects again: their slab may be gone.
     pub(super) fn return_objects(&self, sheaf: Sheaf, node: usize, info: CacheInfo) -> Sheaf {
         let _guard = self.lock(node, info);
         sheaf.retain(|encoded| {
             let ObjectRef { slab, index } = find_object(info.key.decode(encoded), info);
-            let is_here = slab.node() == node;
-            if is_here {
+            let is_local = slab.node() == node;
+            if is_local {
                 self.put_object(slab, index, info);
             }
-            !is_here
+            !is_local
         })
     }
 
-    /// Takes one object back, which belongs to this node.
+    /// Returns one object that belongs to this node.
     pub(super) fn return_object(&self, encoded: usize, node: usize, info: CacheInfo) {
         let _guard = self.lock(node, info);
         let ObjectRef { slab, index } = find_object(info.key.decode(encoded), info);
         self.put_object(slab, index, info);
     }
 
-    /// How many objects of this node are in no slab. Under the lock: whoever gave the last one back has done with the
-    /// barn then.
+    /// Returns how many objects of this node are in no slab.
+    ///
+    /// Takes the lock, so each thread that returned an object before has unlocked it.
     pub(super) fn objects_outside_slabs(&self, node: usize, info: CacheInfo) -> usize {
         let _guard = self.lock(node, info);
-        slabs_with_tag(info).filter(|slab| slab.is_of(info.owner, node)).map(Slab::out).sum()
+        slabs_with_tag(info).filter(|slab| slab.is_of(info.owner, node)).map(Slab::outside).sum()
     }
 
     fn put_object(&self, slab: &'static Slab, index: usize, info: CacheInfo) {
         if slab.is_retired_or_ending() {
-            // Its last object is out for whoever counts, and nobody's.
-            HeapError::DoubleFree.report(slab.object(index), info.shape.size);
+            // All objects came back already; the last one only counts as allocated.
+            HeapError::DoubleFree.report(slab.object_address(index), info.shape.size);
         }
         let is_last = slab.free() + 1 == slab.objects();
-        if is_last && info.shape.mark != 0 && slab.is_out(index) {
+        if is_last && info.shape.mark != 0 && slab.is_outside(index) {
             if slab.free() > 0 {
                 self.unlink(slab);
             }
             return self.push_retired(slab);
         }
-        if !slab.give(index) {
-            HeapError::DoubleFree.report(slab.object(index), info.shape.size);
+        if !slab.put(index) {
+            HeapError::DoubleFree.report(slab.object_address(index), info.shape.size);
         }
         let free = slab.free();
         if free == 1 {
@@ -357,37 +378,42 @@ impl NodeSlabs {
     }
 }
 
-/// The slab that such a word leads to.
+/// Returns the slab that a list word leads to, if it is not 0.
 fn slab_at(word: &AtomicU32) -> Option<&'static Slab> {
     (word.load(Relaxed) as usize).checked_sub(1).map(|chunk| ARENA.slab(chunk))
 }
 
-/// The slabs of a cache, on any node.
+/// Returns the slabs of a cache, on all nodes.
 pub(super) fn slabs_of_cache(info: CacheInfo) -> impl Iterator<Item = &'static Slab> {
     slabs_with_tag(info).filter(move |slab| slab.owner() == info.owner)
 }
 
-/// The slabs that have the tag of a cache.
+/// Returns the slabs with the tag of a cache, which other caches may have too.
 fn slabs_with_tag(info: CacheInfo) -> impl Iterator<Item = &'static Slab> {
     tagged_slabs(move |tag| tag == info.tag).map(|(_, slab)| slab)
 }
 
-/// The slabs that have such a tag, and which.
+/// Returns the slabs with a wanted tag, and their tags.
 fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &'static Slab)> {
-    // Acquire: pairs with the Release in `Slab::init`, so that what is known of a slab is not from one before.
+    // `ARENA.tag` loads with Acquire: pairs with the Release in `Arena::set_tag`, so that a slab
+    // found by its tag is initialized.
     let tags = (0..ARENA.high()).map(|chunk| (chunk, ARENA.tag(chunk)));
     let slabs = tags.filter(move |&(_, tag)| is_wanted(tag));
     slabs
         .map(|(chunk, tag)| (chunk, tag, ARENA.slab(chunk)))
-        .filter_map(|(chunk, tag, slab)| (slab.chunk() == chunk).then_some((tag, slab)))
+        .filter_map(|(chunk, tag, slab)| (slab.first_chunk() == chunk).then_some((tag, slab)))
 }
 
-/// Each slab of a class with a number of its own: that, and how many objects are not free in it. One look at each chunk that was ever used.
+/// Returns tag and objects outside for each slab whose class has a tag of its own.
+///
+/// Visits each chunk that was ever used, without a lock.
 pub fn outside_by_tag() -> impl Iterator<Item = (Tag, usize)> {
-    tagged_slabs(|tag| tag > NOTHING).map(|(tag, slab)| (tag, slab.out()))
+    tagged_slabs(|tag| tag > NOTHING).map(|(tag, slab)| (tag, slab.outside()))
 }
 
-/// Where an object of the cache is. Ends the process if it is none.
+/// Finds an object of the cache.
+///
+/// If none begins at that address, reports a heap error and aborts.
 pub(crate) fn find_object(object: usize, info: CacheInfo) -> ObjectRef {
     match Slab::containing(object) {
         Some(slab) if slab.owner() == info.owner => slab

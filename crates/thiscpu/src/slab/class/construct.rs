@@ -216,7 +216,7 @@ struct RetiredSlab {
 impl RetiredSlab {
     fn destroy(mut self, lifecycle: Lifecycle) {
         let info = self.backend.info;
-        for object in (0..self.slab.used()).map(|index| self.slab.object(index)) {
+        for object in (0..self.slab.used()).map(|index| self.slab.object_address(index)) {
             let encoded = info.key.encode(object);
             let mark = info.mark_of(encoded);
             if encoding::load_mark(mark) == encoded {

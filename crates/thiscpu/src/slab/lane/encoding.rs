@@ -1,28 +1,37 @@
-//! Entries: what stands for an object in a sheaf, and in the object itself while it is free.
+//! Encoded pointers: how sheaves, and free objects themselves, hold an object's address.
 //!
-//! An entry is the cache's key less the object's address. The key is a random odd number, and objects begin at even
-//! addresses, so an entry is never 0; and what a program writes over one, or over the mark in a free object, is no entry but
-//! by chance, one in 2^60. While an object is free its first word, its *mark*, holds its entry: to free it once more is
-//! noticed, and so is a write to it. Objects that stay constructed have their mark behind them, and another while they are not: see
-//! [`crate::slab::class::construct`]. The kernel encodes its freelists for the same reason
-//! (`CONFIG_SLAB_FREELIST_HARDENED`).
+//! An encoded pointer is the cache's key minus the object's address. The key is a random odd number
+//! and objects begin at even addresses, so an encoded pointer is odd and never 0. A value that a
+//! program writes over one matches only by chance, one in 2^60.
+//!
+//! While an object is free, its first word is its *free mark* and holds its encoded pointer. The
+//! mark reveals a double free and a write after free. An object that stays constructed has its mark
+//! behind it, with another value while it is not constructed: see
+//! [`crate::slab::class::construct`].
+//!
+//! The kernel encodes its free lists for the same reason (`CONFIG_SLAB_FREELIST_HARDENED`).
 
 use core::ptr;
 
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A cache's key.
+/// The secret that a cache's pointers are encoded with.
 #[derive(Clone, Copy)]
 pub(crate) struct Key(pub(crate) usize);
 
 impl Key {
-    /// A key that no other cache has, and that says nothing of others: who reads what is free comes to know one.
+    /// Draws a key.
+    ///
+    /// No other cache has it, and it says nothing about other keys: a program that reads free
+    /// memory can compute the key of that memory's cache.
     pub(crate) fn random() -> Key {
         getrandom_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
     }
 
-    /// The same where the kernel has nothing random yet, or may not be asked. What is random in it is the 16 bytes that it gives
-    /// each program, so one can be found from another by who knows how they are made.
+    /// Derives a key where the kernel has no random bytes, or may not be asked for them.
+    ///
+    /// Its randomness is the 16 bytes that the kernel gives each program, so a reader of one such
+    /// key who knows this function can compute the others.
     fn derived() -> Key {
         static DRAWN: AtomicUsize = AtomicUsize::new(0);
         let drawn = DRAWN.fetch_add(1, Relaxed) as u64 + 1;
@@ -44,36 +53,40 @@ impl Key {
     }
 }
 
-// A mark is no atomic, so that it can be compared where it is: an object's is accessed by whoever has the object, or the entry.
-// Modelled memory is atomics, all of it.
+// Marks are not atomics in real memory, so that the compiler can compare them in place. An object's
+// mark is accessed only by the thread that holds the object or its encoded pointer. Modeled memory
+// consists of atomics only.
 
 fn modeled(mark: usize) -> &'static AtomicUsize {
-    // SAFETY: as in `look`.
+    // SAFETY: `mark` is the address of a mark in modeled memory, which consists of `AtomicUsize`s
+    // and stays mapped.
     unsafe { &*(mark as *const AtomicUsize) }
 }
 
-/// What is at the place of a mark.
+/// Loads the word at the place of a mark.
 #[inline(always)]
 pub(crate) fn load_mark(mark: usize) -> usize {
     if cfg!(thiscpu_model) {
         return modeled(mark).load(Relaxed);
     }
-    // SAFETY: the mark of an object of a slab, which stays accessible for ever. Nobody else uses it: the object is free,
-    // or the caller's.
+    // SAFETY: `mark` is in an object of a slab, and slabs stay mapped forever. No other thread
+    // accesses it: the object is free and its encoded pointer is the caller's, or the caller is
+    // about to free the object.
     unsafe { ptr::with_exposed_provenance::<usize>(mark).read() }
 }
 
-/// Marks the object of an entry, whose mark is at that address, as free; with another mark it is in use.
+/// Stores a mark: an object's own encoded pointer says that it is free, 0 that it is in use.
 #[inline(always)]
 pub(crate) fn set_mark(mark: usize, encoded: usize) {
     if cfg!(thiscpu_model) {
         return modeled(mark).store(encoded, Relaxed);
     }
-    // SAFETY: as for `look`.
+    // SAFETY: `mark` is in an object of a slab, and slabs stay mapped forever. No other thread
+    // accesses it: only one thread holds the object or its encoded pointer.
     unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(encoded) }
 }
 
-/// Takes the mark of an object away that is to be handed out; false if it has another, or none.
+/// Clears the mark of an object about to be allocated; false if the mark is not `encoded`.
 #[inline(always)]
 pub(crate) fn take_mark(mark: usize, encoded: usize) -> bool {
     let is_marked = load_mark(mark) == encoded;
@@ -83,8 +96,11 @@ pub(crate) fn take_mark(mark: usize, encoded: usize) -> bool {
     is_marked
 }
 
-/// The same by one subtraction in memory. If it is false [`add_to_mark`] is next, which puts back what is there instead of the mark: not here, because what
-/// is left would be kept in a register. A pair of a cache takes 2.15 ns with it, and 2.24 with a comparison and a store (Zen 4).
+/// Clears the mark by one subtraction in memory; false if the mark was not `encoded`.
+///
+/// If it returns false, call [`add_to_mark`] to restore the word. That call is not made here,
+/// because the difference would then have to be kept in a register. The subtraction is faster than
+/// a comparison and a store.
 #[inline(always)]
 pub(crate) fn subtract_from_mark(mark: usize, encoded: usize) -> bool {
     let left = load_mark(mark).wrapping_sub(encoded);
@@ -92,36 +108,36 @@ pub(crate) fn subtract_from_mark(mark: usize, encoded: usize) -> bool {
     left == 0
 }
 
-/// Undoes that.
+/// Undoes [`subtract_from_mark`].
 pub(crate) fn add_to_mark(mark: usize, encoded: usize) {
     set_mark(mark, load_mark(mark).wrapping_add(encoded));
 }
 
-/// The mark of a free object that has to be constructed first.
+/// Returns the mark of a free object that must be constructed before its next use.
 #[inline(always)]
 pub(crate) fn unconstructed_mark(encoded: usize) -> usize {
     encoded & !1
 }
 
-/// What nobody else has, if the kernel has any. Never waits.
+/// Returns fresh random bits, if the kernel has any; never waits.
 fn getrandom_bits() -> Option<u64> {
     if cfg!(thiscpu_model) {
         return None;
     }
     let mut bits = 0_u64;
     let (at, bytes) = (&raw mut bits, size_of::<u64>());
-    // By its number: not every C library that programs have has a function for it.
-    // SAFETY: so many bytes are written there.
+    // By its number, because not every C library has a function for it. SAFETY: the kernel writes
+    // at most `bytes` bytes, and `at` points to that many.
     let written = unsafe { libc::syscall(libc::SYS_getrandom, at, bytes, libc::GRND_NONBLOCK) };
     (written == bytes as libc::c_long).then_some(bits)
 }
 
-/// The same in each call, and not to be shown to anybody.
+/// Returns bits that are the same in each call and must not be shown to anyone.
 pub(crate) fn auxv_bits() -> u64 {
     if cfg!(thiscpu_model) {
         return 0;
     }
-    // SAFETY: the auxiliary vector leads to 16 bytes, or to nothing.
+    // SAFETY: `AT_RANDOM` is the address of 16 bytes, which stay for the life of the process, or 0.
     unsafe {
         match libc::getauxval(libc::AT_RANDOM) as *const [u64; 2] {
             at if at.is_null() => 0,
@@ -134,27 +150,27 @@ pub(crate) fn auxv_bits() -> u64 {
 mod tests {
     use super::*;
 
-    /// Keys of which each leads to the next do not come from the kernel.
+    /// Draws keys: those of the kernel do not lead to each other, derived ones do.
     #[test]
-    fn keys_say_nothing_of_each_other() {
+    fn random_keys_are_not_derived() {
         let undo = |bits: u64, shift: u32, inverse: u64| {
             let bits = bits.wrapping_mul(inverse);
             (0..64 / shift).fold(bits, |before, _| bits ^ before >> shift)
         };
-        // How often what is derived was drawn, if that is what a key comes from.
+        // Returns the number of the draw that a key comes from, if it is derived.
         let drawn = |Key(key): Key| {
             let bits = undo(key as u64, 31, 1);
             let bits = undo(bits, 27, inverse(0x94d0_49bb_1331_11eb));
             let bits = undo(bits, 30, inverse(0xbf58_476d_1ce4_e5b9));
             (bits ^ auxv_bits()).wrapping_mul(inverse(0x9e37_79b9_7f4a_7c15))
         };
-        // The lowest bit of a key is always set.
+        // Each key has its lowest bit set, whatever the derived bit was.
         let is_derived = |key: Key| drawn(key) < 1_000 || drawn(Key(key.0 ^ 1)) < 1_000;
         assert!((0..20).all(|_| is_derived(Key::derived())));
         assert!((0..20).all(|_| !is_derived(Key::random())));
     }
 
-    /// What an odd number has to be multiplied by to come to 1.
+    /// Returns the inverse of an odd number modulo 2^64.
     fn inverse(odd: u64) -> u64 {
         (0..6).fold(odd, |inverse, _| {
             inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)))

@@ -1,22 +1,28 @@
-//! A cache's part of a lane: one hot entry, and two sheaves.
+//! A cache's part of a lane: one hot object and two sheaves.
 //!
 //! ```text
-//! lane 0 (shared), lane i, at the cache's cell: | hot : 8 | lock : 4, 0 : 4 | top : 8 | spare : 8 |
+//! at the cache's cell in each lane: | hot : 8 | lock : 4, 0 : 4 | top : 8 | spare : 8 |
 //! ```
 //!
-//! `hot` is the entry that was freed last, or 0; in malloc's classes always that. A program that allocates and frees in turn finds what it wants there, by
-//! one load; the top of a sheaf takes two, one after the other, and each would wait for the store before: 8.1 ns for 4.4 on a
-//! Xeon of 2023.
+//! `hot` is the encoded pointer that was freed last, or 0. malloc's classes do not use it: theirs
+//! is always 0. A program that frees and allocates in turn finds its object there with one load.
+//! The main sheaf takes two dependent loads, each of which would wait for the store of the call
+//! before.
 //!
-//! `top` says where the top of the main sheaf is, as its distance from the item's first `top`; 0 if there is none, and then the
-//! word below is 0, as if it were empty, and the word at it is 0, as if it were full. A cache by itself has the first, and it is
-//! this 0; in a group of several the first cell is nobody's. `spare` says the
-//! same of the other sheaf, from the same place, and is 0 if there is none. Both are distances, so that memory that was
-//! never used means what it should. That they are from the same place for all cells spares sections an addition.
+//! `top` leads to the top of the main sheaf: it is the distance from the item's first `top` to the
+//! slot above the sheaf's uppermost pointer. It is 0 if there is no main sheaf. Then the word at
+//! the first `top` is 0, as if the sheaf were full, and the word below it is 0, as if the sheaf
+//! were empty. Both hold because a cache with a group of its own has its cell there, and in a group
+//! of several classes no class uses the first cell.
 //!
-//! In the rseq tiers lanes but lane 0 are changed by sections on their CPU only, and, after a closed gate and a fence, by
-//! whoever holds the cache's lock. Their own lock stays 0. Elsewhere, and in lane 0, by whoever holds the lane's lock, which is
-//! only ever tried for; nothing is hot there.
+//! `spare` leads to the other sheaf in the same way, from the same place, and is 0 if there is
+//! none. Distances make fresh memory, all zero, a valid lane. One origin for all cells saves the
+//! sections an addition.
+//!
+//! In the rseq tiers, sections on a lane's CPU change the lane. So does the holder of the cache's
+//! lock, after closing the gate and a fence; the lane's own lock stays 0. Lane 0, and every lane of
+//! the atomic tier, is changed by the holder of the lane's lock, which `alloc` and `free` only try
+//! to take; nothing is hot there.
 
 pub(super) mod encoding;
 pub(super) mod sheaf;
@@ -27,9 +33,11 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use sheaf::Sheaf;
 
-/// From the cell to the lock, which is the 0 in front of the first `top` where sections look.
+/// Offset of the lock from the cell.
+///
+/// It precedes `top`, so sections read it as the 0 below the first `top`.
 const LOCK_OFFSET: usize = TOP - 8;
-/// From the cell to the word about the spare sheaf.
+/// Offset of the word that leads to the spare sheaf from the cell.
 const SPARE_OFFSET: usize = TOP + 8;
 pub(super) const CELL_BYTES: usize = SPARE_OFFSET + 8;
 
@@ -41,7 +49,7 @@ pub(super) struct Lane {
     cell: usize,
 }
 
-/// One of its two words.
+/// The place of the main or the spare sheaf in a lane.
 #[derive(Clone, Copy)]
 pub(super) struct SheafSlot {
     lane: Lane,
@@ -49,17 +57,17 @@ pub(super) struct SheafSlot {
 }
 
 impl Lane {
-    /// Lane `number` of the cache whose part of that item is at `cell`.
+    /// Returns lane `number` of the cache whose cell of the item is at `cell`.
     fn of(item: usize, cell: usize, number: usize) -> Lane {
         Lane { address: item + cell + number * STRIDE, number, cell }
     }
 
-    /// The lane of a table entry; 0 is for lane 0.
+    /// Returns the lane that an entry of the lane table stands for; entry 0 stands for lane 0.
     pub(super) fn from_entry(item: usize, cell: usize, entry: usize) -> Lane {
         Lane::of(item, cell, table::lane_of(entry))
     }
 
-    /// All lanes that may hold something.
+    /// Returns all lanes that may hold objects.
     pub(super) fn all(item: usize, cell: usize) -> impl Iterator<Item = Lane> {
         (0..=table::in_use()).map(move |number| Lane::of(item, cell, number))
     }
@@ -73,14 +81,14 @@ impl Lane {
     }
 
     pub(super) fn lock(self) -> &'static Lock {
-        // SAFETY: each lane in use of a cache's item is accessible as long as the cache lives, which no caller
-        // outlives; zero is a lock.
+        // SAFETY: the lanes in use of a cache's item are mapped while the cache lives, and the
+        // caller holds a reference to the cache. A zeroed word is an unlocked lock.
         unsafe { &*((self.address + LOCK_OFFSET) as *const Lock) }
     }
 
-    /// Whether nothing is hot, and no sheaf is in it, nor in the hands of who holds its lock; about.
+    /// Returns whether the lane holds nothing and nobody has its lock; an estimate.
     pub(super) fn is_empty(self) -> bool {
-        // First: who takes it later began later.
+        // Checked first: a thread that locks the lane later also began its call later.
         if self.lock().is_held() {
             return false;
         }
@@ -88,7 +96,7 @@ impl Lane {
         hot == 0 && self.main().load().is_none() && self.spare().load().is_none()
     }
 
-    /// Takes the hot entry away, for whoever owns the lane.
+    /// Takes the hot object, if there is one. The caller owns the lane.
     pub(super) fn take_hot(self) -> Option<usize> {
         let hot = self.slot_word(0);
         let encoded = hot.load(Relaxed);
@@ -97,7 +105,8 @@ impl Lane {
     }
 
     fn slot_word(self, offset: usize) -> &'static AtomicUsize {
-        // SAFETY: as for `lock`.
+        // SAFETY: the lanes in use of a cache's item are mapped while the cache lives, and the
+        // caller holds a reference to the cache. All accesses to this word are atomic.
         unsafe { &*((self.address + offset) as *const AtomicUsize) }
     }
 
@@ -109,23 +118,25 @@ impl Lane {
         SheafSlot { lane: self, offset: SPARE_OFFSET }
     }
 
-    /// What distances are from.
+    /// Returns the address that distances start from.
     fn base(self) -> usize {
         self.address - self.cell + TOP
     }
 
-    /// What a distance leads to.
+    /// Returns the top that a distance leads to.
     fn top_at(self, distance: usize) -> usize {
         self.base().wrapping_add(distance)
     }
 
-    /// The distance that says a sheaf's top, or that there is none.
+    /// Returns the distance to a sheaf's top, or 0 for no sheaf.
     fn distance(self, sheaf: Option<&Sheaf>) -> usize {
         sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.base()))
     }
 }
 
-/// What a hand was seen to hold. It may have changed by now; who acts on it compares.
+/// What a slot held when it was loaded.
+///
+/// It may have changed since, so a change to the slot compares.
 #[derive(Clone, Copy)]
 pub(super) struct SlotState {
     distance: usize,
@@ -152,14 +163,17 @@ impl SheafSlot {
     }
 
     pub(super) fn load(self) -> SlotState {
-        // Relaxed: whoever acts on it compares in a section, or owns the lane.
+        // Relaxed: a section compares the value before it acts on it, or the caller owns the lane.
         let distance = self.word().load(Relaxed);
         SlotState { distance, top: self.lane.top_at(distance) }
     }
 
-    /// Exchanges what was seen for a sheaf, in a section: what was there, or the sheaf if that was not done. This
-    /// lane must still be the calling thread's.
-    // Not inlined: each copy of the section would need a test that drives it, and some of its callers are seldom needed.
+    /// Replaces the sheaf that was seen, in a section.
+    ///
+    /// Returns the sheaf that was there, or `sheaf` if the slot has changed. The calling thread
+    /// must still be on this lane's CPU for the section to commit.
+    // Not inlined: each copy of the section would need a test that drives it, and some callers are
+    // rare.
     #[inline(never)]
     pub(super) fn compare_exchange(
         self,
@@ -168,7 +182,8 @@ impl SheafSlot {
         sheaf: Option<Sheaf>,
     ) -> Result<Option<Sheaf>, Option<Sheaf>> {
         let new = self.lane.distance(sheaf.as_ref());
-        // SAFETY: the gate is this cache's, and the sheaf whole and nobody else's.
+        // SAFETY: `gate` is the gate of the cache that this lane belongs to. `sheaf` is owned, so
+        // that its slots are complete and no other thread has it.
         let outcome = unsafe {
             Processor::cmpxchg_cell(
                 gate,
@@ -184,7 +199,7 @@ impl SheafSlot {
         }
     }
 
-    /// The same for whoever owns the lane.
+    /// Replaces the sheaf in a lane that the caller owns; returns the one that was there.
     pub(super) fn swap(self, sheaf: Option<Sheaf>) -> Option<Sheaf> {
         let seen = self.load();
         self.word().store(self.lane.distance(sheaf.as_ref()), Relaxed);

@@ -1,14 +1,18 @@
-//! Sheaves: arrays of entries, which lanes, stocks and barns hand to each other whole.
+//! Sheaves: arrays of encoded pointers, which lanes, barns and node slabs hand to each other whole.
 //!
 //! ```text
 //! | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
 //! ```
 //!
-//! An entry stands for an object and is never 0; see [`super::encoding`]. The zeros tell sections where a sheaf begins and
-//! ends, so that those need not know how large it is; a slot in between is 1 while it was never used. A sheaf in a lane is known by
-//! the address of the slot above its uppermost entry, its *top*; elsewhere by its own, with the count in it.
+//! The zeros tell sections where the slots begin and end, so that sections need not know the
+//! capacity. An encoded pointer is never 0 (see [`super::encoding`]), and a slot that was never
+//! used holds 1.
 //!
-//! The memory of sheaves is never given back: sections and slow paths may still look at one.
+//! A sheaf in a lane is known by its *top*: the address of the slot above its uppermost pointer.
+//! Elsewhere it is known by its own address, and its header has the count.
+//!
+//! The memory of sheaves is never unmapped, because sections and slow paths may still read a sheaf
+//! that has left its lane.
 
 use core::sync::atomic::compiler_fence;
 
@@ -20,24 +24,24 @@ use crate::sys::atomic::{
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 
-/// How many entries the kinds of sheaves have: what fits into 64, 128, ... bytes.
+/// The capacities that sheaves have, in pointers: as many as fit into 64, 128, ... bytes.
 pub(crate) const CAPACITIES: &[usize] =
     if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508, 1020] };
 const HEADER_BYTES: usize = size_of::<Header>();
-/// The memory that sheaves of one kind are carved out of at once.
+/// The bytes mapped at once. One mapping is carved into sheaves of one capacity.
 const MAPPING_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 #[repr(C)]
 struct Header {
-    /// The next in a list.
+    /// The next sheaf in a list, or 0.
     next: AtomicUsize,
     capacity: AtomicU32,
     count: AtomicU32,
-    /// Below the first slot.
+    /// Always 0: the end of the slots, for sections that pop.
     terminator: AtomicUsize,
 }
 
-/// A sheaf in no lane, and in no list: whoever has this owns it.
+/// A sheaf in no lane and no list, owned by the holder of this value.
 #[derive(Debug)]
 pub(crate) struct Sheaf(usize);
 
@@ -46,26 +50,26 @@ const fn bytes(index: usize) -> usize {
 }
 
 fn word(at: usize) -> &'static AtomicUsize {
-    // SAFETY: the caller's address is that of a word of a sheaf, which stays for ever and is accessed in whole words only,
-    // by sections and through this.
+    // SAFETY: `at` is the address of a word in a mapping of sheaves, which stays mapped forever.
+    // Sections and this module access it by whole words only.
     unsafe { &*(at as *const AtomicUsize) }
 }
 
-/// The entry below a slot of a sheaf; 0 if the slot is its first.
+/// Loads the pointer below a slot; 0 if the slot is the first.
 pub(super) fn load_below(slot: usize) -> usize {
     word(slot - 8).load(Relaxed)
 }
 
-/// Whether there is a slot, and not the end.
+/// Returns whether `slot` is a slot, and not the end of the sheaf.
 pub(super) fn has_room(slot: usize) -> bool {
     word(slot).load(Relaxed) != 0
 }
 
 impl Sheaf {
-    /// The sheaf whose top is at that slot, and which the caller has just taken out of a lane.
+    /// Returns the sheaf with its top at `slot`. The caller has just taken it out of a lane.
     pub(super) fn from_top(slot: usize) -> Sheaf {
         let mapping = slot & !(MAPPING_BYTES - 1);
-        // A mapping begins with the bytes of each of its sheaves.
+        // A mapping begins with the byte size of its sheaves.
         let bytes = word(mapping).load(Relaxed);
         let sheaf = Sheaf(slot & !(bytes - 1));
         let count = (slot - sheaf.slots()) / 8;
@@ -74,7 +78,7 @@ impl Sheaf {
     }
 
     fn header(&self) -> &'static Header {
-        // SAFETY: a sheaf begins with it, and stays for ever.
+        // SAFETY: each sheaf begins with its header and stays mapped forever.
         unsafe { &*(self.0 as *const Header) }
     }
 
@@ -94,7 +98,7 @@ impl Sheaf {
         self.header().count.store(count as u32, Relaxed);
     }
 
-    /// The slot above the uppermost entry.
+    /// Returns the address of the slot above the uppermost pointer.
     pub(super) fn top(&self) -> usize {
         self.slots() + 8 * self.count()
     }
@@ -115,7 +119,7 @@ impl Sheaf {
         Some(word(self.top()).load(Relaxed))
     }
 
-    /// The same sheaf with those of its entries that are wanted.
+    /// Keeps only the pointers that `is_wanted` accepts.
     pub(crate) fn retain(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
         let pointers = self.pointers();
         self.set_count(0);
@@ -123,7 +127,7 @@ impl Sheaf {
         self
     }
 
-    /// Changes its entries from number `from` on.
+    /// Replaces each pointer from index `from` on by what `to` makes of it.
     pub(crate) fn replace_from(&mut self, from: usize, to: impl Fn(usize) -> usize) {
         for index in from..self.count() {
             let slot = word(self.slots() + 8 * index);
@@ -131,8 +135,10 @@ impl Sheaf {
         }
     }
 
-    /// Whether most of its objects are further than that from the one before; of a large sheaf some are looked at, and no pattern of
-    /// powers of two decides which.
+    /// Returns whether most objects are more than `bytes` away from the one before.
+    ///
+    /// Samples large sheaves, with a step that is no power of two, because allocation patterns
+    /// often are.
     pub(crate) fn is_scattered(&self, bytes: usize) -> bool {
         let slot = |index: usize| word(self.slots() + 8 * index).load(Relaxed);
         let step = if self.count() > 64 { 7 } else { 1 };
@@ -141,14 +147,14 @@ impl Sheaf {
         2 * far.count() > seen.len()
     }
 
-    /// Its entries, from the first.
+    /// Returns the pointers, from the lowest slot up.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots();
         (0..self.count()).map(move |index| word(slots + 8 * index).load(Relaxed))
     }
 }
 
-/// A list of sheaves. Changed under a lock, one store at a time.
+/// A linked list of sheaves, changed under its owner's lock by one store at a time.
 #[derive(Debug)]
 pub(crate) struct SheafList(AtomicUsize);
 
@@ -157,14 +163,17 @@ impl SheafList {
         SheafList(AtomicUsize::new(0))
     }
 
-    /// Relaxed: an estimate where the lock is not held.
+    /// Returns whether the list is empty; an estimate without the lock.
+    ///
+    /// Relaxed suffices for an estimate, and the lock orders it for its holder.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.load(Relaxed) == 0
     }
 
     pub(crate) fn push(&self, sheaf: Sheaf) {
         sheaf.header().next.store(self.0.load(Relaxed), Relaxed);
-        // A child that is forked in between has the list without the sheaf, and not one that ends in nowhere.
+        // A child forked between the stores finds the list without the sheaf, not a list with a
+        // wild end.
         compiler_fence(Release);
         self.0.store(sheaf.0, Relaxed);
     }
@@ -176,25 +185,27 @@ impl SheafList {
         Some(sheaf)
     }
 
-    /// How many sheaves are in it, and how many entries those have.
+    /// Returns the number of sheaves in the list, and of the pointers in them.
     pub(crate) fn totals(&self) -> (usize, usize) {
-        let (mut sheaves, mut entries) = (0, 0);
+        let (mut sheaves, mut pointers) = (0, 0);
         let mut next = self.0.load(Relaxed);
         while next != 0 {
             let header = Sheaf(next).header();
             sheaves += 1;
-            entries += header.count.load(Relaxed) as usize;
+            pointers += header.count.load(Relaxed) as usize;
             next = header.next.load(Relaxed);
         }
-        (sheaves, entries)
+        (sheaves, pointers)
     }
 }
 
-/// Empty sheaves of one kind that no cache has.
+/// Empty sheaves of one capacity that no cache uses.
 struct UnusedSheaves {
     lock: Lock,
     list: SheafList,
-    /// The mapping that sheaves are carved out of, and the first that was not. The end of a mapping before there is one.
+    /// The address of the next sheaf to carve.
+    ///
+    /// A multiple of [`MAPPING_BYTES`] says that a new mapping is needed.
     next: AtomicUsize,
 }
 
@@ -202,7 +213,7 @@ static UNUSED: [UnusedSheaves; CAPACITIES.len()] = [const {
     UnusedSheaves { lock: Lock::new(), list: SheafList::new(), next: AtomicUsize::new(0) }
 }; CAPACITIES.len()];
 
-/// An empty sheaf of that kind; `None` if there is no memory.
+/// Allocates an empty sheaf of capacity `CAPACITIES[index]`; `None` if there is no memory.
 pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
     let unused = &UNUSED[index];
     let _guard = unused.lock.lock();
@@ -217,7 +228,8 @@ pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
         word(mapping).store(bytes, Relaxed);
         at = mapping + bytes;
     }
-    // Release: nobody takes it twice, and what is written to it below is only read by whoever gets it.
+    // Release: pairs with the Acquire above. The sheaf is taken before it is written to, so that a
+    // child forked in between does not carve it again.
     unused.next.store(at + bytes, Release);
     let sheaf = Sheaf(at);
     sheaf.header().capacity.store(CAPACITIES[index] as u32, Relaxed);
@@ -225,7 +237,7 @@ pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
     Some(sheaf)
 }
 
-/// An empty sheaf of that kind that no cache has, if there is one already.
+/// Returns an unused sheaf of capacity `CAPACITIES[index]`, if one exists; maps no memory.
 pub(crate) fn reuse(index: usize) -> Option<Sheaf> {
     let unused = &UNUSED[index];
     let _guard = unused.lock.lock();
@@ -234,11 +246,11 @@ pub(crate) fn reuse(index: usize) -> Option<Sheaf> {
     Some(sheaf)
 }
 
-/// Gives an empty sheaf up.
+/// Frees an empty sheaf for use by any cache.
 pub(crate) fn free(sheaf: Sheaf) {
     debug_assert_eq!(sheaf.count(), 0);
     let index = CAPACITIES.iter().position(|&capacity| capacity == sheaf.capacity());
-    let unused = &UNUSED[index.expect("a sheaf is of a index")];
+    let unused = &UNUSED[index.expect("a sheaf has one of the capacities")];
     let _guard = unused.lock.lock();
     unused.list.push(sheaf);
 }
@@ -247,7 +259,7 @@ pub(crate) fn free(sheaf: Sheaf) {
 mod tests {
     use super::*;
 
-    /// Whether a sheaf is scattered whose objects are so far from those before them, again and again.
+    /// Returns whether a sheaf is scattered whose objects lie `steps` apart, in a cycle.
     fn is_scattered(count: usize, steps: &[usize]) -> bool {
         let index = CAPACITIES.iter().position(|&capacity| capacity >= count);
         let mut sheaf = alloc(index.unwrap()).unwrap();
@@ -260,18 +272,18 @@ mod tests {
     }
 
     #[test]
-    fn sheaves_are_scattered_if_most_of_their_objects_are_far_from_the_one_before() {
+    fn sheaf_is_scattered_when_most_neighbors_are_far() {
         const NEAR: usize = 64;
         const FAR: usize = 1 << 20;
         for count in [4, 12, 28, 60, 124, 252, 508, 1020] {
             assert!(is_scattered(count, &[FAR]), "{count}");
             assert!(!is_scattered(count, &[NEAR]), "{count}");
         }
-        // Whatever is where in groups of a few.
-        for turn in 0..8 {
+        // Groups of eight, with two far steps or two near ones, in any rotation.
+        for rotation in 0..8 {
             for count in [28, 60, 124, 252, 508, 1020] {
                 let mut few = [NEAR, NEAR, FAR, NEAR, NEAR, NEAR, FAR, NEAR];
-                few.rotate_left(turn);
+                few.rotate_left(rotation);
                 assert!(!is_scattered(count, &few), "{count}, {few:?}");
                 let many = few.map(|step| NEAR + FAR - step);
                 assert!(is_scattered(count, &many), "{count}, {many:?}");
