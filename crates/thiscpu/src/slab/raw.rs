@@ -236,7 +236,7 @@ impl RawCache {
     pub(super) fn release(&self) -> Result<(), usize> {
         let Some(backend) = self.class.backend_if_used() else {
             // It may have lanes, and found no memory for what is behind them.
-            self.group.give_up();
+            self.group.close();
             return Ok(());
         };
         self.handle().shrink();
@@ -245,8 +245,8 @@ impl RawCache {
         match backend.objects_outside_slabs_locked() {
             0 => {
                 backend.wait_for_unlock();
-                self.group.give_up();
-                self.class.give_up(backend);
+                self.group.close();
+                self.class.close(backend);
                 Ok(())
             }
             objects => Err(objects),

@@ -39,8 +39,8 @@ pub(super) struct Backend {
     /// The barn whose idle objects were trimmed last.
     trim_cursor: AtomicUsize,
     /// Held by the thread that destroys the objects of retired slabs.
-    pub(super) retiring: Lock,
-    /// Whether a thread that could not take `retiring` wants all retired slabs destroyed.
+    pub(super) destroy_lock: Lock,
+    /// Whether a thread that could not take `destroy_lock` wants all retired slabs destroyed.
     pub(super) all_requested: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Backend {
             capacity: Capacity::of(info.shape),
             next: AtomicUsize::new(0),
             trim_cursor: AtomicUsize::new(0),
-            retiring: Lock::new(),
+            destroy_lock: Lock::new(),
             all_requested: AtomicBool::new(false),
         };
         // SAFETY: `alloc_memory` returned that many bytes, aligned to 64, which no one else uses.

@@ -1,15 +1,19 @@
-//! Objects that stay constructed while they are free, as in Bonwick's slab allocator: what takes long to set up is set up
-//! once, and an object that is handed out again is as its last user left it.
+//! Objects that stay constructed while they are free, as in Bonwick's slab allocator.
 //!
-//! So a free object has no word to spare, and its mark is behind it. The mark is its entry if the object is constructed; with the
-//! lowest bit cleared, which is set in every entry, it says that there is no value yet. Who is handed such an object constructs it.
-//! When all objects of a slab have come back the slab is *retired*: whoever comes next and holds no lock destroys what is
-//! in it, and then the slab is given back. Who frees does so for a few slabs only, who shrinks for all. Until then the object that came back last is out, for everybody who counts.
+//! Costly construction happens once: an object allocated again is as its last user left it. So a
+//! free object has no word to spare, and its mark is behind it. Encoded pointers have their lowest
+//! bit set. A mark with that bit cleared says that the object is free but not constructed; the
+//! thread that allocates it constructs it.
+//!
+//! When all objects of a slab have come back, the slab is *retired*. Objects of retired slabs are
+//! destroyed by a later call that holds no lock, and then the slab is freed. A call that frees does
+//! so for a few slabs, a shrinking one for all. Until then the object that came back last counts as
+//! allocated.
 //!
 //! | mark | the object is |
 //! |---|---|
-//! | entry | free, constructed |
-//! | entry - 1 | free, not constructed |
+//! | encoded pointer | free, constructed |
+//! | encoded pointer - 1 | free, not constructed |
 //! | 0 | in use, or being constructed or destroyed |
 
 use core::ptr::{self, NonNull};
@@ -32,32 +36,39 @@ fn pointer(object: usize) -> Option<NonNull<u8>> {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// A constructed object, from the lane or by `slow`, which must come to
-    /// [`alloc_constructed_slow`](Handle::alloc_constructed_slow). `None` if there is no memory.
+    /// Allocates a constructed object from the lane, or else by `slow`.
+    ///
+    /// `slow` must end up in [`alloc_constructed_slow`](Handle::alloc_constructed_slow). Returns
+    /// `None` if there is no memory.
     ///
     /// # Panics
     ///
-    /// If the constructor does; the object is free again then.
+    /// If the constructor panics; the object is free again then.
     #[inline(always)]
     pub fn alloc_constructed_or(
         self,
         slow: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+        // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell. Whoever made
+        // the handle guaranteed what the access `A` requires.
         match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
             0 => slow(),
             encoded => self.hand_out_constructed(encoded),
         }
     }
 
-    /// The same where the lane has none.
+    /// Allocates a constructed object where the lane has none.
+    ///
+    /// # Panics
+    ///
+    /// If a constructor or destructor panics; no object is lost then.
     pub fn alloc_constructed_slow(self) -> Option<NonNull<u8>> {
         let find = || {
             let _errno = errno::save();
             self.find_object(self.backend()?)
         };
         let encoded = find().or_else(|| {
-            // One slab that goes back is room for one.
+            // A retired slab that is freed makes room for a new one.
             self.destroy_some_retired();
             find()
         });
@@ -85,18 +96,21 @@ impl<A: Access> Handle<'_, A> {
         let (lifecycle, backend, at) =
             (self.class.lifecycle?, self.class.backend_if_used()?, pointer(object)?);
         let guard = UnconstructedGuard { backend, encoded };
-        // SAFETY: it is of the class's size and alignment, nobody else's, and not constructed.
+        // SAFETY: `at` is an object of this class, so it has the size and alignment that
+        // `construct` needs. It was just popped, so no one else uses it, and its mark says that it
+        // is not constructed.
         unsafe { (lifecycle.construct)(lifecycle.context, at) };
         core::mem::forget(guard);
         Some(at)
     }
 
-    /// Frees an object, which stays constructed, to the lane or by `slow`, which must come to
-    /// [`free_constructed_slow`](Handle::free_constructed_slow).
+    /// Frees an object, which stays constructed, to the lane, or else by `slow`.
+    ///
+    /// `slow` must end up in [`free_constructed_slow`](Handle::free_constructed_slow).
     ///
     /// # Safety
     ///
-    /// The object is one of this class, and nobody uses it any more.
+    /// The caller guarantees that `object` is of this class and no longer used.
     #[inline(always)]
     pub unsafe fn free_constructed_or(self, object: NonNull<u8>, slow: impl FnOnce()) {
         let object = object.as_ptr().expose_provenance();
@@ -107,36 +121,42 @@ impl<A: Access> Handle<'_, A> {
         }
         encoding::set_mark(mark, encoded);
         let gate = self.group.gate_ptr();
-        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
+        // SAFETY: `gate` is the gate of a group in which this class has its cell. Whoever made the
+        // handle guaranteed what the access `A` requires. `encoded` is not 0, and the caller gives
+        // its object up.
         if unsafe { Processor::push_object::<A>(gate, self.cell, encoded) } != Outcome::Committed {
             slow();
         }
     }
 
-    /// The same where the lane has no room.
+    /// Frees an object, which stays constructed, where the lane has no room.
     ///
     /// # Panics
     ///
-    /// If what ends the objects of a retired slab does; the object is freed all the same.
+    /// If the destructor of another object, of a retired slab, panics; `object` is freed in any
+    /// case.
     ///
     /// # Safety
     ///
-    /// As for [`free_constructed_or`](Handle::free_constructed_or).
+    /// The caller guarantees that `object` is of this class and no longer used.
     pub unsafe fn free_constructed_slow(self, object: NonNull<u8>) {
         struct FreeOnDrop<'a, A: Access>(Handle<'a, A>, NonNull<u8>);
         impl<A: Access> Drop for FreeOnDrop<'_, A> {
             fn drop(&mut self) {
-                // SAFETY: the promise of the caller of whoever made this.
+                // SAFETY: the caller of `free_constructed_slow` guarantees that the object is of
+                // this class and no longer used. It is freed only here.
                 unsafe { self.0.free_slow(self.1) };
             }
         }
-        // Last, because then the cache may be closed.
+        // Dropped last, because the cache may be closed once the object is free.
         let _freed = FreeOnDrop(self, object);
         self.destroy_some_retired();
     }
 
-    /// Destroys what is in a few retired slabs, and gives those back: for who frees, and has others' objects to destroy then. Not
-    /// where somebody is at it, maybe further up on this stack. No lock may be held.
+    /// Destroys the objects of a few retired slabs, and frees those slabs.
+    ///
+    /// For a call that frees, which would otherwise destroy many objects of others. Does nothing if
+    /// another call is at it, maybe further up this stack. The caller holds no lock.
     fn destroy_some_retired(self) {
         if let Some((lifecycle, backend)) = self.with_retired() {
             destroy_retired(backend, lifecycle, backend.slabs_to_destroy());
@@ -144,12 +164,13 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// The same for all that there are; where somebody is at it they do it.
+    /// Destroys the objects of all retired slabs, or has a call do it that is already at it.
     pub(super) fn destroy_all_retired(self) {
         if let Some((lifecycle, backend)) = self.with_retired() {
             if !destroy_retired(backend, lifecycle, usize::MAX) {
-                // Release: pairs with the Acquire in `retire`, so that what was retired before is seen there. A swap, so that this
-                // holds for all who want it.
+                // Release: pairs with the Acquire in `destroy_retired`, which then sees the slabs
+                // retired before. A swap continues the release sequence of other requests, so that
+                // this holds for each of them.
                 backend.all_requested.swap(true, Release);
             }
             destroy_requested(backend, lifecycle);
@@ -162,14 +183,16 @@ impl<A: Access> Handle<'_, A> {
     }
 }
 
-/// Destroys what is in so many retired slabs, or in all that there are now if somebody wants that. False if another is at it.
+/// Destroys the objects of up to `most` retired slabs, or of all if that was requested.
+///
+/// Returns false if another thread is at it.
 fn destroy_retired(backend: &'static Backend, lifecycle: Lifecycle, most: usize) -> bool {
-    let Some(_guard) = backend.retiring.try_lock() else { return false };
+    let Some(_guard) = backend.destroy_lock.try_lock() else { return false };
     let mut left = most;
     loop {
         // Acquire: pairs with the Release in `destroy_all_retired`.
         if backend.all_requested.swap(false, Acquire) {
-            // Not those that come back meanwhile: who frees is not kept for ever.
+            // As many as there are now, so that a call that frees does not go on forever.
             left = left.max(backend.slabs());
         }
         let Some(rest) = left.checked_sub(1) else { break };
@@ -180,11 +203,12 @@ fn destroy_retired(backend: &'static Backend, lifecycle: Lifecycle, most: usize)
     true
 }
 
-/// Does what somebody wanted who could not have the lock.
+/// Destroys what was requested by threads that could not take the lock.
 fn destroy_requested(backend: &'static Backend, lifecycle: Lifecycle) {
     loop {
-        // SeqCst: pairs with itself on another thread. It is between what one wants and a look at the lock, and between the end of
-        // the lock and a look at what is wanted: so one of the two sees the other, and does it.
+        // SeqCst: pairs with this fence on another thread. One thread stores a request, then finds
+        // the lock taken. The other releases the lock, then checks for requests. The fences are in
+        // between, so at least one of the two sees the other.
         fence(SeqCst);
         if !backend.all_requested.load(Relaxed) || !destroy_retired(backend, lifecycle, 0) {
             return;
@@ -192,7 +216,7 @@ fn destroy_requested(backend: &'static Backend, lifecycle: Lifecycle) {
     }
 }
 
-/// An object whose constructor is under way. It goes back unconstructed if that panics.
+/// An object whose constructor is running. If it panics, the object is freed unconstructed.
 struct UnconstructedGuard {
     backend: &'static Backend,
     encoded: usize,
@@ -204,7 +228,7 @@ impl Drop for UnconstructedGuard {
     }
 }
 
-/// A retired slab that a thread has for itself. If a destructor panics it waits for the next thread.
+/// A retired slab that a thread destroys. If a destructor panics, the slab is retired again.
 struct RetiredSlab {
     backend: &'static Backend,
     slab: &'static Slab,
@@ -220,11 +244,14 @@ impl RetiredSlab {
             let encoded = info.key.encode(object);
             let mark = info.mark_of(encoded);
             if encoding::load_mark(mark) == encoded {
-                // First, so that none is destroyed twice, whatever comes of it; and by one store, so that a child that
-                // is forked by another thread finds it free.
+                // Stored before the destructor runs, so that no object is destroyed twice even if
+                // it panics. One store, so that a child forked by another thread finds the object
+                // free.
                 encoding::set_mark(mark, encoding::unconstructed_mark(encoded));
                 if let Some(at) = pointer(object) {
-                    // SAFETY: it is constructed, free, and nobody else's.
+                    // SAFETY: the mark said that the object is constructed and free. Its slab was
+                    // taken by this thread, so no one else uses it, and the mark now rules out a
+                    // second call.
                     unsafe { (lifecycle.destroy)(at) };
                 }
             } else if encoding::load_mark(mark) != encoding::unconstructed_mark(encoded) {

@@ -1,6 +1,7 @@
-//! Where near sections find a group's item: in a front, which is hidden while the gate is closed.
+//! The direct table of a group: where direct sections find the group's item without the gate.
 //!
-//! See [`crate::lanes::direct`]. Each CPU shows the item to its own index, on a way that one of its calls took because it had not found it.
+//! See [`crate::lanes::direct`]. A table has an entry for each lane index. A thread publishes the
+//! item to its own index, in a call that did not find it there. Closing the gate clears the table.
 
 use super::group::{DirectUse, Group};
 use crate::lanes::current;
@@ -9,7 +10,9 @@ use crate::section::TOP;
 use crate::sys::atomic::Ordering::Relaxed;
 
 impl Group {
-    /// Lets the calling thread take the shortest ways from now on, if it may: for who has just taken another. Never waits.
+    /// Enables the direct path for the calling thread, if it may use it; never blocks.
+    ///
+    /// Slower paths call this, so that the thread's next call may be faster.
     #[inline]
     pub fn enable_direct(&self) {
         current::enable_direct();
@@ -20,7 +23,9 @@ impl Group {
         }
     }
 
-    /// Lets calls take the way by the front, or has all of them go another; who keeps them from it does not mind a few calls.
+    /// Enables or disables the direct path of this group, for all threads.
+    ///
+    /// Calls that have begun may still use the direct path after this returns.
     pub fn set_direct_enabled(&self, is_enabled: bool) {
         let _guard = self.lock.lock();
         // Relaxed: the lock orders it.
@@ -30,7 +35,7 @@ impl Group {
         }
     }
 
-    /// Its front, if it has one, and how far into the item it leads.
+    /// Returns the table, if the group uses one, and the offset into the item that it leads to.
     fn table_and_offset(&self) -> Option<(&DirectTable, usize)> {
         match self.direct_use {
             DirectUse::None => None,
@@ -39,18 +44,19 @@ impl Group {
         }
     }
 
-    /// Lets no section find the item in its front: for who closes the gate, before the fence.
+    /// Clears the group's table. A thread that closes the gate calls this before the fence.
     pub(super) fn unpublish(&self) {
         if let Some((table, _)) = self.table_and_offset() {
             table.clear();
         }
     }
 
-    /// Lets the calling thread's sections find the item in its front. Where the lock is held, by who closes the gate or just does the same, that is
-    /// left to the next call.
+    /// Publishes the item to the calling thread's index, if nobody has the lock.
+    ///
+    /// A holder of the lock closes the gate or publishes the item. The next call then tries again.
     #[cold]
     fn publish_item(&self, table: &DirectTable, offset: usize) {
-        // First without the lock, because where it is not to be found there every call comes here.
+        // Checked without the lock first, because every call comes here while nothing is published.
         if self.publishable_item().is_none() {
             return;
         }
@@ -60,7 +66,7 @@ impl Group {
         }
     }
 
-    /// What is to be found at the front, if anything is; for sure under the lock.
+    /// Returns the item if it may be published; an estimate without the lock.
     fn publishable_item(&self) -> Option<usize> {
         let seen = self.gate.load();
         let may_publish = !seen.is_closed() && !self.direct_disabled.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Groups of classes: a gate, a key, and an item in the lanes.
+//! Groups of classes, which share a gate, a key, and an item in the lanes.
 
 use core::ptr;
 
@@ -14,54 +14,57 @@ use crate::sys::lock::Lock;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// What classes share.
+/// The state that all classes of a group share.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Group {
-    /// First, so that sections need no register of their own for it.
+    /// First, so that sections reach it and the direct table by one pointer.
     pub(crate) gate: Gate,
-    /// The key that entries are made with; odd once it is used.
+    /// The key that pointers are encoded with; odd once the group is used, 0 before.
     pub(crate) key: AtomicUsize,
-    /// LockedArena by whoever opens or closes the gate.
+    /// Held by the thread that opens or closes the gate.
     pub(super) lock: Lock,
-    /// How many cells its item has.
+    /// Number of cells in the group's item.
     pub(super) cells: u32,
     pub(crate) direct_use: DirectUse,
-    /// Whether its item is not to be found in a front all the same. Changed under the lock.
+    /// Whether the item must not be published in the direct table; changed under `lock`.
     pub(super) direct_disabled: AtomicBool,
-    /// How many calls there were that found no lanes.
+    /// Number of calls that found no lanes.
     no_lanes_calls: AtomicU32,
-    /// What near sections load in place of the gate, by their way.
+    /// The group's own direct table, which direct sections load instead of the gate.
     pub(super) direct_table: CacheTable,
 }
 
-// Where sections look for it, and near ones for the front.
+// Sections expect the gate first, and direct ones the table at this distance from it.
 const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 const _: () = assert!(
     core::mem::offset_of!(Group, direct_table) + ITEMS_AT == crate::section::DIRECT_TABLE_AT
 );
 
-/// Where its key is.
+/// Offset of the key, for sections in assembly.
 #[cfg(not(thiscpu_model))]
 pub const KEY: usize = core::mem::offset_of!(Group, key);
 
-/// After so many calls without lanes memory for them is asked for again.
+/// Calls without lanes after which memory for lanes is requested again.
 const CALLS_TO_RETRY: u32 = 64;
 
-/// Where near sections find a group's item.
+/// The direct table that direct sections find a group's item by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectUse {
-    /// Nowhere: all look in the gate.
+    /// None: all sections load the gate.
     None,
-    /// In its own front.
+    /// The group's own table, which leads to the item.
     Own,
-    /// In [`MALLOC_TABLE`], and there its first top.
+    /// `MALLOC_TABLE`, which leads to the item's first `top`.
     Malloc,
 }
 
 impl Group {
-    /// A group whose item has so many cells: one, of its one class, or one more than it has classes; see [`handle`](Group::handle).
+    /// Creates a group whose item has `cells` cells.
+    ///
+    /// That is one for a single class, or one more than it has classes; see
+    /// [`handle`](Group::handle).
     pub const fn new(cells: usize) -> Group {
         Group {
             gate: Gate::new(),
@@ -75,7 +78,7 @@ impl Group {
         }
     }
 
-    /// The same for a class by itself, which near sections find in a front of its own.
+    /// Creates a group of a single class, with a direct table of its own.
     pub(crate) const fn with_direct_table() -> Group {
         Group {
             direct_use: if direct::HAS_DIRECT { DirectUse::Own } else { DirectUse::None },
@@ -83,47 +86,52 @@ impl Group {
         }
     }
 
-    /// The same where nothing looks there but the model.
+    /// Creates a group of a single class whose direct sections are modeled.
     #[cfg(thiscpu_model)]
     pub(crate) const fn direct_in_model() -> Group {
         Group { direct_use: DirectUse::Own, ..Group::new(1) }
     }
 
-    /// The same for the classes with the most calls, which are found without their gate; see [`crate::lanes::direct`].
+    /// Creates malloc's group, which uses the shared [`MALLOC_TABLE`](crate::lanes::direct).
     ///
     /// # Safety
     ///
-    /// There is one such group, for as long as the process lives.
+    /// The caller guarantees that there is only one such group, and that it lives as long as the
+    /// process.
     pub const unsafe fn for_malloc(cells: usize) -> Group {
-        let is_looked_at = direct::HAS_DIRECT || cfg!(thiscpu_model);
+        let is_used = direct::HAS_DIRECT || cfg!(thiscpu_model);
         Group {
-            direct_use: if is_looked_at { DirectUse::Malloc } else { DirectUse::None },
+            direct_use: if is_used { DirectUse::Malloc } else { DirectUse::None },
             ..Group::new(cells)
         }
     }
 
-    /// Relaxed: who has an object, or an entry, got it after the key was stored.
+    /// Returns the key.
+    ///
+    /// Relaxed: a thread that has an object, or an encoded pointer, got it after the key was
+    /// stored.
     #[inline(always)]
     pub(super) fn key(&self) -> Key {
         Key(self.key.load(Relaxed))
     }
 
-    /// Where its gate is, and behind that its front.
+    /// Returns the address of the gate, which the direct table follows.
     #[inline(always)]
     pub(super) const fn gate_ptr(&self) -> *const AtomicUsize {
         ptr::from_ref(self).cast()
     }
 
-    /// The front that is behind such a gate.
+    /// Returns the direct table that follows a gate.
     ///
     /// # Safety
     ///
-    /// It is a group's, from [`gate_ptr`](Self::gate_ptr), and that lives.
+    /// The caller guarantees that `gate` is from [`gate_ptr`](Self::gate_ptr) of a group that
+    /// outlives `'a`.
     #[cfg(thiscpu_model)]
     pub(crate) unsafe fn direct_table_after<'a>(
         gate: *const AtomicUsize,
     ) -> &'a crate::lanes::direct::DirectTable {
-        // SAFETY: a group begins with its gate.
+        // SAFETY: `gate` is the first field of a `Group`, which the caller keeps alive.
         unsafe { &(*gate.cast::<Group>()).direct_table }
     }
 
@@ -131,29 +139,33 @@ impl Group {
         self.cells as usize * lane::CELL_BYTES
     }
 
-    /// Its first use. Under the lock.
-    pub(super) fn begin(&self) -> Key {
+    /// Initializes the group at its first use, and returns the key; the caller holds `lock`.
+    pub(super) fn init(&self) -> Key {
         if self.key.load(Relaxed) != 0 {
             return self.key();
         }
         let key = Key::random();
-        // Before anything can be in a lane.
+        // Stored before anything can be in a lane.
         self.key.store(key.0, Relaxed);
         self.alloc_lanes();
         key
     }
 
-    /// Gets memory in the lanes. Where there is none each call goes to the slabs. Under the lock.
+    /// Allocates an item in the lanes, and opens the gate; the caller holds `lock`.
+    ///
+    /// Where there is no memory for it, each call goes to the slabs.
     fn alloc_lanes(&self) -> Option<usize> {
         let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
         let open = self.gate.load().opened(item);
-        // Where there are no sections it stays closed, and says where the lanes are all the same.
+        // In the atomic tier the gate stays closed, and only says where the item is.
         let is_closed = startup::tier_or_panic() == Tier::Atomic;
         self.gate.set(if is_closed { open.closed() } else { open });
         Some(item)
     }
 
-    /// Where the lanes are; after there was no memory for them, one call in a few asks for it again.
+    /// Returns the item in the lanes.
+    ///
+    /// If there was no memory for it, one call in [`CALLS_TO_RETRY`] asks for it again.
     pub(super) fn item(&self) -> Option<usize> {
         self.gate.load().item().or_else(|| {
             if !self.no_lanes_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {
@@ -164,8 +176,8 @@ impl Group {
         })
     }
 
-    /// Of a cache that is closed.
-    pub(crate) fn give_up(&self) {
+    /// Frees the lanes of a group whose cache is closed.
+    pub(crate) fn close(&self) {
         if let Some(item) = self.gate.load().item() {
             self.gate.close_forever();
             self.unpublish();

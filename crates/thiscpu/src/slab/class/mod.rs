@@ -1,8 +1,9 @@
-//! Classes of objects, and groups of classes: what calls find what they need with.
+//! Classes of objects, groups of classes, and the handles by which calls use them.
 //!
-//! The classes of a group share a gate, a key and an item in the lanes, in which each has its part. So what a call has to load does
-//! not depend on the class, which may have to be found out first: a call that frees a block, and begins with the
-//! address, waits for one load less. A group of one class has a front too, where its near sections find the item without the gate.
+//! The classes of a group share a gate, a key and an item in the lanes, in which each class has a
+//! cell. So the loads of a call do not depend on its class. A call that frees a block must first
+//! find the class by the address, and so waits for one load less. A group of a single class also
+//! has a direct table, by which its direct sections find the item without the gate.
 
 mod construct;
 mod direct;
@@ -33,18 +34,18 @@ use crate::sys::atomic::{
 };
 use crate::sys::startup;
 
-/// What a class has of its own.
+/// A class: the objects of one size and lifecycle.
 #[derive(Debug)]
 pub struct Class {
-    /// The address of its [`Backend`], once it is used.
+    /// The address of the class's [`Backend`], or 0 before its first use.
     backend: AtomicUsize,
     pub(super) shape: Shape,
     tag: Tag,
-    /// What begins and ends its objects, if they stay constructed.
+    /// Constructor and destructor, if objects stay constructed while they are free.
     lifecycle: Option<Lifecycle>,
 }
 
-/// What begins and ends the objects of a class.
+/// The constructor and destructor of a class's objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifecycle {
     context: usize,
@@ -53,13 +54,16 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Objects that `construct` makes, which gets `context` too, and `destroy` ends. Both are called without a lock of the
-    /// cache, on any thread that uses it, and may panic.
+    /// Creates a lifecycle from a constructor, which also gets `context`, and a destructor.
+    ///
+    /// Both are called on any thread that uses the cache, without a lock of the cache. Both may
+    /// panic.
     ///
     /// # Safety
     ///
-    /// `construct` may be called for memory of the class's size and alignment, whatever is in it, and `destroy` once for what
-    /// that has made and users have left.
+    /// The caller guarantees that `construct` may be called for memory of the class's size and
+    /// alignment, whatever it holds. `destroy` must be callable once for each object that
+    /// `construct` made, as users left it.
     pub const unsafe fn new(
         context: usize,
         construct: unsafe fn(usize, NonNull<u8>),
@@ -69,17 +73,17 @@ impl Lifecycle {
     }
 }
 
-/// A class of a group, and what is known when its sections are entered.
+/// A class of a group, with the kind of access that its sections use.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle<'a, A: Access = Checked> {
     group: &'a Group,
     class: &'a Class,
-    /// Where its part of the item begins.
+    /// Offset of the class's cell in the item.
     cell: usize,
     access: PhantomData<A>,
 }
 
-/// The bytes of a class's part of the item.
+/// Bytes of a class's cell in the item.
 pub const CELL_BYTES: usize = lane::CELL_BYTES;
 
 /// The largest object of a class, in bytes.
@@ -87,66 +91,73 @@ pub(super) const SIZE_MAX: usize = 1024 * 1024;
 pub(super) const ALIGN_MAX: usize = 64 * 1024;
 
 impl Class {
-    /// Objects of so many bytes at multiples of `align`; `tag` is what is said of their addresses.
+    /// Creates a class of objects of `size` bytes at multiples of `align`.
+    ///
+    /// Chunks of its slabs get the tag `tag`.
     pub const fn new(size: usize, align: usize, tag: Tag) -> Class {
-        assert!(size <= SIZE_MAX, "objects of a cache have at most a mebibyte");
-        assert!(align <= ALIGN_MAX, "objects of a cache are aligned to at most 65,536 bytes");
-        // One without bytes has an address of its own too, at a multiple of its alignment.
+        assert!(size <= SIZE_MAX, "cache object too large: at most 1 MiB");
+        assert!(align <= ALIGN_MAX, "cache alignment too large: at most 64 KiB");
+        // An object of no bytes has an address of its own too, at a multiple of its alignment.
         let size = if size > slab::OBJECT_BYTES_MIN { size } else { slab::OBJECT_BYTES_MIN };
         let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
         Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
     }
 
-    /// The same for objects that stay constructed while they are free. Each has its mark behind it.
+    /// Creates a class of objects that stay constructed while they are free.
+    ///
+    /// Each object has its mark behind it.
     pub const fn constructed(size: usize, align: usize, tag: Tag, lifecycle: Lifecycle) -> Class {
-        // Behind an object without bytes too, so that the distance is not 0.
+        // At least 8, because a distance of 0 means that the mark is the object's first word.
         let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
         let class = Class::new(mark + 8, align, tag);
         Class { shape: Shape { mark, ..class.shape }, lifecycle: Some(lifecycle), ..class }
     }
 
-    /// What is behind the lanes, if the class was ever used.
+    /// Returns the backend, if the class was ever used.
     pub(super) fn backend_if_used(&self) -> Option<&'static Backend> {
-        // Acquire: pairs with the Release in `begin`.
+        // Acquire: pairs with the Release in `init_backend`, so that the backend is initialized.
         let backend = self.backend.load(Acquire) as *const Backend;
-        // SAFETY: a backend lives for ever, and is this class's until its cache is closed.
+        // SAFETY: `backend` is 0 or the address of a backend. Backends stay mapped forever, and
+        // this one is the class's until its cache is closed.
         unsafe { backend.as_ref() }
     }
 
-    /// Of a class that is closed.
-    pub(super) fn give_up(&self, backend: &'static Backend) {
+    /// Releases the backend of a class whose cache is closed.
+    pub(super) fn close(&self, backend: &'static Backend) {
         self.backend.store(0, Relaxed);
         backend.release();
     }
 }
 
 impl Group {
-    /// The class of the group whose part of the item is at `cell`: its number times [`CELL_BYTES`]. In a group of several number 0 is no class's:
-    /// what is there stays 0, which is where classes without a sheaf lead to.
+    /// Returns a handle of the class at `cell`, which is its number times [`CELL_BYTES`].
+    ///
+    /// In a group of several classes no class has number 0. That cell stays 0, because the word at
+    /// its `top` serves as the end of a missing sheaf.
     #[inline(always)]
     pub const fn handle<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Checked> {
-        debug_assert!(self.cells == 1 || cell != 0, "the first cell of several is nobody's");
+        debug_assert!(self.cells == 1 || cell != 0, "no class of several has the first cell");
         Handle { group: self, class, cell, access: PhantomData }
     }
 
-    /// The same for the first class.
+    /// Returns a handle of the only class of a group.
     #[inline(always)]
     pub(super) const fn single<'a>(&'a self, class: &'a Class) -> Handle<'a, Single> {
         Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
-    /// The same for a thread that may have been let in.
+    /// Returns a handle of the only class of a group whose sections use the direct table.
     #[inline(always)]
     pub(super) const fn direct<'a>(&'a self, class: &'a Class) -> Handle<'a, Direct> {
         Handle { group: self, class, cell: 0, access: PhantomData }
     }
 
-    /// The class of the group at the front, for a thread that may have been let in.
+    /// Returns a handle of a class of malloc's group whose sections use malloc's direct table.
     ///
     /// # Safety
     ///
-    /// This is that group.
+    /// The caller guarantees that the group was created by [`for_malloc`](Group::for_malloc).
     #[inline(always)]
     pub const unsafe fn direct_malloc<'a>(
         &'a self,
@@ -156,11 +167,12 @@ impl Group {
         Handle { group: self, class, cell, access: PhantomData }
     }
 
-    /// The same where sections can be entered.
+    /// Returns a handle of the class at `cell` whose sections do not check for registration.
     ///
     /// # Safety
     ///
-    /// [`sections_are_ready`](crate::__internal::sections_are_ready) has said so, before this.
+    /// The caller guarantees that [`sections_are_ready`](crate::__internal::sections_are_ready) has
+    /// returned true.
     #[inline(always)]
     pub const unsafe fn ready<'a>(&'a self, class: &'a Class, cell: usize) -> Handle<'a, Ready> {
         Handle { group: self, class, cell, access: PhantomData }
@@ -168,17 +180,20 @@ impl Group {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// An object, from the lane or by `slow`, which must come to [`alloc_slow`](Handle::alloc_slow).
+    /// Allocates an object from the lane, or else by `slow`.
+    ///
+    /// `slow` must end up in [`alloc_slow`](Handle::alloc_slow).
     #[inline(always)]
     pub fn alloc_or(self, slow: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
-        // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+        // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed by
+        // the direct table. Whoever made the handle guaranteed what the access `A` requires.
         match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
             0 => slow(),
             encoded => self.hand_out(encoded),
         }
     }
 
-    /// The object of an entry that was just taken.
+    /// Returns the object of an encoded pointer just popped, after clearing its mark.
     #[inline(always)]
     pub(super) fn hand_out(self, encoded: usize) -> Option<NonNull<u8>> {
         let key = self.group.key();
@@ -189,11 +204,13 @@ impl<A: Access> Handle<'_, A> {
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
-    /// Frees an object, to the lane or by `slow`, which must come to [`free_slow`](Handle::free_slow).
+    /// Frees an object to the lane, or else by `slow`.
+    ///
+    /// `slow` must end up in [`free_slow`](Handle::free_slow).
     ///
     /// # Safety
     ///
-    /// The object is one of this class, and nobody uses it any more.
+    /// The caller guarantees that `object` is of this class and no longer used.
     #[inline(always)]
     pub unsafe fn free_or(self, object: NonNull<u8>, slow: impl FnOnce()) {
         let key = self.group.key();
@@ -203,48 +220,50 @@ impl<A: Access> Handle<'_, A> {
             return heap_error::double_free(object);
         }
         encoding::set_mark(object, encoded);
-        // SAFETY: the caller's promise.
+        // SAFETY: `encoded` is an object of this class, which the caller no longer uses.
         if !unsafe { self.push(encoded) } {
             slow();
         }
     }
 
-    /// Frees an object that another way has marked as free, and not got into its lane; whether it is in there now.
+    /// Frees an object already marked as free to the lane; returns whether the lane took it.
     ///
     /// # Safety
     ///
-    /// As for [`free_or`](Handle::free_or).
+    /// The caller guarantees that `object` is of this class and no longer used.
     #[inline(always)]
     pub unsafe fn free_marked(self, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `object` is of this class and no longer used.
         unsafe { self.push(self.group.key().encode(object.as_ptr().expose_provenance())) }
     }
 
-    /// Puts an entry into the lane, if there is room.
+    /// Pushes an encoded pointer to the lane; returns whether the lane had room.
     ///
     /// # Safety
     ///
-    /// It is an object's of this class, which nobody uses any more.
+    /// The caller guarantees that it encodes an object of this class that is no longer used.
     #[inline(always)]
     unsafe fn push(self, encoded: usize) -> bool {
         let gate = self.group.gate_ptr();
-        // SAFETY: the gate and the cell are a class's, and the way's promise was given; the object is the caller's, who gives it up.
+        // SAFETY: `gate` is the gate of a group in which this class has its cell, followed by the
+        // direct table. Whoever made the handle guaranteed what the access `A` requires. `encoded`
+        // is not 0, and the caller gives its object up.
         unsafe { Processor::push_object::<A>(gate, self.cell, encoded) == Outcome::Committed }
     }
 
     fn backend(self) -> Option<&'static Backend> {
-        self.class.backend_if_used().or_else(|| self.begin())
+        self.class.backend_if_used().or_else(|| self.init_backend())
     }
 
-    /// The first use. `None` if there is no memory.
+    /// Creates the backend at the first use; `None` if there is no memory.
     #[cold]
-    fn begin(self) -> Option<&'static Backend> {
+    fn init_backend(self) -> Option<&'static Backend> {
         let _ = startup::tier_or_panic();
         let _guard = self.group.lock.lock();
         if let Some(backend) = self.class.backend_if_used() {
             return Some(backend);
         }
-        let key = self.group.begin();
+        let key = self.group.init();
         let Class { shape, tag, .. } = *self.class;
         let backend = Backend::create(|owner| CacheInfo { owner, shape, tag, key })?;
         // Release: pairs with the Acquire in `backend_if_used`.
@@ -252,48 +271,50 @@ impl<A: Access> Handle<'_, A> {
         Some(backend)
     }
 
-    /// How many objects a sheaf holds that is made now: after so many calls, about, one finds its lane empty.
+    /// Returns the capacity of new sheaves: about one call in as many finds its lane empty.
     pub fn sheaf_capacity(self) -> usize {
         self.class.backend_if_used().map_or(1, Backend::capacity)
     }
 
-    /// How many sheaves lanes have traded so far.
+    /// Returns the number of sheaves that lanes have traded so far.
     pub fn trades(self) -> u64 {
         self.class.backend_if_used().map_or(0, Backend::trades)
     }
 
-    /// How many slabs it has.
+    /// Returns the number of slabs.
     pub fn slabs(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::slabs)
     }
 
-    /// How many objects are kept behind the lanes.
+    /// Returns the number of objects in barns.
     pub fn objects_in_barns(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::objects_in_barns)
     }
 
-    /// How many bytes of objects are kept behind the lanes that nobody has needed since [`begin_window`](Handle::begin_window), about.
+    /// Returns the bytes of objects in barns that no lane has needed; an estimate.
+    ///
+    /// Counts since [`begin_window`](Handle::begin_window).
     pub fn unused_bytes(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::unused_objects) * self.class.shape.size
     }
 
-    /// Gives up to `most` sheaves of those back to the slabs. How many.
+    /// Flushes up to `most` sheaves of unused objects to the slabs; returns how many.
     pub fn flush_unused(self, most: usize) -> usize {
         self.class.backend_if_used().map_or(0, |backend| backend.flush_unused(most))
     }
 
-    /// From now on it is counted anew what nobody needs. One caller has a use for this.
+    /// Begins a window in which unused objects are counted. There is one window per class.
     pub fn begin_window(self) {
         if let Some(backend) = self.class.backend_if_used() {
             backend.begin_window();
         }
     }
 
-    /// Frees an object into its slab, past the lane and what is behind that.
+    /// Frees an object into its slab, past lane and barn.
     ///
     /// # Safety
     ///
-    /// As for [`free_or`](Handle::free_or).
+    /// The caller guarantees that `object` is of this class and no longer used.
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(backend) = self.class.backend_if_used() {
             backend.free_object(backend.info.key.encode(object.as_ptr().expose_provenance()));
@@ -301,14 +322,14 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// Ends the process, with what is wrong, if no object of this class begins at an address.
+    /// Reports a heap error and aborts, unless an object of this class begins at `object`.
     pub fn check(self, object: NonNull<u8>) {
         if let Some(backend) = self.class.backend_if_used() {
             node_slabs::find_object(object.as_ptr().addr(), backend.info);
         }
     }
 
-    /// Whether an object of this class begins at an address.
+    /// Returns whether an object of this class begins at an address.
     pub fn is_object(self, address: usize) -> bool {
         let Some(backend) = self.class.backend_if_used() else { return false };
         let slab = Slab::containing(address).filter(|slab| slab.owner() == backend.info.owner);
@@ -316,7 +337,7 @@ impl<A: Access> Handle<'_, A> {
     }
 }
 
-/// What an object has in place of its mark is there again, and then that is said.
+/// Restores the word that [`hand_out`](Handle::hand_out) has found, then reports the error.
 #[cold]
 #[inline(never)]
 fn write_after_free(object: usize, encoded: usize) -> Option<NonNull<u8>> {

@@ -10,18 +10,20 @@ use crate::sys::fence;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// Which fence is had for taking sheaves out of lanes.
+/// The fence by which a thread takes sheaves out of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// Any: where membarrier is denied the calling thread runs on every CPU instead.
+    /// Any fence. Where membarrier is denied, the calling thread runs on every CPU.
     Any,
-    /// membarrier, unless it was denied before; lanes keep what they have without it. For whom nobody has asked to shrink anything: a
-    /// sandbox may end the process for a system call that the program does not expect.
+    /// Only membarrier, and only if it was never denied; else lanes keep what they hold.
+    ///
+    /// For shrinking that the program did not ask for. A sandbox may end the process for a system
+    /// call that the program never makes.
     Membarrier,
 }
 
 impl Fence {
-    /// Whether it was had.
+    /// Runs the fence; returns whether it succeeded.
     fn run(self) -> bool {
         match self {
             Fence::Any => fence::try_fence().is_ok(),
@@ -29,41 +31,46 @@ impl Fence {
         }
     }
 
-    /// Whether it is to be tried.
+    /// Returns whether the fence is worth a try.
     fn is_possible(self) -> bool {
         self == Fence::Any || !fence::is_membarrier_denied()
     }
 }
 
 impl Group {
-    /// Empties lanes and barns of several of its classes: `class` says which, by numbers below `N`, and the same whenever it is asked. The
-    /// gate is closed once for all of them, and there is one fence; none of either where nothing is in any lane.
+    /// Flushes lanes and barns of several classes of the group to the slabs.
+    ///
+    /// `class` returns the class of each number below `N`, the same one each time. The gate is
+    /// closed once for all of them, and there is one fence. If no lane holds anything, there is
+    /// neither.
     pub fn shrink<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
         self.flush_lanes_to::<A, N>(class, fence, |backend, sheaves| {
-            // Others may shrink, or begin to use another class, meanwhile.
+            // Other threads may shrink, or begin to use another class, meanwhile.
             backend.flush_barns(core::iter::from_fn(|| sheaves.pop()));
         });
     }
 
-    /// The same for lanes only, whose sheaves go to the barns as if they had been traded. Sheaves begin small again.
+    /// Flushes lanes of several classes to the barns, as if each sheaf had been traded.
+    ///
+    /// New sheaves are small again. `class` is as for [`shrink`](Group::shrink).
     pub fn flush_lanes_to_barns<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
         fence: Fence,
     ) {
         self.flush_lanes_to::<A, N>(class, fence, |backend, sheaves| {
-            // In turn, so that what came from many lanes does not overflow one barn.
+            // To all barns in turn, so that the sheaves of many lanes do not overflow one of them.
             let rest = core::iter::from_fn(|| sheaves.pop()).enumerate();
-            rest.for_each(|(turn, sheaf)| backend.put(sheaf, turn));
+            rest.for_each(|(lane, sheaf)| backend.put(sheaf, lane));
             backend.reset_capacity();
         });
     }
 
-    /// Empties lanes, and has `each` put away what was in those of a class.
+    /// Flushes lanes, and hands the sheaves of each class to `each`.
     fn flush_lanes_to<'a, A: Access, const N: usize>(
         &'a self,
         class: impl Fn(usize) -> Option<Handle<'a, A>>,
@@ -80,7 +87,7 @@ impl Group {
         }
     }
 
-    /// Takes the sheaves out of all lanes, and what is hot.
+    /// Takes the sheaves, and the hot objects, out of all lanes.
     fn flush_lanes<'a, A: Access, const N: usize>(
         &'a self,
         class: &impl Fn(usize) -> Option<Handle<'a, A>>,
@@ -90,7 +97,7 @@ impl Group {
         let _guard = self.lock.lock();
         let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
-        // What comes into a lane from here on comes after this.
+        // An object that a thread puts into a lane after this was freed after this call began.
         let held: [Option<(Handle<'a, A>, &'static Backend)>; N] = core::array::from_fn(|number| {
             class(number).and_then(Handle::used).filter(|(class, _)| class.has_cached(item))
         });
@@ -116,22 +123,24 @@ impl Group {
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// Empties lanes and barns.
+    /// Flushes lanes and barns to the slabs.
     pub fn shrink(self) {
         self.group.shrink::<A, 1>(|_| Some(self), Fence::Any);
     }
 
-    /// It and its backend, if it was ever used.
+    /// Returns the handle and the backend, if the class was ever used.
     fn used(self) -> Option<(Self, &'static Backend)> {
         Some((self, self.class.backend_if_used()?))
     }
 
-    /// Whether any lane holds a sheaf, or has something hot.
+    /// Returns whether any lane holds objects.
     fn has_cached(self, item: usize) -> bool {
         Lane::all(item, self.cell).any(|lane| !lane.is_empty())
     }
 
-    /// Takes the sheaves out of all lanes, and what is hot, while the gate is closed. Under the group's lock.
+    /// Takes sheaves and hot objects out of all lanes, while the gate is closed.
+    ///
+    /// The caller holds the group's lock. `is_fenced` says that no section is in a lane.
     fn flush_lanes(
         self,
         item: usize,
@@ -142,7 +151,7 @@ impl<A: Access> Handle<'_, A> {
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
         for lane in Lane::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
-            // What is under a lock may be waited for: nobody who has it waits for this.
+            // Blocks: a holder of a lane's lock never waits for the group's lock.
             let _guard = is_locked.then(|| lane.lock().lock());
             if is_locked || is_fenced {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
@@ -155,7 +164,7 @@ impl<A: Access> Handle<'_, A> {
     }
 }
 
-/// Adds an entry to a list of sheaves; to its slab if there is no memory for another sheaf.
+/// Adds a pointer to a list of sheaves, or frees it into its slab without memory for a sheaf.
 fn add(backend: &'static Backend, lane: Lane, encoded: usize, sheaves: &SheafList) {
     let sheaf = match sheaves.pop() {
         Some(first) if !first.is_full() => Some(first),

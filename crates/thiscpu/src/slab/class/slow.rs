@@ -1,8 +1,9 @@
-//! What a call does that did not find what it wanted in its lane.
+//! The slow path: calls whose lane lacked an object, or room for one.
 //!
-//! A lane is changed one word at a time: whoever takes a sheaf out of a hand owns it from then on, and finds another place for it.
-//! What others on this CPU have done in between shows in a comparison that fails; then the call begins again. It has what it
-//! needs after a few tries, or does without its lane.
+//! Sections change a lane one word at a time. A thread that takes a sheaf out of a slot owns the
+//! sheaf, and must find another place for it. If another thread on this CPU changed the lane in
+//! between, a comparison fails and the attempt is repeated. After a few attempts the call does
+//! without its lane.
 
 use core::ptr::NonNull;
 
@@ -20,17 +21,18 @@ use crate::sys::lock::Guard;
 use crate::sys::startup;
 use crate::tier::Tier;
 
-/// What a look after a lane has come to.
+/// The result of an attempt to refill a lane or to make room in it.
 enum Attempt<T> {
-    /// Try again.
+    /// The lane has changed: try again.
     Retry,
-    /// That is what was wanted.
+    /// The attempt is over, with this result.
     Done(T),
 }
 
 impl<A: Access> Handle<'_, A> {
-    /// Allocates where the fast path found nothing: by the gate, then from behind the lane. Of a constructed class, from behind
-    /// the lane, because its fast path is by the gate.
+    /// Allocates by the gate, or else by the slow path, for a call whose fast path failed.
+    ///
+    /// The fast path of a constructed class is by the gate already.
     #[inline]
     pub(crate) fn alloc_gated(self) -> Option<NonNull<u8>> {
         if self.class.lifecycle.is_some() {
@@ -40,14 +42,17 @@ impl<A: Access> Handle<'_, A> {
         self.alloc_or(|| self.alloc_slow())
     }
 
-    /// Frees an object that the fast path has marked as free and had no room for, as [`alloc_gated`](Handle::alloc_gated) allocates.
+    /// Frees by the gate, or else by the slow path, for a call whose fast path failed.
+    ///
+    /// The object is marked as free already.
     ///
     /// # Safety
     ///
     /// The caller guarantees that `object` is of this class and no longer used.
     #[inline]
     pub(crate) unsafe fn free_gated(self, object: NonNull<u8>) {
-        // SAFETY: the caller guarantees that `object` is of this class and no longer used; so it is given up once.
+        // SAFETY: the caller guarantees that `object` is of this class and no longer used. It is
+        // given up by one of these calls only.
         unsafe {
             if self.class.lifecycle.is_some() {
                 return self.free_constructed_slow(object);
@@ -59,7 +64,7 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// An object, where the lane has none.
+    /// Allocates where the lane has no object: from barns and slabs.
     pub fn alloc_slow(self) -> Option<NonNull<u8>> {
         let _errno = errno::save();
         let backend = self.backend()?;
@@ -68,7 +73,8 @@ impl<A: Access> Handle<'_, A> {
 
     pub(super) fn find_object(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
-            // SAFETY: the gate and the cell are a class's, and the way's promise was given.
+            // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
+            // by the direct table. Whoever made the handle guaranteed what the access `A` requires.
             let encoded = unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) };
             if encoded != 0 {
                 return Some(encoded);
@@ -81,27 +87,29 @@ impl<A: Access> Handle<'_, A> {
         self.pop_locked(backend)
     }
 
-    /// Frees the object of an entry, where the lane has no room.
+    /// Frees an object where the lane has no room: to barns and slabs.
     ///
     /// # Safety
     ///
-    /// As for [`free_or`](Handle::free_or).
+    /// The caller guarantees that `object` is of this class and no longer used.
     pub unsafe fn free_slow(self, object: NonNull<u8>) {
         let _errno = errno::save();
         self.free_slow_unchecked(object.as_ptr().expose_provenance());
-        // Here this thread holds no lock.
+        // This thread holds no lock here.
         purge::purge_if_excess();
     }
 
     fn free_slow_unchecked(self, object: usize) {
         let Some(backend) = self.class.backend_if_used() else {
-            // Nothing was ever handed out.
+            // The class was never used, so no object is of this class.
             HeapError::InvalidFree.report(object, self.class.shape.size)
         };
         let encoded = backend.info.key.encode(object);
         encoding::set_mark(backend.info.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
-            // SAFETY: the gate is a cache's; the object is the caller's, who gives it up.
+            // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
+            // by the direct table. Whoever made the handle guaranteed what the access `A` requires.
+            // `encoded` is not 0, and the caller of `free_slow` gives its object up.
             let outcome =
                 unsafe { Processor::push_object::<A>(self.group.gate_ptr(), self.cell, encoded) };
             if outcome == Outcome::Committed {
@@ -115,7 +123,7 @@ impl<A: Access> Handle<'_, A> {
         self.push_locked(backend, encoded);
     }
 
-    /// The calling thread's lane, if sections can use it.
+    /// Returns the calling thread's lane, if sections can use it.
     fn current_lane(self) -> Option<Lane> {
         if startup::tier_or_panic() == Tier::Atomic {
             return None;
@@ -123,7 +131,7 @@ impl<A: Access> Handle<'_, A> {
         let seen = self.group.gate.load();
         let item = seen.item()?;
         if seen.is_closed() {
-            // Whoever has closed it has the lock, or was left behind by a fork.
+            // The thread that closed the gate holds the lock, or was lost in a fork.
             let _guard = self.group.lock.try_lock()?;
             self.group.gate.set(self.group.gate.load().opened(item));
         }
@@ -138,7 +146,7 @@ impl<A: Access> Handle<'_, A> {
         Some(Lane::from_entry(item, self.cell, entry))
     }
 
-    /// Gets entries into a lane whose main sheaf has none.
+    /// Gets objects into a lane whose main sheaf is empty.
     fn refill(self, backend: &'static Backend, lane: Lane) -> Attempt<Option<usize>> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_objects() {
@@ -156,7 +164,7 @@ impl<A: Access> Handle<'_, A> {
         Attempt::Done(encoded)
     }
 
-    /// Gets room into a lane whose main sheaf has none; `Done` if there is no memory for any sheaf.
+    /// Makes room in a lane whose main sheaf is full; `Done` if there is no memory for a sheaf.
     fn make_room(self, backend: &'static Backend, lane: Lane) -> Attempt<()> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_room() {
@@ -179,8 +187,10 @@ impl<A: Access> Handle<'_, A> {
         Attempt::Retry
     }
 
-    /// Empties one of a lane's sheaves into the slabs, where there is no memory for another. Else each call would ask for that memory, and go to
-    /// the slab by itself, until a lane has taken something.
+    /// Flushes one of a lane's sheaves to the slabs, for lack of memory for another sheaf.
+    ///
+    /// Otherwise each call would ask for that memory, and free into its slab, until the lane is
+    /// popped from.
     fn flush_one(
         self,
         backend: &'static Backend,
@@ -208,7 +218,7 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// Makes a sheaf the main one, if that is still what was seen.
+    /// Makes a sheaf the main one, if the slot still holds what was seen.
     fn install(self, backend: &'static Backend, lane: Lane, main: SlotState, sheaf: Sheaf) {
         let (Ok(rest) | Err(rest)) =
             lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
@@ -217,7 +227,7 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// Makes a sheaf the spare one if there is none; else it goes to the backend.
+    /// Makes a sheaf the spare one if there is none, or else hands it to the backend.
     fn stash(self, backend: &'static Backend, lane: Lane, sheaf: Sheaf) {
         let spare = lane.spare().load();
         let rest = match spare.is_none() {
@@ -232,14 +242,17 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// A lane that is changed under its lock, if nobody has that: where there are no sections, the one that this thread seems
-    /// to be on; for threads that have none lane 0. A thread whose lane is just not to be used does without one.
+    /// Locks a lane that is changed under its lock, if nobody else has that lock.
+    ///
+    /// In the atomic tier this is the lane of the CPU that the thread was last seen on. For a
+    /// thread without a lane it is lane 0. A thread that has a lane, which just cannot be used,
+    /// gets none.
     fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
         let item = self.group.item()?;
         let has_lane = current::entry() != 0 || current::acquire_lane();
         let entry = match startup::tier_or_panic() {
             Tier::Atomic if has_lane => current::entry(),
-            // What it left in lane 0 it would not find there, nor would others like it.
+            // Such a thread would not find later what it left in lane 0.
             _ if has_lane => return None,
             _ => 0,
         };
@@ -250,9 +263,7 @@ impl<A: Access> Handle<'_, A> {
     fn pop_locked(self, backend: &'static Backend) -> Option<usize> {
         let Some((lane, _guard)) = self.locked_lane() else { return backend.one_object(0) };
         if !lane.main().load().has_objects() {
-            let other = lane.spare().swap(None);
-            let main = lane.main().swap(other);
-            lane.spare().swap(main);
+            lane.swap_sheaves();
         }
         if !lane.main().load().has_objects() {
             let Some(sheaf) = backend.filled_sheaf(lane.number()) else {
@@ -271,15 +282,14 @@ impl<A: Access> Handle<'_, A> {
     fn push_locked(self, backend: &'static Backend, encoded: usize) {
         let Some((lane, guard)) = self.locked_lane() else { return backend.free_object(encoded) };
         if !lane.main().load().has_room() {
-            let other = lane.spare().swap(None);
-            let main = lane.main().swap(other);
-            lane.spare().swap(main);
+            lane.swap_sheaves();
         }
         if !lane.main().load().has_room() {
-            // The cache stays as long as this object is out, whatever goes to the slabs.
+            // The cache stays open while this object is allocated, whatever is flushed.
             let emptied = || lane.main().swap(None).map(|full| backend.flush_to_slabs(full));
             let Some(empty) = backend.empty_sheaf(lane.number()).or_else(emptied) else {
-                // First, because once the object is in its slab the cache may be closed, and its lanes be others'.
+                // Unlocked first: once the object is in its slab, another thread may close the
+                // cache, and its lanes may be another cache's.
                 drop(guard);
                 return backend.free_object(encoded);
             };

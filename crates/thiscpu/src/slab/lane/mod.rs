@@ -118,6 +118,13 @@ impl Lane {
         SheafSlot { lane: self, offset: SPARE_OFFSET }
     }
 
+    /// Swaps the main and the spare sheaf of a lane that the caller owns.
+    pub(super) fn swap_sheaves(self) {
+        let spare = self.spare().swap(None);
+        let main = self.main().swap(spare);
+        self.spare().swap(main);
+    }
+
     /// Returns the address that distances start from.
     fn base(self) -> usize {
         self.address - self.cell + TOP
