@@ -47,7 +47,8 @@ fn failed_first_alloc_does_no_harm() {
         let expected = Error::NoMemory { objects: n, bytes: 640 };
         let error = cache.prefill(n).map(drop).expect_err("there is no memory");
         assert_eq!(error, expected);
-        assert!(error.to_string().contains("640 bytes; raise the limit on address space"));
+        let text = error.to_string();
+        assert!(text.contains("640 bytes: no memory; raise the limit"), "{text}");
         assert_eq!(typed.prefill(n).map(drop), Err(expected));
         // The first round may find memory for metadata.
         let growth = resources::status_bytes("VmSize") - before;
