@@ -6,9 +6,10 @@ use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, rseq::index_ptr, startup, topology};
 use crate::{Account, Budget, Error, Ledger, Tier};
 
-/// Stays in a section for up to `turns` turns of a loop, storing how many are left to `turns_left`.
+/// Stays in a section for up to `turns` turns of a loop.
 ///
-/// Returns whether the section was aborted, or `None` if this thread has no sections.
+/// Stores to `turns_left` how many are left. Returns whether the section was aborted, or `None` if
+/// this thread has no sections.
 ///
 /// # Errors
 ///

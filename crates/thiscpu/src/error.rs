@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::tier::Tier;
 
-/// An error: what was requested, what is available, and what to do.
+/// An error; its message says what failed, why, and what to do.
 ///
 /// Errors are rare, and final for the call that returned them. A call that fails changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! A slow path takes over an object's lanes by changing the gate and then fencing. Each section
 //! loads the gate after it began, or a direct table that is cleared together with the gate (see
-//! [`crate::lanes::direct`]). So after the fence, every section that saw the old gate has committed,
-//! or restarts and sees the new one. This file has the first half of that protocol;
+//! [`crate::lanes::direct`]). So after the fence, every section that saw the old gate has
+//! committed, or restarts and sees the new one. This file has the first half of that protocol;
 //! [`crate::section`] has the second half, and [`crate::sys::fence`] the fence.
 //!
 //! | bits of the word | meaning |

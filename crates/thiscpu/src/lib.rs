@@ -15,9 +15,9 @@
 //!
 //! | type | use it for |
 //! |---|---|
-//! | [`Counter`] | counting on many CPUs, at about a nanosecond an add, with exact sums at any time |
+//! | [`Counter`] | counting on many CPUs: about 1 ns an add, and exact sums at any time |
 //! | [`Counters`] | several counters that are read at one instant |
-//! | [`Budget`] | a limit on units in use, at about a nanosecond a call while there is room |
+//! | [`Budget`] | a limit on units in use: about 1 ns a call while there is room |
 //! | [`Ledger`] | counters for each of many owners, such as tenants: [`Account`]s |
 //! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
 //! | [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`] | words, pairs and lists, one for each CPU |
@@ -45,17 +45,17 @@
 //! # Requirements
 //!
 //! - Linux on x86-64 or AArch64.
-//! - If glibc registers threads with rseq, this crate shares its registration. Otherwise each thread
-//!   registers at its first use.
-//! - Memory that holds sections must stay mapped: a shared object that links this crate statically is
-//!   never unloaded.
+//! - If glibc registers threads with rseq, this crate shares its registration. Otherwise each
+//!   thread registers at its first use.
+//! - Memory that holds sections must stay mapped: a shared object that links this crate statically
+//!   is never unloaded.
 //! - A process may fork at any time, and its children may use this crate. A child of `vfork` or of
 //!   `clone(CLONE_VM)` must not.
 //!
 //! # Signal handlers
 //!
-//! A signal handler may call [`Counter::add`], `inc`, `dec`, `read` and `bounds`, every operation of
-//! the `PerCpu*` types, and [`Budget::release`] if no task waits for units. Everything else may
+//! A signal handler may call [`Counter::add`], `inc`, `dec`, `read` and `bounds`, every operation
+//! of the `PerCpu*` types, and [`Budget::release`] if no task waits for units. Everything else may
 //! take a lock.
 
 #[cfg(any(doc, doctest))]

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-/// The mechanism that a process runs on. Guarantees are equal on all tiers; only speed differs.
+/// The mechanism that a process runs on.
+///
+/// Guarantees are equal on all tiers; only speed differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// Sections, on lanes indexed by `mm_cid` (Linux 6.3): no more lanes than CPUs used at once.

@@ -59,7 +59,8 @@ macro_rules! define_section_fn {
 /// Defines a function that allocates: `fn(size: usize)` to a pointer.
 ///
 /// `cells` has the cell of each size up to `largest`, and `group` is the group with malloc's direct
-/// table. If the section does not commit, the function becomes a jump to `gated`, which has its type.
+/// table. If the section does not commit, the function becomes a jump to `gated`, which has its
+/// type.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
@@ -73,10 +74,11 @@ macro_rules! define_malloc_fn {
             assert!(cells.len() > $largest, "each size has a cell");
         };
 
-        // As in inlined sections: the encoded pointer belongs to the thread that popped it, which then
-        // checks the free mark of its object.
+        // As in inlined sections: the encoded pointer belongs to the thread that popped it, which
+        // then checks the free mark of its object.
         $crate::define_section_fn!(
-            $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object] in $section, group: $group,
+            $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object]
+            in $section, group: $group,
             code: [
                 "cmp rdi, {LARGEST}",
                 "ja 37f",
@@ -89,7 +91,10 @@ macro_rules! define_malloc_fn {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 37f"),
-                        $crate::pop_object_text!(a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11", empty: "je 37f"),
+                        $crate::pop_object_text!(
+                            a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11",
+                            empty: "je 37f"
+                        ),
                     ]
                     aborted: "jmp 37f"
                 ),
@@ -128,7 +133,8 @@ macro_rules! define_free_fn {
     ) => {
         // As `fast_tag_of`, and then as in the sections that are inlined.
         $crate::define_section_fn!(
-            $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)] in $section, group: $group,
+            $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)]
+            in $section, group: $group,
             code: [
                 "mov rcx, qword ptr [rip + {arena} + {FAST_ORIGIN}]",
                 "mov rax, rdi",
@@ -151,7 +157,10 @@ macro_rules! define_free_fn {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 39f"),
-                        $crate::push_object_text!(a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11", full: "je 39f"),
+                        $crate::push_object_text!(
+                            a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11",
+                            full: "je 39f"
+                        ),
                     ]
                     aborted: "jmp 39f"
                 ),

@@ -7,13 +7,13 @@
 use super::core::{Budget, Exhausted};
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::Acquire;
-use crate::sys::machine::{Machine as _, looks};
+use crate::sys::machine::{Machine as _, spins};
 use crate::sys::startup;
 
 /// How many spins a caller leaves a contended pool alone; one or two microseconds.
 ///
 /// Meanwhile another CPU completes several calls with the cache line it has.
-const CONTENDED_SPINS: u32 = looks(64);
+const CONTENDED_SPINS: u32 = spins(64);
 
 impl Budget {
     #[inline(never)]

@@ -9,12 +9,12 @@ use crate::lanes::table::lane_of;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
 use crate::sys::Host;
 use crate::sys::errno;
-use crate::sys::machine::{Machine as _, looks};
+use crate::sys::machine::{Machine as _, spins};
 use crate::sys::startup;
 use crate::tier::Tier;
 
 /// How many spins an adder leaves a contended pair alone; at most a microsecond or two.
-const CONTENDED_SPINS: u32 = looks(64);
+const CONTENDED_SPINS: u32 = spins(64);
 
 impl<const N: usize> Core<N> {
     /// Adds `n` to counter `index`.

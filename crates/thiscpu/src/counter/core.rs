@@ -11,7 +11,7 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::machine::{Machine as _, looks};
+use crate::sys::machine::{Machine as _, spins};
 use crate::sys::startup;
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
@@ -55,7 +55,7 @@ pub(crate) const DEFAULT_BATCH: u64 = 1024;
 /// How often changing shared pairs are read again.
 ///
 /// A flip takes some 50 ns from opening one pair to freezing the other, unless it is interrupted.
-const MAX_READS: u32 = 1 + looks(63);
+const MAX_READS: u32 = 1 + spins(63);
 
 impl Batch {
     pub(crate) const fn of(batch: u64) -> Batch {

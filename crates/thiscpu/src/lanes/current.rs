@@ -52,13 +52,15 @@ fn assign_lane(index: usize) -> bool {
     // with the load in `table::in_use`. A fork between the two stores leaves a lane in use that no
     // index leads to; it costs sums a look at zeros until `reclaim_orphaned_lane`.
     table::IN_USE.store(lane, SeqCst);
-    // SeqCst, which includes the Release that pairs with the Acquire in `table::entry`: whoever
-    // finds the lane finds its memory accessible.
+    // SeqCst, which includes the Release that pairs with the Acquire in `table::entry`: a thread
+    // that finds the lane finds its memory accessible.
     table::TABLE.entries[index].store(table::entry_of(lane), SeqCst);
     true
 }
 
-/// Lets this thread enter direct sections, if it is registered; see [`crate::section::Direct`].
+/// Lets this thread enter direct sections, if it is registered.
+///
+/// See [`crate::section::Direct`].
 #[inline]
 pub(crate) fn enable_direct() {
     if HAS_DIRECT {

@@ -187,7 +187,7 @@ impl Regions {
 
     /// Makes lane `lane` accessible in every region.
     pub(crate) fn open_lane(&mut self, lane: usize) -> bool {
-        all().all(|region| Host::open(region.base() + lane * STRIDE, STRIDE).is_ok())
+        all().all(|region| Host::commit(region.base() + lane * STRIDE, STRIDE).is_ok())
     }
 
     fn add_region(&mut self) -> Result<&'static Header, Error> {
@@ -196,7 +196,7 @@ impl Regions {
         let no_space = |errno| Error::NoAddressSpace { bytes, lanes, errno };
         let base = Host::reserve(HEADER_BYTES, bytes - HEADER_BYTES, STRIDE).map_err(no_space)?;
         let header = base - HEADER_BYTES;
-        if let Err(errno) = Host::open(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
+        if let Err(errno) = Host::commit(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
             // SAFETY: the mapping was just made here and nobody knows of it.
             unsafe { libc::munmap(header as *mut _, bytes) };
             return Err(no_space(errno));

@@ -4,15 +4,15 @@
 //! sparse the kernel's numbers are, and a sum reads lanes `1..=in_use()` and nothing else. Lane 0
 //! belongs to no index: it is the shared lane, and holds whatever else all CPUs share.
 //!
-//! An entry is 0 while its index has no lane, and `lane * STRIDE + READY_BIT` forever after. An open
-//! gate holds `item + READY_BIT`. The sum of the two is the item's address in that lane, and the
-//! addition carries. If either bit is missing the addition does not carry, because the rest of
+//! An entry is 0 while its index has no lane, and `lane * STRIDE + READY_BIT` forever after. An
+//! open gate holds `item + READY_BIT`. The sum of the two is the item's address in that lane, and
+//! the addition carries. If either bit is missing the addition does not carry, because the rest of
 //! both operands is less than `READY_BIT`. So one addition tells a section that it has a lane and
 //! that the gate is open.
 //!
 //! The table has an entry for each 16-bit number, so that a section need not check its index.
-//! `cpu_id` of an unregistered thread is -1 or -2, which the section reads as 65,535 or 65,534; those
-//! indices never get a lane.
+//! `cpu_id` of an unregistered thread is -1 or -2, which the section reads as 65,535 or 65,534;
+//! those indices never get a lane.
 
 use crate::sys::atomic::{
     AtomicUsize,
@@ -74,7 +74,7 @@ pub(crate) fn entry_of(lane: usize) -> usize {
     lane * STRIDE + READY_BIT
 }
 
-/// Returns the distance of an entry's lane from lane 0, in bytes; 0 for an entry without a lane.
+/// Returns the distance of an entry's lane from lane 0, in bytes; 0 without a lane.
 pub(crate) fn distance_of(entry: usize) -> usize {
     entry & !READY_BIT
 }

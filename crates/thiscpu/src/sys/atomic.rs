@@ -1,4 +1,4 @@
-//! The atomics that the protocols are written in.
+//! The atomics of all protocols: `core`'s, or those of a model checker.
 
 #[cfg(thiscpu_model)]
 pub(crate) use crate::model::atomic::*;

@@ -1,114 +1,124 @@
-//! What replaces membarrier: the calling thread runs on every CPU that a thread of this process may
-//! be on.
+//! The replacement for membarrier: the calling thread runs on every CPU that a thread of this
+//! process may be on.
 //!
-//! To run there it takes the place of whatever ran there, and a thread that is taken off its CPU
-//! restarts its section. Why that reaches every section, whatever threads and CPUs do meanwhile:
+//! To run on a CPU, it displaces the thread that runs there, and a thread that is taken off its CPU
+//! restarts its section. This reaches every section, whatever threads and CPUs do meanwhile:
 //!
-//! Let F be the moment behind the full barrier that the walk begins with. Whoever loads the gate
-//! after F sees what the caller stored before. So the sections to be reached are those of threads
-//! that run at F; who is switched in later loads the gate later. Such a thread T runs at F on some
-//! CPU. If it leaves that CPU after F, for whatever reason, its section restarts and nothing is left
-//! to do. If it stays, then, until the walk is there,
+//! Let F be the moment after the full barrier with which the walk begins. A thread that loads the
+//! gate after F sees the caller's earlier stores. So the sections to reach are those of threads
+//! that run at F; a thread that is switched in later also loads the gate later. Let T be such a
+//! thread, on some CPU at F. If T leaves that CPU after F, for whatever reason, its section
+//! restarts, and nothing is left to do. If T stays until the walk reaches the CPU, then:
 //!
-//! - T is listed. A list of threads may lack one when another exits meanwhile, hence [`listed`].
-//! - The CPU is among those that T may use. The kernel shows only the active ones of them. A CPU
-//!   becomes inactive on its way offline, and from then on no thread runs user code there (since Linux
-//!   5.11): what makes it inactive is a kernel thread on that very CPU, for which T has to leave. So if
-//!   the CPU was inactive at F, T was not there; if it became so since, T has left it. A CPU that comes
-//!   online after F has only threads that were switched in after F. In either case there is nothing to
-//!   do, and it does not matter what the list shows.
-//! - The walk comes to that CPU, or is refused there. It is refused on a CPU that is inactive, where
-//!   there is nothing to do; but also on one that the caller, by its own cpuset, may not use. That is
-//!   told by listing anew: only in the second case does the CPU stay in the list.
+//! - T is listed. A list of threads may lack one if another exits meanwhile; [`stable_list`]
+//!   handles that.
+//! - The CPU is among those that T may use. The kernel lists only the active ones of them. On its
+//!   way offline a CPU becomes inactive, and from then on no thread runs user code there (since
+//!   Linux 5.11): a kernel thread on that very CPU makes it inactive, and T has to leave for it. So
+//!   if the CPU was inactive at F, T was not there; if it became inactive since, T has left. A CPU
+//!   that comes online after F only has threads that were switched in after F. In each of these
+//!   cases nothing is to do, and the list may show the CPU or not.
+//! - The walk reaches that CPU, or is refused there. It is refused on an inactive CPU, where
+//!   nothing is to do, and on a CPU that the caller's own cpuset excludes. Listing again tells the
+//!   two apart: only in the second case does the CPU stay in the list.
 //!
-//! What T did before it left is visible to the caller in the end: T left through the kernel, whose
-//! switches are full barriers, and the caller comes to the same CPU, or finds it or T gone, after that.
+//! At the end the caller sees what T did before it left. T left through the kernel, whose context
+//! switches are full barriers. The caller reached the same CPU, or found it or T gone, after that.
 
 use core::sync::atomic::{Ordering::SeqCst, fence};
 
 use super::errno;
 use super::topology::{self, CpuSet};
 
-/// How often something is tried that can fail by chance only.
+/// How often to try what can fail only by chance.
 const TRIES: usize = 1000;
 
-/// The same of going somewhere. Who is sent on before its turn has come has not been there; where the CPU is another program's, its turn
-/// takes some milliseconds to come, and each try some microseconds.
+/// How often to try to go to a CPU.
+///
+/// Another thread may send the caller away before it has run there. If the CPU is busy with other
+/// programs, the caller's turn comes after some milliseconds; each try takes microseconds.
 const TRIES_TO_GO: usize = 100_000;
 
-/// What a walk needs; tests have another.
-trait Ground {
-    /// The CPUs that are active and that some thread of this process may use, `None` if the kernel
-    /// does not say; and a number that depends on which threads were seen.
+/// What a walk needs of the system; tests replace it.
+trait CpuAccess {
+    /// Lists the active CPUs that some thread of this process may use.
+    ///
+    /// Also returns a number that depends on which threads were seen. `None` if the kernel does not
+    /// say.
     fn list(&self) -> Option<(CpuSet, u64)>;
 
     /// Goes to a CPU.
-    fn go(&self, cpu: usize) -> Went;
+    fn go(&self, cpu: usize) -> Visit;
 }
 
 /// How an attempt to go to a CPU ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
-    There,
-    /// The kernel would have let the caller go there, but it is elsewhere: another thread may have
-    /// sent it on before it had run there.
-    Elsewhere,
-    /// The CPU is not active, or not among those of the caller's cpuset.
-    NotUsable,
+enum Visit {
+    Arrived,
+    /// The kernel accepted the move, but the caller is on another CPU.
+    ///
+    /// Another thread may have moved it on before it ran there.
+    Moved,
+    /// The CPU is inactive, or the caller's cpuset excludes it.
+    Unusable,
     Denied,
 }
 
 struct Linux;
 
-impl Ground for Linux {
+impl CpuAccess for Linux {
     fn list(&self) -> Option<(CpuSet, u64)> {
         topology::cpus_of_all_threads()
     }
 
-    fn go(&self, cpu: usize) -> Went {
+    fn go(&self, cpu: usize) -> Visit {
         if !topology::run_on(cpu) {
-            return if errno::last() == libc::EINVAL { Went::NotUsable } else { Went::Denied };
+            return if errno::last() == libc::EINVAL { Visit::Unusable } else { Visit::Denied };
         }
         // SAFETY: sched_getcpu has no preconditions.
         match usize::try_from(unsafe { libc::sched_getcpu() }) {
-            Ok(here) if here != cpu => Went::Elsewhere,
-            // Where nobody says where the caller is, it was sent there at least.
-            _ => Went::There,
+            Ok(here) if here != cpu => Visit::Moved,
+            // If the system does not say where the caller is, it was at least moved there.
+            _ => Visit::Arrived,
         }
     }
 }
 
-/// Runs the calling thread on each CPU that a thread of this process may be on, then lets it go
-/// where it may go otherwise. An error says what stands in the way.
+/// Runs the calling thread on each CPU that a thread of this process may be on.
+///
+/// Restores the thread's affinity afterwards. An error says why the walk is impossible.
 pub(super) fn run_on_every_cpu() -> Result<(), &'static str> {
     let own = topology::own_affinity().ok_or("sched_getaffinity is denied")?;
-    // Pairs with the kernel's barrier at each switch: this is F.
+    // SeqCst: pairs with the kernel's full barrier at each context switch. This is F.
     fence(SeqCst);
     let result = walk(&Linux);
-    // Linux before 6.2 forgets those of them that are offline now; there is no way to tell it again
-    // later. If all of its CPUs have gone offline, the kernel lets a thread run anywhere. So does this: it
-    // must not stay where the walk has ended.
+    // Linux before 6.2 drops CPUs from the mask that are offline now, and nothing can be done about
+    // that. If all CPUs of a thread have gone offline, the kernel lets it run anywhere; this does
+    // the same, because the thread must not stay where the walk has ended.
     if !topology::set_affinity(&own) {
         topology::set_affinity(&CpuSet::full());
     }
-    // Pairs with the kernel's barrier at each switch: what threads did before they left is seen.
+    // SeqCst: pairs with the kernel's full barrier at each context switch, so that this thread sees
+    // what others did before they left.
     fence(SeqCst);
     result
 }
 
-fn walk(ground: &impl Ground) -> Result<(), &'static str> {
-    let cpus = listed(ground)?;
-    cpus.iter().try_for_each(|cpu| visit(ground, cpu))
+fn walk(system: &impl CpuAccess) -> Result<(), &'static str> {
+    let cpus = stable_list(system)?;
+    cpus.iter().try_for_each(|cpu| visit(system, cpu))
 }
 
-/// The CPUs of all threads. A thread that exits while the kernel lists can make it leave out another;
-/// so the threads are listed until two lists in a row show the same. A thread that was seen in the
-/// first and has exited in its course is not in the second; if there is none, none was left out.
-fn listed(ground: &impl Ground) -> Result<CpuSet, &'static str> {
+/// Lists the CPUs of all threads.
+///
+/// A thread that exits during a listing can make the kernel leave out another one. So this lists
+/// the threads until two lists in a row agree. A thread that exited during the first would be
+/// missing from the second; if none is, none was left out.
+fn stable_list(system: &impl CpuAccess) -> Result<CpuSet, &'static str> {
     const UNKNOWN: &str = "the threads cannot be listed";
     let mut before = None;
     for _ in 0..TRIES {
-        let (cpus, seen) = ground.list().ok_or(UNKNOWN)?;
+        let (cpus, seen) = system.list().ok_or(UNKNOWN)?;
         if before == Some(seen) {
             return Ok(cpus);
         }
@@ -117,19 +127,19 @@ fn listed(ground: &impl Ground) -> Result<CpuSet, &'static str> {
     Err(UNKNOWN)
 }
 
-fn visit(ground: &impl Ground, cpu: usize) -> Result<(), &'static str> {
+fn visit(system: &impl CpuAccess, cpu: usize) -> Result<(), &'static str> {
     let mut refused = 0;
     for _ in 0..TRIES_TO_GO {
-        match ground.go(cpu) {
-            Went::There => return Ok(()),
-            Went::Elsewhere => {}
-            Went::NotUsable if !listed(ground)?.contains(cpu) => return Ok(()),
-            // It may have come back in between.
-            Went::NotUsable if refused < TRIES => refused += 1,
-            Went::NotUsable => {
+        match system.go(cpu) {
+            Visit::Arrived => return Ok(()),
+            Visit::Moved => {}
+            Visit::Unusable if !stable_list(system)?.contains(cpu) => return Ok(()),
+            // The CPU may have become active again in between.
+            Visit::Unusable if refused < TRIES => refused += 1,
+            Visit::Unusable => {
                 return Err("a thread may use a CPU that the calling thread may not use");
             }
-            Went::Denied => return Err("sched_setaffinity is denied"),
+            Visit::Denied => return Err("sched_setaffinity is denied"),
         }
     }
     Err("another thread keeps the calling thread from going to a CPU")
@@ -141,15 +151,16 @@ mod tests {
 
     use super::*;
 
-    /// Attempts to go somewhere end as planned, the rest successfully; each removes a CPU from the
-    /// list if planned so.
+    /// A system on which some visits end as planned, and the others succeed.
+    ///
+    /// The first visit takes a CPU offline if that is planned.
     #[derive(Default)]
     struct Planned {
         cpus: RefCell<Vec<usize>>,
-        attempts: RefCell<Vec<(usize, Went)>>,
+        attempts: RefCell<Vec<(usize, Visit)>>,
         offline: Cell<Option<usize>>,
         visited: RefCell<Vec<usize>>,
-        /// What the lists show, in turn; the last one for ever.
+        /// The threads that each list shows, in turn; the last one from then on.
         threads: RefCell<Vec<u64>>,
     }
 
@@ -159,7 +170,7 @@ mod tests {
         }
     }
 
-    impl Ground for Planned {
+    impl CpuAccess for Planned {
         fn list(&self) -> Option<(CpuSet, u64)> {
             let mut set = CpuSet::empty();
             self.cpus.borrow().iter().for_each(|&cpu| set.insert(cpu));
@@ -168,69 +179,69 @@ mod tests {
             Some((set, seen))
         }
 
-        fn go(&self, cpu: usize) -> Went {
+        fn go(&self, cpu: usize) -> Visit {
             let mut attempts = self.attempts.borrow_mut();
-            let went = match attempts.iter().position(|attempt| attempt.0 == cpu) {
+            let visit = match attempts.iter().position(|attempt| attempt.0 == cpu) {
                 Some(position) => attempts.remove(position).1,
-                None if self.cpus.borrow().contains(&cpu) => Went::There,
-                None => Went::NotUsable,
+                None if self.cpus.borrow().contains(&cpu) => Visit::Arrived,
+                None => Visit::Unusable,
             };
             if let Some(offline) = self.offline.take() {
                 self.cpus.borrow_mut().retain(|&cpu| cpu != offline);
             }
-            if went == Went::There {
+            if visit == Visit::Arrived {
                 self.visited.borrow_mut().push(cpu);
             }
-            went
+            visit
         }
     }
 
     #[test]
-    fn a_cpu_that_goes_offline_is_left_out() {
-        let ground = Planned::new([0, 1, 2]);
-        ground.offline.set(Some(2));
-        assert_eq!(walk(&ground), Ok(()));
-        assert_eq!(*ground.visited.borrow(), [0, 1]);
+    fn walk_skips_a_cpu_that_goes_offline() {
+        let system = Planned::new([0, 1, 2]);
+        system.offline.set(Some(2));
+        assert_eq!(walk(&system), Ok(()));
+        assert_eq!(*system.visited.borrow(), [0, 1]);
     }
 
     #[test]
-    fn a_cpu_that_comes_back_is_gone_to() {
-        let ground = Planned::new([0, 1, 2]);
-        ground.attempts.borrow_mut().push((1, Went::NotUsable));
-        assert_eq!(walk(&ground), Ok(()));
-        assert_eq!(*ground.visited.borrow(), [0, 1, 2]);
+    fn walk_visits_a_cpu_that_comes_back() {
+        let system = Planned::new([0, 1, 2]);
+        system.attempts.borrow_mut().push((1, Visit::Unusable));
+        assert_eq!(walk(&system), Ok(()));
+        assert_eq!(*system.visited.borrow(), [0, 1, 2]);
     }
 
     #[test]
-    fn a_caller_who_is_sent_on_goes_again() {
-        let ground = Planned::new([0, 1]);
-        *ground.attempts.borrow_mut() = vec![(1, Went::Elsewhere); 2 * TRIES];
-        assert_eq!(walk(&ground), Ok(()));
-        assert_eq!(*ground.visited.borrow(), [0, 1]);
+    fn walk_retries_when_the_caller_is_moved_on() {
+        let system = Planned::new([0, 1]);
+        *system.attempts.borrow_mut() = vec![(1, Visit::Moved); 2 * TRIES];
+        assert_eq!(walk(&system), Ok(()));
+        assert_eq!(*system.visited.borrow(), [0, 1]);
     }
 
     #[test]
-    fn a_cpu_of_another_cpuset_is_an_error() {
-        let ground = Planned::new([0, 1]);
-        *ground.attempts.borrow_mut() = vec![(1, Went::NotUsable); TRIES + 1];
-        assert!(walk(&ground).is_err());
-        let ground = Planned::new([0, 1]);
-        ground.attempts.borrow_mut().push((0, Went::Denied));
-        assert_eq!(walk(&ground), Err("sched_setaffinity is denied"));
+    fn walk_fails_when_a_cpu_is_in_another_cpuset() {
+        let system = Planned::new([0, 1]);
+        *system.attempts.borrow_mut() = vec![(1, Visit::Unusable); TRIES + 1];
+        assert!(walk(&system).is_err());
+        let system = Planned::new([0, 1]);
+        system.attempts.borrow_mut().push((0, Visit::Denied));
+        assert_eq!(walk(&system), Err("sched_setaffinity is denied"));
     }
 
     #[test]
-    fn threads_are_listed_until_none_exits_meanwhile() {
-        let ground = Planned::new([0]);
-        *ground.threads.borrow_mut() = vec![1, 2, 3, 3, 0];
-        assert_eq!(walk(&ground), Ok(()));
-        assert_eq!(*ground.threads.borrow(), [0]);
-        *ground.threads.borrow_mut() = (0..2 * TRIES as u64).collect();
-        assert!(walk(&ground).is_err());
+    fn walk_lists_threads_until_none_exits_meanwhile() {
+        let system = Planned::new([0]);
+        *system.threads.borrow_mut() = vec![1, 2, 3, 3, 0];
+        assert_eq!(walk(&system), Ok(()));
+        assert_eq!(*system.threads.borrow(), [0]);
+        *system.threads.borrow_mut() = (0..2 * TRIES as u64).collect();
+        assert!(walk(&system).is_err());
     }
 
     #[test]
-    fn the_caller_may_go_where_it_could_before() {
+    fn walk_restores_the_callers_affinity() {
         let before = topology::own_affinity();
         assert_eq!(run_on_every_cpu(), Ok(()));
         assert_eq!(topology::own_affinity(), before);

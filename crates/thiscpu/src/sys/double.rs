@@ -1,5 +1,6 @@
-//! Two words changed together by an atomic every CPU respects: what the atomic tier has in place
-//! of sections, and slow lanes in every tier.
+//! Two adjacent words that all CPUs change together, by a 16-byte compare-exchange.
+//!
+//! The atomic tier uses it instead of sections, and shared lanes use it in every tier.
 
 use core::cell::UnsafeCell;
 
@@ -8,36 +9,42 @@ use core::cell::UnsafeCell;
 #[repr(C, align(16))]
 pub(crate) struct Double(UnsafeCell<[u64; 2]>);
 
-// SAFETY: the words are only accessed by the assembly below, whose accesses are atomic.
+// SAFETY: every access of the words below is atomic.
 unsafe impl Sync for Double {}
 
 #[cfg(thiscpu_model)]
 use crate::model::double as arch;
 
-/// The first word alone.
+/// Operations on the first word alone.
 ///
-/// To the language these are atomics of 8 bytes where others, in assembly, are of 16. To the processor
-/// each is one access of aligned bytes, and all accesses to a byte have one order.
+/// To the language these are 8-byte atomics on memory that 16-byte assembly accesses elsewhere. To
+/// the processor each is one access of aligned bytes, and all accesses to a byte have one order.
 #[cfg(not(thiscpu_model))]
 mod one_word {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+    /// Replaces the first word if it is `old`.
+    ///
     /// # Safety
     ///
     /// `word` is writable and aligned.
     #[inline(always)]
     pub(super) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
-        // SAFETY: by this function's own contract; all accesses are atomic.
+        // SAFETY: the caller guarantees that the word is writable and aligned; every access to it
+        // is atomic.
         unsafe { AtomicU64::from_ptr(word) }.compare_exchange(old, new, AcqRel, Relaxed).is_ok()
     }
 
+    /// Adds to the first word and returns its old value.
+    ///
     /// # Safety
     ///
     /// `word` is writable and aligned.
     #[inline(always)]
     pub(super) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
-        // SAFETY: by this function's own contract; all accesses are atomic.
+        // SAFETY: the caller guarantees that the word is writable and aligned; every access to it
+        // is atomic.
         unsafe { AtomicU64::from_ptr(word) }.fetch_add(n, AcqRel)
     }
 }
@@ -48,31 +55,36 @@ mod arch {
 
     pub(super) use super::one_word::{add_first, exchange_first};
 
-    /// Whether this machine has the exchange. All but the first x86-64 processors (2003) do.
+    /// Returns whether this processor has the exchange; all but the first x86-64 ones (2003) do.
+    /// Returns whether this processor has a 16-byte compare-exchange.
     pub(crate) fn is_available() -> bool {
         std::arch::is_x86_feature_detected!("cmpxchg16b")
     }
 
+    /// Loads a word, with acquire ordering.
+    ///
     /// # Safety
     ///
     /// `word` is readable and aligned.
     #[inline(always)]
     pub(super) unsafe fn load(word: *const u64) -> u64 {
         let value;
-        // SAFETY: one aligned load. It is an acquire, as every load is here; the assembly does not
-        // promise to leave memory alone, so the compiler moves nothing across it.
+        // SAFETY: one aligned load of readable memory. Every load is an acquire on x86-64, and the
+        // compiler moves no access across the assembly, because it may access memory.
         unsafe { asm!("mov {}, [{}]", out(reg) value, in(reg) word, options(nostack)) };
         value
     }
 
+    /// Replaces a pair if it is `old`.
+    ///
     /// # Safety
     ///
-    /// `pair` is writable, aligned to 16, and [`is_available`].
+    /// `pair` is writable and aligned to 16, and [`is_available`] returns true.
     #[inline(always)]
     pub(super) unsafe fn exchange(pair: *mut u64, old: [u64; 2], new: [u64; 2]) -> bool {
         let done: u8;
-        // SAFETY: one locked exchange of 16 aligned bytes, a full barrier. rbx, which the
-        // instruction needs and the compiler reserves, is put back.
+        // SAFETY: one locked exchange of 16 aligned, writable bytes; it is a full barrier. The
+        // compiler reserves rbx, which the instruction needs, so the assembly restores it.
         unsafe {
             asm!(
                 "xchg r8, rbx",
@@ -101,29 +113,35 @@ mod arch {
 
     pub(super) use super::one_word::{add_first, exchange_first};
 
-    /// Whether this machine has the exchange: every AArch64 does.
+    /// Returns true: every AArch64 processor has the exchange.
     pub(crate) fn is_available() -> bool {
         true
     }
 
+    /// Loads a word, with acquire ordering.
+    ///
     /// # Safety
     ///
     /// `word` is readable and aligned.
     #[inline(always)]
     pub(super) unsafe fn load(word: *const u64) -> u64 {
         let value;
-        // SAFETY: one aligned load with acquire semantics; the compiler moves nothing across it.
+        // SAFETY: one aligned load-acquire of readable memory. The compiler moves no access across
+        // the assembly, because it may access memory.
         unsafe { asm!("ldar {}, [{}]", out(reg) value, in(reg) word, options(nostack)) };
         value
     }
 
+    /// Replaces a pair if it is `old`.
+    ///
     /// # Safety
     ///
     /// `pair` is writable and aligned to 16.
     #[inline(always)]
     pub(super) unsafe fn exchange(pair: *mut u64, old: [u64; 2], new: [u64; 2]) -> bool {
         let join = |[low, high]: [u64; 2]| u128::from(high) << 64 | u128::from(low);
-        // SAFETY: 16 writable bytes, aligned; concurrent loads are single words in assembly.
+        // SAFETY: the 16 bytes are writable and aligned; concurrent loads are of whole words, in
+        // assembly.
         let pair = unsafe { &*(pair as *const AtomicU128) };
         pair.compare_exchange(join(old), join(new), AcqRel, Relaxed).is_ok()
     }
@@ -138,11 +156,13 @@ impl Double {
         Double(UnsafeCell::new(words))
     }
 
-    /// Loads the second word, then the first, each with acquire ordering. The first may be newer.
+    /// Loads the second word, then the first, each with acquire ordering.
+    ///
+    /// The first word may be newer than the second.
     #[inline(always)]
     pub(crate) fn load(&self) -> [u64; 2] {
         let words = self.0.get().cast::<u64>();
-        // SAFETY: both words are this value's, and aligned.
+        // SAFETY: both words are this value's, and its type aligns them.
         unsafe {
             let second = arch::load(words.add(1));
             [arch::load(words), second]
@@ -152,29 +172,29 @@ impl Double {
     /// Loads the first word, with acquire ordering.
     #[inline(always)]
     pub(crate) fn first(&self) -> u64 {
-        // SAFETY: the word is this value's, and aligned.
+        // SAFETY: the word is this value's, and its type aligns it.
         unsafe { arch::load(self.0.get().cast()) }
     }
 
-    /// Replaces the first word if it is `old`, whatever the second is. Acquire and release.
+    /// Replaces the first word if it is `old`, with acquire and release ordering.
     #[inline(always)]
     pub(crate) fn exchange_first(&self, old: u64, new: u64) -> bool {
-        // SAFETY: the word is this value's, and aligned.
+        // SAFETY: the word is this value's, and its type aligns it.
         unsafe { arch::exchange_first(self.0.get().cast(), old, new) }
     }
 
-    /// Adds to the first word and returns what it was, whatever the second is. Acquire and release.
+    /// Adds to the first word and returns its old value, with acquire and release ordering.
     #[inline(always)]
     pub(crate) fn add_first(&self, n: u64) -> u64 {
-        // SAFETY: the word is this value's, and aligned.
+        // SAFETY: the word is this value's, and its type aligns it.
         unsafe { arch::add_first(self.0.get().cast(), n) }
     }
 
-    /// Replaces both words if they are `old`. Acquire and release.
+    /// Replaces both words if they are `old`, with acquire and release ordering.
     #[inline(always)]
     pub(crate) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
-        // SAFETY: the words are this value's, aligned by its type. Every processor has
-        // the exchange but the first x86-64 ones, which the tier's choice refuses.
+        // SAFETY: the words are this value's, and its type aligns them to 16. Start-up has checked
+        // that this processor has the exchange.
         unsafe { arch::exchange(self.0.get().cast(), old, new) }
     }
 }

@@ -1,38 +1,38 @@
-//! Settings from the environment, at any time and without allocation.
+//! Environment variables, read at any time and without allocation.
 //!
-//! An allocator is first used by the dynamic loader, before the C library has been told where the
-//! environment is. Then it is read where the kernel shows it. In a program that runs with more rights
-//! than whoever started it nothing is read: the environment is theirs, the rights are not.
+//! The dynamic loader uses an allocator before the C library knows where the environment is. Until
+//! then this file reads `/proc/self/environ`. A program that runs with more rights than its caller
+//! reads nothing, because the caller controls the environment.
 
 use core::ffi::{CStr, c_char};
 
 use super::{errno, topology::File};
 
-/// What is kept of a value that the kernel shows; those that mean something are shorter.
+/// The longest prefix kept of a value in `/proc`, in bytes; meaningful values are shorter.
 const KEPT_BYTES: usize = 128;
 
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Calls `look` with the value of the variable `name`, or with `None` if there is none. Keeps `errno`.
+/// Calls `look` with the value of the variable `name`, or with `None` if it is not set.
 ///
-/// As with every reader of the environment, the program must not change it at the same time
-/// (`std::env::set_var` is unsafe for this reason). std's reader takes a lock, which a signal handler
-/// must not, and allocates.
+/// Allocates nothing, takes no lock and keeps `errno`; async-signal-safe. (`std::env::var` takes a
+/// lock and allocates.) As with every reader of the environment, the program must not change it at
+/// the same time; `std::env::set_var` is unsafe for this reason.
 pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
     let _errno = errno::save();
     if is_privileged() {
         return look(None);
     }
-    // SAFETY: a plain load of a pointer; see above for who must not change it.
+    // SAFETY: no thread changes the environment meanwhile, as the callers of `set_var` guarantee.
     if unsafe { environ.is_null() } {
-        let mut found = Search::new(name.to_bytes());
-        found.read();
-        return look(found.value());
+        let mut search = Search::new(name.to_bytes());
+        search.read();
+        return look(search.value());
     }
-    // SAFETY: the name ends with a zero byte, and so does a value, which stays as long as the program
-    // does not change it.
+    // SAFETY: the name ends with a zero byte. So does a value, which stays where it is as long as
+    // the program does not change the environment.
     let value = unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))
@@ -40,58 +40,57 @@ pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
     look(value.map(CStr::to_bytes))
 }
 
-/// Whether the kernel started this program with rights that whoever started it does not have.
+/// Returns whether the kernel gave this program rights that its caller does not have.
 fn is_privileged() -> bool {
-    // SAFETY: getauxval reads the auxiliary vector, which the loader has found by now.
+    // SAFETY: getauxval reads the auxiliary vector, which the loader knows by now.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Where in a list of `NAME=value`, each with a zero byte behind it, the search has come to.
+/// The state of a parse of `NAME=value` entries that each end with a zero byte.
 #[derive(Clone, Copy)]
-enum Place {
-    /// That many bytes of an entry have been those of the name.
+enum ParseState {
+    /// In a name, of which so many bytes have matched.
     Name(usize),
-    /// In an entry of another name.
+    /// In an entry with another name.
     Other,
     /// In the value.
     Value,
-    /// Behind it.
+    /// Behind the value.
     Behind,
 }
 
-/// The search for one variable in what the kernel shows, in pieces of any size.
+/// A search for one variable in `/proc/self/environ`, which is read in pieces.
 struct Search<'a> {
     name: &'a [u8],
-    place: Place,
+    state: ParseState,
     value: [u8; KEPT_BYTES],
     filled: usize,
 }
 
 impl<'a> Search<'a> {
     fn new(name: &'a [u8]) -> Self {
-        Search { name, place: Place::Name(0), value: [0; KEPT_BYTES], filled: 0 }
+        Search { name, state: ParseState::Name(0), value: [0; KEPT_BYTES], filled: 0 }
     }
 
     fn read(&mut self) {
         let Some(file) = File::open(c"/proc/self/environ", 0) else { return };
         let mut piece = [0; 512];
         while let Some(read @ 1..) = file.read(&mut piece) {
-            piece[..read].iter().for_each(|&byte| self.take(byte));
+            piece[..read].iter().for_each(|&byte| self.parse(byte));
         }
     }
 
-    fn take(&mut self, byte: u8) {
-        self.place = match (self.place, byte) {
-            (Place::Value | Place::Behind, 0) | (Place::Behind, _) => Place::Behind,
-            (_, 0) => Place::Name(0),
-            (Place::Name(known), b'=') if known == self.name.len() => Place::Value,
-            (Place::Name(known), _) if self.name.get(known) == Some(&byte) => {
-                Place::Name(known + 1)
-            }
-            (Place::Name(_) | Place::Other, _) => Place::Other,
-            (Place::Value, _) => {
+    fn parse(&mut self, byte: u8) {
+        use ParseState::{Behind, Name, Other, Value};
+        self.state = match (self.state, byte) {
+            (Value | Behind, 0) | (Behind, _) => Behind,
+            (_, 0) => Name(0),
+            (Name(matched), b'=') if matched == self.name.len() => Value,
+            (Name(matched), _) if self.name.get(matched) == Some(&byte) => Name(matched + 1),
+            (Name(_) | Other, _) => Other,
+            (Value, _) => {
                 self.keep(byte);
-                Place::Value
+                Value
             }
         };
     }
@@ -104,9 +103,9 @@ impl<'a> Search<'a> {
     }
 
     fn value(&self) -> Option<&[u8]> {
-        match self.place {
-            Place::Value | Place::Behind => Some(&self.value[..self.filled]),
-            Place::Name(_) | Place::Other => None,
+        match self.state {
+            ParseState::Value | ParseState::Behind => Some(&self.value[..self.filled]),
+            ParseState::Name(_) | ParseState::Other => None,
         }
     }
 }

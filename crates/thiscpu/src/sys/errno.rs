@@ -1,28 +1,31 @@
-//! Keeping `errno` as the caller left it: an add may run in a signal handler, between a failed
-//! system call and the look at its error.
+//! Keeping `errno` as the caller left it.
+//!
+//! An add may run in a signal handler that interrupts a thread between a failed system call and its
+//! check of `errno`.
 
 /// Restores `errno` when dropped.
 pub struct Saved(i32);
 
 fn location() -> *mut i32 {
-    // SAFETY: returns the address of this thread's errno, which lives as long as the thread.
+    // SAFETY: the function has no preconditions.
     unsafe { libc::__errno_location() }
 }
 
-/// The error number of this thread's last failed call.
+/// Returns the error number of this thread's last failed call.
 pub(crate) fn last() -> i32 {
-    // SAFETY: `location` is valid and only this thread uses it.
+    // SAFETY: this thread's errno lives as long as the thread, and only this thread accesses it.
     unsafe { *location() }
 }
 
-/// Remembers `errno` until the result is dropped.
+/// Saves `errno` until the returned value is dropped.
 pub fn save() -> Saved {
     Saved(last())
 }
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        // SAFETY: as in `last`.
+        // SAFETY: this thread's errno lives as long as the thread, and only this thread accesses
+        // it.
         unsafe { *location() = self.0 };
     }
 }

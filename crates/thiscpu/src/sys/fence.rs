@@ -1,9 +1,9 @@
-//! The fence: once it returns, every section of this process that began before it has committed or
-//! will restart.
+//! The fence: after it, every section of this process that began before has committed or will
+//! restart.
 //!
-//! Normally one `membarrier(PRIVATE_EXPEDITED_RSEQ)` (Linux 5.10). Callers that arrive together
-//! share one call, provided that it begins after they arrived: a call that already runs may have
-//! passed the CPU of a section that its caller saw begin.
+//! Normally a fence is one `membarrier(PRIVATE_EXPEDITED_RSEQ)` (Linux 5.10). Callers that arrive
+//! together share one call, provided that it begins after they arrived. A call that already runs is
+//! of no use to them: it may have passed the CPU of a section that began later.
 
 use super::Host;
 use super::atomic::{
@@ -12,124 +12,135 @@ use super::atomic::{
     fence as memory_fence,
 };
 use super::lock::{Guard, Lock};
-use super::machine::{Machine as _, looks};
+use super::machine::{Machine as _, spins};
 use super::membarrier::FenceError;
 
-/// How many fences have begun, and how many are done. Only the leader changes them.
+/// The number of fences that have begun. Only the leader changes it.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
+/// The number of the last fence that is done. Only the leader changes it.
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// How many leaders have stepped down, for those who sleep until one does.
-static TURNS: AtomicU32 = AtomicU32::new(0);
+/// How many leaders have stepped down; followers sleep on it until one does.
+static HANDOVERS: AtomicU32 = AtomicU32::new(0);
+/// The lock of the leader: the one thread that fences for all callers.
 static LEADER: Lock = Lock::new();
 
-/// How often a follower looks before it sleeps; a fence takes a few of these.
-const SPINS: u32 = looks(200);
+/// How often a follower spins before it sleeps; a fence takes a few such loops.
+const SPINS: u32 = spins(200);
 
-/// The beginning of the panic message when no fence is possible, by which callers in C are told.
+/// The beginning of the panic message when no fence is possible; the C API recognizes it.
 pub(crate) const FENCE_DENIED: &str = "thiscpu: membarrier has stopped working";
 
 /// Waits until every section that began before this call has committed or will restart.
 ///
-/// 0.2 us on an idle process, 15 to 30 us where other CPUs run it, and a time slice at worst. Must
-/// not be called from a signal handler that can interrupt it.
+/// Takes 0.2 µs in an idle process, 15 to 30 µs if other CPUs run it, and a time slice at worst. A
+/// signal handler must not call this if it can interrupt this function.
 ///
 /// # Panics
 ///
-/// If neither membarrier nor running on every CPU is possible.
+/// If membarrier fails, and the calling thread cannot run on every CPU either.
 pub(crate) fn fence() {
     if let Err(FenceError { error, reason }) = try_fence() {
         panic!(
-            "{FENCE_DENIED} (error {error}) and {reason}: without a fence \
-             no exact answer can be given. A sandbox that is installed after start must allow \
-             membarrier or sched_setaffinity; THISCPU_TIER=atomic needs neither"
+            "{FENCE_DENIED} (error {error}), and {reason}: no exact answer is possible without a \
+             fence; allow membarrier or sched_setaffinity in the sandbox, or set \
+             THISCPU_TIER=atomic, which needs neither"
         );
     }
 }
 
-/// The same for whom there is something to do without it.
+/// Fences as [`fence`] does, but returns an error if no fence is possible.
 pub(crate) fn try_fence() -> Result<(), FenceError> {
-    // What the caller stored before (the flipped gate) is visible before any fence begins.
+    // Makes the caller's earlier stores (a closed or flipped gate) visible before any fence begins.
     memory_fence(SeqCst);
-    // Acquire: a fence with a higher number than this begins after this load (its leader's Release
-    // store of the number comes later), hence after the caller arrived.
+    // Acquire: pairs with the Release store in `lead`. A fence with a higher number than this
+    // begins after this load, hence after the caller arrived.
     let arrived = BEGUN.load(Acquire);
     loop {
-        // Acquire: pairs with the leader's Release, so that what sections committed before the
-        // fence is visible to its followers too.
+        // Acquire: pairs with the Release store in `lead`, so that a follower, too, sees what
+        // sections committed before the fence.
         if DONE.load(Acquire) > arrived {
             return Ok(());
         }
-        // Before the look at the lock: if that is held, this number will change.
-        let seen = TURNS.load(Acquire);
+        // Acquire: pairs with the Release in `WakeOnDrop`. Loaded before the lock is tried: if the
+        // lock is held, this number will change.
+        let handovers = HANDOVERS.load(Acquire);
         match LEADER.try_lock() {
             Some(leader) => return lead(leader),
-            None if DONE.load(Acquire) <= arrived => wait_for_leader(seen),
+            None if DONE.load(Acquire) <= arrived => wait_for_leader(handovers),
             None => {}
         }
     }
 }
 
-/// Whether membarrier was denied when a fence was wanted for which nothing replaces it.
+/// Whether membarrier was denied to a caller of [`by_membarrier`].
 static DENIED: AtomicBool = AtomicBool::new(false);
 
-/// Whether it is no use to ask for [`by_membarrier`].
+/// Returns whether [`by_membarrier`] can only fail.
 pub(crate) fn is_membarrier_denied() -> bool {
-    // Relaxed: nothing rests on it.
+    // Relaxed: a hint, on which no protocol depends.
     DENIED.load(Relaxed)
 }
 
-/// The same by membarrier and nothing else, which is never asked again once it was denied. Whether it was had.
+/// Fences by membarrier alone, and returns whether that worked.
+///
+/// Once membarrier was denied, this never calls it again.
 pub(crate) fn by_membarrier() -> bool {
     if is_membarrier_denied() {
         return false;
     }
-    // What the caller stored before is visible before the fence begins.
+    // Makes the caller's earlier stores visible before the fence begins.
     memory_fence(SeqCst);
-    let outcome = Host::fence_alone();
-    // Any other error, as of a kernel that has no memory just then, may pass.
+    let outcome = Host::membarrier_fence();
+    // Other errors may pass, such as a kernel that is out of memory.
     if matches!(outcome, Err(libc::EPERM | libc::ENOSYS | libc::EINVAL | libc::EACCES)) {
         DENIED.store(true, Relaxed);
     }
     outcome.is_ok()
 }
 
-/// How many have begun, those [`by_membarrier`] aside.
+/// Returns how many fences have begun, without those of [`by_membarrier`].
 pub(crate) fn begun() -> u64 {
     BEGUN.load(Relaxed)
 }
 
 fn lead(leader: Guard<'static>) -> Result<(), FenceError> {
-    // Dropped in the other order: first the lock is free, then the others look.
-    let _stepping_down = SteppingDown;
+    // Locals drop in reverse order: the lock is free before followers wake up.
+    let _wake_followers = WakeOnDrop;
     let _leader = leader;
-    // Only the leader writes the numbers. After a fork in the middle of somebody else's fence, or a
-    // refusal, BEGUN may be ahead of DONE; the next fence makes them meet.
+    // Relaxed: only the leader stores the numbers, and the lock orders leaders. After a fork in the
+    // middle of another thread's fence, or after an error, BEGUN may be ahead of DONE; the next
+    // fence makes them equal.
     let number = BEGUN.load(Relaxed) + 1;
+    // Release: pairs with the Acquire load in `try_fence`.
     BEGUN.store(number, Release);
+    // The fence must not begin before the store above is visible.
     memory_fence(SeqCst);
     Host::fence()?;
+    // Release: pairs with the Acquire loads in `try_fence`.
     DONE.store(number, Release);
     Ok(())
 }
 
-/// Wakes those who wait for the leader when dropped: one of them may have to lead.
-struct SteppingDown;
+/// Wakes all followers when dropped, because one of them may have to lead.
+struct WakeOnDrop;
 
-impl Drop for SteppingDown {
+impl Drop for WakeOnDrop {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `fence`; who sees the new number sees a free lock.
-        TURNS.fetch_add(1, Release);
-        Host::wake(&TURNS, i32::MAX);
+        // Release: pairs with the Acquire in `try_fence`. A follower that sees the new number also
+        // sees that the lock is free.
+        HANDOVERS.fetch_add(1, Release);
+        Host::wake(&HANDOVERS, i32::MAX);
     }
 }
 
-fn wait_for_leader(seen: u32) {
+fn wait_for_leader(handovers: u32) {
     for _ in 0..SPINS {
-        if TURNS.load(Relaxed) != seen {
+        // Relaxed: the caller loads everything again.
+        if HANDOVERS.load(Relaxed) != handovers {
             return;
         }
         Host::pause();
     }
-    // A leader that a fork left behind cannot be waited for: its lock counts as free in the child.
-    Host::wait(&TURNS, seen, None);
+    // In a forked child this never waits for a leader of the parent, whose lock counts as free.
+    Host::wait(&HANDOVERS, handovers, None);
 }

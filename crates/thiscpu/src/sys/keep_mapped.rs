@@ -1,16 +1,17 @@
-//! Keeping the code of this library mapped for ever.
+//! Keeping the code of this library mapped forever.
 //!
-//! `rseq_cs` may point at a section's descriptor long after the section; if that memory were
-//! unmapped, the kernel's next look at it would kill the process. The main program is never
-//! unmapped; a plugin that links this library statically is pinned at its first use. An object that was
-//! linked with `-z nodelete` needs no pin. That is not only faster: the first use of an allocator may be in
-//! the middle of the loader's own work, and `dlopen` allocates.
+//! `rseq_cs` may point at a section's descriptor long after the section has ended. If that memory
+//! were unmapped, the kernel would kill the process the next time it reads the descriptor.
+//!
+//! The main program is never unmapped. A plugin that links this library statically is kept loaded
+//! from its first use on. An object that was linked with `-z nodelete` needs nothing: an
+//! allocator's first use may come in the middle of the loader's own work, and `dlopen` allocates.
 
 use core::arch::global_asm;
 use core::ffi::c_void;
 use core::hint::black_box;
 
-// This object's own dynamic section; there is none in a static program that is not relocated.
+// The dynamic section of this object; a static program that is not relocated has none.
 global_asm!(".weak _DYNAMIC", ".hidden _DYNAMIC");
 
 unsafe extern "C" {
@@ -24,35 +25,36 @@ struct Entry {
     value: u64,
 }
 
-/// The tag behind the last entry.
+/// The tag of the last entry.
 const DT_NULL: i64 = 0;
 const DT_FLAGS_1: i64 = 0x6fff_fffb;
 const DF_1_NODELETE: u64 = 8;
 
-/// Pins the object that holds this function, unless it is the main program. May run repeatedly.
-/// Whether the code stays mapped.
+/// Keeps the object that contains this function loaded, and returns whether it stays mapped.
+///
+/// May run repeatedly.
 pub(crate) fn init() -> bool {
     let here = init as *const c_void;
     if in_main_program(here as usize) || is_never_unmapped() {
         return true;
     }
-    // SAFETY: `info` is a plain output; the name it returns belongs to the loader and lives as long
-    // as the object, which is running this very code.
+    // SAFETY: `info` is a plain output. Its name belongs to the loader and lives as long as the
+    // object, which contains this code.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
         if libc::dladdr(here, &mut info) == 0 || info.dli_fname.is_null() {
             return false;
         }
-        // The handle is dropped on purpose: the reference it holds is the pin.
+        // The handle is leaked, because its reference keeps the object loaded.
         let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         !libc::dlopen(info.dli_fname, flags).is_null()
     }
 }
 
-/// Whether `address` lies in a segment of the main program, as the kernel described it to us.
+/// Returns whether `address` lies in a segment of the main program.
 fn in_main_program(address: usize) -> bool {
-    // SAFETY: getauxval reads the auxiliary vector; the program headers it names are part of the
-    // main program's image, which stays mapped.
+    // SAFETY: getauxval reads the auxiliary vector. The program headers that it names are part of
+    // the main program, which stays mapped.
     unsafe {
         let headers = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
         let count = libc::getauxval(libc::AT_PHNUM) as usize;
@@ -61,7 +63,7 @@ fn in_main_program(address: usize) -> bool {
         }
         let headers = core::slice::from_raw_parts(headers, count);
         let Some(own) = headers.iter().find(|header| header.p_type == libc::PT_PHDR) else {
-            // A static program without that header is not relocated.
+            // A program without that header is static and not relocated.
             return headers.iter().any(|header| holds(header, 0, address));
         };
         let bias = (headers.as_ptr() as usize).wrapping_sub(own.p_vaddr as usize);
@@ -69,14 +71,15 @@ fn in_main_program(address: usize) -> bool {
     }
 }
 
-/// Whether the object that holds this function says that it is not to be unmapped.
+/// Returns whether the object that contains this function was linked with `-z nodelete`.
 fn is_never_unmapped() -> bool {
-    // The compiler may assume that a static's address is not null; a weak symbol's can be.
+    // The compiler may assume that the address of a static is not null, but a weak symbol's can be.
     let mut entry = black_box(&raw const _DYNAMIC);
     if entry.is_null() {
         return false;
     }
-    // SAFETY: a dynamic section is part of the object's image, and an entry with the null tag ends it.
+    // SAFETY: a dynamic section is part of the object that contains this code, and an entry with
+    // the null tag ends it.
     unsafe {
         while (*entry).tag != DT_NULL {
             if (*entry).tag == DT_FLAGS_1 {

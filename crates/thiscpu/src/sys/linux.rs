@@ -1,4 +1,4 @@
-//! Linux, as [`Machine`] asks it.
+//! Linux: the real [`Machine`].
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
@@ -9,6 +9,7 @@ use super::membarrier::{self, FenceError};
 use super::{fork, futex, mapping, rseq, topology};
 use crate::tier::Tier;
 
+/// The kernel that this process runs on.
 pub(crate) struct Linux;
 
 impl Machine for Linux {
@@ -32,8 +33,8 @@ impl Machine for Linux {
 
     fn nodes() -> usize {
         static NODES: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: a number, and nothing that it leads to. Two who ask the system at the same time may be told different
-        // things, of which one is kept: caches rest on it.
+        // Relaxed: the number leads to nothing else. Two threads that ask the system at the same
+        // time may get different answers; one is kept, because caches are laid out by it.
         match NODES.load(Relaxed) {
             0 => {
                 let nodes = topology::nodes().iter().last().unwrap_or(0) + 1;
@@ -45,9 +46,9 @@ impl Machine for Linux {
         }
     }
 
-    unsafe fn forget(address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { mapping::forget(address, bytes) }
+    unsafe fn discard(address: usize, bytes: usize) -> bool {
+        // SAFETY: the caller guarantees that the range is accessible and its contents unused.
+        unsafe { mapping::discard(address, bytes) }
     }
 
     fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool {
@@ -60,7 +61,7 @@ impl Machine for Linux {
 
     fn coarse_time() -> u64 {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: it fills in the value that it is given.
+        // SAFETY: the kernel writes the time to `now`.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
@@ -73,8 +74,8 @@ impl Machine for Linux {
         membarrier::fence()
     }
 
-    fn fence_alone() -> Result<(), i32> {
-        membarrier::fence_alone()
+    fn membarrier_fence() -> Result<(), i32> {
+        membarrier::membarrier_fence()
     }
 
     fn generation() -> u32 {
@@ -98,21 +99,21 @@ impl Machine for Linux {
         mapping::reserve(before, bytes, align)
     }
 
-    fn open(address: usize, bytes: usize) -> Result<(), i32> {
-        mapping::open(address, bytes)
+    fn commit(address: usize, bytes: usize) -> Result<(), i32> {
+        mapping::commit(address, bytes)
     }
 
     fn map(bytes: usize) -> Result<usize, i32> {
         let address = mapping::reserve(0, bytes, bytes)?;
-        mapping::open(address, bytes).inspect_err(|_| {
-            // SAFETY: just reserved, and nobody's.
+        mapping::commit(address, bytes).inspect_err(|_| {
+            // SAFETY: the range was just reserved here, and no other code knows it.
             unsafe { mapping::unmap(address, bytes) };
         })?;
         Ok(address)
     }
 
-    fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
-        mapping::gap(bytes, align)
+    fn find_gap(bytes: usize, align: usize) -> Result<usize, i32> {
+        mapping::find_gap(bytes, align)
     }
 
     fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
@@ -128,7 +129,7 @@ impl Machine for Linux {
     }
 
     unsafe fn unmap(address: usize, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that this library mapped the range and no code uses it.
         unsafe { mapping::unmap(address, bytes) };
     }
 }
@@ -137,7 +138,7 @@ impl Machine for Linux {
 mod tests {
     use super::*;
 
-    /// On a machine with one node this only tells that it is not another field of the area.
+    // On a machine with one node this only shows that no other field of the area is read.
     #[test]
     fn node_from_rseq_area_equals_node_from_getcpu() {
         if crate::tier().is_err() {

@@ -1,8 +1,8 @@
-//! What this library asks of the machine it runs on, sections and memory aside.
+//! The machine that this library runs on, without its memory and its sections.
 //!
-//! There are two machines: Linux, which the modules beside this one reach, and a modelled one, on which
-//! the same code is run by model checkers. Sections have a trait of their own (`section::Sections`),
-//! and memory is what `atomic` names.
+//! There are two machines. `Linux` is the real one; model checkers run the same code on a modelled
+//! one. `super::Host` is the machine of this build. Sections have a trait of their own
+//! (`section::Sections`), and memory is `super::atomic`.
 
 use core::time::Duration;
 
@@ -10,91 +10,102 @@ use super::atomic::AtomicU32;
 use super::membarrier::FenceError;
 use crate::tier::Tier;
 
-/// How often to look again before turning to something slower: `usual`, and once in a model, so that
-/// checkers come to what is behind it.
-pub(crate) const fn looks(usual: u32) -> u32 {
+/// Returns how often to spin before something slower: `usual`, but once in a model.
+///
+/// So model checkers reach the slower code in few steps.
+pub(crate) const fn spins(usual: u32) -> u32 {
     if cfg!(thiscpu_model) { 1 } else { usual }
 }
 
+/// What `sys` offers to the layers above it.
 pub(crate) trait Machine {
-    /// How many CPUs there can ever be.
+    /// Returns how many CPUs there can ever be.
     fn cpus() -> usize;
 
-    /// The calling thread's index in the lane table, if it has one right now. It may be another
-    /// when this returns.
+    /// Returns the calling thread's index in the lane table, if it has one right now.
+    ///
+    /// The index may be another by the time this returns.
     fn index(tier: Tier) -> Option<usize>;
 
-    /// The NUMA node that the calling thread is on, below `nodes`. It may be another when this returns.
+    /// Returns the NUMA node that the calling thread is on, below `nodes`.
+    ///
+    /// The node may be another by the time this returns.
     fn node() -> usize;
 
-    /// How many NUMA nodes there are, counted up to the highest number.
+    /// Returns one more than the highest number of a NUMA node.
     fn nodes() -> usize;
 
-    /// Drops what memory holds, which then is zero again, and gives its pages back; whether that worked.
+    /// Drops the pages of a range, which reads as zeros from then on.
+    ///
+    /// Returns whether that worked.
     ///
     /// # Safety
     ///
-    /// It was made accessible by `open` or `map_at`, and nobody needs what it holds.
-    unsafe fn forget(address: usize, bytes: usize) -> bool;
+    /// The range was made accessible by `commit` or `map_at`, and no code needs its contents.
+    unsafe fn discard(address: usize, bytes: usize) -> bool;
 
-    /// Whether memory from `map_at` is to be made of huge pages, where whole ones fit; advice, which may be refused. At first it is not.
+    /// Advises whether to back memory from `map_at` with huge pages, where whole ones fit.
+    ///
+    /// Until then it is not. Returns whether the kernel took the advice.
     fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool;
 
-    /// How large a page is that is not huge.
+    /// Returns the size of a page that is not huge, in bytes.
     fn page_bytes() -> usize;
 
-    /// Nanoseconds since some time, to a few milliseconds.
+    /// Returns the time since some start, in nanoseconds, precise to a few milliseconds.
     fn coarse_time() -> u64;
 
-    /// Lets the calling thread run sections, if that is this library's to do. Whether it can now, or
-    /// need not. Never waits; async-signal-safe.
+    /// Registers the calling thread for sections, if this library registers threads.
+    ///
+    /// Returns whether the thread can run sections now, or needs none. Never waits;
+    /// async-signal-safe.
     fn register(tier: Tier) -> bool;
 
-    /// Waits until every section of this process that began before the call has committed or will
-    /// restart; else says why that cannot be had any more.
+    /// Waits until every section that began before the call has committed or will restart.
     fn fence() -> Result<(), FenceError>;
 
-    /// The same by what the kernel has for it, and nothing in place of that; else the error number.
-    fn fence_alone() -> Result<(), i32>;
+    /// Fences by membarrier alone, or returns its error number.
+    fn membarrier_fence() -> Result<(), i32>;
 
-    /// A number that differs between a process and its forked children.
+    /// Returns a number that differs between a process and its forked children.
     fn generation() -> u32;
 
-    /// Sleeps while `word` holds `expected`, for at most `timeout`. May return for no reason.
+    /// Sleeps while `word` holds `expected`, for at most `timeout`. May return spuriously.
     fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>);
 
-    /// Wakes up to `how_many` who sleep on `word`, which is only a name here: it may be gone by now.
+    /// Wakes up to `how_many` threads that sleep on `word`, which may be freed memory by now.
     fn wake(word: *const AtomicU32, how_many: i32);
 
     /// Lets another thread go on for a moment, in a loop that waits for it.
     fn pause();
 
-    /// Reserves address space; returns a multiple of `align`, with `before` bytes before it and
-    /// `bytes` behind it.
+    /// Reserves address space, of which nothing is accessible.
+    ///
+    /// Returns a multiple of `align`, with `before` reserved bytes before it and `bytes` behind it.
     fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32>;
 
-    /// Makes reserved memory, or zeros that can be read, accessible; it is zero.
-    fn open(address: usize, bytes: usize) -> Result<(), i32>;
+    /// Makes reserved memory, or readable zeros, accessible. It reads as zeros.
+    fn commit(address: usize, bytes: usize) -> Result<(), i32>;
 
-    /// Memory that is zero and takes pages as it is touched: `bytes`, aligned to as much.
+    /// Maps `bytes` of zeros, aligned to their size, that take up pages as they are touched.
     fn map(bytes: usize) -> Result<usize, i32>;
 
-    /// Where so much address space is that nothing is mapped in, at a multiple of `align`. It is not kept.
-    fn gap(bytes: usize, align: usize) -> Result<usize, i32>;
+    /// Finds free address space at a multiple of `align`, without reserving it.
+    fn find_gap(bytes: usize, align: usize) -> Result<usize, i32>;
 
-    /// Such memory at an address, a multiple of a page; `EEXIST` if something is mapped there.
+    /// Maps zeros at `address`, a multiple of a page; fails with `EEXIST` if it is taken.
     fn map_at(address: usize, bytes: usize) -> Result<(), i32>;
 
-    /// Zeros at such an address that can only be read until they are opened.
+    /// Maps zeros at `address` that are only readable until they are committed.
     fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32>;
 
-    /// Whether all of a range of pages is mapped.
+    /// Returns whether every page of a range is mapped.
     fn is_mapped(address: usize, bytes: usize) -> bool;
 
-    /// Gives it back.
+    /// Unmaps a range.
     ///
     /// # Safety
     ///
-    /// It is from `map` or `map_at`, and nobody uses it.
+    /// The range is from `map`, `map_at` or `map_zeros_at`, and no code uses it any more.
     unsafe fn unmap(address: usize, bytes: usize);
 }

@@ -1,4 +1,4 @@
-//! Address space: reserved first and made accessible piece by piece, or mapped at chosen places.
+//! Address space: reserved and then committed piece by piece, or mapped at chosen addresses.
 
 use core::ptr;
 
@@ -10,12 +10,14 @@ pub(super) fn page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Reserves `before + bytes` of address space such that `before` bytes into it is a multiple of
-/// `align`; returns that place. Nothing of it is accessible, none of it ever becomes a huge page (a
-/// lane's first page would cost 2 MiB), and `mlockall` does not fill it.
+/// Reserves `before + bytes` of address space.
+///
+/// Returns the address `before` bytes into it, which is a multiple of `align`. The range is not
+/// accessible, and `mlockall` does not fill it. None of it becomes a huge page, which would make a
+/// lane's first page cost 2 MiB.
 pub(crate) fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {
     let whole = before + bytes + align;
-    // SAFETY: a fresh mapping; the parts that are unmapped again are this function's own.
+    // SAFETY: a new mapping aliases nothing, and only parts of it are unmapped again.
     unsafe {
         let start = libc::mmap(
             ptr::null_mut(),
@@ -37,32 +39,36 @@ pub(crate) fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize
         if start + whole > end {
             libc::munmap(end as *mut _, start + whole - end);
         }
-        // Both are advice: without them the lanes work and cost more memory.
+        // Both are advice: if they fail, lanes work and cost more memory.
         libc::madvise(first as *mut _, end - first, libc::MADV_NOHUGEPAGE);
         libc::munlock(first as *const _, end - first);
         Ok(base)
     }
 }
 
-/// Makes reserved memory, or such zeros, accessible.
-pub(crate) fn open(address: usize, bytes: usize) -> Result<(), i32> {
-    // SAFETY: the range is part of what was mapped here for that.
+/// Makes memory from `reserve` or `map_zeros_at` accessible.
+pub(crate) fn commit(address: usize, bytes: usize) -> Result<(), i32> {
+    // SAFETY: callers pass parts of ranges that they reserved here, and that no Rust object is in.
     let result =
         unsafe { libc::mprotect(address as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) };
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Maps memory at an address, if nothing is mapped there; `EEXIST` if something is. It becomes no huge pages unless they are asked for.
-/// A program that has locked its future memory gets this locked too.
+/// Maps zeros at `address`, or fails with `EEXIST` if something is mapped there.
+///
+/// None of it becomes a huge page until `prefer_huge_pages`. In a program that locks its future
+/// memory, this memory is locked too.
 pub(crate) fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
     map_with(address, bytes, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// Maps zeros at an address that can be read, if nothing is mapped there; `open` has them written to. They are no data to a limit on that, nor promised
-/// memory; nor are they filled where future memory is locked, since at first nothing may be done with them.
+/// Maps zeros at `address` that are only readable until `commit`, or fails as `map_at` does.
+///
+/// They do not count as data, and not as committed memory. In a program that locks its future
+/// memory they are not filled with pages, because the mapping starts without access.
 pub(crate) fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32> {
     map_with(address, bytes, libc::PROT_NONE)?;
-    // SAFETY: just mapped, and nobody's.
+    // SAFETY: the range was just mapped here, and no other code knows it.
     unsafe {
         if libc::mprotect(address as *mut _, bytes, libc::PROT_READ) != 0 {
             let error = errno::last();
@@ -75,7 +81,7 @@ pub(crate) fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32> {
 
 fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
     const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping that replaces nothing; where the kernel puts it elsewhere it is unmapped again.
+    // SAFETY: a new mapping that replaces nothing. If the kernel puts it elsewhere, it is unmapped.
     unsafe {
         let flags = FLAGS | libc::MAP_FIXED_NOREPLACE;
         let start = libc::mmap(address as *mut _, bytes, access, flags, -1, 0);
@@ -83,7 +89,7 @@ fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
             return Err(errno::last());
         }
         if start as usize != address {
-            // Kernels before 4.17 take the address as a wish.
+            // Kernels before 4.17 take the address as a hint.
             libc::munmap(start, bytes);
             return Err(libc::EEXIST);
         }
@@ -92,43 +98,50 @@ fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
     }
 }
 
-/// Whether all of a range of pages is mapped.
+/// Returns whether every page of a range is mapped.
 pub(crate) fn is_mapped(address: usize, bytes: usize) -> bool {
-    // SAFETY: it changes no memory: there is nothing to write where no file is mapped, and where one is that may be done at any time.
+    // SAFETY: msync changes no memory. It may write mapped files back, which the kernel does at any
+    // time.
     unsafe { libc::msync(address as *mut _, bytes, libc::MS_ASYNC) == 0 }
 }
 
-/// Where so much address space is that nothing is mapped in, at a multiple of `align`; for the moment, because it is not kept.
-pub(crate) fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
+/// Finds free address space at a multiple of `align`.
+///
+/// It is not reserved, so another thread may map something there.
+pub(crate) fn find_gap(bytes: usize, align: usize) -> Result<usize, i32> {
     let start = reserve(0, bytes, align)?;
-    // SAFETY: just reserved, and nobody's.
+    // SAFETY: the range was just reserved here, and no other code knows it.
     unsafe { unmap(start, bytes) };
     Ok(start)
 }
 
-/// Drops what accessible memory holds, which is zero from then on; whether that worked: locked pages stay.
+/// Drops the pages of accessible memory, which reads as zeros from then on.
+///
+/// Returns whether that worked; it fails for locked pages.
 ///
 /// # Safety
 ///
-/// The range is the caller's, from above, and nobody needs what it holds.
-pub(crate) unsafe fn forget(address: usize, bytes: usize) -> bool {
-    // SAFETY: the caller's promise; the addresses stay accessible.
+/// The caller mapped the range by a function of this file, and no code needs its contents.
+pub(crate) unsafe fn discard(address: usize, bytes: usize) -> bool {
+    // SAFETY: no code needs the contents, as the caller guarantees; the range stays accessible.
     unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Whether memory from `map_at` is to be made of huge pages, where whole ones fit. Advice: a kernel may have none, or be out of mappings.
+/// Advises whether to back memory from `map_at` with huge pages, where whole ones fit.
+///
+/// Returns whether the kernel took the advice: it may have no huge pages, or too many mappings.
 pub(crate) fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool {
     let advice = if is_wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    // SAFETY: it changes nothing of what memory holds.
+    // SAFETY: the advice does not change the contents of memory.
     unsafe { libc::madvise(address as *mut _, bytes, advice) == 0 }
 }
 
-/// Ends a mapping.
+/// Unmaps a range.
 ///
 /// # Safety
 ///
-/// The range is the caller's, from above, and nobody uses it.
+/// The caller mapped the range by a function of this file, and no code uses it any more.
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it mapped the range and that no code uses it.
     unsafe { libc::munmap(address as *mut _, bytes) };
 }

@@ -1,7 +1,8 @@
 //! The kernel's fence.
 //!
-//! Where it stops working under way (a seccomp filter installed after start), [`cpu_walk`] replaces it. If
-//! that cannot be done either, there is no fence: nothing may go on that needs one.
+//! It can stop working while the process runs, if a seccomp filter is installed late. Then
+//! [`cpu_walk`] replaces it. If that is impossible too there is no fence, and callers that need one
+//! must give up.
 
 use super::{cpu_walk, errno};
 
@@ -14,36 +15,36 @@ fn membarrier(command: i32) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Registers this process for the fence. Repeating it is harmless.
+/// Registers this process for fences and tries one. Repeated calls are harmless.
 pub(crate) fn register() -> Result<(), i32> {
     membarrier(CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)?;
     membarrier(CMD_PRIVATE_EXPEDITED_RSEQ)
 }
 
-/// The bare call: a barrier on each CPU that runs this process, and a fence. Takes no lock.
+/// Makes each CPU that runs this process pass a full barrier. Takes no lock.
 pub(crate) fn barrier() -> Result<(), i32> {
     membarrier(CMD_PRIVATE_EXPEDITED_RSEQ)
 }
 
-/// The kernel's fence; else the error number.
-pub(crate) fn fence_alone() -> Result<(), i32> {
+/// Fences every section by membarrier, or returns its error number.
+pub(crate) fn membarrier_fence() -> Result<(), i32> {
     let Err(error) = membarrier(CMD_PRIVATE_EXPEDITED_RSEQ) else { return Ok(()) };
-    // A child may have lost the registration; a process that never had one is not here.
+    // A child may have lost the registration. A process that never had one does not come here.
     if error == libc::EPERM { register().map_err(|_| error) } else { Err(error) }
 }
 
-/// Why there is no fence any more.
+/// Why no fence is possible any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FenceError {
     /// The error number of membarrier.
     pub(crate) error: i32,
-    /// What stands in the way of what would replace it.
+    /// Why the walk over all CPUs cannot replace it.
     pub(crate) reason: &'static str,
 }
 
-/// Fences every section of this process.
+/// Fences every section of this process, by membarrier or by a walk over all CPUs.
 pub(crate) fn fence() -> Result<(), FenceError> {
-    fence_alone().or_else(|error| {
+    membarrier_fence().or_else(|error| {
         cpu_walk::run_on_every_cpu().map_err(|reason| FenceError { error, reason })
     })
 }

@@ -1,8 +1,8 @@
-//! The kernel's side: rseq registration, fences, CPU and NUMA topology, fork, locks.
+//! The system: rseq registration, fences, CPUs and NUMA nodes, forks, locks, address space.
 //!
-//! Nothing in here knows a lane or a counter. Everything may run on several threads at once and in
-//! a signal handler unless it says otherwise; start-up takes no lock, so a handler that interrupts
-//! it just does it again.
+//! This layer knows nothing of lanes or counters. Everything here may run on several threads at
+//! once, and in a signal handler, unless it says otherwise. Start-up takes no lock: a handler that
+//! interrupts it starts up again, with the same result.
 
 pub(crate) mod atomic;
 mod cpu_walk;
@@ -25,7 +25,7 @@ pub(crate) mod startup;
 pub(crate) mod stderr;
 pub(crate) mod topology;
 
-/// What the process runs on: Linux, or the modelled machine.
+/// The machine of this build: Linux, or a modelled one.
 #[cfg(thiscpu_model)]
 pub(crate) use crate::model::Model as Host;
 #[cfg(not(thiscpu_model))]

@@ -1,4 +1,4 @@
-//! Start-up: chooses what this process runs on, once.
+//! Start-up: chooses the tier of this process, once.
 
 use core::fmt;
 use core::sync::atomic::{
@@ -17,28 +17,30 @@ pub(crate) use crate::model::tier as chosen;
 /// The tier plus one, or 0 before start-up.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// The tier, if it has been chosen.
+/// Returns the tier, if it has been chosen.
 #[cfg(not(thiscpu_model))]
 #[inline]
 pub(crate) fn chosen() -> Option<Tier> {
-    // Acquire: pairs with the Release in `initialize`; what start-up set up is there.
+    // Acquire: pairs with the exchange in `initialize`; what start-up set up before it is visible.
     match CHOSEN.load(Acquire) {
         0 => None,
         chosen => Some(Tier::ALL[usize::from(chosen) - 1]),
     }
 }
 
-/// The tier this process runs on, chosen at the first use of the library or by this call.
+/// Returns the tier of this process, and chooses it if this is the first use of the crate.
 ///
-/// `THISCPU_TIER` forces one; it is not read in a program that has more rights than whoever started
-/// it. Costs a load once it is chosen; a few system calls before. May be called from anywhere, a
-/// signal handler included, except that in a plugin which links this library statically the first
-/// use must not be in a signal handler.
+/// The environment variable `THISCPU_TIER` forces a tier. A program with more rights than its
+/// caller, such as a set-user-ID program, ignores the variable. Costs a load once the tier is
+/// chosen, and a few system calls before.
+///
+/// May be called from anywhere, signal handlers included. One exception: if a plugin links this
+/// crate statically, the plugin's first use must not be in a signal handler.
 ///
 /// # Errors
 ///
-/// `THISCPU_TIER` names no tier, or one that cannot be had here. Nothing else fails: there is
-/// always the atomic tier.
+/// Returns an error if `THISCPU_TIER` does not name a tier, or names one that is not available.
+/// Nothing else fails, because the atomic tier is always available.
 ///
 /// ```
 /// println!("running on {}", thiscpu::tier()?);
@@ -54,8 +56,10 @@ pub fn tier() -> Result<Tier, Error> {
     }
 }
 
-/// The tier, for an allocator: nothing can run without it, and every child inherits the environment. A wrong
-/// `THISCPU_TIER` is a warning, once, and the best tier is taken. Allocates nothing.
+/// Returns the tier, or the best one after a warning if `THISCPU_TIER` is wrong.
+///
+/// This is for allocators. No program can run without its allocator, and every child inherits the
+/// environment. Allocates nothing.
 pub(crate) fn tier_or_best() -> Tier {
     chosen().unwrap_or_else(|| {
         let _errno = errno::save();
@@ -63,43 +67,47 @@ pub(crate) fn tier_or_best() -> Tier {
     })
 }
 
-/// The tier, for calls that cannot return an error.
+/// Returns the tier, for calls that cannot return an error.
 ///
 /// # Panics
 ///
-/// If `THISCPU_TIER` is wrong.
+/// If `THISCPU_TIER` does not name a tier, or names one that is not available.
 pub(crate) fn tier_or_panic() -> Tier {
     tier().unwrap_or_else(|error| panic!("thiscpu: {error}"))
 }
 
-/// Takes no lock, so that a signal handler may interrupt it and use the library: both do the same.
+/// Sets the process up for a choice, and returns the tier that counts.
+///
+/// Takes no lock: a signal handler that interrupts this may do all of it again.
 #[cold]
 fn initialize(choice: &Choice) -> Tier {
     assert!(double::is_available(), "thiscpu: this processor has no 16-byte compare-exchange");
     fork::init();
     let number = 1 + Tier::ALL.iter().position(|&tier| tier == choice.tier).unwrap_or(2) as u8;
-    // The first choice stands: what was laid out by it must not be read by another, and threads may
-    // come to different ones where a sandbox holds only some of them. Release: pairs with the
-    // Acquire in `chosen`.
+    // The first choice stands, because objects are laid out by it. Threads may come to different
+    // choices if a sandbox restricts only some of them. AcqRel: pairs with the Acquire in `chosen`.
     if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && choice.tier != Tier::Atomic {
-        // Until this is done sections are refused, and adds take the slow lane.
+        // Until this is done sections are refused, and adds go to the shared lane.
         choice.registration.publish(choice.tier == Tier::RseqCid);
     }
     chosen().unwrap_or(choice.tier)
 }
 
-/// What start-up decides, and reason.
+/// A choice of a tier, with its reasons.
 pub(crate) struct Choice {
     pub(crate) tier: Tier,
+    /// Whether `THISCPU_TIER` forced the tier.
     pub(crate) forced: bool,
     pub(crate) registration: rseq::Registration,
-    /// Whether the fence can be had.
+    /// Whether the kernel offers the fence; if not, the error number.
     pub(crate) fence: Result<(), i32>,
-    /// Why not `rseq-cid`, and reason not any section; empty if nothing stands in the way.
+    /// Why `rseq-cid` is not available; empty if it is.
     pub(crate) why_not_cid: &'static str,
+    /// Why sections are not available; empty if they are.
     pub(crate) why_not_rseq: &'static str,
 }
 
+/// Chooses the tier that `THISCPU_TIER` names, or the best one.
 pub(crate) fn choose() -> Result<Choice, Error> {
     let requested = env::var(VARIABLE, |value| {
         named(value).map_err(|unknown| Error::UnknownTier {
@@ -111,6 +119,7 @@ pub(crate) fn choose() -> Result<Choice, Error> {
     Ok(choice)
 }
 
+/// Chooses as `choose` does, but turns errors into warnings and takes the best tier.
 fn choose_leniently() -> Choice {
     let requested = env::var(VARIABLE, |value| {
         named(value).unwrap_or_else(|unknown| {
@@ -125,25 +134,27 @@ fn choose_leniently() -> Choice {
     choice
 }
 
-/// Says once what is wrong with `THISCPU_TIER`.
+/// Writes to standard error, once, why `THISCPU_TIER` is ignored.
 fn warn(wrong: &dyn fmt::Display) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: nothing else depends on who is first.
-    if !SAID.swap(true, Relaxed) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: only one thread may warn; nothing else depends on which.
+    if !WARNED.swap(true, Relaxed) {
         write_line(
             libc::STDERR_FILENO,
-            format_args!("thiscpu: warning, going on without it: {wrong}"),
+            format_args!("thiscpu: warning: THISCPU_TIER is ignored: {wrong}"),
         );
     }
 }
 
 impl Choice {
-    /// The best tier. A thread is only registered where sections will run: in the atomic tier, if that is
-    /// requested for, one must not.
+    /// Finds the best tier.
+    ///
+    /// Registers this thread only if sections may run. If the atomic tier is requested, no thread
+    /// may be registered.
     fn of_best(requested: Option<Tier>) -> Choice {
         let fence = membarrier::register();
-        let pinned = keep_mapped::init();
-        let obstacle = obstacle(fence, pinned);
+        let stays_mapped = keep_mapped::init();
+        let obstacle = obstacle(fence, stays_mapped);
         let without = requested == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
         let registration = rseq::probe(obstacle.is_empty() && !without);
         let why_not_rseq = match obstacle {
@@ -153,7 +164,7 @@ impl Choice {
         let why_not_cid = match () {
             () if !why_not_rseq.is_empty() => why_not_rseq,
             () if !registration.has_mm_cid() => {
-                "this kernel gives no mm_cid (it came with Linux 6.3)"
+                "this kernel has no mm_cid (it came with Linux 6.3)"
             }
             () => "",
         };
@@ -165,7 +176,7 @@ impl Choice {
         Choice { tier, forced: false, registration, fence, why_not_cid, why_not_rseq }
     }
 
-    /// Takes another tier than the best, if it can be had.
+    /// Takes the requested tier instead of the best one, if it is available.
     fn force(&mut self, requested: Tier) -> Result<(), Error> {
         let reason = match requested {
             Tier::RseqCid => self.why_not_cid,
@@ -180,10 +191,10 @@ impl Choice {
     }
 }
 
-/// What stands in the way of sections, whoever registers; empty if nothing does.
-fn obstacle(fence: Result<(), i32>, pinned: bool) -> &'static str {
+/// Returns why this process cannot run sections, apart from registration; empty if it can.
+fn obstacle(fence: Result<(), i32>, stays_mapped: bool) -> &'static str {
     match fence {
-        _ if !pinned => "the shared object that holds this library cannot be kept loaded",
+        _ if !stays_mapped => "the shared object that holds this library cannot be kept loaded",
         _ if kernel_does_not_abort() => {
             "Linux 6.19 on arm64 does not restart a section when another thread takes its CPU"
         }
@@ -194,14 +205,16 @@ fn obstacle(fence: Result<(), i32>, pinned: bool) -> &'static str {
     }
 }
 
-/// arm64 lost the abort on preemption by another thread of the same CPU in 6.19 (reported on
-/// linux-arm-kernel, April 2026).
+/// Returns whether this kernel fails to abort a section that another thread preempts.
+///
+/// Linux 6.19 lost that abort on arm64 (reported on linux-arm-kernel, April 2026).
 fn kernel_does_not_abort() -> bool {
     cfg!(target_arch = "aarch64") && kernel_release(|release| release.starts_with("6.19"))
 }
 
 fn kernel_release(check: impl Fn(&str) -> bool) -> bool {
-    // SAFETY: uname fills the struct, whose fields end with a zero byte; zeroes are a valid start.
+    // SAFETY: an all-zero struct is valid; uname fills its fields with strings that end with a zero
+    // byte.
     unsafe {
         let mut names: libc::utsname = core::mem::zeroed();
         libc::uname(&mut names) == 0
@@ -209,10 +222,12 @@ fn kernel_release(check: impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// What forces a tier.
+/// The environment variable that forces a tier.
 const VARIABLE: &CStr = c"THISCPU_TIER";
 
-/// What its value asks for, or the value if that names no tier; unset and empty ask for nothing.
+/// Parses the value of `THISCPU_TIER`, or returns it if it names no tier.
+///
+/// An unset or empty variable requests nothing.
 fn named(value: Option<&[u8]>) -> Result<Option<Tier>, &[u8]> {
     let value = value.unwrap_or_default();
     match Tier::ALL.iter().find(|tier| tier.name().as_bytes() == value) {

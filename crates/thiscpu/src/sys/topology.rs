@@ -1,31 +1,33 @@
 //! CPUs and NUMA nodes: possible, online, allowed; with or without `/sys`.
 //!
-//! No allocation and no lock: files are read with bare system calls into a buffer on the stack.
+//! Nothing here allocates or takes a lock. Bare system calls read files into buffers on the stack.
 
 use core::ffi::CStr;
 
 use super::errno;
 
-/// More CPUs than any Linux can be built for (8,192 on x86-64).
+/// A number above any CPU's: Linux can be built for 8,192 CPUs on x86-64.
 pub(crate) const CPUS_MAX: usize = 16_384;
 const WORDS: usize = CPUS_MAX / 64;
 
-/// A set of CPU numbers, each below 16,384.
+/// A set of CPU or node numbers, each below 16,384.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet {
     words: [u64; WORDS],
 }
 
 impl CpuSet {
+    /// Returns a set without numbers.
     pub(crate) const fn empty() -> Self {
         CpuSet { words: [0; WORDS] }
     }
 
-    /// Every number.
+    /// Returns the set of all numbers.
     pub(crate) const fn full() -> Self {
         CpuSet { words: [!0; WORDS] }
     }
 
+    /// Adds `cpu` to the set, if it is below 16,384.
     pub(crate) fn insert(&mut self, cpu: usize) {
         if let Some(word) = self.words.get_mut(cpu / 64) {
             *word |= 1 << (cpu % 64);
@@ -38,27 +40,29 @@ impl CpuSet {
         }
     }
 
-    /// Whether `cpu` is in the set.
+    /// Returns whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         self.words.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs are in the set.
+    /// Returns the number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no CPU is in the set.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// The CPUs in ascending order.
+    /// Returns the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..CPUS_MAX).filter(|&cpu| self.contains(cpu))
     }
 
-    /// Reads the kernel's list form, `0-4,6-15`. `None` if it is not of that form or out of range.
+    /// Parses the kernel's list format, such as `0-4,6-15`.
+    ///
+    /// Returns `None` if `list` is malformed or a number is out of range.
     pub(crate) fn parse(list: &str) -> Option<CpuSet> {
         let mut set = CpuSet::empty();
         for range in ranges(list) {
@@ -69,7 +73,7 @@ impl CpuSet {
     }
 }
 
-/// The first and last CPU of each range of a list in the kernel's form; `None` for what is not one.
+/// Returns the first and last CPU of each range of a list, or `None` for a malformed range.
 fn ranges(list: &str) -> impl Iterator<Item = Option<(usize, usize)>> {
     list.trim().split(',').filter(|range| !range.is_empty()).map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -79,7 +83,7 @@ fn ranges(list: &str) -> impl Iterator<Item = Option<(usize, usize)>> {
 }
 
 impl core::fmt::Display for CpuSet {
-    /// Writes the kernel's list form, `0-4,6-15`.
+    /// Writes the kernel's list format, such as `0-4,6-15`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";
@@ -98,7 +102,7 @@ impl core::fmt::Display for CpuSet {
     }
 }
 
-/// Reads a small file whole; `None` if it is not there, not text, or larger than `buffer`.
+/// Reads a whole file; returns `None` if it is missing, not text, or as large as `buffer`.
 pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str> {
     let file = File::open(path, 0)?;
     let mut filled = 0;
@@ -118,11 +122,11 @@ impl File {
     pub(super) fn open(path: &CStr, flags: i32) -> Option<File> {
         // SAFETY: `path` ends with a zero byte.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
-        // Not `then_some`, which would make a File of -1 and close it.
+        // Not `then_some`, which would construct a File of -1 and close it.
         (file >= 0).then(|| File(file))
     }
 
-    /// How many bytes were read; 0 at the end of the file, `None` if it cannot be read.
+    /// Reads into `buffer`, and returns the number of bytes; 0 at the end, `None` on an error.
     pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         // SAFETY: the buffer is valid for writes of its length.
         let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
@@ -132,7 +136,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's own.
+        // SAFETY: this value owns the descriptor.
         unsafe { libc::close(self.0) };
     }
 }
@@ -142,8 +146,9 @@ fn cpus_in(path: &CStr) -> Option<CpuSet> {
     CpuSet::parse(read_file(path, &mut buffer)?).filter(|set| !set.is_empty())
 }
 
-/// The CPUs that this machine can ever have. Where `/sys` does not say: every CPU that the kernel's
-/// masks have room for.
+/// Returns the CPUs that this machine can ever have.
+///
+/// Without `/sys`, these are all CPUs that the kernel's masks have room for.
 pub(crate) fn possible() -> CpuSet {
     cpus_in(c"/sys/devices/system/cpu/possible").unwrap_or_else(|| {
         let mut set = CpuSet::empty();
@@ -152,8 +157,10 @@ pub(crate) fn possible() -> CpuSet {
     })
 }
 
-/// How many CPUs this machine can ever have. Uses little stack: it may run in a signal handler, as
-/// part of the first use, on a stack of the handler's own.
+/// Returns how many CPUs this machine can ever have.
+///
+/// Uses little stack, because the first use of the library may be in a signal handler that has a
+/// small stack of its own.
 pub(crate) fn possible_count() -> usize {
     let mut buffer = [0; 512];
     let list = read_file(c"/sys/devices/system/cpu/possible", &mut buffer);
@@ -164,12 +171,12 @@ pub(crate) fn possible_count() -> usize {
     }
 }
 
-/// The CPUs that are switched on, or `None` where `/sys` is not mounted.
+/// Returns the CPUs that are online, or `None` if `/sys` is not mounted.
 pub(crate) fn online() -> Option<CpuSet> {
     cpus_in(c"/sys/devices/system/cpu/online")
 }
 
-/// The NUMA nodes that are switched on; just node 0 where `/sys` does not say.
+/// Returns the NUMA nodes that are online; only node 0 if `/sys` does not say.
 pub(crate) fn nodes() -> CpuSet {
     cpus_in(c"/sys/devices/system/node/online").unwrap_or_else(|| {
         let mut set = CpuSet::empty();
@@ -178,10 +185,12 @@ pub(crate) fn nodes() -> CpuSet {
     })
 }
 
-/// The node of the CPU that the calling thread runs on, by a system call; 0 where the kernel does not say.
+/// Returns the node that the calling thread is on, by a system call.
+///
+/// Returns 0 if the kernel does not say.
 pub(crate) fn node() -> usize {
     let mut node: libc::c_uint = 0;
-    // SAFETY: the kernel writes the number to `node`; null is not written to.
+    // SAFETY: the kernel writes the number to `node`, and ignores null pointers.
     let result = unsafe {
         let no_cpu = core::ptr::null_mut::<libc::c_uint>();
         let no_cache = core::ptr::null_mut::<libc::c_void>();
@@ -190,15 +199,16 @@ pub(crate) fn node() -> usize {
     if result == 0 { node as usize } else { 0 }
 }
 
-/// The CPUs that thread `tid` (0: the calling one) may run on and that are switched on.
+/// Returns the online CPUs that thread `tid` may run on; 0 stands for the calling thread.
 pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
     let mut set = CpuSet::empty();
     sched_getaffinity(tid, &mut set.words)?;
     Some(set)
 }
 
-/// The CPUs that the calling thread may run on when they are switched on. Where `/proc` does not
-/// say: those that are.
+/// Returns the CPUs that the calling thread may run on, offline ones included.
+///
+/// Without `/proc`, returns only those that are online.
 pub(crate) fn own_affinity() -> Option<CpuSet> {
     let mut buffer = [0; 8192];
     let status = read_file(c"/proc/thread-self/status", &mut buffer);
@@ -209,7 +219,7 @@ pub(crate) fn own_affinity() -> Option<CpuSet> {
     status.and_then(list).filter(|set| !set.is_empty()).or_else(|| affinity(0))
 }
 
-/// How many bytes the kernel's CPU masks have.
+/// Returns the size of the kernel's CPU masks, in bytes.
 fn mask_bytes() -> Option<usize> {
     sched_getaffinity(0, &mut CpuSet::empty().words)
 }
@@ -222,7 +232,7 @@ fn sched_getaffinity(tid: i32, words: &mut [u64; WORDS]) -> Option<usize> {
     usize::try_from(bytes).ok()
 }
 
-/// Sets where the calling thread may run; whether that worked.
+/// Sets the CPUs that the calling thread may run on, and returns whether that worked.
 pub(crate) fn set_affinity(set: &CpuSet) -> bool {
     // SAFETY: the set is valid for reads of its length.
     let result = unsafe {
@@ -231,15 +241,16 @@ pub(crate) fn set_affinity(set: &CpuSet) -> bool {
     result == 0
 }
 
-/// Moves the calling thread to `cpu`; it has run there when this returns true.
+/// Moves the calling thread to `cpu`, and returns whether it has run there.
 pub(crate) fn run_on(cpu: usize) -> bool {
     let mut set = CpuSet::empty();
     set.insert(cpu);
     set_affinity(&set)
 }
 
-/// Every CPU that is switched on and that some thread of this process may run on, or `None` if they
-/// cannot be listed; and a digest of the threads' numbers.
+/// Returns every online CPU that some thread of this process may run on.
+///
+/// Also returns a digest of the threads' numbers. `None` if the threads cannot be listed.
 pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
     let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
     let mut all = CpuSet::empty();
@@ -253,11 +264,11 @@ pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
         match usize::try_from(filled).ok()? {
             0 => return (!unknown).then_some((all, digest)),
             filled => each_tid(&buffer, filled, |tid| {
-                // Depends on the order too: an odd factor loses nothing.
+                // Depends on the order, too; multiplication by an odd number loses nothing.
                 digest = (digest ^ tid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 match affinity(tid) {
                     Some(set) => all.unite(&set),
-                    // A thread that is gone by now has no section.
+                    // A thread that has exited by now has no section.
                     None => unknown |= errno::last() != libc::ESRCH,
                 }
             }),
@@ -267,9 +278,9 @@ pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
 
 /// Calls `visit` for each directory entry whose name is a number.
 fn each_tid(buffer: &[u64], filled: usize, mut visit: impl FnMut(i32)) {
-    // SAFETY: u64s may be read as bytes, and `filled` bytes of them were written.
+    // SAFETY: the kernel wrote `filled` bytes of the buffer, and integers may be read as bytes.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), filled) };
-    // An entry: inode 8, offset 8, its own length 2, type 1, the name up to a zero byte.
+    // An entry: inode (8 bytes), offset (8), its own length (2), type (1), name up to a zero byte.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let mut at = 0;
@@ -288,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_and_written() {
+    fn cpu_list_parse_and_display_round_trip() {
         for list in ["0", "0-1", "0-4,6-15", "0,2,4-5,100-127", "16383"] {
             assert_eq!(CpuSet::parse(list).unwrap().to_string(), list);
         }
@@ -300,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_consistent() {
+    fn topology_is_consistent() {
         let (possible, allowed) = (possible(), affinity(0).unwrap());
         assert!(allowed.iter().all(|cpu| possible.contains(cpu)));
         assert!(mask_bytes().unwrap() * 8 >= possible.len());

@@ -88,7 +88,8 @@ impl Layout {
             return false;
         }
         let map = || Host::map_zeros_at(start + missing.0, size(&missing));
-        size(&missing) == 0 || (Host::gap(TAGS_ROOM_BYTES, CHUNK_BYTES).is_ok() && map().is_ok())
+        size(&missing) == 0
+            || (Host::find_gap(TAGS_ROOM_BYTES, CHUNK_BYTES).is_ok() && map().is_ok())
     }
 }
 
@@ -156,7 +157,7 @@ impl Arena {
             }
         }
         // The least first: where there is not even that much, as a limit may have it, the others need not be tried.
-        Host::gap(layout(CHUNKS_MIN).chunks, CHUNK_BYTES).ok()?;
+        Host::find_gap(layout(CHUNKS_MIN).chunks, CHUNK_BYTES).ok()?;
         let halves = core::iter::successors(Some(CHUNKS_MAX), |chunks| Some(chunks / 2));
         halves.take_while(|&chunks| chunks >= CHUNKS_MIN).find_map(|chunks| self.init_with(chunks))
     }
@@ -164,7 +165,7 @@ impl Arena {
     /// The same for so many chunks, anywhere.
     pub(super) fn init_with(&self, chunks: usize) -> Option<()> {
         self.init_at(
-            Host::gap(layout(chunks).chunks + chunks * CHUNK_BYTES, CHUNK_BYTES).ok()?,
+            Host::find_gap(layout(chunks).chunks + chunks * CHUNK_BYTES, CHUNK_BYTES).ok()?,
             chunks,
         )
     }
@@ -225,7 +226,7 @@ impl Arena {
                 return None;
             }
             // Where a limit leaves too little for what is wanted, what was opened for it is not kept.
-            Host::gap(count * CHUNK_BYTES, CHUNK_BYTES).ok()?;
+            Host::find_gap(count * CHUNK_BYTES, CHUNK_BYTES).ok()?;
             self.mark_foreign(gap)
         };
         passed().or_else(|| {
@@ -267,7 +268,7 @@ impl Arena {
             // What is in the way here cannot be passed by: it would have to be an array's.
             mapped.map_err(|_| libc::ENOMEM)?;
             // Last: if they cannot be had the others are found mapped the next time, and these have not become data for nothing.
-            if has_all_tags && Host::open(start + readable.0, size(&readable)).is_err() {
+            if has_all_tags && Host::commit(start + readable.0, size(&readable)).is_err() {
                 return Err(libc::ENOMEM);
             }
             if limit == CHUNKS_MAX {
@@ -421,7 +422,7 @@ mod tests {
             arena.mapping_metadata.store(true, Relaxed);
             if are_opened {
                 let start = arena.start.load(Relaxed) + parts[3].0;
-                assert_eq!(Host::open(start, size(&parts[3])), Ok(()));
+                assert_eq!(Host::commit(start, size(&parts[3])), Ok(()));
             }
             parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
             has_tags_for_all_units(arena, mapped);

@@ -284,7 +284,7 @@ impl Arena {
             // The fork may have come between the two.
             self.publish_len(self.len.load(Relaxed));
             let took_back = self.recover_in_flight();
-            if guard.left_behind || took_back {
+            if guard.owner_died || took_back {
                 self.recount();
             }
         }

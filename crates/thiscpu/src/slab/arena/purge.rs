@@ -86,7 +86,7 @@ impl Arena {
         while let Some((first, count)) = self.take_dirty(at, left.min(PURGE_CHUNKS_MAX)) {
             self.unadvise(first, count);
             // SAFETY: the chunks are this function's own, and were free.
-            let is_done = unsafe { Host::forget(self.address(first), count * CHUNK_BYTES) };
+            let is_done = unsafe { Host::discard(self.address(first), count * CHUNK_BYTES) };
             self.return_purged(first, count, !is_done);
             is_refused |= !is_done;
             dropped += if is_done { count } else { 0 };

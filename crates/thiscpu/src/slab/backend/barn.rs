@@ -97,7 +97,7 @@ impl Barn {
 
     /// Recounts, if the lock's owner died in a fork and left the counts wrong.
     fn recover<'a>(&self, guard: Guard<'a>) -> Guard<'a> {
-        if guard.left_behind {
+        if guard.owner_died {
             self.recount();
         }
         guard

@@ -109,7 +109,7 @@ impl NodeSlabs {
 
     fn lock(&self, node: usize, info: CacheInfo) -> Guard<'_> {
         let guard = self.lock.lock();
-        if guard.left_behind {
+        if guard.owner_died {
             self.rebuild_lists(node, info);
         }
         guard

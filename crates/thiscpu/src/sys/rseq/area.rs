@@ -50,11 +50,11 @@ const STATE: isize = 32;
 const BYPASS: isize = 36;
 const UNREGISTERED: isize = 64;
 
-/// The offsets of two fields of the area in use from the thread pointer, equal in every thread.
+/// Offsets of two fields of the area in use from the thread pointer.
 ///
-/// Both are 0 until start-up publishes them, and sections check that. A linker could fill in the
-/// offsets of this library's own, unregistered area instead, but not every linker can do so in a
-/// shared object.
+/// They are equal in every thread. Both are 0 until start-up publishes them, and sections check
+/// that. A linker could fill in the offsets of this library's own, unregistered area instead, but
+/// not every linker can do so in a shared object.
 #[derive(Debug)]
 pub(crate) struct Offsets {
     pub(super) cpu_id: AtomicIsize,
@@ -75,8 +75,8 @@ impl Offsets {
     #[inline(always)]
     pub(crate) fn cpu_id(&self) -> isize {
         let cpu_id = self.cpu_id.load(Relaxed);
-        // The compiler must load the index after this. The processor cannot load an old index
-        // with a new `cpu_id` either: `Registration::publish` has every CPU pass a barrier in between.
+        // The compiler must load the index after this. The processor cannot load an old index with
+        // a new `cpu_id` either: `Registration::publish` has every CPU pass a barrier in between.
         compiler_fence(Acquire);
         cpu_id
     }
@@ -167,7 +167,7 @@ pub(crate) fn unregistered_offset() -> isize {
     own_offset() + UNREGISTERED
 }
 
-/// Returns the offset from the thread pointer of this thread's bypass word, for inlined C code.
+/// Returns the offset of the bypass word from the thread pointer, for inlined C code.
 ///
 /// The word is 0 as long as charges of this thread are to look into its lane first.
 pub(crate) fn bypass_offset() -> isize {

@@ -131,14 +131,14 @@ fn hide<T>(pointer: *const T) -> *const T {
     core::hint::black_box(pointer)
 }
 
-/// Registers this thread if the area in use is this library's, and returns whether it is registered.
+/// Registers this thread if the area in use is this library's.
 ///
-/// Never waits; async-signal-safe.
+/// Returns whether the thread is registered. Never waits; async-signal-safe.
 pub(crate) fn register_if_ours() -> bool {
     OFFSETS.cpu_id() == own_offset() + CPU_ID as isize && register_this_thread().is_ok()
 }
 
-/// Registers this library's own area for this thread, unless the thread has given up sections.
+/// Registers this library's area for this thread, unless it has given up sections.
 fn register_this_thread() -> Result<(), i32> {
     match state().load(Relaxed) {
         REGISTERED => return Ok(()),
