@@ -1,5 +1,6 @@
-//! A server that answers each line with its length, counts what it does, and tells Prometheus:
-//! `cargo run --release -p thiscpu-metrics --example server`, then
+//! A server that answers each line with its length, with metrics for Prometheus.
+//!
+//! Run it: `cargo run --release -p thiscpu-metrics --example server`. Then:
 //! `echo hello | nc -N 127.0.0.1 7000; curl http://127.0.0.1:9100/metrics`.
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 
 use thiscpu_metrics::{Counter, Error, Gauge, Histogram, Registry};
 
-/// What is counted. Handles are cheap to clone: all clones are the same series.
+/// The server's metrics. Handles are cheap to clone; all clones are the same series.
 #[derive(Clone)]
 struct Metrics {
     begun: Counter,
@@ -45,7 +46,7 @@ fn answer(client: &TcpStream, metrics: &Metrics) -> io::Result<()> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // In each scrape the difference of these two is how many requests were under way at one instant.
+    // In each scrape, the difference of these two is the number of requests at one instant.
     let registry = Registry::builder()
         .group("requests", &["requests_begun_total", "requests_ended_total"])
         .buckets_for("request_seconds", &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
@@ -53,13 +54,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metrics = Metrics::new(&registry)?;
     let endpoint = registry.serve("127.0.0.1:9100")?;
     let listener = TcpListener::bind("127.0.0.1:7000")?;
-    println!("answering at 127.0.0.1:7000, scraped at http://{}/metrics", endpoint.address());
+    println!("answering on 127.0.0.1:7000, metrics on http://{}/metrics", endpoint.address());
     for client in listener.incoming() {
         let (client, metrics) = (client?, metrics.clone());
         thread::spawn(move || {
             metrics.connections.increment(1.0);
             if let Err(error) = answer(&client, &metrics) {
-                eprintln!("a client went away: {error}");
+                eprintln!("connection failed: {error}");
             }
             metrics.connections.decrement(1.0);
         });

@@ -1,4 +1,4 @@
-//! What a registry has to know before there are metrics: buckets and groups.
+//! The settings of a registry: buckets and groups.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,8 +8,10 @@ use crate::{
     name, row,
 };
 
-/// What a [`Registry`](crate::Registry) has to know before there are metrics: bounds of buckets, and groups. Names are as Prometheus has them, also
-/// those of metrics that come by the facade (`_` for `.`, for example).
+/// The settings of a [`Registry`](crate::Registry): buckets and groups.
+///
+/// They are fixed before the first metric is registered. Names are Prometheus names, also for
+/// metrics of the facade (`_` for `.`, for example).
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::builder()
@@ -27,13 +29,13 @@ pub struct Builder {
     groups: Vec<(String, Vec<String>)>,
 }
 
-/// What was built.
+/// The checked settings.
 pub(crate) struct Settings {
     by_name: HashMap<String, Arc<Bounds>>,
-    /// The longest first.
+    /// Sorted by descending length of the prefix.
     by_prefix: Vec<(String, Arc<Bounds>)>,
     by_default: Arc<Bounds>,
-    members: HashMap<String, GroupIndex>,
+    members: HashMap<String, Membership>,
     groups: Vec<Group>,
 }
 
@@ -42,37 +44,45 @@ struct Group {
     members: usize,
 }
 
-/// A metric's place in its group.
+/// The position of a metric in its group.
 #[derive(Clone, Copy)]
-pub(crate) struct GroupIndex {
+pub(crate) struct Membership {
     pub(crate) group: usize,
     pub(crate) index: usize,
 }
 
 impl Builder {
-    /// The upper bounds of the buckets of histogram `name`: 1 to 61 finite numbers, each larger than the one before it. `+Inf` is added.
+    /// Sets the upper bounds of the buckets of histogram `name`.
+    ///
+    /// These are 1 to 61 finite numbers, each larger than the one before it. `+Inf` is added.
     #[must_use]
     pub fn buckets_for(mut self, name: &str, bounds: &[f64]) -> Self {
         self.by_name.push((name.to_owned(), bounds.to_vec()));
         self
     }
 
-    /// The same for all histograms whose names begin with `prefix`, and have no bounds of their own. Of several such prefixes the longest counts.
+    /// Sets the upper bounds for all histograms whose names begin with `prefix`.
+    ///
+    /// Bounds for the name, or for a longer prefix, take precedence.
     #[must_use]
     pub fn buckets_for_prefix(mut self, prefix: &str, bounds: &[f64]) -> Self {
         self.by_prefix.push((prefix.to_owned(), bounds.to_vec()));
         self
     }
 
-    /// The same for all other histograms. If nobody says, they are those of Prometheus' own libraries: 0.005 to 10, for seconds.
+    /// Sets the upper bounds for all other histograms.
+    ///
+    /// By default these are the bounds of Prometheus' own libraries: 0.005 to 10, for seconds.
     #[must_use]
     pub fn default_buckets(mut self, bounds: &[f64]) -> Self {
         self.by_default = Some(bounds.to_vec());
         self
     }
 
-    /// Counters that are read at one instant in each scrape: those of the metrics named here, up to 64, that have the same labels. The group's name
-    /// is for errors only.
+    /// Groups counters, which each scrape then reads at one instant.
+    ///
+    /// `metrics` are 1 to 64 names of counters. Series that have the same labels are read together.
+    /// The group's name only appears in errors.
     #[must_use]
     pub fn group(mut self, group: &str, metrics: &[&str]) -> Self {
         let metrics = metrics.iter().map(|&metric| metric.to_owned()).collect();
@@ -91,11 +101,11 @@ impl Builder {
         }
         let mut by_prefix: Vec<(String, _)> = Vec::new();
         for (prefix, values) in self.by_prefix {
-            // Of no characters it is one of all names.
+            // The empty prefix is one of all names.
             if !prefix.is_empty() {
                 name::check(&prefix)?;
             }
-            let metric = format!("all whose names begin with {prefix:?}");
+            let metric = format!("all histograms whose names begin with {prefix:?}");
             if by_prefix.iter().any(|(known, _)| *known == prefix) {
                 return Err(Error::InvalidBuckets { metric, reason: TWICE });
             }
@@ -109,25 +119,27 @@ impl Builder {
     }
 }
 
-const TWICE: &str = "they are given twice; leave out one of them";
+const TWICE: &str = "they are set twice; remove one of the two";
 
-/// Which metric is where in which group.
+/// Assigns each metric its position in its group.
 fn index_groups(
-    asked: Vec<(String, Vec<String>)>,
-) -> Result<(HashMap<String, GroupIndex>, Vec<Group>), Error> {
-    let (mut members, mut groups) = (HashMap::<String, GroupIndex>::new(), Vec::<Group>::new());
-    for (group, metrics) in asked {
+    requested: Vec<(String, Vec<String>)>,
+) -> Result<(HashMap<String, Membership>, Vec<Group>), Error> {
+    let (mut members, mut groups) = (HashMap::<String, Membership>::new(), Vec::<Group>::new());
+    for (group, metrics) in requested {
         let refuse = |reason: String| Err(Error::InvalidGroup { group: group.clone(), reason });
         if metrics.is_empty() || metrics.len() > row::LEN_MAX {
-            let (are, most) = (metrics.len(), row::LEN_MAX);
-            return refuse(format!("it has {are} metrics, and must have 1 to {most}"));
+            let count = metrics.len();
+            return refuse(format!("it has {count} metrics; a group has 1 to {}", row::LEN_MAX));
         }
         for (index, metric) in metrics.iter().enumerate() {
             name::check(metric)?;
-            let membership = GroupIndex { group: groups.len(), index };
+            let membership = Membership { group: groups.len(), index };
             if let Some(known) = members.insert(metric.clone(), membership) {
-                let of = groups.get(known.group).map_or(&group, |group| &group.name);
-                return refuse(format!("{metric} is in the group {of:?} already"));
+                let other = groups.get(known.group).map_or(&group, |group| &group.name);
+                return refuse(format!(
+                    "{metric} is already in group {other:?}; remove it from one of the two"
+                ));
             }
         }
         groups.push(Group { name: group, members: metrics.len() });
@@ -137,7 +149,7 @@ fn index_groups(
 
 impl Settings {
     pub(crate) fn by_default() -> Settings {
-        Builder::default().settings().expect("the default bounds are in order")
+        Builder::default().settings().expect("the default bounds are valid")
     }
 
     pub(crate) fn bounds(&self, histogram: &str) -> &Arc<Bounds> {
@@ -148,8 +160,8 @@ impl Settings {
         self.by_name.get(histogram).or_else(by_prefix).unwrap_or(&self.by_default)
     }
 
-    /// Which group a metric is in, if it is in one.
-    pub(crate) fn membership(&self, metric: &str) -> Option<GroupIndex> {
+    /// Returns the position of a metric in its group, if it is in one.
+    pub(crate) fn membership(&self, metric: &str) -> Option<Membership> {
         self.members.get(metric).copied()
     }
 
@@ -157,7 +169,7 @@ impl Settings {
         &self.groups[group].name
     }
 
-    /// How many metrics a group has.
+    /// Returns the number of metrics of a group.
     pub(crate) fn members(&self, group: usize) -> usize {
         self.groups[group].members
     }
@@ -168,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_of_the_name_then_of_the_longest_prefix_then_the_default() {
+    fn bounds_are_those_of_name_then_longest_prefix_then_default() {
         let settings = Builder::default()
             .buckets_for("disk_read", &[1.0])
             .buckets_for_prefix("disk_", &[2.0])
@@ -185,31 +197,31 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_for_names_that_can_be_and_given_once() {
-        let why = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
-        let message = why(Builder::default().buckets_for_prefix("http.", &[1.0]));
-        assert!(message.contains("\"http.\" cannot have '.' at position 4"), "{message}");
+    fn buckets_require_valid_names_and_are_set_once() {
+        let message_of = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
+        let message = message_of(Builder::default().buckets_for_prefix("http.", &[1.0]));
+        assert!(message.contains("invalid name \"http.\": '.' at position 4"), "{message}");
         let twice = Builder::default().buckets_for("x", &[1.0]).buckets_for("x", &[2.0]);
-        assert!(why(twice).contains("the buckets of x cannot be: they are given twice"));
+        assert!(message_of(twice).contains("invalid buckets of x: they are set twice"));
         let prefix = |builder: Builder| builder.buckets_for_prefix("p", &[1.0]);
-        let message = why(prefix(prefix(Builder::default())));
-        assert!(message.contains("begin with \"p\" cannot be: they are given twice"), "{message}");
+        let message = message_of(prefix(prefix(Builder::default())));
+        assert!(message.contains("begin with \"p\": they are set twice"), "{message}");
         let all = Builder::default().buckets_for_prefix("", &[1.0]).settings();
         assert_eq!(all.unwrap_or_else(|error| panic!("{error}")).bounds("any").buckets(), 2);
     }
 
     #[test]
-    fn groups_that_cannot_be() {
-        let why = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
-        let message = why(Builder::default().group("none", &[]));
-        assert!(message.contains("\"none\" cannot be: it has 0 metrics"), "{message}");
-        let message = why(Builder::default().group("x", &["a", "b"]).group("y", &["b"]));
-        assert!(message.contains("\"y\" cannot be: b is in the group \"x\" already"), "{message}");
-        let message = why(Builder::default().group("z", &["a", "a"]));
-        assert!(message.contains("a is in the group \"z\" already"), "{message}");
-        let message = why(Builder::default().group("z", &["a.b"]));
-        assert!(message.contains("\"a.b\" cannot have '.' at position 1"), "{message}");
-        let message = why(Builder::default().buckets_for_prefix("p", &[]));
-        assert!(message.contains("begin with \"p\" cannot be: there is no bound"), "{message}");
+    fn groups_reject_invalid_metrics() {
+        let message_of = |builder: Builder| builder.settings().map(drop).unwrap_err().to_string();
+        let message = message_of(Builder::default().group("none", &[]));
+        assert!(message.contains("group \"none\": it has 0 metrics"), "{message}");
+        let message = message_of(Builder::default().group("x", &["a", "b"]).group("y", &["b"]));
+        assert!(message.contains("group \"y\": b is already in group \"x\""), "{message}");
+        let message = message_of(Builder::default().group("z", &["a", "a"]));
+        assert!(message.contains("a is already in group \"z\""), "{message}");
+        let message = message_of(Builder::default().group("z", &["a.b"]));
+        assert!(message.contains("invalid name \"a.b\": '.' at position 1"), "{message}");
+        let message = message_of(Builder::default().buckets_for_prefix("p", &[]));
+        assert!(message.contains("begin with \"p\": there is no bound"), "{message}");
     }
 }

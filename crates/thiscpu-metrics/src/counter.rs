@@ -1,4 +1,4 @@
-//! Counters: what only grows.
+//! Counters, whose values only grow.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,15 +6,18 @@ use thiscpu::Counters;
 
 use crate::row::Row;
 
-/// A series that only grows: a handle, which is cheap to clone; all clones are the same series.
+/// A handle of a series that only grows.
 ///
-/// | | costs | blocks whom |
+/// A handle is cheap to clone; all clones are the same series.
+///
+/// | | cost | blocks |
 /// |---|---|---|
-/// | [`increment`](Counter::increment) | one section, about a nanosecond; wait-free | nobody |
-/// | [`absolute`](Counter::absolute) | an exact sum: a fence if the counter is in use on several CPUs | other calls of it |
+/// | [`increment`](Counter::increment) | one section, about 1 ns; wait-free | no thread |
+/// | [`absolute`](Counter::absolute) | a fence, if several CPUs use it | other calls of it |
 ///
-/// `increment` may be called from signal handlers and in children of `fork`; `absolute`, and making or dropping handles,
-/// not from signal handlers. Values are those of `u64` and wrap around.
+/// `increment` may be called from signal handlers and in children of `fork`. `absolute` may not be
+/// called from signal handlers; handles may not be created or dropped there either. Values are
+/// `u64` and wrap around.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -26,30 +29,33 @@ use crate::row::Row;
 #[derive(Clone)]
 pub struct Counter(pub(crate) Repr);
 
-/// Where a counter's value is.
+/// The counter that holds the value.
 #[derive(Clone)]
 pub(crate) enum Repr {
     Row(RowCounter),
     Group(Arc<GroupCounter>),
 }
 
-/// How many counters that have nothing to do with each other share a row. To sum a row costs less than to sum each: its gate is turned, and its lock
-/// is taken, once.
+/// The number of unrelated counters that share a row.
+///
+/// A sum of a row costs less than a sum of each counter: it closes one gate and takes one lock.
 pub(crate) const ROW_LEN: usize = 16;
 
-/// A counter that is read together with whichever were registered before and after it.
+/// A counter in a row of counters that were registered one after the other.
 #[derive(Clone)]
 pub(crate) struct RowCounter {
     pub(crate) row: Arc<Counters<ROW_LEN>>,
     pub(crate) index: usize,
 }
 
-/// Counter `I` of a row, as the facade has it: what its handles point to is the row itself, and the number is in the code that they call, so an increment
-/// neither loads nor checks it.
+/// Counter `I` of a row, for the facade.
+///
+/// The facade's handles point to the row itself. The index is part of the code that they call, so
+/// an increment does not have to load or check it.
 #[repr(transparent)]
 pub(crate) struct FacadeCounter<const I: usize>(Counters<ROW_LEN>);
 
-/// A counter that is read together with others.
+/// A counter of a group.
 pub(crate) struct GroupCounter {
     pub(crate) row: Arc<dyn Row>,
     pub(crate) index: usize,
@@ -60,7 +66,7 @@ impl Counter {
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::add`].
+    /// Under the conditions of [`thiscpu::Counter::add`].
     #[inline]
     pub fn increment(&self, n: u64) {
         match &self.0 {
@@ -69,12 +75,17 @@ impl Counter {
         }
     }
 
-    /// Raises the value to `value`, if it is less at an instant of this call: for mirrors of a counter that is kept
-    /// elsewhere. Increments by others between that instant and the end of the call come on top.
+    /// Raises the value to `value`, if it is less at one instant of this call.
+    ///
+    /// For a mirror of a counter that another component maintains. Increments by other threads
+    /// between that instant and the end of the call are added on top.
+    ///
+    /// Costs an exact sum. Waits for other calls of `absolute`, of any counter. Must not be called
+    /// from a signal handler.
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::sum`].
+    /// Under the conditions of [`thiscpu::Counter::sum`].
     pub fn absolute(&self, value: u64) {
         match &self.0 {
             Repr::Row(own) => own.absolute(value),
@@ -89,16 +100,16 @@ impl std::fmt::Debug for Counter {
     }
 }
 
-/// One counter, wherever it is.
+/// One counter, in any kind of row.
 pub(crate) trait CounterRef {
     fn increment(&self, n: u64);
 
-    /// The exact value.
+    /// Returns the exact value.
     fn sum(&self) -> u64;
 
-    /// See [`Counter::absolute`].
+    /// Implements [`Counter::absolute`].
     fn absolute(&self, value: u64) {
-        // One at a time, so that two who raise the same counter do not both add what it lacks.
+        // One call at a time: two calls must not both add the same difference.
         static ONE_BY_ONE: Mutex<()> = Mutex::new(());
         let _one = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.sum();
@@ -108,7 +119,7 @@ pub(crate) trait CounterRef {
     }
 }
 
-// Added and summed as `i64`: the same bits.
+// Rows add and sum `i64`, whose bits are those of the `u64`.
 
 impl CounterRef for RowCounter {
     #[inline]
@@ -146,23 +157,26 @@ impl CounterRef for GroupCounter {
 impl<const I: usize> FacadeCounter<I> {
     fn of(row: Arc<Counters<ROW_LEN>>) -> Arc<FacadeCounter<I>> {
         let row = Arc::into_raw(row).cast::<FacadeCounter<I>>();
-        // SAFETY: the pointer is what `into_raw` gave, and what it gave up is taken here. A slot is transparent, so it has the size and the
-        // alignment of a row, and a row is a valid one.
+        // SAFETY: the pointer is from `Arc::into_raw`, whose reference this takes over. The type is
+        // a transparent wrapper of a row, so size, alignment and validity are those of a row.
         unsafe { Arc::from_raw(row) }
     }
 }
 
 impl RowCounter {
-    /// As the facade has it.
+    /// Returns a handle for the facade.
     pub(crate) fn to_facade(&self) -> metrics::Counter {
-        macro_rules! slot {
+        macro_rules! handle {
             ($($index:literal)*) => {
                 match self.index {
-                    $($index => metrics::Counter::from_arc(FacadeCounter::<$index>::of(Arc::clone(&self.row))),)*
-                    other => unreachable!("a row has no counter {other}"),
+                    $($index => {
+                        let row = Arc::clone(&self.row);
+                        metrics::Counter::from_arc(FacadeCounter::<$index>::of(row))
+                    })*
+                    other => unreachable!("counter {other} of a row of {ROW_LEN}"),
                 }
             };
         }
-        slot!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+        handle!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     }
 }

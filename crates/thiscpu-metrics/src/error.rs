@@ -1,153 +1,153 @@
-//! What can go wrong, in words a person can act on.
+//! Errors, with messages that say what failed, why, and what to do.
 
 use std::fmt;
 
-/// An error of this crate: what was asked, what there is, and what to do.
+/// An error of this crate. The call that returned it has changed nothing.
 ///
-/// The call that returned it has changed nothing.
+/// The message says what was requested, what exists, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A metric's name without a character.
+    /// The name of a metric is empty.
     EmptyName,
-    /// A metric's name with a character that Prometheus does not have in them.
+    /// The name of a metric has a character that Prometheus does not allow.
     InvalidName {
         /// The name.
         name: String,
-        /// The first character that cannot be there.
+        /// The first character that is not allowed.
         character: char,
-        /// How many characters come before it.
+        /// How many characters precede it.
         position: usize,
     },
-    /// A label without a name.
+    /// The name of a label is empty.
     EmptyLabel {
-        /// The metric it was given for.
+        /// The metric that the label was given for.
         metric: String,
     },
-    /// A label with a character that Prometheus does not have in them.
+    /// The name of a label has a character that Prometheus does not allow.
     InvalidLabel {
-        /// The metric it was given for.
+        /// The metric that the label was given for.
         metric: String,
         /// The label.
         label: String,
-        /// The first character that cannot be there.
+        /// The first character that is not allowed.
         character: char,
-        /// How many characters come before it.
+        /// How many characters precede it.
         position: usize,
     },
-    /// A label that the text format, or Prometheus itself, needs.
+    /// The name of a label is reserved, for the text format or for Prometheus.
     ReservedLabel {
-        /// The metric it was given for.
+        /// The metric that the label was given for.
         metric: String,
         /// The label.
         label: String,
     },
-    /// Two labels of one name.
+    /// Two labels have the same name.
     DuplicateLabel {
-        /// The metric they were given for.
+        /// The metric that the labels were given for.
         metric: String,
         /// The label.
         label: String,
     },
-    /// A series that is registered already.
+    /// The series is already registered.
     DuplicateSeries {
         /// Its name and labels.
         series: String,
     },
-    /// A name that is another kind of metric already.
+    /// A metric of that name has another kind.
     KindMismatch {
         /// The name.
         name: String,
-        /// What it is.
+        /// The kind of the registered metric.
         existing: Kind,
-        /// What it was to be.
+        /// The requested kind.
         requested: Kind,
     },
-    /// A metric that has another help text already.
+    /// The metric has another help text.
     HelpMismatch {
-        /// Its name.
+        /// The name of the metric.
         name: String,
-        /// The text it has.
+        /// The registered text.
         existing: String,
-        /// The text it was to have.
+        /// The requested text.
         requested: String,
     },
-    /// A name that is also a line of a histogram.
+    /// A name is also that of a line of a histogram, such as `x_sum` of `x`.
     HistogramNameConflict {
         /// The name.
         name: String,
         /// The histogram.
         histogram: String,
     },
-    /// Two names of the facade that come to the same for Prometheus.
+    /// Two names of the facade become the same Prometheus name.
     NameCollision {
-        /// What they come to.
+        /// The Prometheus name.
         name: String,
-        /// The one that was there first.
+        /// The name that was registered.
         first: String,
-        /// The one that was refused.
+        /// The name that was rejected.
         second: String,
     },
-    /// Bounds of buckets that cannot be.
+    /// The bounds of buckets are invalid.
     InvalidBuckets {
-        /// Which metrics they were given for.
+        /// The metric, or the metrics, that the bounds were given for.
         metric: String,
-        /// What is wrong with them.
+        /// Why they are invalid.
         reason: &'static str,
     },
-    /// A group that cannot be.
+    /// A group is invalid.
     InvalidGroup {
-        /// Its name.
+        /// The group's name.
         group: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// An address that somebody listens at already.
+    /// Another program, or another endpoint, listens on the address.
     AddressInUse {
         /// The address.
         address: String,
     },
-    /// An address that cannot be listened at.
+    /// The address is malformed or not one of this machine.
     InvalidAddress {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
-    /// An address that the program may not listen at.
+    /// The program may not listen on the address.
     PermissionDenied {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
-    /// The endpoint's thread cannot be started.
+    /// The endpoint's thread could not be started.
     ThreadSpawn {
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
-    /// A metric whose name OpenTelemetry does not have.
+    /// OpenTelemetry does not allow the metric's name.
     InvalidOpenTelemetryName {
         /// The name.
         name: String,
     },
-    /// The program has a recorder for the facade already.
+    /// The program already has a recorder for the facade.
     RecorderInstalled,
 }
 
-/// What kind of metric a name stands for.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What only grows.
+    /// A value that only grows.
     Counter,
-    /// What goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Observations in buckets.
+    /// Observations that are counted in buckets.
     Histogram,
 }
 
 impl Kind {
-    /// As the text format has it.
+    /// Returns the kind's name in the text format.
     pub const fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -168,75 +168,85 @@ impl std::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::EmptyName => f.write_str("a metric's name is empty; give it one"),
+            Error::EmptyName => f.write_str("invalid name: it is empty; name the metric"),
             Error::InvalidName { name, character, position } => write!(
                 f,
-                "the metric name {name:?} cannot have {character:?} at position {position}: Prometheus has \
-                 letters of ASCII, `_`, `:` and, but not first, digits"
+                "invalid name {name:?}: {character:?} at position {position}; use ASCII letters, \
+                 `_`, `:` and, except in front, digits"
             ),
             Error::EmptyLabel { metric } => {
-                write!(f, "a label of {metric} has an empty name; give it one, or leave it out")
+                write!(f, "invalid label of {metric}: its name is empty; name it or leave it out")
             }
             Error::InvalidLabel { metric, label, character, position } => write!(
                 f,
-                "the label {label:?} of {metric} cannot have {character:?} at position {position}: Prometheus has \
-                 letters of ASCII, `_` and, but not first, digits"
+                "invalid label {label:?} of {metric}: {character:?} at position {position}; use \
+                 ASCII letters, `_` and, except in front, digits"
             ),
             Error::ReservedLabel { metric, label } => write!(
                 f,
-                "{metric} cannot have the label {label:?}: `le` is what tells buckets apart, and names that begin \
-                 with `__` are Prometheus' own; give it another name"
+                "reserved label {label:?} of {metric}: `le` distinguishes buckets, and names that \
+                 begin with `__` are for Prometheus itself; use another name"
             ),
-            Error::DuplicateLabel { metric, label } => {
-                write!(f, "{metric} was given the label {label:?} twice; a label has one value")
-            }
+            Error::DuplicateLabel { metric, label } => write!(
+                f,
+                "duplicate label {label:?} of {metric}: a label has one value; remove one of the \
+                 two"
+            ),
             Error::DuplicateSeries { series } => write!(
                 f,
-                "{series} is registered already; keep the handle of the first registration, or give another label"
+                "duplicate series {series}: it is already registered; keep the handle of the \
+                 first registration, or use other labels"
             ),
-            Error::KindMismatch { name, existing, requested } => {
-                write!(f, "{name} is a {existing} already and cannot be a {requested} too; give one of them another name")
-            }
+            Error::KindMismatch { name, existing, requested } => write!(
+                f,
+                "kind mismatch: {name} is a {existing}, so it cannot be a {requested}; rename one \
+                 of the two"
+            ),
             Error::HelpMismatch { name, existing, requested } => write!(
                 f,
-                "{name} has the help text {existing:?} already and cannot have {requested:?} too; give all its series the same, \
-                 or later ones none"
+                "help text mismatch: {name} has {existing:?}, so it cannot have {requested:?}; use \
+                 one text for all series of a name, or none for later ones"
             ),
             Error::HistogramNameConflict { name, histogram } => write!(
                 f,
-                "{name} and the histogram {histogram} would have lines of the same name; give one of them another name"
+                "name conflict: {name} and the histogram {histogram} have lines of the same name; \
+                 rename one of the two"
             ),
             Error::NameCollision { name, first, second } => write!(
                 f,
-                "{second:?} is {name} for Prometheus, and so is {first:?}, which came first; give one of them \
-                 another name"
+                "name collision: {second:?} becomes {name}, as the registered {first:?} does; \
+                 rename one of the two"
             ),
-            Error::InvalidBuckets { metric, reason } => write!(f, "the buckets of {metric} cannot be: {reason}"),
-            Error::InvalidGroup { group, reason } => write!(f, "the group {group:?} cannot be: {reason}"),
+            Error::InvalidBuckets { metric, reason } => {
+                write!(f, "invalid buckets of {metric}: {reason}")
+            }
+            Error::InvalidGroup { group, reason } => write!(f, "invalid group {group:?}: {reason}"),
             Error::AddressInUse { address } => write!(
                 f,
-                "somebody listens at {address} already; give another port (0 takes a free one), or end that program \
-                 (`ss -ltnp` names it)"
+                "cannot listen on {address}: it is in use; choose another port (0 takes a free \
+                 one), or stop the program that uses it (`ss -ltnp` names it)"
             ),
             Error::InvalidAddress { address, reason } => write!(
                 f,
-                "cannot listen at {address:?}: {reason}; an address is one of this machine's with a port, such as \
-                 127.0.0.1:9090"
+                "cannot listen on {address:?}: {reason}; use an address of this machine with a \
+                 port, such as 127.0.0.1:9090"
             ),
             Error::PermissionDenied { address, reason } => write!(
                 f,
-                "this program may not listen at {address}: {reason}; ports below 1024 take a privilege as a rule \
-                 (CAP_NET_BIND_SERVICE); give a higher one"
+                "cannot listen on {address}: {reason}; ports below 1024 usually require \
+                 CAP_NET_BIND_SERVICE, so choose a higher one"
             ),
-            Error::ThreadSpawn { reason } => write!(f, "cannot start the endpoint's thread: {reason}"),
+            Error::ThreadSpawn { reason } => {
+                write!(f, "cannot start the endpoint's thread: {reason}")
+            }
             Error::InvalidOpenTelemetryName { name } => write!(
                 f,
-                "{name} cannot be observed by OpenTelemetry, whose names begin with a letter, have no `:`, and are \
-                 not longer than 248 characters; give the metric such a name"
+                "no OpenTelemetry instrument for {name}: its names begin with a letter, have no \
+                 `:` and at most 248 characters; rename the metric"
             ),
             Error::RecorderInstalled => f.write_str(
-                "the `metrics` facade has a recorder already, and a program has one; install this one first, or not \
-                 the other",
+                "cannot install the recorder: the program already has one for the `metrics` \
+                 facade; install this one first, or remove the other",
             ),
         }
     }

@@ -1,10 +1,10 @@
-//! Numbers as the text format has them.
+//! Formats numbers for the text format.
 
-/// Billionths in a unit.
+/// The number of billionths in a unit.
 pub(crate) const BILLION: i64 = 1_000_000_000;
 
-/// From here on a whole number is written with an exponent.
-const LONG: f64 = 1e16;
+/// Integers from here on are written with an exponent.
+const EXPONENT_MIN: f64 = 1e16;
 
 /// Appends a number.
 pub(crate) fn push_number(value: f64, out: &mut String) {
@@ -12,28 +12,28 @@ pub(crate) fn push_number(value: f64, out: &mut String) {
         out.push_str("NaN");
     } else if value.is_infinite() {
         out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
-    } else if value.abs() < LONG && value as i64 as f64 == value {
+    } else if value.abs() < EXPONENT_MIN && value as i64 as f64 == value {
         push_integer(value as i64, out);
     } else {
         out.push_str(ryu::Buffer::new().format_finite(value));
     }
 }
 
-/// Appends a whole number.
+/// Appends an integer.
 pub(crate) fn push_integer(value: impl itoa::Integer, out: &mut String) {
     out.push_str(itoa::Buffer::new().format(value));
 }
 
-/// Appends whole units and billionths, both of either sign, as one exact number.
+/// Appends whole units plus billionths, each of either sign, as one exact number.
 pub(crate) fn push_fixed(whole: i64, billionths: i64, out: &mut String) {
-    const EACH: i128 = BILLION as i128;
-    let all = i128::from(whole) * EACH + i128::from(billionths);
+    const UNIT: i128 = BILLION as i128;
+    let all = i128::from(whole) * UNIT + i128::from(billionths);
     if all < 0 {
         out.push('-');
     }
     let all = all.unsigned_abs();
-    push_integer(all / EACH as u128, out);
-    let billionths = (all % EACH as u128) as u32;
+    push_integer(all / UNIT as u128, out);
+    let billionths = (all % UNIT as u128) as u32;
     if billionths > 0 {
         let digits = format!("{billionths:09}");
         out.push('.');
@@ -41,7 +41,7 @@ pub(crate) fn push_fixed(whole: i64, billionths: i64, out: &mut String) {
     }
 }
 
-/// A number by itself.
+/// Returns a number as text.
 pub(crate) fn number(value: f64) -> String {
     let mut text = String::new();
     push_number(value, &mut text);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_back() {
+    fn numbers_parse_to_the_same_value() {
         for (value, wanted) in [
             (0.0, "0"),
             (-3.0, "-3"),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_one_number() {
+    fn units_and_billionths_format_as_one_number() {
         for (parts, wanted) in [
             ((0, 0), "0"),
             ((3, 250_000_000), "3.25"),

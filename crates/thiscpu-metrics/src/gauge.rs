@@ -1,46 +1,60 @@
-//! Gauges: what goes up and down, and can be set.
+//! Gauges, whose values go up and down and can be set.
 //!
-//! A gauge is a base, under a lock, plus a counter. Whole amounts go to the counter; what is set goes to the base, and so do
-//! fractions and what is very large. To set it is to take the counter to 0 and to store the base, both under the lock.
+//! A gauge is a base, under a lock, plus a counter. Integers are added to the counter. Values that
+//! are set, fractions and large amounts go to the base. `set` takes the counter to 0 and stores the
+//! base, both under the lock.
 //!
-//! A scrape reads many gauges, and holds none of their locks while it sums their counters. The base and the sum it adds must
-//! be of one instant all the same: a base from before a `set` and a sum from after it would be a value that never was. So a scrape
-//! has a number:
+//! A scrape reads many gauges, and holds none of their locks while it sums their counters. Still
+//! the base and the sum must be of one instant: a base from before a `set` and a sum from after it
+//! would make a value that never was. So each scrape has a number, and takes three steps:
 //!
-//! 1. the scrape shows its number, and then locks each gauge for a moment;
-//! 2. it sums all counters, for one fence;
-//! 3. it locks each gauge for a moment again, and reads its base.
+//! 1. It publishes its number, and then locks each gauge for a moment.
+//! 2. It sums all counters, with one fence.
+//! 3. It locks each gauge for a moment again and reads its base.
 //!
-//! Who changes a base sees, under the lock, that a scrape is under way, and first notes the gauge's exact value as it is before the
-//! change (`set` knows it anyway from what it takes), with the scrape's number, unless there is a note with that number.
-//! In step 3 a note with the scrape's number is the value: it was true when it was captured, which is after the scrape began and before it ends.
-//! Without one the base did not change between 1 and 3: who locked the gauge in between saw the number, because the scrape stored it
-//! before it unlocked that lock in 1. So the base of step 3 was the base at the instant of the sum.
+//! A change of a base sees the number of a current scrape, under the lock. It then captures the
+//! gauge's exact value before the change, with the scrape's number, unless a value with that number
+//! was captured before. (`set` knows the exact value from taking the counter.)
 //!
-//! A note from before step 1 (the number was seen early) is as good: the scrape had begun.
+//! In step 3 a value with the scrape's number is the result: it was true when it was captured,
+//! which was after the scrape began and before it ends. Without one, the base has not changed since
+//! step 1: a change after it would have seen the number, because the scrape stored it before it
+//! locked the gauge. So the base of step 3 was the base at the instant of the sum.
+//!
+//! A value that was captured before step 1, because the number was seen early, is valid too: the
+//! scrape had begun.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Amounts from here on, 2^40, go to the base: it takes millions of smaller ones, all one way, to fill the counter.
+/// Amounts from here on, 2^40, go to the base.
+///
+/// So it takes millions of amounts of the same sign to overflow the counter.
 const WHOLE_MAX: f64 = 1_099_511_627_776.0;
 
-/// A series that goes up and down: a handle, which is cheap to clone; all clones are the same series.
+/// A handle of a series that goes up and down.
 ///
-/// | | costs | blocks whom |
+/// A handle is cheap to clone; all clones are the same series.
+///
+/// | | cost | blocks |
 /// |---|---|---|
-/// | [`increment`](Gauge::increment), [`decrement`](Gauge::decrement) by whole amounts below 2^40 | one section, about a nanosecond; wait-free | nobody |
-/// | the same by fractions or larger amounts | a lock | who sets this gauge, or adds such amounts |
-/// | [`set`](Gauge::set) | a lock; a fence too, if whole amounts were added on several CPUs | the same |
+/// | [`increment`](Gauge::increment) and `decrement` by integers | one section | no thread |
+/// | the same by fractions or large amounts | a lock | changes of this gauge's base |
+/// | [`set`](Gauge::set) | a lock; also a fence, if several CPUs added integers | the same |
 ///
-/// Each takes effect at one instant, also towards a scrape: what it shows was the value at an instant of the scrape. While a scrape is
-/// under way, the first fraction that is added costs what `set` costs. Increments by whole amounts below 2^40 may
-/// be called from signal handlers; the rest may wait for a lock and must not.
+/// *Integers* are integral amounts below 2^40. Adding one takes about 1 ns, is wait-free, and may
+/// be done in signal handlers and in children of `fork`. All other changes may wait for a lock, so
+/// they must not be made in a signal handler.
 ///
-/// **Range.** Whole amounts below 2^40 are added up in 64 bits from one `set` to the next, and wrap around at 2^63: of the largest of them it takes 8 million more
-/// up than down. All others are added up as `f64`, and rounded as those are.
+/// Each change takes effect at one instant, also for a scrape, which shows a value that was true at
+/// an instant of the scrape. The first fraction that is added during a scrape costs what `set`
+/// costs.
+///
+/// **Range.** Integers between two calls of `set` are added in 64 bits, which wrap around at 2^63:
+/// after 8 million more increments than decrements of the largest. All other amounts are added and
+/// rounded as `f64`.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -54,11 +68,11 @@ const WHOLE_MAX: f64 = 1_099_511_627_776.0;
 #[derive(Clone)]
 pub struct Gauge(pub(crate) Arc<Core>);
 
-/// Which scrape is under way, for all gauges of a registry; 0 for none.
+/// The number of the current scrape of a registry; 0 if there is none.
 #[derive(Default)]
 pub(crate) struct CurrentScrape(AtomicU64);
 
-/// What a gauge is made of.
+/// The state of a gauge, which its handles share.
 pub(crate) struct Core {
     whole: thiscpu::Counter,
     base: Mutex<Base>,
@@ -68,7 +82,7 @@ pub(crate) struct Core {
 #[derive(Default)]
 struct Base {
     value: f64,
-    /// The scrape for which `captured` was captured.
+    /// The scrape that `captured` is for.
     captured_for: u64,
     captured: f64,
 }
@@ -78,27 +92,31 @@ impl Gauge {
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::add`], and for fractions as [`thiscpu::Counter::sum`].
+    /// Under the conditions of [`thiscpu::Counter::add`]; for fractions also under those of
+    /// [`thiscpu::Counter::sum`].
     #[inline]
     pub fn increment(&self, amount: f64) {
         self.0.add(amount);
     }
 
-    /// Takes `amount` away.
+    /// Subtracts `amount`.
     ///
     /// # Panics
     ///
-    /// As [`increment`](Gauge::increment).
+    /// Under the conditions of [`increment`](Gauge::increment).
     #[inline]
     pub fn decrement(&self, amount: f64) {
         self.0.add(-amount);
     }
 
-    /// Makes the value `value`: what was added before is forgotten, what is added after it counts on.
+    /// Sets the value, at one instant of this call.
+    ///
+    /// Amounts that were added before that instant are discarded; later ones add to the new value.
+    /// Must not be called from a signal handler.
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::take`].
+    /// Under the conditions of [`thiscpu::Counter::take`].
     pub fn set(&self, value: f64) {
         self.0.set(value);
     }
@@ -111,18 +129,18 @@ impl std::fmt::Debug for Gauge {
 }
 
 impl CurrentScrape {
-    /// From now on scrape `number` is under way, until this is dropped.
+    /// Makes `number` the current scrape, until the result is dropped.
     pub(crate) fn begin(&self, number: u64) -> impl Drop + '_ {
-        struct Over<'a>(&'a AtomicU64);
-        impl Drop for Over<'_> {
+        struct EndOnDrop<'a>(&'a AtomicU64);
+        impl Drop for EndOnDrop<'_> {
             fn drop(&mut self) {
-                // Relaxed: to be seen late costs a note that nobody reads.
+                // Relaxed: a change that sees this late captures a value that is not read.
                 self.0.store(0, Relaxed);
             }
         }
-        // Relaxed: seen by who locks a gauge after the scrape has, because of that lock.
+        // Relaxed: a change that locks a gauge after `begin_scrape` sees the number by that lock.
         self.0.store(number, Relaxed);
-        Over(&self.0)
+        EndOnDrop(&self.0)
     }
 }
 
@@ -144,7 +162,7 @@ impl Core {
         }
     }
 
-    /// Infinities, numbers that are none, and large amounts come here too.
+    /// Adds an amount to the base: a fraction, a large amount, an infinity or NaN.
     #[cold]
     fn add_fraction(&self, amount: f64) {
         let mut base = self.lock();
@@ -154,33 +172,36 @@ impl Core {
 
     pub(crate) fn set(&self, value: f64) {
         let mut base = self.lock();
-        // Costs a fence only if the counter is spread over lanes.
+        // Costs a fence only if the counter is in per-CPU mode.
         let taken = self.whole.take();
         base.capture(&self.current_scrape, || taken);
         base.value = value;
     }
 
-    /// Step 1 of a scrape: whoever locks the gauge from now on sees the scrape's number.
+    /// Does step 1 of a scrape: changes that lock the gauge afterwards see the scrape's number.
     pub(crate) fn begin_scrape(&self) {
         drop(self.lock());
     }
 
-    /// Step 3: the value, with the sum that was taken since step 1.
+    /// Does step 3 of a scrape: returns the value. `whole` is the counter's sum of step 2.
     pub(crate) fn read_after_scrape(&self, scrape: u64, whole: i64) -> f64 {
         let base = self.lock();
         if base.captured_for == scrape { base.captured } else { base.value + whole as f64 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Base> {
-        // A panic (of a fence that cannot be had) leaves the base as it was.
+        // A panic, when a fence is denied, leaves the base unchanged.
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Base {
-    /// Notes the value for a scrape that is under way and has none. `whole` is the counter's part of it.
+    /// Captures the value for the current scrape, if there is one, before the base changes.
+    ///
+    /// `whole` returns the counter's part of the value.
     fn capture(&mut self, current_scrape: &CurrentScrape, whole: impl FnOnce() -> i64) {
-        // Relaxed: pairs with the store in `begin`, by way of this gauge's lock.
+        // Relaxed: the gauge's lock orders this load after the store in `CurrentScrape::begin`, if
+        // the scrape has locked the gauge.
         let scrape = current_scrape.0.load(Relaxed);
         if scrape != 0 && self.captured_for != scrape {
             self.captured = self.value + whole() as f64;
@@ -195,7 +216,7 @@ mod tests {
 
     use crate::registry::Registry;
 
-    /// They would not fit a counter of whole amounts.
+    /// Uses amounts that would overflow a counter of 64 bits.
     #[test]
     fn large_amounts_do_not_wrap_around() {
         let registry = Registry::new();
@@ -207,15 +228,15 @@ mod tests {
         assert_eq!(gauge.0.read_after_scrape(1, gauge.0.whole.sum()), -5.0);
     }
 
-    /// Who changes the base when a scrape begins has not seen its number, and so has captured nothing: the scrape sums after that.
+    /// Checks that a scrape sums only after changes that did not see its number have ended.
     #[test]
-    fn a_scrape_waits_for_who_did_not_see_it_begin() {
+    fn scrape_waits_for_changes_that_began_before_it() {
         let registry = Registry::new();
         let gauge = registry.gauge("level", "", &[]).unwrap();
         let base = gauge.0.lock();
         thread::scope(|scope| {
             let scrape = scope.spawn(|| registry.render());
-            // Long enough, as a rule, for the scrape to sum if nothing kept it from that.
+            // Usually long enough for the scrape to sum, if nothing prevented it.
             thread::sleep(Duration::from_millis(50));
             gauge.increment(1.0);
             drop(base);

@@ -1,7 +1,8 @@
-//! Histograms: observations counted in buckets.
+//! Histograms: observations that are counted in buckets.
 //!
-//! The buckets and the sum of the observations are counters of one row, so that a scrape reads them at one instant. What is stored for a
-//! bucket is what is in it alone; the text adds up those below. The sum is two counters, whole units and billionths.
+//! The buckets and the sum of the observations are counters of one row, so that a scrape reads them
+//! at one instant. A bucket's counter counts that bucket alone; a scrape accumulates them. The sum
+//! is two counters, of whole units and of billionths.
 
 use std::sync::Arc;
 
@@ -11,31 +12,39 @@ use crate::{
     row::{self, Row},
 };
 
-/// From here on an observation is not in the sum: not every whole number is an `f64`.
+/// Observations from here on, 2^53, are not in the sum: not every integer is an `f64`.
 const SUMMED_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The most bounds there can be: a row's counters, less one for what is above all bounds and two for the sum.
+/// The largest number of bounds.
+///
+/// A row's counters, less one for the bucket `+Inf` and two for the sum.
 pub(crate) const BOUNDS_MAX: usize = row::LEN_MAX - 3;
 
-/// The bounds of histograms for which nobody gave any: those that Prometheus' own libraries have, for seconds.
+/// The default bounds: those of Prometheus' own libraries, for seconds.
 pub(crate) const DEFAULT_BOUNDS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// A series of observations, counted in buckets: a handle, which is cheap to clone; all clones are the same series.
+/// A handle of a series of observations, which are counted in buckets.
 ///
-/// [`record`](Histogram::record) is two or three sections, some nanoseconds, wait-free, and blocks nobody. It may be called from signal
-/// handlers and in children of `fork`.
+/// A handle is cheap to clone; all clones are the same series.
 ///
-/// **What is counted where.** An observation is in the first bucket whose bound it does not exceed. What exceeds all bounds, and NaN, is
-/// in `+Inf`. The sum has a resolution of a billionth; infinities, NaN, and what is 2^53 or larger in size are in a bucket and
-/// not in the sum.
+/// [`record`](Histogram::record) is two or three sections, which take some nanoseconds. It is
+/// wait-free, blocks no thread, and may be called from signal handlers and in children of `fork`.
 ///
-/// **What a scrape may see.** Buckets and sum are read at one instant, and `_count` is what the buckets come to. A `record` that
-/// is under way at that instant may be in its bucket and not, or only with its whole units, in the sum; never in the sum and not in
-/// its bucket. Once it has returned it is in both.
+/// **Buckets.** An observation is counted in the first bucket whose bound it does not exceed, or in
+/// `+Inf` if it exceeds all bounds or is NaN.
 ///
-/// **Range.** Whole units of the sum wrap around at 2^63. The billionths are carried into them by each scrape; a histogram that takes more than
-/// 9 thousand million observations between two scrapes has a wrong sum.
+/// **Sum.** The sum has a resolution of a billionth. Infinities, NaN, and observations of 2^53 or
+/// more, of either sign, are counted in a bucket but are not in the sum.
+///
+/// **Scrapes.** A scrape reads buckets and sum at one instant; `_count` is the total of the
+/// buckets. A `record` that is in progress at that instant may be in its bucket but not in the sum,
+/// or only with its whole units. It is never in the sum without being in its bucket. After `record`
+/// has returned, the observation is in both.
+///
+/// **Range.** The whole units of the sum wrap around at 2^63. Each scrape carries the billionths
+/// into them; the sum is wrong if more than 9 billion observations are recorded between two
+/// scrapes.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -51,34 +60,36 @@ pub(crate) const DEFAULT_BOUNDS: [f64; 11] =
 #[derive(Clone)]
 pub struct Histogram(pub(crate) Arc<Core>);
 
-/// Upper bounds of buckets, and how they are written.
+/// The upper bounds of buckets, as numbers and as text.
 pub(crate) struct Bounds {
     values: Box<[f64]>,
     texts: Box<[String]>,
 }
 
-/// What a histogram is made of: for each bucket a counter, then whole units, then billionths.
+/// The state of a histogram, which its handles share.
+///
+/// The row has a counter for each bucket, then one for whole units, then one for billionths.
 pub(crate) struct Core {
     row: Arc<dyn Row>,
     bounds: Arc<Bounds>,
 }
 
 impl Histogram {
-    /// Counts an observation.
+    /// Records an observation.
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::add`].
+    /// Under the conditions of [`thiscpu::Counter::add`].
     #[inline]
     pub fn record(&self, value: f64) {
         self.0.record(value, 1);
     }
 
-    /// Counts so many equal observations, for the price of one.
+    /// Records `count` equal observations, at the cost of one.
     ///
     /// # Panics
     ///
-    /// As [`record`](Histogram::record).
+    /// Under the conditions of [`record`](Histogram::record).
     pub fn record_many(&self, value: f64, count: u64) {
         self.0.record(value, count);
     }
@@ -91,18 +102,18 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Bounds {
-    /// Those of `metric`, if they are in order.
+    /// Returns bounds, if they are valid. `metric` is for the error.
     pub(crate) fn new(metric: &str, values: &[f64]) -> Result<Bounds, Error> {
-        // A last bound that is infinite is there in any case.
+        // The bucket `+Inf` is added in any case.
         let values = values.strip_suffix(&[f64::INFINITY]).unwrap_or(values);
         let reason = if values.is_empty() {
-            "there is no bound; give at least one that is finite"
+            "there is no bound; give at least one finite number"
         } else if values.len() > BOUNDS_MAX {
-            "there are more than 61 bounds; leave some out"
+            "there are more than 61 bounds; remove some"
         } else if values.iter().any(|bound| !bound.is_finite()) {
-            "a bound is no finite number; `+Inf` is added by itself"
+            "a bound is not a finite number; `+Inf` is added automatically"
         } else if values.windows(2).any(|pair| pair[0] >= pair[1]) {
-            "each bound has to be larger than the one before it"
+            "a bound is not larger than the one before it; sort them"
         } else {
             let texts = values.iter().map(|&bound| format::number(bound)).collect();
             return Ok(Bounds { values: values.into(), texts });
@@ -110,25 +121,25 @@ impl Bounds {
         Err(Error::InvalidBuckets { metric: metric.to_owned(), reason })
     }
 
-    /// How the bounds of the buckets are written, `+Inf` included.
+    /// Returns the bounds as text, `+Inf` included.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(String::as_str).chain(["+Inf"])
     }
 
-    /// How many buckets there are, `+Inf` included.
+    /// Returns the number of buckets, `+Inf` included.
     pub(crate) fn buckets(&self) -> usize {
         self.values.len() + 1
     }
 
-    /// The bucket of an observation.
+    /// Returns the bucket of an observation.
     fn bucket(&self, value: f64) -> usize {
-        // What cannot be compared, NaN, is above all bounds.
+        // NaN does not compare; it counts as above all bounds.
         self.values.partition_point(|&bound| value.is_nan() || bound < value)
     }
 }
 
 impl Core {
-    /// A histogram, and how many counters its row has.
+    /// Returns a histogram and the length of its row.
     pub(crate) fn new(bounds: Arc<Bounds>) -> (Core, usize) {
         let (row, length) = row::with_len(bounds.buckets() + 2);
         (Core { row, bounds }, length)
@@ -152,7 +163,8 @@ impl Core {
             (whole_at, whole.wrapping_mul(count)),
             (whole_at + 1, billionths.wrapping_mul(count)),
         ];
-        // The bucket first: see what a scrape may see. Observations are often less than a unit, or whole.
+        // The bucket first, as `Histogram` promises for scrapes. Many observations are less than a
+        // unit or integers, so that one part of the sum needs no add.
         match (whole, billionths) {
             (0, 0) => self.row.add(&amounts[..1]),
             (0, _) => self.row.add(&[amounts[0], amounts[2]]),
@@ -161,11 +173,12 @@ impl Core {
         }
     }
 
-    /// Carries whole units out of the billionths, of which there were so many. Only by whoever holds the registry's lock, without which
-    /// nobody reads them: in between, the sum is another.
+    /// Moves whole units out of the billionths, of which the last scrape read `billionths`.
+    ///
+    /// The caller holds the registry's lock, so that no scrape reads the sum between the two adds.
     pub(crate) fn carry_billionths(&self, billionths: i64) {
         let whole = billionths / BILLION;
-        // Seldom, and long before an `i64` is full.
+        // Rarely, and long before the `i64` overflows.
         if whole.unsigned_abs() >= 1 << 20 {
             let whole_at = self.bounds.buckets();
             self.row.add(&[(whole_at, whole), (whole_at + 1, -whole * BILLION)]);
@@ -173,7 +186,7 @@ impl Core {
     }
 }
 
-/// Whole units and billionths, both with the sign of the value.
+/// Splits a value into whole units and billionths, both with its sign.
 fn parts(value: f64) -> (i64, i64) {
     let whole = value as i64;
     let billionths = (value - whole as f64) * BILLION as f64;
@@ -185,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nine_decimals_are_exact_below_8_million() {
+    fn parts_are_exact_to_nine_decimals_below_8_million() {
         for whole in [0, 1, 123_456, 7_999_999, (1 << 23) - 1] {
             for billionths in [1, 123_456_789, 499_999_999, 500_000_001, 999_999_999] {
                 let value: f64 = format!("{whole}.{billionths:09}").parse().unwrap();
@@ -196,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_is_in_the_first_bucket_that_it_does_not_exceed() {
+    fn observation_falls_into_first_bucket_that_it_does_not_exceed() {
         let bounds = Bounds::new("a", &[-1.0, 0.0, 2.5]).unwrap();
         for (value, bucket) in [
             (f64::NEG_INFINITY, 0),
@@ -214,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_come_to_the_value() {
+    fn parts_add_up_to_the_value() {
         for (value, wanted) in [
             (0.25, (0, 250_000_000)),
             (-0.25, (0, -250_000_000)),
@@ -229,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_finite_and_in_order() {
+    fn bounds_must_be_finite_and_sorted() {
         let with_infinity = Bounds::new("a", &[1.0, f64::INFINITY]).unwrap();
         assert!(with_infinity.texts().eq(["1", "+Inf"]));
         let many: Vec<f64> = (0..=BOUNDS_MAX).map(|bound| bound as f64).collect();

@@ -1,7 +1,8 @@
 //! The endpoint that Prometheus scrapes: HTTP/1.1 on a thread of its own.
 //!
-//! The thread never waits for a client: each connection is a task, has one request, and ends after a time. There are only so many at once;
-//! who comes then waits in the listener's queue until one of them has ended, which they do whatever the clients do.
+//! The thread never waits for a client: each connection is a task, serves one request, and ends
+//! after a time limit. The number of connections is limited. Further clients wait in the listener's
+//! queue until a connection ends, which happens whatever the clients do.
 
 use std::{
     convert::Infallible,
@@ -32,44 +33,49 @@ use tokio::{
 
 use crate::{error::Error, registry::Registry, text};
 
-/// What clients can take.
+/// Limits on the resources that clients use.
 #[derive(Clone, Copy)]
 struct Limits {
     connections: u32,
-    /// From being accepted to the last byte.
+    /// The time from accepting a connection to the last byte.
     connection_time: Duration,
-    /// What is left to those that are there when the endpoint ends.
-    last_time: Duration,
+    /// The time that open connections have left when the endpoint ends.
+    drain_time: Duration,
 }
 
 const LIMITS: Limits = Limits {
     connections: 16,
     connection_time: Duration::from_secs(30),
-    last_time: Duration::from_secs(1),
+    drain_time: Duration::from_secs(1),
 };
 
-/// After the system refused a connection, for want of descriptors for example.
+/// The pause after a failed accept, for example for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An endpoint that answers `GET /metrics`, until it is dropped.
+/// An endpoint that answers `GET /metrics` until it is dropped.
 ///
-/// It has a thread, and 16 clients at once at most, of which each has 30 seconds from its connection to the last byte it reads: so one that does not
-/// read holds up others for a bounded time, and increments not at all. Other paths are answered with 404, other
-/// methods with 405.
+/// It has a thread of its own and serves at most 16 clients at once. Each has 30 seconds from its
+/// connection to the last byte that it reads, so a client that does not read delays others for a
+/// limited time. Clients never delay increments. Other paths get status 404, other methods 405.
 ///
-/// A child of `fork` has none of it: its copy may be dropped there, which does nothing. But the child inherits the listening socket (what it executes
-/// does not): for as long as it has that, the address is in use, and who connects after the parent's endpoint has ended waits for an answer that does not come.
+/// The endpoint does not exist in a child of `fork`; dropping the child's copy does nothing. The
+/// child inherits the listening socket, though (a program that it executes does not). As long as
+/// the child has that socket, the address stays in use, and clients that connect after the parent's
+/// endpoint has ended get no answer.
 #[derive(Debug)]
 pub struct Endpoint {
     address: SocketAddr,
-    /// Whose thread it is.
+    /// The process that the thread belongs to.
     process: u32,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Registry {
-    /// Answers scrapes at `address`: a host or an IP address and a port, 0 for one that is free.
+    /// Starts an endpoint that answers scrapes on `address`.
+    ///
+    /// `address` is a host or an IP address with a port; port 0 takes a free one, which
+    /// [`Endpoint::address`] returns.
     ///
     /// ```
     /// use std::io::{Read as _, Write as _};
@@ -88,29 +94,30 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If the address is in use, is none of this machine's, takes a privilege, or is not to be understood, or if there is no thread to be had.
+    /// [`Error::AddressInUse`], [`Error::InvalidAddress`], [`Error::PermissionDenied`], and
+    /// [`Error::ThreadSpawn`].
     pub fn serve(&self, address: &str) -> Result<Endpoint, Error> {
         self.serve_within(address, LIMITS)
     }
 
     fn serve_within(&self, address: &str, limits: Limits) -> Result<Endpoint, Error> {
         let (listener, bound) = listen(address)?;
-        let no_thread = |error: std::io::Error| Error::ThreadSpawn { reason: error.to_string() };
+        let spawn_error = |error: std::io::Error| Error::ThreadSpawn { reason: error.to_string() };
         let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+            runtime::Builder::new_current_thread().enable_all().build().map_err(spawn_error)?;
         let (stop, stopped) = oneshot::channel();
         let registry = self.clone();
         let thread = thread::Builder::new()
             .name("thiscpu-metrics".to_owned())
             .spawn(move || run(&runtime, listener, registry, limits, stopped))
-            .map_err(no_thread)?;
+            .map_err(spawn_error)?;
         let process = process::id();
         Ok(Endpoint { address: bound, process, stop: Some(stop), thread: Some(thread) })
     }
 }
 
 impl Endpoint {
-    /// Where it listens, with the port that it got.
+    /// Returns the address that the endpoint listens on, with its port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -118,15 +125,17 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Listens no more, lets answers that are under way end, for a second at most, and waits for that. In a child of `fork` it does nothing.
+    /// Stops listening, and waits up to a second for open connections to end.
+    ///
+    /// In a child of `fork` this does nothing.
     fn drop(&mut self) {
         if self.process != process::id() {
-            // The thread is the parent's, and so is what it waits on.
+            // The thread and the channel it waits on belong to the parent.
             mem::forget((self.stop.take(), self.thread.take()));
             return;
         }
         drop(self.stop.take());
-        // A thread that has panicked has nothing left to end.
+        // A thread that has panicked has ended.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -138,10 +147,10 @@ fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Error> {
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
-    listen().map_err(|error| refused(address, &error))
+    listen().map_err(|error| listen_error(address, &error))
 }
 
-fn refused(address: &str, error: &std::io::Error) -> Error {
+fn listen_error(address: &str, error: &std::io::Error) -> Error {
     let (address, reason) = (address.to_owned(), error.to_string());
     match error.kind() {
         ErrorKind::AddrInUse => Error::AddressInUse { address },
@@ -150,7 +159,7 @@ fn refused(address: &str, error: &std::io::Error) -> Error {
     }
 }
 
-/// All that the thread does.
+/// Runs the endpoint, on its thread.
 fn run(
     runtime: &Runtime,
     listener: TcpListener,
@@ -162,12 +171,12 @@ fn run(
         let permits = Arc::new(Semaphore::new(limits.connections as usize));
         let accepting = accept(listener, registry, limits, Arc::clone(&permits));
         let accepting = tokio::spawn(accepting);
-        // Nothing is ever sent: the other end is dropped.
+        // The sender never sends; it is dropped when the endpoint is.
         let _ = stopped.await;
         accepting.abort();
         let _ = accepting.await;
-        // Who has all permits knows that all connections have ended.
-        let _ = timeout(limits.last_time, permits.acquire_many(limits.connections)).await;
+        // All permits are free once all connections have ended.
+        let _ = timeout(limits.drain_time, permits.acquire_many(limits.connections)).await;
     });
 }
 
@@ -177,20 +186,25 @@ async fn accept(
     limits: Limits,
     permits: Arc<Semaphore>,
 ) {
-    // It is one that does not block, and this is the runtime: nothing else can be wrong.
+    // Cannot fail: the listener is non-blocking, and this runs in the runtime.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                drop(tokio::spawn(attend(TokioIo::new(stream), registry.clone(), limits, permit)));
+                drop(tokio::spawn(serve_client(
+                    TokioIo::new(stream),
+                    registry.clone(),
+                    limits,
+                    permit,
+                )));
             }
             Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
-/// One connection, from its request to its end.
-async fn attend(
+/// Serves one connection, from its request to its end.
+async fn serve_client(
     stream: TokioIo<tokio::net::TcpStream>,
     registry: Registry,
     limits: Limits,
@@ -201,23 +215,23 @@ async fn attend(
         async move { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new().keep_alive(false).serve_connection(stream, service);
-    // A client that goes away, or is late, is its own affair.
+    // Errors are the client's: it went away or was too slow.
     let _ = timeout(limits.connection_time, connection).await;
 }
 
-/// The type of what is not a scrape.
-const WORDS: &str = "text/plain; charset=utf-8";
+/// The media type of answers other than scrapes.
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 fn answer(registry: &Registry, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, content_type, body) = match path {
         "/metrics" if method == Method::GET || method == Method::HEAD => {
-            scraped(|| registry.render())
+            scrape(|| registry.render())
         }
         "/metrics" => {
-            let body = "/metrics can be read, by GET; nothing else\n".to_owned();
-            (StatusCode::METHOD_NOT_ALLOWED, WORDS, body)
+            let body = "method not allowed: use GET or HEAD\n".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT, body)
         }
-        _ => (StatusCode::NOT_FOUND, WORDS, "there is /metrics and nothing else\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, PLAIN_TEXT, "not found: only /metrics exists\n".to_owned()),
     };
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -229,13 +243,16 @@ fn answer(registry: &Registry, method: &Method, path: &str) -> Response<Full<Byt
     response
 }
 
-/// A sum panics where what it needs of the system was taken away. Clients are told so, rather than left with a connection that ends.
-fn scraped(render: impl FnOnce() -> String) -> (StatusCode, &'static str, String) {
+/// Renders a scrape.
+///
+/// Reading sums panics if a sandbox denies fences. The client then gets status 500 instead of a
+/// connection that is closed.
+fn scrape(render: impl FnOnce() -> String) -> (StatusCode, &'static str, String) {
     match catch_unwind(AssertUnwindSafe(render)) {
         Ok(body) => (StatusCode::OK, text::CONTENT_TYPE, body),
         Err(_) => {
-            let body = "the values cannot be read; standard error of the program says why\n";
-            (StatusCode::INTERNAL_SERVER_ERROR, WORDS, body.to_owned())
+            let body = "cannot read the values: see the program's standard error\n";
+            (StatusCode::INTERNAL_SERVER_ERROR, PLAIN_TEXT, body.to_owned())
         }
     }
 }
@@ -250,20 +267,22 @@ mod tests {
 
     use super::*;
 
-    /// So long nobody waits for an answer that comes.
-    const HOPELESS: Duration = Duration::from_secs(60);
+    /// Longer than any answer takes.
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
     fn ask(address: SocketAddr) -> TcpStream {
         let mut client = TcpStream::connect(address).unwrap();
-        client.set_read_timeout(Some(HOPELESS)).unwrap();
-        // Fails if the endpoint has ended the connection already.
+        client.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        // The endpoint may have closed the connection already.
         let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client
     }
 
-    /// More clients than there is room for: some say nothing, some ask and do not read. Whoever comes then is answered all the same.
+    /// Opens more connections than are allowed, which send nothing or do not read the answer.
+    ///
+    /// A later client must get its answer.
     #[test]
-    fn clients_that_do_not_read_end() {
+    fn clients_that_do_not_read_are_disconnected() {
         let registry = Registry::new();
         let counters: Vec<_> = (0..2_000)
             .map(|i| registry.counter(&format!("c{i}"), &"x".repeat(10_000), &[]).unwrap())
@@ -276,40 +295,40 @@ mod tests {
         let began = Instant::now();
         let stuck: Vec<_> = (0..3).flat_map(|_| [silent(), ask(address)]).collect();
         counters[0].increment(1);
-        // Its own time may be too short as well, on a slow machine; the next has another.
+        // On a slow machine this client may be too slow as well; then the next one tries.
         let is_answered = || {
             let mut answer = [0; 15];
             ask(address).read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200 OK"
         };
         while !is_answered() {
-            assert!(began.elapsed() < HOPELESS, "nobody is answered");
+            assert!(began.elapsed() < ANSWER_TIMEOUT, "no client gets an answer");
         }
         drop(stuck);
     }
 
     #[test]
-    fn a_scrape_that_fails_is_said() {
-        let (status, _, body) = scraped(|| panic!("as planned"));
+    fn scrape_that_panics_returns_status_500() {
+        let (status, _, body) = scrape(|| panic!("deliberate"));
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(body.contains("standard error"), "{body}");
     }
 
     #[test]
-    fn who_may_not_listen_is_told_so() {
-        let error = refused("127.0.0.1:80", &ErrorKind::PermissionDenied.into());
+    fn privileged_port_reports_permission_denied() {
+        let error = listen_error("127.0.0.1:80", &ErrorKind::PermissionDenied.into());
         let message = error.to_string();
         assert!(message.contains("127.0.0.1:80") && message.contains("1024"), "{message}");
-        assert!(!message.contains("an address is"), "{message}");
+        assert!(!message.contains("use an address"), "{message}");
     }
 
-    /// The answer is larger than what the system keeps for a connection, so it is under way when the endpoint ends.
+    /// Drops the endpoint during an answer, which is larger than the socket's buffers.
     #[test]
-    fn an_answer_under_way_ends_with_the_endpoint() {
+    fn drop_lets_a_current_answer_finish() {
         let registry = Registry::new();
         for i in 0..2_000 {
             registry.counter(&format!("c{i}"), &"x".repeat(10_000), &[]).unwrap();
         }
-        let limits = Limits { last_time: Duration::from_secs(3600), ..LIMITS };
+        let limits = Limits { drain_time: Duration::from_secs(3600), ..LIMITS };
         let endpoint = registry.serve_within("127.0.0.1:0", limits).unwrap();
         let address = endpoint.address();
         let mut client = ask(address);

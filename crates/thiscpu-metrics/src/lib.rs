@@ -1,11 +1,16 @@
-//! Counters, gauges and histograms on [`thiscpu`]: increments that cost about a nanosecond on any number of CPUs, and scrapes for
-//! Prometheus and OpenTelemetry whose values are exact, all for one fence.
+//! Counters, gauges and histograms on [`thiscpu`], for Prometheus and OpenTelemetry.
 //!
-//! - [`Registry`]: where series are registered and read; [`Builder`]: groups, which are read at one instant, and buckets.
-//! - [`Counter`], [`Gauge`], [`Histogram`]: handles.
-//! - [`Recorder`]: the same for programs and libraries that use the [`metrics`] facade.
-//! - `Endpoint` (feature `http`, which is on unless switched off): answers `GET /metrics`.
-//! - `Observer` (feature `opentelemetry`): observable instruments of a meter.
+//! An increment takes about 1 ns on any number of CPUs. A scrape reads exact values, and costs one
+//! fence for all of them.
+//!
+//! - [`Registry`] registers and reads series. Its [`Builder`] sets groups, which are read at one
+//!   instant, and buckets.
+//! - [`Counter`], [`Gauge`] and [`Histogram`] are handles of series.
+//! - [`Recorder`] is for programs and libraries that use the [`metrics`] facade.
+//! - `Endpoint` (feature `http`, on by default) answers `GET /metrics`.
+//! - `Observer` (feature `opentelemetry`) has observable instruments of a meter.
+//!
+//! The [`guide`] says what a scrape guarantees, what things cost, and how to use all of it.
 //!
 //! ```
 //! let registry = thiscpu_metrics::Registry::new();
@@ -15,7 +20,7 @@
 //! # Ok::<(), thiscpu_metrics::Error>(())
 //! ```
 
-/// What a scrape promises, what things cost, and how to use all of it.
+/// The guide: guarantees of a scrape, costs, and how to use this crate.
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/metrics.md")]
 pub mod guide {}

@@ -1,65 +1,68 @@
-//! Names and labels: what Prometheus accepts, what the facade's become, and how a series is written.
+//! Names and labels: which ones Prometheus allows, and how a series is written.
 
 use std::borrow::Cow;
 
 use crate::error::Error;
 
-/// Labels of a series, as they were given.
+/// The labels of a series, in the order in which they were given.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Who has a name.
+/// The kind of a name, on which the allowed characters depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameKind {
     Metric,
     Label,
 }
 
-/// Whether a metric's name is one that Prometheus accepts.
+/// Checks that Prometheus allows the name of a metric.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
     if name.is_empty() {
         return Err(Error::EmptyName);
     }
-    bad_character(NameKind::Metric, name).map_or(Ok(()), |(position, character)| {
+    invalid_character(NameKind::Metric, name).map_or(Ok(()), |(position, character)| {
         Err(Error::InvalidName { name: name.to_owned(), character, position })
     })
 }
 
-/// Whether Prometheus accepts the name of a metric's label.
+/// Checks that Prometheus allows the name of a label.
 fn check_label(metric: &str, label: &str) -> Result<(), Error> {
     let metric = || metric.to_owned();
     if label.is_empty() {
         return Err(Error::EmptyLabel { metric: metric() });
     }
-    bad_character(NameKind::Label, label).map_or(Ok(()), |(position, character)| {
+    invalid_character(NameKind::Label, label).map_or(Ok(()), |(position, character)| {
         Err(Error::InvalidLabel { metric: metric(), label: label.to_owned(), character, position })
     })
 }
 
-/// The first that cannot be there, and where it is.
-fn bad_character(of: NameKind, name: &str) -> Option<(usize, char)> {
-    name.chars().enumerate().find(|&(position, c)| !may_be(of, position, c))
+/// Returns the first character that is not allowed, and its position.
+fn invalid_character(kind: NameKind, name: &str) -> Option<(usize, char)> {
+    name.chars().enumerate().find(|&(position, c)| !is_allowed(kind, position, c))
 }
 
-fn may_be(of: NameKind, position: usize, character: char) -> bool {
+fn is_allowed(kind: NameKind, position: usize, character: char) -> bool {
     match character {
         'a'..='z' | 'A'..='Z' | '_' => true,
         '0'..='9' => position > 0,
-        ':' => of == NameKind::Metric,
+        ':' => kind == NameKind::Metric,
         _ => false,
     }
 }
 
-/// The name with `_` for each character that cannot be there, as other exporters for the facade have it.
-pub(crate) fn sanitised(of: NameKind, name: &str) -> Cow<'_, str> {
-    if bad_character(of, name).is_none() {
+/// Replaces each character that is not allowed with `_`, as other exporters do.
+pub(crate) fn sanitize(kind: NameKind, name: &str) -> Cow<'_, str> {
+    if invalid_character(kind, name).is_none() {
         return Cow::Borrowed(name);
     }
-    let each = |(position, c)| if may_be(of, position, c) { c } else { '_' };
+    let each = |(position, c)| if is_allowed(kind, position, c) { c } else { '_' };
     Cow::Owned(name.chars().enumerate().map(each).collect())
 }
 
-/// The series as it is written, without its value: `name`, or `name{label="value",...}` with the labels in the order of
-/// their names, so that the same labels are always the same text. An empty value is no label, as for Prometheus.
+/// Returns a series as it is written, without its value.
+///
+/// This is `name` or `name{label="value",...}`. Labels are sorted by name, so that the same labels
+/// always make the same text. A label with an empty value is left out, because for Prometheus it
+/// does not exist.
 pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
     check(name)?;
     let mut labels: Vec<_> = labels.to_vec();
@@ -88,9 +91,9 @@ pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// The labels in what a series has between its braces.
+/// Parses the text between the braces of a series into labels.
 #[cfg(feature = "opentelemetry")]
-pub(crate) fn pairs(mut labels: &str) -> Vec<(String, String)> {
+pub(crate) fn parse_labels(mut labels: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     while let Some((label, rest)) = labels.split_once("=\"") {
         let (mut value, mut rest) = (String::new(), rest.chars());
@@ -111,7 +114,7 @@ fn escape_value(value: &str, out: &mut String) {
     escape(value, &['\\', '"', '\n'], out);
 }
 
-/// Writes what stands in one line, whatever it has in it.
+/// Writes a help text, escaped so that it stays in one line.
 pub(crate) fn escape_help(help: &str, out: &mut String) {
     escape(help, &['\\', '\n'], out);
 }
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_prometheus_names() {
+    fn check_accepts_prometheus_names_only() {
         for name in ["a", "_", ":", "http:requests_total", "a9"] {
             assert_eq!(check(name), Ok(()), "{name}");
         }
@@ -145,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn sanitised_names_are_accepted() {
+    fn sanitize_makes_names_that_are_allowed() {
         for (name, wanted) in
             [("a.b-c d", "a_b_c_d"), ("9lives", "_lives"), ("ok", "ok"), ("ä", "_")]
         {
-            assert_eq!(sanitised(NameKind::Metric, name), wanted);
+            assert_eq!(sanitize(NameKind::Metric, name), wanted);
         }
-        assert_eq!(sanitised(NameKind::Label, "a:b"), "a_b");
+        assert_eq!(sanitize(NameKind::Label, "a:b"), "a_b");
     }
 
     #[test]
-    fn a_series_is_one_text_whatever_the_order_of_its_labels() {
+    fn series_is_the_same_text_for_any_order_of_labels() {
         let one = series("a", &[("y", "2"), ("x", "1")]).unwrap();
         assert_eq!(one, r#"a{x="1",y="2"}"#);
         assert_eq!(Ok(one), series("a", &[("x", "1"), ("y", "2")]));
@@ -166,11 +169,11 @@ mod tests {
 
     #[cfg(feature = "opentelemetry")]
     #[test]
-    fn labels_read_back() {
+    fn parse_labels_returns_the_labels_of_series() {
         for labels in [&[][..], &[("x", "\n")], &[("a", "C:\\n\n\"end\""), ("b", ",b=\"{}")]] {
             let text = series("a", labels).unwrap();
             let inside = text[1..].trim_start_matches('{').trim_end_matches('}');
-            let pairs = pairs(inside);
+            let pairs = parse_labels(inside);
             assert!(
                 pairs.iter().map(|(label, value)| (&**label, &**value)).eq(labels.iter().copied())
             );
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_cannot_be() {
+    fn series_rejects_reserved_and_duplicate_labels() {
         for label in ["le", "__name__", "__x"] {
             let error = series("a", &[(label, "")]).unwrap_err();
             assert!(matches!(error, Error::ReservedLabel { .. }), "{error}");

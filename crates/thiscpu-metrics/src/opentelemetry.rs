@@ -1,9 +1,11 @@
-//! The same series for OpenTelemetry: observable instruments, whose callbacks read the registry.
+//! Series for OpenTelemetry: observable instruments, whose callbacks read the registry.
 //!
-//! A meter asks each instrument by itself, and says neither when a collection begins nor for whom it is. But a collection is one thread's, which calls
-//! the callbacks in the order in which they were registered. So instruments have numbers, and a thread that asks one whose number is not above
-//! the last it asked has begun a new collection: that takes a scrape, which serves the thread until its next collection or its last instrument.
-//! Collections of different threads have nothing to do with each other.
+//! A meter calls the callback of each instrument separately. It does not say when a collection
+//! begins or which reader it is for. But one thread makes a collection, and calls the callbacks in
+//! the order in which they were registered. So instruments have numbers. If a thread asks an
+//! instrument whose number is not greater than the last one it asked, it has begun a new
+//! collection. That takes a scrape, which serves the thread until its next collection or its last
+//! instrument. Collections of different threads are independent.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,32 +26,36 @@ use crate::{
     state::{Family, Instrument, Reading, Series, State},
 };
 
-/// So many collections can be under way at once; of more, the one that has waited longest takes another scrape.
+/// The number of collections at a time that keep their scrape.
+///
+/// Of more, the one that has been idle longest takes another scrape.
 const COLLECTIONS_MAX: usize = 8;
 
-/// A registry's metrics as observable instruments of a meter: see [`Registry::observe`]. To drop it ends nothing; a meter's instruments
-/// are there for as long as the meter's provider.
+/// The metrics of a registry as observable instruments of a meter: see [`Registry::observe`].
+///
+/// Dropping it does not remove the instruments, which live as long as the meter's provider.
 #[derive(Debug)]
 pub struct Observer {
     registry: Registry,
     meter: Meter,
     collections: Arc<Mutex<Collections>>,
-    /// How many of the registry's families have been seen: the first so many.
+    /// How many of the registry's families have instruments, or are in `skipped`: the first ones.
     families: usize,
     skipped: Vec<Error>,
 }
 
-/// How many instruments there are, and collections that have not come to the last: first the one that has asked for nothing the longest.
+/// The number of instruments, and the collections that have not reached the last one.
 #[derive(Debug, Default)]
 struct Collections {
     instruments: usize,
+    /// The one that has been idle longest comes first.
     ongoing: Vec<Collection>,
 }
 
 #[derive(Debug)]
 struct Collection {
     thread: ThreadId,
-    /// The instrument that it asked last.
+    /// The instrument that it has asked last.
     last: usize,
     scrape: Arc<Scrape>,
 }
@@ -60,20 +66,29 @@ struct Scrape {
     gauges: Vec<f64>,
 }
 
-/// What an instrument is points of a series: values, with the attributes of each.
+/// The values that an instrument observes, each with its attributes.
 type Points<T> = Vec<(T, Vec<KeyValue>)>;
 
-/// What becomes of a series.
+/// Appends the values of a series.
 type PushPoints<T> = fn(&Scrape, &Family, &Series, &mut Points<T>);
 
 impl Registry {
-    /// Makes an observable instrument of `meter` for each metric that is registered: counters and gauges as they are; of a histogram `X` the counters
-    /// `X_bucket` (cumulative, with an attribute `le` for each bound) and `X_count`, and `X_sum`, which goes up and down because observations may be
-    /// negative; there are no histograms that are observed. What is registered later is there after [`Observer::update`]; new series of known metrics are there at once.
+    /// Makes observable instruments of `meter` for all registered metrics.
     ///
-    /// Each collection takes one scrape, for all instruments: one fence, each value exact, series of a group of one instant of that collection.
-    /// Readers of one provider share their instruments' values, so one that collects amid another's collection replaces some of what that has: give
-    /// each reader a provider, and a call of this for its meter, if several are to have groups of one instant.
+    /// - A counter and a gauge become instruments of their names.
+    /// - A histogram `X` becomes the counters `X_bucket` (cumulative, with an attribute `le` for
+    ///   each bound) and `X_count`, and the up-down counter `X_sum`, because observations may be
+    ///   negative. OpenTelemetry has no observable histograms.
+    ///
+    /// Metrics that are registered later get instruments by [`Observer::update`]. New series of
+    /// known metrics need no update.
+    ///
+    /// Each collection takes one scrape for all instruments. So it costs one fence, each value is
+    /// exact, and series of a group are of one instant.
+    ///
+    /// Readers of one provider share their instruments' values. If their collections overlap, one
+    /// reader gets some values of the other's scrape. To read groups at one instant with several
+    /// readers, give each a provider, and call this method for its meter.
     ///
     /// ```
     /// use opentelemetry::metrics::MeterProvider as _;
@@ -92,13 +107,16 @@ impl Registry {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Metrics with names that OpenTelemetry does not have get no instruments, and are in [`Observer::skipped`]: its names begin with a letter, have no
-    /// `:`, and 248 characters at most.
+    /// A metric gets no instrument if OpenTelemetry does not allow its name;
+    /// [`Observer::skipped`] returns these. Names must begin with a letter, and have no `:` and at
+    /// most 248 characters.
     ///
-    /// The SDK puts all that an instrument has above 2,000 series (for `X_bucket`, series times buckets) into one point with the attribute
-    /// `otel.metric.overflow`, unless a view of the provider gives the instrument another cardinality limit.
+    /// If an instrument has more than 2,000 series (for `X_bucket`, series times buckets), the SDK
+    /// merges the rest into one point with the attribute `otel.metric.overflow`. A view of the
+    /// provider can set another cardinality limit.
     ///
-    /// To call it twice for one meter makes a second set of callbacks, with a second scrape for each collection: keep the observer, and update it.
+    /// Do not call this method twice for one meter: it would make a second set of callbacks, with a
+    /// second scrape for each collection. Keep the observer and update it instead.
     pub fn observe(&self, meter: &Meter) -> Observer {
         let (registry, meter, collections) = (self.clone(), meter.clone(), Arc::default());
         let mut observer =
@@ -109,9 +127,12 @@ impl Registry {
 }
 
 impl Observer {
-    /// Makes instruments for metrics that were registered since the last call. Not from an instrument's callback.
+    /// Makes instruments for metrics that were registered since the last call.
+    ///
+    /// Must not be called from an instrument's callback.
     pub fn update(&mut self) {
-        // The registry's lock is not held while instruments are made: the meter has locks too, which it holds while it calls us.
+        // The registry's lock is not held while instruments are made. The meter holds its own locks
+        // while it calls the callbacks, which lock the registry.
         let new: Vec<(String, String, Kind)> = {
             let state = self.registry.state();
             let each = |family: &Family| (family.name.clone(), family.help.clone(), family.kind);
@@ -127,13 +148,13 @@ impl Observer {
         }
     }
 
-    /// The metrics that have no instruments, because of their names: for each an error that says so.
+    /// Returns an error for each metric that has no instrument, because of its name.
     #[must_use]
     pub fn skipped(&self) -> &[Error] {
         &self.skipped
     }
 
-    /// Makes the next family's instruments.
+    /// Makes the instruments of the next family.
     fn make(&self, name: &str, help: &str, kind: Kind) {
         let (meter, help) = (&self.meter, help.to_owned());
         let whole = |name: String, push| {
@@ -149,7 +170,7 @@ impl Observer {
             Kind::Histogram => {
                 whole(format!("{name}_bucket"), push_buckets);
                 whole(format!("{name}_count"), push_count);
-                // Not one that only grows: observations may be negative.
+                // An up-down counter, because observations may be negative.
                 let builder = meter.f64_observable_up_down_counter(format!("{name}_sum"));
                 let builder = builder.with_description(help);
                 let _ = builder.with_callback(self.callback(push_sum)).build();
@@ -157,7 +178,7 @@ impl Observer {
         }
     }
 
-    /// A callback of the next family's next instrument.
+    /// Returns a callback for the next instrument of the next family.
     fn callback<T: Copy + 'static>(
         &self,
         push: PushPoints<T>,
@@ -166,12 +187,13 @@ impl Observer {
             (self.registry.clone(), Arc::clone(&self.collections), self.families);
         let instrument = lock(&collections).add_instrument();
         move |observer| {
-            // A panic (of a fence that cannot be had) must not reach the meter, which would be unusable from then on. It has been reported.
+            // A panic, when a fence is denied, must not reach the meter: it would poison the
+            // meter's locks. The panic hook has reported it.
             let scrape = || scrape_for(instrument, &collections, || scrape(&registry));
             let Ok(scrape) = catch_unwind(AssertUnwindSafe(scrape)) else { return };
             let mut points = Vec::new();
             scrape.push(&registry.state(), family, push, &mut points);
-            // No lock of ours is held: the observer has its own.
+            // No lock of this crate is held here: the observer has its own locks.
             points.iter().for_each(|(value, attributes)| observer.observe(*value, attributes));
         }
     }
@@ -181,16 +203,16 @@ fn lock(collections: &Mutex<Collections>) -> MutexGuard<'_, Collections> {
     collections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `instrument` is to push this thread's collection.
+/// Returns the scrape that `instrument` observes for this thread's collection.
 fn scrape_for(
     instrument: usize,
     collections: &Mutex<Collections>,
     scrape: impl FnOnce() -> Arc<Scrape>,
 ) -> Arc<Scrape> {
     let thread = thread::current().id();
-    // Nothing is left of the collection before, even if the scrape panics.
+    // Removes the previous collection, even if the scrape panics.
     let known = lock(collections).take(thread).filter(|collection| collection.last < instrument);
-    // Not under the lock: others' collections need not wait.
+    // Not under the lock, so that collections of other threads do not wait.
     let scrape = known.map_or_else(scrape, |collection| collection.scrape);
     lock(collections).keep(Collection { thread, last: instrument, scrape: Arc::clone(&scrape) });
     scrape
@@ -202,25 +224,25 @@ fn scrape(registry: &Registry) -> Arc<Scrape> {
 }
 
 impl Collections {
-    /// The number of a new instrument.
+    /// Returns the number of a new instrument.
     fn add_instrument(&mut self) -> usize {
         self.instruments += 1;
         self.instruments - 1
     }
 
-    /// The thread's collection, which is here no more.
+    /// Removes and returns a thread's collection.
     fn take(&mut self, thread: ThreadId) -> Option<Collection> {
         let at = self.ongoing.iter().position(|collection| collection.thread == thread)?;
         Some(self.ongoing.remove(at))
     }
 
-    /// For the next instrument, if there is one.
+    /// Keeps a collection for its next instrument, if there is one.
     fn keep(&mut self, collection: Collection) {
         if collection.last + 1 == self.instruments {
             return;
         }
         if self.ongoing.len() == COLLECTIONS_MAX {
-            // As a rule its thread is gone: a view may have dropped the last instrument.
+            // Usually its thread has ended: a view may have dropped the last instrument.
             self.ongoing.remove(0);
         }
         self.ongoing.push(collection);
@@ -230,17 +252,21 @@ impl Collections {
 impl Scrape {
     fn push<T>(&self, state: &State, family: usize, push: PushPoints<T>, points: &mut Points<T>) {
         let family = &state.families[family];
-        // A series that was registered after the scrape is not in it.
-        let is_in = |series: &&Series| match series.instrument {
+        // A series that was registered after the scrape has no value in it.
+        let has_value = |series: &&Series| match series.instrument {
             Instrument::Gauge(_) => series.at < self.gauges.len(),
             _ => series.at < self.values.len(),
         };
-        family.series.iter().filter(is_in).for_each(|series| push(self, family, series, points));
+        family
+            .series
+            .iter()
+            .filter(has_value)
+            .for_each(|series| push(self, family, series, points));
     }
 }
 
 fn attributes(family: &Family, series: &Series) -> Vec<KeyValue> {
-    let pairs = name::pairs(family.labels(series)).into_iter();
+    let pairs = name::parse_labels(family.labels(series)).into_iter();
     pairs.map(|(label, value)| KeyValue::new(label, value)).collect()
 }
 
@@ -278,12 +304,12 @@ fn push_sum(scrape: &Scrape, family: &Family, series: &Series, points: &mut Poin
     points.push((sum, attributes(family, series)));
 }
 
-/// As OpenTelemetry has it, of the names that Prometheus accepts. A histogram's suffix is left room for.
+/// Returns whether OpenTelemetry allows a Prometheus name, with the suffix of a histogram.
 fn is_instrument_name(name: &str) -> bool {
-    const LONGEST: usize = 255 - "_bucket".len();
+    const LEN_MAX: usize = 255 - "_bucket".len();
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && !name.contains(':')
-        && name.len() <= LONGEST
+        && name.len() <= LEN_MAX
 }
 
 #[cfg(test)]
@@ -294,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// An instrument that keeps what it was points last.
+    /// An instrument that keeps its last value.
     #[derive(Default)]
     struct Last(Mutex<Option<u64>>);
 
@@ -315,9 +341,9 @@ mod tests {
         }
     }
 
-    /// Two readers ask one instrument each in turn, and the counters grow between any two.
+    /// Interleaves the collections of two threads, and increments the counters in between.
     #[test]
-    fn collections_of_two_threads_are_each_of_one_instant() {
+    fn collections_of_two_threads_each_read_one_instant() {
         const ROUNDS: u64 = 100;
         let names = ["begun", "ended"];
         let registry = Registry::builder().group("g", &names).build().unwrap();
@@ -341,7 +367,7 @@ mod tests {
                 }
                 last.0.into_inner().unwrap()
             };
-            // All rounds first, so that neither waits for the other for ever.
+            // All rounds before the checks, so that no thread waits for a thread that has panicked.
             for [begun, ended] in (0..ROUNDS).map(|_| [ask(0), ask(1)]).collect::<Vec<_>>() {
                 assert!(begun.is_some() && begun == ended, "{begun:?} {ended:?}");
             }
@@ -354,9 +380,8 @@ mod tests {
         assert!(lock(&observer.collections).ongoing.is_empty());
     }
 
-    /// However long it takes, and whatever came before it.
     #[test]
-    fn each_collection_begins_with_a_scrape_of_its_own() {
+    fn collection_takes_one_scrape_at_its_start() {
         let registry = Registry::new();
         let counter = registry.counter("hits", "", &[]).unwrap();
         let observer = observer(&registry);
@@ -367,14 +392,14 @@ mod tests {
             counter.increment(1);
             last.0.into_inner().unwrap()
         };
-        // The last of the second is not asked.
+        // The second collection does not reach the last instrument.
         let all = [0, 1, 2, 0, 1, 0, 1, 2].map(ask);
         assert_eq!(all, [0, 0, 0, 3, 3, 5, 5, 5].map(Some));
     }
 
-    /// A scrape that panics leaves nothing of the collection before it to the instruments that come after.
+    /// Checks that instruments after a scrape that panicked do not use the previous scrape.
     #[test]
-    fn nothing_is_told_twice_after_a_panic() {
+    fn scrape_that_panics_discards_the_previous_one() {
         let registry = Registry::new();
         let observer = observer(&registry);
         let _callbacks = [(); 3].map(|()| observer.callback(push_counter));
@@ -383,13 +408,13 @@ mod tests {
             registry.state().scrapes
         };
         assert_eq!([0, 1].map(ask), [1, 1]);
-        let failing = || scrape_for(0, &observer.collections, || panic!("as planned"));
+        let failing = || scrape_for(0, &observer.collections, || panic!("deliberate"));
         catch_unwind(AssertUnwindSafe(failing)).unwrap_err();
         assert_eq!([1, 2].map(ask), [2, 2]);
     }
 
     #[test]
-    fn threads_that_are_gone_leave_little() {
+    fn collections_of_ended_threads_are_limited() {
         let registry = Registry::new();
         let observer = observer(&registry);
         registry.counter("hits", "", &[]).unwrap();

@@ -11,23 +11,28 @@ use crate::{
     counter::{CounterRef, FacadeCounter, GroupCounter, Repr},
     error::{Error, Kind},
     gauge, histogram,
-    name::{NameKind, sanitised},
+    name::{NameKind, sanitize},
     registry::Registry,
     state::{Instrument, Request},
 };
 
-/// What programs and libraries record by the macros of the [`metrics`] facade, in a [`Registry`].
+/// A recorder of the [`metrics`] facade, whose series are those of a [`Registry`].
 ///
-/// Names and labels become ones that Prometheus accepts by `_` for each character that cannot be there, as in other exporters for
-/// the facade. What cannot be (two names that come to the same, a gauge of a counter's name, a label `le`) has a handle that
-/// does nothing; [`Registry::rejected`] tells, and a comment at the end of a scrape. Groups and buckets are as the registry's [`Builder`](crate::Builder)
-/// was told, by the names that Prometheus has.
+/// In names and labels, each character that Prometheus does not allow becomes `_`, as in other
+/// exporters for the facade. A metric that still cannot be registered gets a no-op handle: two
+/// names that become the same, a gauge of a counter's name, a label `le`. [`Registry::rejected`]
+/// and a comment at the end of each scrape list these. Groups and buckets are those of the
+/// registry's [`Builder`](crate::Builder), by Prometheus names.
 ///
-/// Asking for a series that is known (which each `counter!(...)` does) takes a lock for reading, on a word that all CPUs
-/// share, and may allocate; so keep the handle where speed matters. It never waits for a scrape; asking for a new one may, and so do the facade's `describe_*`.
+/// Each use of a macro, such as `counter!(...)`, looks its series up. For a known series that takes
+/// a read lock, on a word that all CPUs share, and may allocate. So keep the handle where speed
+/// matters. A look-up of a known series never waits for a scrape. Registering a new one, and the
+/// facade's `describe_*`, may.
 ///
-/// For the same reason none of the macros may be used in signal handlers, nor in a child of `fork` if another thread of its parent was amid one when it was
-/// forked: it may wait for ever. Handles that were request for before may be used as those of a [`Registry`].
+/// Because of that lock, the macros must not be used in signal handlers. They must not be used in a
+/// child of `fork` either, if another thread of the parent might have been in one at the time: the
+/// child might wait forever. Handles that were looked up before may be used where those of a
+/// [`Registry`] may.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -46,7 +51,7 @@ pub struct Recorder {
     histograms: HandleCache<metrics::Histogram>,
 }
 
-/// Handles of what was request for before, so that no look-up waits for a scrape.
+/// Handles that were looked up before, so that no look-up of them waits for a scrape.
 #[derive(Debug)]
 struct HandleCache<H>(RwLock<HashMap<Key, H>>);
 
@@ -57,12 +62,13 @@ impl<H> Default for HandleCache<H> {
 }
 
 impl<H: Clone> HandleCache<H> {
-    /// The handle that is known, or else what `make` makes.
+    /// Returns the handle of a key; makes it if it is unknown.
     fn get_or(&self, key: &Key, make: impl FnOnce() -> H) -> H {
         if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key) {
             return known.clone();
         }
-        // Not under the lock: it may wait for a scrape. Who comes second gets the same series, from the registry.
+        // Not under the lock: this may wait for a scrape. Two threads that make the same handle get
+        // the same series from the registry.
         let made = make();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.entry(key.clone()).or_insert(made).clone()
@@ -70,30 +76,32 @@ impl<H: Clone> HandleCache<H> {
 }
 
 impl Registry {
-    /// A recorder, for [`metrics::with_local_recorder`] or to be put behind others.
+    /// Returns a recorder that is not installed.
+    ///
+    /// For [`metrics::with_local_recorder`], or for use behind other recorders.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         let (counters, gauges, histograms) = Default::default();
         Recorder { registry: self.clone(), counters, gauges, histograms }
     }
 
-    /// Makes a recorder the program's: from now on the facade's macros come here.
+    /// Installs a recorder for the whole program.
     ///
     /// # Errors
     ///
-    /// If the program has one already.
+    /// [`Error::RecorderInstalled`] if the program already has one.
     pub fn install_recorder(&self) -> Result<(), Error> {
         metrics::set_global_recorder(self.recorder()).map_err(|_| Error::RecorderInstalled)
     }
 }
 
 impl Recorder {
-    /// The series, or nothing if it cannot be.
+    /// Returns the series; `None`, after recording the error, if it cannot be registered.
     fn instrument(&self, kind: Kind, key: &Key) -> Option<Instrument> {
-        let name = sanitised(NameKind::Metric, key.name());
+        let name = sanitize(NameKind::Metric, key.name());
         let labels: Vec<_> = key
             .labels()
-            .map(|label| (sanitised(NameKind::Label, label.key()), label.value()))
+            .map(|label| (sanitize(NameKind::Label, label.key()), label.value()))
             .collect();
         let labels: Vec<_> = labels.iter().map(|(label, value)| (&**label, *value)).collect();
         let request = Request { kind, name: &name, origin: key.name(), help: "", labels: &labels };
@@ -107,7 +115,7 @@ impl Recorder {
     }
 
     fn describe(&self, key: &KeyName, description: &str) {
-        let name = sanitised(NameKind::Metric, key.as_str());
+        let name = sanitize(NameKind::Metric, key.as_str());
         self.registry.state().describe(&name, description);
     }
 }
@@ -203,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_found_during_a_scrape() {
+    fn known_handles_are_found_during_a_scrape() {
         let registry = Registry::new();
         let recorder = registry.recorder();
         let metadata = Metadata::new("", Level::INFO, None);
@@ -220,7 +228,7 @@ mod tests {
                 find();
                 found.send(()).unwrap();
             });
-            // Where it waits for the scrape, it would wait for ever.
+            // A look-up that needs the registry's lock would wait until the timeout.
             let outcome = is_found.recv_timeout(Duration::from_secs(60));
             drop(state);
             outcome.unwrap();

@@ -1,4 +1,4 @@
-//! The registry: where series are registered, and read.
+//! The registry, which registers and reads series.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,13 +15,17 @@ use crate::{
     text,
 };
 
-/// Series that are registered and read together. Cheap to clone; all clones are the same registry.
+/// A set of series that are registered and read together.
 ///
-/// Registering takes the registry's lock, which a scrape holds from its first look to its last line. Whoever has a handle needs it
-/// no more, and is never held up by a scrape. A series stays for as long as the registry.
+/// A registry is cheap to clone; all clones are the same registry. A series lives as long as its
+/// registry.
 ///
-/// None of this may be called in signal handlers. A child of `fork` may do all of it, unless another thread of its parent was registering or
-/// scraping when it was forked: it would wait for ever. Handles say for themselves where they may be used.
+/// Registration takes the registry's lock, which a scrape holds from its start to its end. Handles
+/// do not need the lock, so a scrape never delays them.
+///
+/// No method may be called from a signal handler. In a child of `fork` all may be called, unless
+/// another thread of the parent was registering or scraping at the time: the child would wait
+/// forever. Each handle's documentation says where it may be used.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -47,13 +51,13 @@ struct Shared {
 }
 
 impl Registry {
-    /// A registry without series or groups, with Prometheus' usual buckets.
+    /// Creates a registry without groups, with Prometheus' default buckets.
     #[must_use]
     pub fn new() -> Registry {
         Registry::with(Settings::by_default())
     }
 
-    /// For a registry with groups or other buckets.
+    /// Returns a builder, for a registry with groups or other buckets.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -64,39 +68,42 @@ impl Registry {
         Registry { shared: Arc::new(Shared { settings, state, current_scrape }) }
     }
 
-    /// Registers a counter. By convention its name ends in `_total`; it is written as it is given.
+    /// Registers a counter.
     ///
-    /// A label with an empty value is one that is not there, as for Prometheus: the same series. The first help text that is not empty counts for all
-    /// series of the name.
+    /// By convention its name ends in `_total`; no suffix is added. A label with an empty value
+    /// does not exist, as for Prometheus. The first help text that is not empty is that of all
+    /// series of the name. Waits for a current scrape.
     ///
     /// # Errors
     ///
-    /// If Prometheus has no such names, the series is there already, its name is a metric of another kind or help text, or the label is reserved:
-    /// `le`, and what begins with `__`.
+    /// If a name or label is invalid or reserved (`le`, `__*`), if the series exists, or if the
+    /// name has another kind or help text.
     pub fn counter(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Counter, Error> {
         match self.register(Kind::Counter, name, help, labels)? {
             Instrument::Counter(counter) => Ok(counter),
-            _ => unreachable!("a new counter is a counter"),
+            _ => unreachable!("a request for a counter returns a counter"),
         }
     }
 
-    /// Registers a gauge.
+    /// Registers a gauge. Waits for a current scrape.
     ///
     /// # Errors
     ///
-    /// As [`counter`](Registry::counter), and if the name is in a group.
+    /// Those of [`counter`](Registry::counter), and [`Error::InvalidGroup`] if the name is in a
+    /// group.
     pub fn gauge(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Gauge, Error> {
         match self.register(Kind::Gauge, name, help, labels)? {
             Instrument::Gauge(gauge) => Ok(gauge),
-            _ => unreachable!("a new gauge is a gauge"),
+            _ => unreachable!("a request for a gauge returns a gauge"),
         }
     }
 
-    /// Registers a histogram, with the buckets that the [`Builder`] was told.
+    /// Registers a histogram, with the buckets of the [`Builder`]. Waits for a current scrape.
     ///
     /// # Errors
     ///
-    /// As [`gauge`](Registry::gauge), and if `name` with `_bucket`, `_sum` or `_count` is another metric's.
+    /// Those of [`gauge`](Registry::gauge), and [`Error::HistogramNameConflict`] if `name` with
+    /// `_bucket`, `_sum` or `_count` is another metric.
     pub fn histogram(
         &self,
         name: &str,
@@ -105,25 +112,29 @@ impl Registry {
     ) -> Result<Histogram, Error> {
         match self.register(Kind::Histogram, name, help, labels)? {
             Instrument::Histogram(histogram) => Ok(histogram),
-            _ => unreachable!("a new histogram is a histogram"),
+            _ => unreachable!("a request for a histogram returns a histogram"),
         }
     }
 
-    /// What is registered, in the text format of Prometheus (0.0.4), in the order in which it was registered.
+    /// Returns all series in the text format of Prometheus (0.0.4), in the order of registration.
     ///
-    /// Each value was the exact one at an instant of this call; all series of a group, and all lines of a histogram, are of one instant. Costs
-    /// one fence, if anything is in use on several CPUs (see [`thiscpu::sum_all`]), and less than 100 ns a series; holds up who
-    /// registers, and nobody else.
+    /// Each value was exact at an instant of this call. All series of a group, and all lines of a
+    /// histogram, are of one instant.
+    ///
+    /// Costs one fence, if several CPUs use any series (see [`thiscpu::sum_all`]), and less than
+    /// 100 ns a series. Registrations wait for it; handles do not.
     ///
     /// # Panics
     ///
-    /// As [`thiscpu::Counter::sum`].
+    /// Under the conditions of [`thiscpu::Counter::sum`].
     #[must_use]
     pub fn render(&self) -> String {
         text::render(&self.read())
     }
 
-    /// What was wrong with registrations by the facade, which has no way to say it: up to 64 errors, each once. Their handles do nothing.
+    /// Returns the errors of registrations through the facade, which cannot return them.
+    ///
+    /// At most 64, without duplicates. The handles of these registrations do nothing.
     #[must_use]
     pub fn rejected(&self) -> Vec<Error> {
         self.state().rejected.errors().to_vec()
@@ -143,18 +154,18 @@ impl Registry {
         }
     }
 
-    /// The series, and whether it was there before.
+    /// Returns the series, and whether it existed before.
     pub(crate) fn find_or_add(&self, request: &Request<'_>) -> Result<(Instrument, bool), Error> {
         let Shared { settings, current_scrape, .. } = &*self.shared;
         self.state().find_or_add(request, settings, current_scrape)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic (of a fence that cannot be had, or for want of memory) leaves all of it usable.
+        // A panic, when a fence is denied or there is no memory, leaves the state consistent.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A scrape. `gauge` says why its first, second and last step are what they are.
+    /// Takes a scrape. The documentation of `gauge` explains the steps.
     pub(crate) fn read(&self) -> Reading<'_> {
         let mut state = self.state();
         state.scrapes += 1;
@@ -173,12 +184,15 @@ impl Registry {
 }
 
 impl Builder {
-    /// The registry.
+    /// Creates the registry.
     ///
     /// # Errors
     ///
-    /// If a name, or the beginning of one, is none that Prometheus accepts, bounds are not as they have to be or given twice, a group has no metric or
-    /// more than 64, or a metric is in two groups.
+    /// - [`Error::InvalidName`] or [`Error::EmptyName`] for a name or a prefix.
+    /// - [`Error::InvalidBuckets`] if bounds are not finite or not sorted, if there are none or
+    ///   more than 61, or if they are set twice.
+    /// - [`Error::InvalidGroup`] if a group has no metric or more than 64, or if a metric is in two
+    ///   groups.
     pub fn build(self) -> Result<Registry, Error> {
         Ok(Registry::with(self.settings()?))
     }

@@ -1,11 +1,11 @@
-//! Registrations by the facade that could not be: it has no way to return an error.
+//! Errors of registrations through the facade, which cannot return them.
 
 use crate::error::Error;
 
-/// So many errors are kept; more are counted.
+/// The number of errors that are kept; further ones are only counted.
 const KEPT_MAX: usize = 64;
 
-/// What was rejected, each once.
+/// The errors of rejected registrations, without duplicates.
 #[derive(Default)]
 pub(crate) struct Rejected {
     kept: Vec<Error>,

@@ -1,20 +1,21 @@
-//! Counters that are read at one instant, as many as are wanted.
+//! Rows: counters that are read at one instant.
 
 use std::sync::Arc;
 
 use thiscpu::{Counters, Summable};
 
-/// The most counters of one row.
+/// The largest number of counters of a row.
 pub(crate) const LEN_MAX: usize = 64;
 
-/// A [`Counters`] of some size.
+/// A [`Counters`] of any size.
 pub(crate) trait Row: Send + Sync {
-    /// Adds to some of them, one after the other.
+    /// Adds each amount to the counter of its index, in order.
     fn add(&self, amounts: &[(usize, i64)]);
 
-    /// The exact value of one.
+    /// Returns the exact value of a counter.
     fn sum(&self, index: usize) -> i64;
 
+    /// Returns the row as part of a scrape.
     fn summable(&self) -> &dyn Summable;
 }
 
@@ -33,7 +34,9 @@ impl<const N: usize> Row for Counters<N> {
     }
 }
 
-/// A row of at least so many counters, up to [`LEN_MAX`], and how many it has: each size is code of its own, so there are few.
+/// Returns a row of at least `counters` counters, at most [`LEN_MAX`], and its length.
+///
+/// Each length is compiled separately, so there are few.
 pub(crate) fn with_len(counters: usize) -> (Arc<dyn Row>, usize) {
     match counters {
         ..=2 => (Arc::new(Counters::<2>::new()), 2),
@@ -42,6 +45,6 @@ pub(crate) fn with_len(counters: usize) -> (Arc<dyn Row>, usize) {
         9..=16 => (Arc::new(Counters::<16>::new()), 16),
         17..=32 => (Arc::new(Counters::<32>::new()), 32),
         33..=LEN_MAX => (Arc::new(Counters::<LEN_MAX>::new()), LEN_MAX),
-        _ => unreachable!("the builder refuses more than {LEN_MAX} counters in a row"),
+        _ => unreachable!("the builder rejects more than {LEN_MAX} counters in a row"),
     }
 }

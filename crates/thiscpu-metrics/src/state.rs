@@ -1,4 +1,4 @@
-//! What is under the registry's lock: families of series, and where in a scrape their values are.
+//! The state under the registry's lock: families of series, and where their values are in a scrape.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -9,7 +9,7 @@ use std::{
 use thiscpu::{Counters, Summable};
 
 use crate::{
-    builder::{GroupIndex, Settings},
+    builder::{Membership, Settings},
     counter::{Counter, GroupCounter, ROW_LEN, Repr, RowCounter},
     error::{Error, Kind},
     gauge::{self, CurrentScrape, Gauge},
@@ -19,53 +19,55 @@ use crate::{
     row::{self, Row},
 };
 
-/// Everything that is registered.
+/// All registered series.
 #[derive(Default)]
 pub(crate) struct State {
-    /// In the order they were registered, as all that follows.
+    /// In order of registration, as are `sources` and `gauges`.
     pub(crate) families: Vec<Family>,
     pub(crate) sources: Vec<Source>,
-    /// Gauges, and where in a scrape their counters' values are.
+    /// Gauges, each with the index of its counter's value in a scrape.
     pub(crate) gauges: Vec<(Arc<gauge::Core>, usize)>,
-    /// How many values all sources have.
+    /// The number of values of all sources.
     values: usize,
-    /// Which family's lines have a name.
+    /// Names of lines, each with the index of its family.
     owners: HashMap<String, usize>,
-    /// Series by what they are written as: family, and place in it.
+    /// Series by their text, each with the index of its family and its index in the family.
     series: HashMap<String, (usize, usize)>,
-    /// Rows of groups by group and labels, and where in a scrape their values begin.
+    /// Rows of groups by group and labels, each with the index of its first value in a scrape.
     rows: HashMap<(usize, String), (Arc<dyn Row>, usize)>,
-    /// The row that counters without a group go to, how many it has, and where in a scrape its values begin.
+    /// The row that the next counters without a group use.
+    ///
+    /// With the number of its counters in use, and the index of its first value in a scrape.
     open_row: Option<(Arc<Counters<ROW_LEN>>, usize, usize)>,
-    /// Help texts of what is not registered yet.
+    /// Help texts of metrics that are not registered yet.
     helps: HashMap<String, String>,
     pub(crate) rejected: Rejected,
-    /// How many scrapes there were.
+    /// The number of scrapes so far.
     pub(crate) scrapes: u64,
 }
 
-/// All series of one name.
+/// All series of a name.
 pub(crate) struct Family {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) help: String,
-    /// The facade's name for it.
+    /// The facade's name for the metric; `name`, if it is not from the facade.
     origin: String,
-    /// Series as they are written, one after the other.
+    /// The texts of all series, concatenated.
     text: String,
     pub(crate) series: Vec<Series>,
 }
 
 /// One series.
 pub(crate) struct Series {
-    /// Where in its family's text it is.
+    /// The range of its text in that of the family.
     text: Range<usize>,
-    /// Where in a scrape its values begin; of a gauge, which gauge it is.
+    /// The index of its first value in a scrape; for a gauge, the index of the gauge.
     pub(crate) at: usize,
     pub(crate) instrument: Instrument,
 }
 
-/// What a series is, for whoever changes it.
+/// The handle of a series.
 #[derive(Clone)]
 pub(crate) enum Instrument {
     Counter(Counter),
@@ -73,7 +75,7 @@ pub(crate) enum Instrument {
     Histogram(Histogram),
 }
 
-/// What has to be summed for a scrape.
+/// A row, or a counter, that a scrape sums.
 pub(crate) enum Source {
     CounterRow(Arc<Counters<ROW_LEN>>),
     GroupRow(Arc<dyn Row>),
@@ -81,25 +83,25 @@ pub(crate) enum Source {
     Histogram(Arc<histogram::Core>),
 }
 
-/// All values, and, for as long as this is there, the lock without which there are no more series.
+/// The values of a scrape, with the registry's lock: no series is added while this exists.
 pub(crate) struct Reading<'a> {
     pub(crate) state: MutexGuard<'a, State>,
-    /// Of counters and histograms.
+    /// The values of counters and histograms, and of the counters of gauges.
     pub(crate) values: Vec<i64>,
     pub(crate) gauges: Vec<f64>,
 }
 
-/// A registration.
+/// A request for a series.
 pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: &'a str,
-    /// What the facade calls it; the name, if it did not come from there.
+    /// The facade's name for the metric; `name`, if it is not from the facade.
     pub(crate) origin: &'a str,
     pub(crate) help: &'a str,
     pub(crate) labels: Labels<'a>,
 }
 
-/// The lines that a histogram has, beside its name.
+/// The suffixes of the lines of a histogram.
 const HISTOGRAM_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 impl Source {
@@ -114,29 +116,29 @@ impl Source {
 }
 
 impl Family {
-    /// A series as it is written, without its value.
+    /// Returns the text of a series, without its value.
     pub(crate) fn text(&self, series: &Series) -> &str {
         &self.text[series.text.clone()]
     }
 
-    /// How long all of that is.
+    /// Returns the length of the texts of all series.
     pub(crate) fn text_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The labels of a series as they are written between braces.
+    /// Returns the labels of a series, as they are written between braces.
     pub(crate) fn labels(&self, series: &Series) -> &str {
         labels_in(&self.name, self.text(series))
     }
 }
 
-/// What is between the braces of a series as it is written.
+/// Returns the text between the braces of a series.
 fn labels_in<'a>(name: &str, series: &'a str) -> &'a str {
     series[name.len()..].strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or("")
 }
 
 impl State {
-    /// The series that was request for, if it is there, and whether that was there first.
+    /// Returns the requested series, and whether it existed before.
     pub(crate) fn find_or_add(
         &mut self,
         request: &Request<'_>,
@@ -151,11 +153,11 @@ impl State {
         let membership = settings.membership(request.name);
         if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, request.kind) {
             let reason =
-                format!("{} is a {}, and groups have counters", request.name, request.kind);
+                format!("{} is a {}; groups contain only counters", request.name, request.kind);
             let group = settings.group_name(membership.group).to_owned();
             return Err(Error::InvalidGroup { group, reason });
         }
-        // Nothing is refused from here on.
+        // No error is returned from here on.
         let family = family.unwrap_or_else(|| self.add_family(request));
         if self.families[family].help.is_empty() {
             self.families[family].help = request.help.to_owned();
@@ -173,7 +175,7 @@ impl State {
         Ok((instrument, false))
     }
 
-    /// Says what a metric is, once: the first text counts.
+    /// Sets the help text of a metric, unless it has one.
     pub(crate) fn describe(&mut self, name: &str, help: &str) {
         match self.owners.get(name).map(|&family| &mut self.families[family]) {
             Some(family) if family.name == name && family.help.is_empty() => {
@@ -184,7 +186,7 @@ impl State {
         }
     }
 
-    /// Carries whole units out of the billionths of all histograms.
+    /// Moves whole units out of the billionths of all histograms.
     pub(crate) fn carry_billionths(&self, values: &[i64]) {
         for series in self.families.iter().flat_map(|family| &family.series) {
             if let Instrument::Histogram(Histogram(core)) = &series.instrument {
@@ -193,7 +195,7 @@ impl State {
         }
     }
 
-    /// The family that the series belongs to, if there is one that it can belong to.
+    /// Returns the family of the requested series, if it exists and the request fits it.
     fn family(&self, request: &Request<'_>) -> Result<Option<usize>, Error> {
         let name = request.name.to_owned();
         let Some(&at) = self.owners.get(request.name) else {
@@ -214,15 +216,15 @@ impl State {
             let (first, second) = (family.origin.clone(), request.origin.to_owned());
             return Err(Error::NameCollision { name, first, second });
         }
-        let are_both = !request.help.is_empty() && !family.help.is_empty();
-        if are_both && family.help != request.help {
+        let have_both = !request.help.is_empty() && !family.help.is_empty();
+        if have_both && family.help != request.help {
             let (existing, requested) = (family.help.clone(), request.help.to_owned());
             return Err(Error::HelpMismatch { name, existing, requested });
         }
         Ok(Some(at))
     }
 
-    /// Whether no line of a new histogram has a name that somebody has.
+    /// Checks that no line of a new histogram has the name of another metric.
     fn check_lines(&self, request: &Request<'_>) -> Result<(), Error> {
         let taken = lines(request.kind, request.name).find(|line| self.owners.contains_key(line));
         taken.map_or(Ok(()), |name| {
@@ -232,8 +234,8 @@ impl State {
 
     fn add_family(&mut self, request: &Request<'_>) -> usize {
         let at = self.families.len();
-        let told = self.helps.remove(request.name).unwrap_or_default();
-        let help = if request.help.is_empty() { told } else { request.help.to_owned() };
+        let described = self.helps.remove(request.name).unwrap_or_default();
+        let help = if request.help.is_empty() { described } else { request.help.to_owned() };
         self.owners.insert(request.name.to_owned(), at);
         self.owners.extend(lines(request.kind, request.name).map(|line| (line, at)));
         self.families.push(Family {
@@ -248,11 +250,12 @@ impl State {
     }
 
     fn add_series(&mut self, family: usize, series: String, at: usize, instrument: Instrument) {
-        let of = &mut self.families[family];
-        let begin = of.text.len();
-        of.text.push_str(&series);
-        self.series.insert(series, (family, of.series.len()));
-        of.series.push(Series { text: begin..of.text.len(), at, instrument });
+        let index = family;
+        let family = &mut self.families[index];
+        let begin = family.text.len();
+        family.text.push_str(&series);
+        self.series.insert(series, (index, family.series.len()));
+        family.series.push(Series { text: begin..family.text.len(), at, instrument });
     }
 
     fn add_counter(&mut self) -> (usize, Instrument) {
@@ -268,10 +271,10 @@ impl State {
         (at + index, Instrument::Counter(Counter(Repr::Row(RowCounter { row, index }))))
     }
 
-    /// A counter of a group: in the row that those with the same labels are in.
+    /// Adds a counter of a group, to the row of those with the same labels.
     fn add_group_counter(
         &mut self,
-        member: GroupIndex,
+        member: Membership,
         labels: &str,
         members: usize,
     ) -> (usize, Instrument) {
@@ -302,7 +305,7 @@ impl State {
         (at, Instrument::Histogram(Histogram(core)))
     }
 
-    /// Where the values of a new source begin.
+    /// Adds a source, and returns the index of its first value in a scrape.
     fn add_source(&mut self, source: Source, values: usize) -> usize {
         self.sources.push(source);
         self.values += values;
@@ -310,7 +313,7 @@ impl State {
     }
 }
 
-/// Names of lines that a family has, beside its own.
+/// Returns the names of the lines of a family, other than its own name.
 fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
     let suffixes: &[&str] = if kind == Kind::Histogram { &HISTOGRAM_SUFFIXES } else { &[] };
     suffixes.iter().map(move |suffix| format!("{name}{suffix}"))

@@ -7,13 +7,13 @@ use crate::{
     state::{Family, Instrument, Reading, Series},
 };
 
-/// The media type of what [`Registry::render`](crate::Registry::render) gives.
+/// The media type of the text that [`Registry::render`](crate::Registry::render) returns.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// More than most lines have beside their series: a space, a number and the end.
+/// Room for the rest of most lines after the series: a space, a number and a line feed.
 const VALUE_BYTES: usize = 16;
 
-/// Writes what was read.
+/// Formats the values of a scrape.
 pub(crate) fn render(reading: &Reading<'_>) -> String {
     let bytes = |family: &Family| family.text_bytes() + VALUE_BYTES * family.series.len();
     let bytes = reading.state.families.iter().map(bytes).sum();
@@ -45,7 +45,7 @@ fn push_series(reading: &Reading<'_>, family: &Family, series: &Series, out: &mu
     out.push_str(family.text(series));
     out.push(' ');
     match family.kind {
-        // The same bits that were added.
+        // The bits that were added.
         Kind::Counter => format::push_integer(reading.values[series.at] as u64, out),
         _ => format::push_number(reading.gauges[series.at], out),
     }
@@ -77,7 +77,9 @@ fn push_histogram(
     out.push('\n');
 }
 
-/// A comment that readers of the format pass over, for people who wonder where a metric is.
+/// Appends a comment about rejected registrations.
+///
+/// Parsers skip it; it is for people who miss a metric.
 fn push_rejected(reading: &Reading<'_>, out: &mut String) {
     let rejected = &reading.state.rejected;
     if let Some(first) = rejected.errors().first() {

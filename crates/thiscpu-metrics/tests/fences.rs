@@ -1,4 +1,4 @@
-//! What a scrape costs: one fence. In a program of its own, since fences are the whole process's.
+//! A scrape costs one fence. In a program of its own, because fences are counted per process.
 
 use metrics::with_local_recorder;
 use opentelemetry::metrics::MeterProvider as _;
@@ -6,17 +6,17 @@ use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use thiscpu::{__test_support, Tier};
 use thiscpu_metrics::Registry;
 
-/// How many fences `what` takes.
-fn fences(what: impl FnOnce()) -> u64 {
+/// Returns the number of fences that `body` takes.
+fn fences(body: impl FnOnce()) -> u64 {
     let before = __test_support::fences();
-    what();
+    body();
     __test_support::fences() - before
 }
 
-/// One test, so that nothing else takes fences meanwhile.
+/// Runs alone in its program, so that no other test takes fences at the same time.
 #[test]
-fn a_scrape_costs_one_fence() {
-    // Without sections there is nothing to fence.
+fn scrape_costs_one_fence() {
+    // The atomic tier needs no fence.
     let one = u64::from(thiscpu::tier().unwrap() != Tier::Atomic);
     let registry = Registry::builder().group("g", &["in", "out"]).build().unwrap();
     let gauges: Vec<_> =
@@ -25,7 +25,7 @@ fn a_scrape_costs_one_fence() {
     assert_eq!(fences(|| (0..100).for_each(|_| set())), 0, "gauges that are only set");
     assert_eq!(fences(|| drop(registry.render())), 0, "a scrape of such gauges");
 
-    // All kinds, in lanes.
+    // All kinds, in per-CPU mode.
     with_local_recorder(&registry.recorder(), || {
         for _ in 0..1_000 {
             for label in ["x", "y"] {

@@ -1,10 +1,10 @@
-//! What cannot be is refused with words, and changes nothing.
+//! Invalid registrations return errors, and change nothing.
 
 use thiscpu_metrics::{Error, Kind, Registry};
 
-/// The message has all of these in it.
+/// Checks that a message contains all of these words.
 #[track_caller]
-fn says(error: &Error, words: &[&str]) {
+fn assert_says(error: &Error, words: &[&str]) {
     let message = error.to_string();
     for word in words {
         assert!(message.contains(word), "{word:?} is not in {message:?}");
@@ -12,57 +12,66 @@ fn says(error: &Error, words: &[&str]) {
 }
 
 #[test]
-fn bad_names() {
+fn invalid_names_and_labels_are_rejected() {
     let registry = Registry::new();
     let error = registry.counter("http.requests", "", &[]).unwrap_err();
     let name = "http.requests".to_owned();
     assert_eq!(error, Error::InvalidName { name, character: '.', position: 4 });
-    says(&error, &["http.requests", "'.' at position 4", "letters of ASCII"]);
+    assert_says(&error, &["http.requests", "'.' at position 4", "ASCII letters"]);
     let error = registry.gauge("ok", "", &[("9th", "")]).unwrap_err();
-    says(&error, &["label \"9th\" of ok", "'9' at position 0"]);
-    says(&registry.gauge("ok", "", &[("", "x")]).unwrap_err(), &["label of ok", "empty"]);
-    says(&registry.histogram("", "", &[]).unwrap_err(), &["metric", "empty"]);
-    says(&registry.counter("ok", "", &[("le", "1")]).unwrap_err(), &["\"le\"", "ok", "buckets"]);
-    says(&registry.counter("ok", "", &[("__x", "1")]).unwrap_err(), &["\"__x\"", "Prometheus"]);
-    says(&registry.counter("ok", "", &[("x", "1"), ("x", "2")]).unwrap_err(), &["\"x\" twice"]);
+    assert_says(&error, &["label \"9th\" of ok", "'9' at position 0"]);
+    assert_says(&registry.gauge("ok", "", &[("", "x")]).unwrap_err(), &["label of ok", "empty"]);
+    assert_says(&registry.histogram("", "", &[]).unwrap_err(), &["name", "empty"]);
+    assert_says(
+        &registry.counter("ok", "", &[("le", "1")]).unwrap_err(),
+        &["\"le\"", "ok", "buckets"],
+    );
+    assert_says(
+        &registry.counter("ok", "", &[("__x", "1")]).unwrap_err(),
+        &["\"__x\"", "Prometheus"],
+    );
+    assert_says(
+        &registry.counter("ok", "", &[("x", "1"), ("x", "2")]).unwrap_err(),
+        &["duplicate", "\"x\""],
+    );
     assert_eq!(registry.render(), "");
 }
 
 #[test]
-fn what_is_there_already() {
+fn registration_conflicts_are_rejected() {
     let registry = Registry::new();
     let counter = registry.counter("hits", "Hits.", &[("a", "1"), ("b", "2")]).unwrap();
     let error = registry.counter("hits", "Hits.", &[("b", "2"), ("a", "1")]).unwrap_err();
     assert_eq!(error, Error::DuplicateSeries { series: r#"hits{a="1",b="2"}"#.to_owned() });
-    says(&error, &["registered already", "handle"]);
+    assert_says(&error, &["already registered", "handle"]);
     let error = registry.gauge("hits", "Hits.", &[("a", "1"), ("b", "2")]).unwrap_err();
     let (existing, requested) = (Kind::Counter, Kind::Gauge);
     assert_eq!(error, Error::KindMismatch { name: "hits".to_owned(), existing, requested });
     let error = registry.counter("hits", "Misses.", &[]).unwrap_err();
-    says(&error, &["\"Hits.\"", "\"Misses.\""]);
+    assert_says(&error, &["\"Hits.\"", "\"Misses.\""]);
     registry.counter("hits", "", &[]).unwrap().increment(1);
     counter.increment(2);
     let text = "# HELP hits Hits.\n# TYPE hits counter\nhits{a=\"1\",b=\"2\"} 2\nhits 1\n";
     assert_eq!(registry.render(), text);
 }
 
-/// Which registration has the text makes no difference; one that is refused says nothing.
+/// Checks also that a rejected registration sets no help text.
 #[test]
-fn help_may_come_later() {
+fn help_text_may_come_with_any_series() {
     let registry = Registry::new();
     registry.counter("hits", "", &[]).unwrap();
-    registry.counter("hits", "Refused.", &[]).unwrap_err();
+    registry.counter("hits", "Rejected.", &[]).unwrap_err();
     registry.counter("hits", "Hits.", &[("a", "1")]).unwrap();
-    says(&registry.counter("hits", "Misses.", &[("a", "2")]).unwrap_err(), &["\"Hits.\""]);
+    assert_says(&registry.counter("hits", "Misses.", &[("a", "2")]).unwrap_err(), &["\"Hits.\""]);
     assert_eq!(
         registry.render(),
         "# HELP hits Hits.\n# TYPE hits counter\nhits 0\nhits{a=\"1\"} 0\n"
     );
 }
 
-/// For Prometheus a label without a value is one that is not there.
+/// Treats a label with an empty value as missing, as Prometheus does.
 #[test]
-fn empty_labels_make_no_series() {
+fn empty_labels_make_no_new_series() {
     let registry = Registry::new();
     registry.counter("hits", "", &[]).unwrap().increment(1);
     let error = registry.counter("hits", "", &[("x", "")]).unwrap_err();
@@ -76,7 +85,7 @@ fn empty_labels_make_no_series() {
 }
 
 #[test]
-fn lines_of_histograms_are_taken() {
+fn names_of_histogram_lines_are_rejected() {
     let registry = Registry::new();
     registry.histogram("time", "", &[]).unwrap();
     let before = registry.render();
@@ -87,17 +96,17 @@ fn lines_of_histograms_are_taken() {
     }
     assert_eq!(registry.render(), before);
     registry.gauge("size_sum", "", &[]).unwrap();
-    says(&registry.histogram("size", "", &[]).unwrap_err(), &["size_sum", "histogram size"]);
-    // Nothing of it is left behind.
+    assert_says(&registry.histogram("size", "", &[]).unwrap_err(), &["size_sum", "histogram size"]);
+    // The rejected histogram has reserved no name.
     registry.counter("size_bucket", "", &[]).unwrap();
 }
 
 #[test]
-fn groups_have_counters() {
+fn groups_contain_only_counters() {
     let registry = Registry::builder().group("traffic", &["in", "out"]).build().unwrap();
     let error = registry.gauge("in", "", &[]).unwrap_err();
-    says(&error, &["\"traffic\"", "in is a gauge"]);
+    assert_says(&error, &["\"traffic\"", "in is a gauge"]);
     registry.counter("in", "", &[]).unwrap();
     let error = Registry::builder().buckets_for("x", &[2.0, 1.0]).build().unwrap_err();
-    says(&error, &["buckets of x", "larger than the one before"]);
+    assert_says(&error, &["buckets of x", "not larger than the one before"]);
 }

@@ -1,4 +1,4 @@
-//! The recorder, as libraries that know only the facade use it.
+//! The recorder, used through the facade.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge, histogram, with_local_recorder};
 use thiscpu_metrics::{Error, Registry};
@@ -14,21 +14,25 @@ fn names_become_prometheus_names() {
         counter!("http.requests", "http.method" => "get").increment(3);
         counter!("http.requests", "http.method" => "put").absolute(4);
         gauge!("queue-length").set(7.5);
-        describe_gauge!("queue-length", "Said later.");
-        describe_gauge!("queue-length", "And once more.");
+        describe_gauge!("queue-length", "Described later.");
+        describe_gauge!("queue-length", "Described again.");
         histogram!("time").record(0.5);
     });
     let text = registry.render();
-    let wanted = "# HELP http_requests Requests.\n# TYPE http_requests counter\n\
-                  http_requests{http_method=\"get\"} 5\nhttp_requests{http_method=\"put\"} 4\n\
-                  # HELP queue_length Said later.\n# TYPE queue_length gauge\nqueue_length 7.5\n";
+    let wanted = "# HELP http_requests Requests.\n\
+                  # TYPE http_requests counter\n\
+                  http_requests{http_method=\"get\"} 5\n\
+                  http_requests{http_method=\"put\"} 4\n\
+                  # HELP queue_length Described later.\n\
+                  # TYPE queue_length gauge\n\
+                  queue_length 7.5\n";
     assert!(text.starts_with(wanted), "{text}");
     assert_eq!(value(&text, "time_sum"), 0.5);
     assert_eq!(registry.rejected(), []);
 }
 
 #[test]
-fn two_recorders_of_a_registry_have_the_same_series() {
+fn recorders_of_a_registry_share_its_series() {
     let registry = Registry::new();
     for _ in 0..2 {
         with_local_recorder(&registry.recorder(), || counter!("hits").increment(1));
@@ -37,9 +41,9 @@ fn two_recorders_of_a_registry_have_the_same_series() {
     assert_eq!(value(&registry.render(), "hits"), 2.0);
 }
 
-/// More than share a row.
+/// Uses more counters than share a row.
 #[test]
-fn each_of_many_counters_is_its_own() {
+fn counters_are_independent_across_rows() {
     let registry = Registry::new();
     let own: Vec<_> =
         (0..40).map(|i| registry.counter(&format!("own{i}"), "", &[]).unwrap()).collect();
@@ -58,7 +62,7 @@ fn each_of_many_counters_is_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_told_later() {
+fn rejected_registrations_are_listed() {
     let registry = Registry::new();
     with_local_recorder(&registry.recorder(), || {
         counter!("a.b").increment(1);
@@ -78,13 +82,15 @@ fn what_cannot_be_is_told_later() {
     assert_eq!(value(&text, "a_b"), 1.0);
     let comment = text.lines().last().unwrap();
     assert!(
-        comment.starts_with("# Rejected registrations: 3; the first: \"a_b\" is a_b"),
+        comment.starts_with(
+            "# Rejected registrations: 3; the first: name collision: \"a_b\" becomes a_b"
+        ),
         "{comment}"
     );
 }
 
 #[test]
-fn a_program_has_one_recorder() {
+fn second_recorder_is_rejected() {
     let registry = Registry::new();
     registry.install_recorder().unwrap();
     let error = Registry::new().install_recorder().unwrap_err();

@@ -1,4 +1,4 @@
-//! The endpoint, over loopback.
+//! The endpoint, over the loopback interface.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,7 +8,7 @@ use std::{
 
 use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
 
-/// Head and body of the answer.
+/// Sends a request, and returns the head and the body of the answer.
 fn ask(address: SocketAddr, method: &str, path: &str) -> (String, String) {
     let mut client = TcpStream::connect(address).unwrap();
     write!(client, "{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -19,7 +19,7 @@ fn ask(address: SocketAddr, method: &str, path: &str) -> (String, String) {
 }
 
 #[test]
-fn metrics_are_read_by_get() {
+fn endpoint_answers_get_and_head_only() {
     let registry = Registry::new();
     let counter = registry.counter("hits_total", "Hits.", &[]).unwrap();
     let endpoint = registry.serve("127.0.0.1:0").unwrap();
@@ -41,7 +41,7 @@ fn metrics_are_read_by_get() {
 }
 
 #[test]
-fn an_address_in_use_is_said_to_be() {
+fn address_in_use_is_reported() {
     let registry = Registry::new();
     let endpoint = registry.serve("127.0.0.1:0").unwrap();
     let address = endpoint.address().to_string();
@@ -51,9 +51,9 @@ fn an_address_in_use_is_said_to_be() {
     assert!(message.contains(&address) && message.contains("another port"), "{message}");
 }
 
-/// Somebody else may take the port, or a child that another test forks may have the socket for a moment: not each time.
+/// Tries several times: another process may take the port, or hold the socket after a fork.
 #[test]
-fn an_endpoint_that_is_dropped_listens_no_more() {
+fn dropped_endpoint_frees_its_port() {
     let registry = Registry::new();
     let is_free_again = || {
         let endpoint = registry.serve("127.0.0.1:0").unwrap();
@@ -64,21 +64,22 @@ fn an_endpoint_that_is_dropped_listens_no_more() {
     assert!((0..100).any(|_| is_free_again()));
 }
 
-/// The thread is its parent's alone, and goes on.
+/// Checks that the endpoint's thread, which only exists in the parent, continues there.
 #[test]
-fn a_child_drops_its_parents_endpoint() {
+fn endpoint_drop_does_nothing_in_a_child() {
     let registry = Registry::new();
     let mut endpoint = Some(registry.serve("127.0.0.1:0").unwrap());
-    // SAFETY: the child only drops the endpoint, whose locks nobody has, and leaves by `_exit`.
+    // SAFETY: the child only drops the endpoint, whose locks no thread holds, and leaves by
+    // `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(endpoint.take())));
-        // SAFETY: has no preconditions.
+        // SAFETY: `_exit` has no preconditions.
         unsafe { libc::_exit(i32::from(dropped.is_err())) };
     }
-    assert!(child > 0, "no child could be had");
+    assert!(child > 0, "fork failed");
     let mut status = -1;
-    // SAFETY: the status is writable.
+    // SAFETY: `status` is a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     let (head, _) = ask(endpoint.unwrap().address(), "GET", "/metrics");
@@ -86,7 +87,7 @@ fn a_child_drops_its_parents_endpoint() {
 }
 
 #[test]
-fn addresses_that_cannot_be() {
+fn invalid_addresses_are_rejected() {
     for address in ["", "localhost", "127.0.0.1:99999"] {
         let error = Registry::new().serve(address).unwrap_err();
         assert!(matches!(error, Error::InvalidAddress { .. }), "{error}");
@@ -94,7 +95,7 @@ fn addresses_that_cannot_be() {
         assert!(message.contains(&format!("{address:?}")), "{message}");
         assert!(message.contains("such as 127.0.0.1:9090"), "{message}");
     }
-    // Nobody's, but a system may be told to let programs listen there all the same.
+    // A reserved address. The system may be configured to let programs listen there nevertheless.
     if let Err(error) = Registry::new().serve("192.0.2.1:0") {
         assert!(matches!(error, Error::InvalidAddress { .. }), "{error}");
     }

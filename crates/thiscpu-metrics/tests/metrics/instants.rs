@@ -1,33 +1,35 @@
-//! What a scrape shows was true at one instant.
+//! The values of a scrape were true at one instant.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu_metrics::Registry;
 
-use crate::threads::{amid_steps, value};
+use crate::threads::{during_steps, value};
 
 fn acknowledged() -> Registry {
     let names = ["sent_total", "acknowledged_total"];
     Registry::builder().group("acknowledged", &names).build().unwrap()
 }
 
-/// Registers others between those of a group, so that they would be read long after each other if they were not read together.
+/// Registers other counters between those of a group.
+///
+/// If the group's counters were not read together, they would be read long after each other.
 fn register_others(registry: &Registry) {
     for i in 0..1_000 {
         registry.counter(&format!("other{i}"), "", &[]).unwrap();
     }
 }
 
-/// A thread adds to one counter, then to the other: the first is ahead by 0 or 1.
+/// Increments two counters in turn, so that the first is ahead by 0 or 1.
 #[test]
-fn a_group_is_read_at_one_instant() {
+fn group_is_read_at_one_instant() {
     let registry = acknowledged();
     let sent = registry.counter("sent_total", "", &[("to", "x")]).unwrap();
     register_others(&registry);
     let counters = [sent, registry.counter("acknowledged_total", "", &[("to", "x")]).unwrap()];
-    // So that both are in lanes.
+    // Enough increments for per-CPU mode.
     counters.iter().for_each(|counter| (0..100).for_each(|_| counter.increment(1)));
-    amid_steps(
+    during_steps(
         |number| counters[number as usize % 2].increment(1),
         || {
             let text = registry.render();
@@ -38,16 +40,16 @@ fn a_group_is_read_at_one_instant() {
     );
 }
 
-/// The same by handles that the facade gave.
+/// Uses handles of the facade.
 #[test]
-fn a_group_of_the_facade_is_read_at_one_instant() {
+fn facade_group_is_read_at_one_instant() {
     let registry = acknowledged();
     let counters = metrics::with_local_recorder(&registry.recorder(), || {
         let sent = metrics::counter!("sent.total");
         register_others(&registry);
         [sent, metrics::counter!("acknowledged.total")]
     });
-    amid_steps(
+    during_steps(
         |number| counters[number as usize % 2].increment(1),
         || {
             let text = registry.render();
@@ -58,7 +60,7 @@ fn a_group_of_the_facade_is_read_at_one_instant() {
 }
 
 #[test]
-fn members_of_a_group_are_apart_by_labels() {
+fn group_counters_are_separate_by_labels() {
     let registry = Registry::builder().group("g", &["a", "b", "c"]).build().unwrap();
     for (number, name) in (1..).zip(["b", "c", "a"]) {
         for (factor, label) in [(1, "x"), (10, "y")] {
@@ -71,9 +73,9 @@ fn members_of_a_group_are_apart_by_labels() {
     }
 }
 
-/// The sum is never ahead of the count, nor behind by more than what is under way: one observation.
+/// Checks that the sum is never ahead of the count, and at most one observation behind.
 #[test]
-fn a_histogram_is_read_at_one_instant() {
+fn histogram_is_read_at_one_instant() {
     let registry = Registry::builder().default_buckets(&[0.5, 1.0]).build().unwrap();
     let histogram = registry.histogram("ones", "", &[]).unwrap();
     let scrape = || {
@@ -83,18 +85,18 @@ fn a_histogram_is_read_at_one_instant() {
         assert_eq!(count, infinite);
         assert!(matches!(count - sum, 0.0 | 1.0), "{count} {sum}");
     };
-    // A scrape seldom comes between the two steps of a record: in half of these.
-    (0..20).for_each(|_| amid_steps(|_| histogram.record(1.0), scrape));
+    // A scrape rarely comes between the two steps of a record, so this runs often.
+    (0..20).for_each(|_| during_steps(|_| histogram.record(1.0), scrape));
     let text = registry.render();
     assert_eq!(value(&text, "ones_count"), value(&text, "ones_sum"));
 }
 
-/// Whole amounts, fractions and `set` in turn: no other value than these ever was.
+/// Changes a gauge by integers, fractions and `set`, through a fixed sequence of values.
 #[test]
-fn a_gauge_shows_no_value_that_never_was() {
+fn gauge_shows_only_values_that_it_had() {
     let registry = Registry::new();
     let gauge = registry.gauge("level", "", &[]).unwrap();
-    // So that the counter in it is in lanes.
+    // Enough increments for per-CPU mode.
     (0..100).for_each(|_| gauge.increment(1.0));
     gauge.set(0.0);
     let step = |number: u64| match number % 6 {
@@ -105,31 +107,33 @@ fn a_gauge_shows_no_value_that_never_was() {
         4 => gauge.decrement(1.0),
         _ => gauge.set(0.0),
     };
-    amid_steps(step, || {
+    during_steps(step, || {
         let level = value(&registry.render(), "level");
         assert!([0.0, 1.0, 1.25, 2.25, 10.0, 9.0].contains(&level), "{level}");
     });
 }
 
-/// A fraction, then a whole amount, and so on: as many of these as of those, or one less. Only fractions change the base here.
+/// Adds a fraction and an integer in turn. Only fractions change the base.
+///
+/// A scrape must not show an integer without the fraction before it.
 #[test]
-fn fractions_of_a_gauge_are_seen_before_what_comes_after_them() {
+fn gauge_shows_fraction_before_the_integer_that_follows() {
     let registry = Registry::new();
-    // So that the counter in it is read long after the scrape began.
+    // Its counter is then read long after the scrape began.
     register_others(&registry);
     let gauge = registry.gauge("level", "", &[]).unwrap();
-    // So that it is in lanes.
+    // Enough increments for per-CPU mode.
     (0..100).for_each(|_| gauge.increment(1.0));
     gauge.set(0.0);
     let step = |number: u64| gauge.increment(if number.is_multiple_of(2) { 0.25 } else { 1.0 });
-    amid_steps(step, || {
+    during_steps(step, || {
         let level = value(&registry.render(), "level");
         assert!([0.0, 0.25].contains(&(level % 1.25)), "{level}");
     });
 }
 
 #[test]
-fn nothing_is_lost_amid_scrapes() {
+fn no_increment_is_lost_during_scrapes() {
     const EACH: u64 = 20_000;
     let registry = Registry::builder().group("g", &["member"]).build().unwrap();
     let counter = registry.counter("own", "", &[]).unwrap();

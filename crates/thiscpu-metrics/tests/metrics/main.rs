@@ -1,10 +1,10 @@
-//! What this crate promises to its users.
+//! The guarantees of this crate.
 
 mod errors;
 mod facade;
 mod http;
 mod instants;
-mod observed;
-mod places;
+mod opentelemetry;
+mod signals_and_forks;
 mod text;
 mod threads;

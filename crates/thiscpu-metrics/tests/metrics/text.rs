@@ -1,10 +1,10 @@
-//! The text format, to the letter, and as another parser reads it.
+//! The text format, as text and as another parser reads it.
 
 use prometheus_parse::{Scrape, Value};
 use thiscpu_metrics::Registry;
 
 #[test]
-fn every_kind_is_written_as_the_format_has_it() {
+fn every_kind_is_written_in_the_text_format() {
     let registry = Registry::builder().buckets_for("size", &[1.0, 2.5]).build().unwrap();
     let odd = [("path", "C:\\DIR\n\"x\""), ("a", "ü")];
     registry.counter("hits_total", "Hits,\nall \\ of them.", &odd).unwrap().increment(u64::MAX);
@@ -37,11 +37,11 @@ size_count 0
 }
 
 #[test]
-fn another_parser_reads_the_same() {
+fn another_parser_reads_the_same_values() {
     let registry = Registry::new();
     registry.counter("hits_total", "Hits.", &[("path", "/a b")]).unwrap().increment(7);
     let gauge = registry.gauge("load", "Load.", &[]).unwrap();
-    let time = registry.histogram("time_seconds", "Time.", &[("who", "me")]).unwrap();
+    let time = registry.histogram("time_seconds", "Time.", &[("method", "get")]).unwrap();
     (0..100).for_each(|i| time.record(f64::from(i) / 100.0));
     for value in [0.1, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
         gauge.set(value);
@@ -53,10 +53,10 @@ fn another_parser_reads_the_same() {
         };
         assert_eq!(sample("hits_total").value, Value::Counter(7.0));
         assert_eq!(sample("hits_total").labels.get("path"), Some("/a b"));
-        let Value::Gauge(read) = sample("load").value else { panic!("load is no gauge") };
+        let Value::Gauge(read) = sample("load").value else { panic!("load is not a gauge") };
         assert!(read == value || read.is_nan() && value.is_nan(), "{read} for {value}");
         let Value::Histogram(buckets) = &sample("time_seconds").value else {
-            panic!("time_seconds is no histogram")
+            panic!("time_seconds is not a histogram")
         };
         let counts: Vec<f64> = buckets.iter().map(|bucket| bucket.count).collect();
         assert_eq!(
@@ -68,7 +68,7 @@ fn another_parser_reads_the_same() {
 }
 
 #[test]
-fn what_is_no_number_is_counted_and_not_summed() {
+fn infinities_and_nan_are_counted_but_not_summed() {
     let registry = Registry::builder().default_buckets(&[0.0]).build().unwrap();
     let odd = registry.histogram("odd", "", &[]).unwrap();
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -1e300, 0.5] {
@@ -82,7 +82,7 @@ fn what_is_no_number_is_counted_and_not_summed() {
 }
 
 #[test]
-fn fractions_are_carried_before_they_overflow() {
+fn billionths_are_carried_before_they_overflow() {
     let registry = Registry::new();
     let time = registry.histogram("time", "", &[]).unwrap();
     const MANY: u64 = 1 << 33;
@@ -94,7 +94,7 @@ fn fractions_are_carried_before_they_overflow() {
 }
 
 #[test]
-fn a_mirrored_counter_only_grows() {
+fn absolute_never_decreases_a_counter() {
     let registry = Registry::builder().group("g", &["member"]).build().unwrap();
     for name in ["own", "member"] {
         let counter = registry.counter(name, "", &[]).unwrap();

@@ -1,4 +1,4 @@
-//! The same series for OpenTelemetry.
+//! Series as OpenTelemetry collects them.
 
 use opentelemetry::{KeyValue, metrics::MeterProvider as _};
 use opentelemetry_sdk::metrics::{
@@ -7,7 +7,7 @@ use opentelemetry_sdk::metrics::{
 };
 use thiscpu_metrics::{Error, Registry};
 
-/// Values of an instrument as its reader has them, with their attributes in the order of their names.
+/// Returns the values that a reader has of an instrument, sorted by attributes.
 fn collected(
     provider: &SdkMeterProvider,
     exporter: &InMemoryMetricExporter,
@@ -48,7 +48,7 @@ fn text<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
 }
 
 #[test]
-fn each_collection_has_what_there_is() {
+fn collection_has_the_current_values() {
     let registry = Registry::builder().buckets_for("size", &[1.0]).build().unwrap();
     let hits = registry.counter("hits", "Hits.", &[("path", "a \"b\"")]).unwrap();
     let size = registry.histogram("size", "", &[]).unwrap();
@@ -57,7 +57,7 @@ fn each_collection_has_what_there_is() {
     let mut observer = registry.observe(&provider.meter("test"));
     let level = registry.gauge("level", "", &[]).unwrap();
     observer.update();
-    let of = |instrument| collected(&provider, &exporter, instrument);
+    let values_of = |instrument| collected(&provider, &exporter, instrument);
     let one = |value: f64| vec![(String::new(), value)];
     for round in 1..=3 {
         hits.increment(2);
@@ -65,23 +65,23 @@ fn each_collection_has_what_there_is() {
         size.record(0.75);
         size.record(2.0);
         let round = f64::from(round);
-        assert_eq!(of("hits"), [("path=a \"b\"".to_owned(), 2.0 * round)]);
-        assert_eq!(of("level"), one(round + 0.5));
-        assert_eq!(of("size_count"), one(2.0 * round));
-        assert_eq!(of("size_sum"), one(2.75 * round));
+        assert_eq!(values_of("hits"), [("path=a \"b\"".to_owned(), 2.0 * round)]);
+        assert_eq!(values_of("level"), one(round + 0.5));
+        assert_eq!(values_of("size_count"), one(2.0 * round));
+        assert_eq!(values_of("size_sum"), one(2.75 * round));
         let buckets = [("le=+Inf".to_owned(), 2.0 * round), ("le=1".to_owned(), round)];
-        assert_eq!(of("size_bucket"), buckets);
+        assert_eq!(values_of("size_bucket"), buckets);
     }
     size.record(-10.0);
-    assert_eq!(of("size_sum"), one(-1.75));
-    // A series of a metric that is known needs no update.
+    assert_eq!(values_of("size_sum"), one(-1.75));
+    // A new series of a known metric needs no update.
     registry.counter("hits", "", &[]).unwrap().increment(1);
-    assert_eq!(of("hits")[0], (String::new(), 1.0));
+    assert_eq!(values_of("hits")[0], (String::new(), 1.0));
 }
 
-/// They keep nobody else from being observed, before or after them.
+/// Metrics that are registered before or after them are still observed.
 #[test]
-fn names_that_only_prometheus_has_are_skipped() {
+fn names_invalid_in_opentelemetry_are_skipped() {
     let registry = Registry::new();
     let (colon, long) = ("job:hits", "x".repeat(249));
     for name in ["before", colon, "_x", &long, "after"] {
@@ -99,6 +99,6 @@ fn names_that_only_prometheus_has_are_skipped() {
         [colon, "_x", &long].map(|name| Error::InvalidOpenTelemetryName { name: name.to_owned() });
     assert_eq!(observer.skipped(), skipped);
     assert!(skipped[0].to_string().contains(colon));
-    // For Prometheus nothing is wrong with them.
+    // Prometheus allows these names.
     assert_eq!(registry.rejected(), []);
 }

@@ -1,4 +1,4 @@
-//! Handles in signal handlers and in children of `fork`.
+//! Handles work in signal handlers and in children of `fork`.
 
 use std::sync::{
     OnceLock,
@@ -26,7 +26,7 @@ impl Handles {
         (registry, Handles { own, member, level, time })
     }
 
-    /// Once each.
+    /// Uses each handle once.
     fn use_all(&self) {
         self.own.increment(1);
         self.member.increment(1);
@@ -35,8 +35,8 @@ impl Handles {
     }
 }
 
-/// Whether each was used so many times.
-fn have(registry: &Registry, times: u64) -> bool {
+/// Returns whether each handle was used `times` times.
+fn have_all(registry: &Registry, times: u64) -> bool {
     let text = registry.render();
     let all = ["own", "member", "level", "time_count", "time_sum"];
     all.iter().all(|series| value(&text, series) == times as f64)
@@ -53,19 +53,20 @@ extern "C" fn on_signal(_: libc::c_int) {
 }
 
 #[test]
-fn a_handler_may_interrupt_a_scrape() {
+fn handles_work_in_a_handler_that_interrupts_a_scrape() {
     let (registry, handles) = Handles::new();
     assert!(HANDLES.set(handles).is_ok());
     let handler: extern "C" fn(libc::c_int) = on_signal;
-    // SAFETY: the handler only uses what may be used in one: a loaded `OnceLock`, atomics and handles.
+    // SAFETY: the handler only loads a `OnceLock` and uses atomics and handles, all of which are
+    // signal-safe.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
-    // SAFETY: has no preconditions.
+    // SAFETY: `pthread_self` has no preconditions.
     let scraping = unsafe { libc::pthread_self() };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
-                // SAFETY: the thread waits for this one before it ends.
+                // SAFETY: the scope joins this thread before the signaled one can end.
                 unsafe { libc::pthread_kill(scraping, libc::SIGUSR1) };
                 std::thread::yield_now();
             }
@@ -78,25 +79,26 @@ fn a_handler_may_interrupt_a_scrape() {
         }
         is_over.store(true, SeqCst);
     });
-    assert!(have(&registry, SIGNALS.load(SeqCst)), "{}", registry.render());
+    assert!(have_all(&registry, SIGNALS.load(SeqCst)), "{}", registry.render());
 }
 
 #[test]
-fn a_child_has_what_its_parent_had_and_goes_on() {
+fn child_continues_with_the_parents_values() {
     let (registry, handles) = Handles::new();
     (0..100).for_each(|_| handles.use_all());
-    // SAFETY: the child only uses this test's registry, whose locks nobody has, and leaves by `_exit`.
+    // SAFETY: the child only uses this test's registry, whose locks no thread holds, and leaves by
+    // `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         handles.use_all();
-        let is_right = have(&registry, 101);
-        // SAFETY: has no preconditions.
+        let is_right = have_all(&registry, 101);
+        // SAFETY: `_exit` has no preconditions.
         unsafe { libc::_exit(i32::from(!is_right)) };
     }
-    assert!(child > 0, "no child could be had");
+    assert!(child > 0, "fork failed");
     let mut status = -1;
-    // SAFETY: the status is writable.
+    // SAFETY: `status` is a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
-    assert!(have(&registry, 100));
+    assert!(have_all(&registry, 100));
 }
