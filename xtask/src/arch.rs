@@ -1,6 +1,6 @@
 //! The processor architectures that have sections.
 
-use std::fmt;
+use crate::arguments::display_as_argument;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arch {
@@ -9,20 +9,13 @@ pub(crate) enum Arch {
     Aarch64,
 }
 
+display_as_argument!(Arch);
+
 impl Arch {
     pub(crate) const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
     /// Returns Rust's name of its target.
     pub(crate) fn target(self) -> String {
         format!("{self}-unknown-linux-gnu")
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Arch::X86_64 => "x86_64",
-            Arch::Aarch64 => "aarch64",
-        })
     }
 }

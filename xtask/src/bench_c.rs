@@ -1,14 +1,16 @@
-//! `cargo xtask bench-c`: what an add costs in C.
+//! `cargo xtask bench-c`: measure an add in C.
 //!
-//! Each figure is of a process of its own, which adds for a slice of time. Rounds are interleaved: each measures every contender
-//! once, so that ratios are of slices that follow each other. An add is a few instructions, and where in a line of 64 bytes its branches
-//! happen to lie makes up to a factor of two for whoever has bad luck. So from round to round all loops begin elsewhere.
+//! Each figure comes from a process of its own, which adds for a slice of time. Each round measures
+//! every contender once, so ratios compare slices that follow each other. An add is a few
+//! instructions, and the place of its branches in a cache line changes its time by up to a factor
+//! of two. So the loops begin at another place in each round.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
+use thiscpu_test_support::cpus;
 use xshell::{Shell, cmd};
 
 use crate::cargo;
@@ -17,29 +19,29 @@ use crate::tools::{Tool, are_here};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How often everything is measured, each time with the loops in another place
+    /// Measure this many times, each time with the loops at another place
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long a contender adds, each time
+    /// Let a contender add for so long in each round
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     milliseconds: u32,
 }
 
 const CRATE: &str = "crates/thiscpu-capi";
-/// The first is what the others are compared with. As `bench/add.c` calls them.
+/// The contenders, by their names in `bench/add.c`. The others are compared with the first.
 const CONTENDERS: [&str; 6] =
     ["librseq-style", "word", "counter", "word-call", "counter-call", "atomic"];
 
-/// Of each contender, a round after the other.
+/// The times of each contender, in the order of rounds.
 type Figures = [Vec<f64>; CONTENDERS.len()];
 
-/// Where loops begin, in instructions from a multiple of 64 bytes.
-const PLACES: [u32; 8] = [0, 8, 16, 24, 32, 40, 48, 56];
+/// Where loops begin, in bytes from a multiple of 64.
+const OFFSETS: [u32; 8] = [0, 8, 16, 24, 32, 40, 48, 56];
 
-/// The program, as one compiler made it.
+/// The program of one compiler.
 struct Program {
     name: String,
-    /// In each of the places.
+    /// One for each offset.
     paths: Vec<PathBuf>,
 }
 
@@ -50,13 +52,17 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         .filter(|&tool| are_here(sh, "bench-c", &[tool]).unwrap_or(false))
         .map(|tool| tool.program)
         .collect();
-    ensure!(!compilers.is_empty(), "there is no compiler for C");
+    ensure!(
+        !compilers.is_empty(),
+        "bench-c needs gcc or clang; run `apt-get install -y gcc clang`"
+    );
     cmd!(sh, "cargo build --quiet --release --package thiscpu-capi").run()?;
     let programs = compile(sh, &compilers)?;
-    let cpus = cpus(sh)?;
+    let cpus: Vec<_> = cpus::allowed().iter().map(usize::to_string).collect();
     println!(
-        "Nanoseconds of an add, medians of {} rounds of {} ms each; and medians of the ratios of each round to that of {},\n\
-         smallest to largest. Threads are pinned to CPUs {}.\n",
+        "Nanoseconds of an add: the median of {} rounds of {} ms each.\n\
+         Then the median of the ratios to {} in each round (smallest to largest).\n\
+         Threads are pinned to CPUs {}.\n",
         arguments.rounds,
         arguments.milliseconds,
         CONTENDERS[0],
@@ -76,21 +82,21 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
             table.add_row(row(&program.name, &figures));
             all.iter_mut().zip(&figures).for_each(|(all, figures)| all.extend(figures));
         }
-        table.add_row(row("all of them", &all));
+        table.add_row(row("all programs", &all));
         table.column_iter_mut().skip(1).for_each(|it| it.set_cell_alignment(CellAlignment::Right));
         println!("{table}\n");
     }
     Ok(())
 }
 
-/// With each compiler, linked both ways.
+/// Compiles the program with each compiler, linked statically and dynamically.
 fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
     let built = cargo::target_directory(sh).join("release");
-    let here = built.join("bench-c");
-    sh.create_dir(&here)?;
-    // By the name that the program is to find.
-    sh.copy_file(built.join("libthiscpu_capi.so"), here.join("libthiscpu.so"))?;
-    let soname = here.join(format!("libthiscpu.so.{}", crate::install::interface()));
+    let directory = built.join("bench-c");
+    sh.create_dir(&directory)?;
+    // By the names that the linker and the loader look for.
+    sh.copy_file(built.join("libthiscpu_capi.so"), directory.join("libthiscpu.so"))?;
+    let soname = directory.join(format!("libthiscpu.so.{}", crate::install::interface()));
     sh.copy_file(built.join("libthiscpu_capi.so"), soname)?;
     let mut programs = Vec::new();
     for compiler in compilers {
@@ -98,7 +104,7 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
             let libraries: Vec<OsString> = match linked {
                 "shared" => vec![
                     "-L".into(),
-                    here.clone().into(),
+                    directory.clone().into(),
                     "-lthiscpu".into(),
                     "-Wl,-rpath,$ORIGIN".into(),
                 ],
@@ -110,10 +116,10 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
                 ],
             };
             let mut paths = Vec::new();
-            for place in PLACES {
-                let path = here.join(format!("add-{compiler}-{linked}-{place}"));
-                let place = format!("-DPLACE={place}");
-                cmd!(sh, "{compiler} -O2 -std=c11 -pthread -I {CRATE}/include {place}")
+            for offset in OFFSETS {
+                let path = directory.join(format!("add-{compiler}-{linked}-{offset}"));
+                let define = format!("-DPLACE={offset}");
+                cmd!(sh, "{compiler} -O2 -std=c11 -pthread -I {CRATE}/include {define}")
                     .arg(format!("{CRATE}/bench/add.c"))
                     .arg("-o")
                     .arg(&path)
@@ -128,35 +134,20 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The CPUs that may be used.
-fn cpus(sh: &Shell) -> Result<Vec<String>> {
-    let status = sh.read_file("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    parse(list.context("the kernel says on which CPUs this may run")?.trim())
-}
-
-/// The numbers of a list such as `0-3,8`.
-fn parse(list: &str) -> Result<Vec<String>> {
-    let mut cpus = Vec::new();
-    for range in list.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cpus.extend((first.parse::<u32>()?..=last.parse()?).map(|cpu| cpu.to_string()));
-    }
-    Ok(cpus)
-}
-
 fn measure(sh: &Shell, program: &Program, cpus: &str, arguments: &Arguments) -> Result<Figures> {
     let mut figures: Figures = Default::default();
     let milliseconds = arguments.milliseconds.to_string();
     for round in 0..arguments.rounds as usize {
-        let path = &program.paths[round % PLACES.len()];
+        let path = &program.paths[round % OFFSETS.len()];
         for at in 0..CONTENDERS.len() {
-            // Every other round the other way round, and the next time in the same place again.
-            let turned = !(round + round / PLACES.len()).is_multiple_of(2);
-            let at = if turned { CONTENDERS.len() - 1 - at } else { at };
+            // Every other round is in reverse order, so each offset has both orders.
+            let reversed = !(round + round / OFFSETS.len()).is_multiple_of(2);
+            let at = if reversed { CONTENDERS.len() - 1 - at } else { at };
             let contender = CONTENDERS[at];
-            let said = cmd!(sh, "{path} {contender} {cpus} {milliseconds}").quiet().read()?;
-            figures[at].push(said.parse().with_context(|| format!("{contender} said `{said}`"))?);
+            let output = cmd!(sh, "{path} {contender} {cpus} {milliseconds}").quiet().read()?;
+            let time = output.parse();
+            figures[at]
+                .push(time.with_context(|| format!("{contender}: not a number: `{output}`"))?);
         }
     }
     Ok(figures)
@@ -181,13 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_read() {
-        assert_eq!(parse("0-2,7").unwrap(), ["0", "1", "2", "7"]);
-        assert!(parse("all").is_err());
-    }
-
-    #[test]
-    fn ratios_are_of_rounds() {
+    fn ratios_are_taken_within_rounds() {
         let figures = CONTENDERS.map(|it| match it {
             "librseq-style" => vec![1.0, 2.0, 4.0],
             _ => vec![2.0, 2.0, 2.0],

@@ -1,4 +1,4 @@
-//! `cargo xtask degraded`: the library's promises in processes that lack something.
+//! `cargo xtask degraded`: the library's guarantees in restricted processes.
 
 use anyhow::{Result, bail};
 use xshell::{Cmd, Shell, cmd};
@@ -7,23 +7,25 @@ use crate::tools::{self, Tool};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Also run the environments that `cargo test` runs, and everything at full length under valgrind
+    /// Run the environments of `cargo test` too, and all tests at full length under valgrind
     #[arg(long)]
     full: bool,
 }
 
-/// The environments that a sandbox makes; most tests run in them here only.
+/// A part of the names of sandboxed environments; only this task runs most tests in them.
 const SANDBOXES: &str = "::sandbox_";
 
-/// Under valgrind each test is so many times shorter, and may take so many times longer.
+/// How many times shorter each test is under valgrind, and how many times longer it may take.
 const SLOWNESS: u32 = 50;
 
-/// What is checked: invalid accesses, and uses of undefined values. Not leaks: the library allocates
-/// nothing, and forked children are without the threads that would free what the tests did.
-/// Threads take turns fairly, because some tests wait for each other in loops.
+/// Checks for invalid accesses and uses of undefined values.
+///
+/// Leaks are not checked: the library does not allocate, and forked children lack the threads that
+/// would free the tests' memory. Scheduling is fair, because threads of some tests wait for each
+/// other in loops.
 const VALGRIND: &str = "valgrind --quiet --error-exitcode=99 --leak-check=no --fair-sched=yes";
 
-/// These count or limit the memory of their process, and valgrind has memory of its own, which grows.
+/// Tests that count or limit their process's memory, of which valgrind uses a growing part.
 const NOT_UNDER_VALGRIND: [&str; 21] = [
     "memory::items_are_reused_and_zeroed",
     "budget::drop_frees_lanes",
@@ -50,14 +52,14 @@ const NOT_UNDER_VALGRIND: [&str; 21] = [
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let mut failed = Vec::new();
-    let mut check = |what: &'static str, cmd: Cmd| {
-        eprintln!("{what}");
-        if let Err(why) = cmd.quiet().run() {
-            eprintln!("{what}: {why}");
-            failed.push(what);
+    let mut check = |name: &'static str, cmd: Cmd| {
+        eprintln!("{name}");
+        if let Err(error) = cmd.quiet().run() {
+            eprintln!("{name}: {error}");
+            failed.push(name);
         }
     };
-    check("tests under seccomp, without rseq, membarrier, or both", under_seccomp(sh, arguments));
+    check("tests under seccomp, without rseq, membarrier or both", under_seccomp(sh, arguments));
     check("torture with glibc's registration off", self_registered(sh));
     let valgrind = Tool { program: "valgrind", package: "valgrind libc6-dbg" };
     if tools::are_here(sh, "degraded: valgrind", &[valgrind])? {
@@ -90,7 +92,7 @@ fn under_valgrind<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {
     if arguments.full { tests } else { tests.env("THISCPU_TEST_SLOWDOWN", SLOWNESS.to_string()) }
 }
 
-/// Cargo starts the program by valgrind.
+/// Runs the program under valgrind, as cargo's runner.
 fn torture_under_valgrind(sh: &Shell) -> Cmd<'_> {
     torture(sh)
         .args(["--threads", "4"])

@@ -1,4 +1,4 @@
-//! The library for C and C++, put where compilers find it.
+//! `cargo xtask install`: put the library for C and C++ where compilers find it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,21 +11,22 @@ use crate::cargo;
 
 const CRATE: &str = "crates/thiscpu-capi";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What a program that links the static library has to link too, because Rust's standard library wants it; and what it has to if it links
-/// nothing else dynamically, where there is no `libgcc_s`.
+/// The libraries that programs with the static library need, for Rust's standard library.
 const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+/// Those libraries for static programs, for which there is no `libgcc_s`.
 const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
 const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
 
-/// Builds the library for C and C++, and installs it with its headers, for pkg-config and CMake. Where DESTDIR is set, below that, as packages
-/// are made.
+/// Build and install the library for C and C++, for pkg-config and CMake
+///
+/// Installs below DESTDIR if that is set, as package builders do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where to: DIR/include, DIR/lib
+    /// Install to DIR/include and DIR/lib
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
-    /// Unoptimized and with the library's own assertions, which takes seconds to build
+    /// Build without optimization and with the library's assertions, which takes seconds
     #[arg(long)]
     debug: bool,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
     let target = cargo::target_directory(sh);
-    // There, and for this machine, whatever a configuration says.
+    // For this machine and in this directory, whatever a configuration file says.
     cmd!(
         sh,
         "cargo build --quiet --package thiscpu-capi --profile {profile} --target-dir {target}"
@@ -43,23 +44,23 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let built = target.join(if arguments.debug { "debug" } else { "release" });
     for library in LIBRARIES.map(|library| built.join(library)) {
         let is_here = library.is_file();
-        ensure!(is_here, "{} was not made; cargo builds for another target", library.display());
+        ensure!(is_here, "cargo has not built {}; it builds for another target", library.display());
     }
     let prefix = std::path::absolute(&arguments.prefix)?;
     let root = staged(&prefix, std::env::var_os("DESTDIR").map(PathBuf::from));
-    let here = sh.current_dir().join(CRATE);
-    install(&here, &built, &root).with_context(|| {
-        format!("installing to {}; another place is chosen by --prefix DIR", root.display())
+    let package = sh.current_dir().join(CRATE);
+    install(&package, &built, &root).with_context(|| {
+        format!("installing to {}; choose another place by --prefix DIR", root.display())
     })?;
     if root == prefix {
-        say_how_to_find_it(&prefix);
+        print_usage(&prefix);
     } else {
-        println!("installed to {}, to be moved to {}", root.display(), prefix.display());
+        println!("installed to {}; move it to {}", root.display(), prefix.display());
     }
     Ok(())
 }
 
-/// Where to put what is to be at `prefix` once it is installed from a package.
+/// Returns where to install the files of a package that will be at `prefix`.
 fn staged(prefix: &Path, destination: Option<PathBuf>) -> PathBuf {
     let below = prefix.strip_prefix("/").unwrap_or(prefix);
     match destination.filter(|destination| !destination.as_os_str().is_empty()) {
@@ -68,35 +69,35 @@ fn staged(prefix: &Path, destination: Option<PathBuf>) -> PathBuf {
     }
 }
 
-fn say_how_to_find_it(prefix: &Path) {
+fn print_usage(prefix: &Path) {
     let lib = prefix.join("lib");
     println!("installed to {}", prefix.display());
     if ["/usr", "/usr/local"].iter().any(|usual| prefix == Path::new(usual)) {
-        println!("for programs that are started: ldconfig");
+        println!("to run programs: ldconfig");
     } else {
         println!("for pkg-config: export PKG_CONFIG_PATH={}", lib.join("pkgconfig").display());
-        println!("for programs that are started: export LD_LIBRARY_PATH={}", lib.display());
+        println!("to run programs: export LD_LIBRARY_PATH={}", lib.display());
     }
 }
 
-fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
+fn install(package: &Path, built: &Path, prefix: &Path) -> Result<()> {
     let [include, lib] = ["include", "lib"].map(|name| prefix.join(name));
     let [for_pkg_config, for_cmake] = ["pkgconfig", "cmake/thiscpu"].map(|name| lib.join(name));
     for directory in [&include, &lib, &for_pkg_config, &for_cmake] {
         fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
     for header in ["thiscpu.h", "thiscpu.hpp", "thiscpu_inline.h", "thiscpu_sections.h"] {
-        copy(&here.join("include").join(header), &include.join(header))?;
+        copy(&package.join("include").join(header), &include.join(header))?;
     }
-    let [alone, shared] = LIBRARIES.map(|library| built.join(library));
-    copy(&alone, &lib.join("libthiscpu.a"))?;
+    let [archive, shared] = LIBRARIES.map(|library| built.join(library));
+    copy(&archive, &lib.join("libthiscpu.a"))?;
     let whole = format!("libthiscpu.so.{VERSION}");
     copy(&shared, &lib.join(&whole))?;
     let soname = format!("libthiscpu.so.{}", interface());
     link(&whole, &lib.join(&soname))?;
     link(&soname, &lib.join("libthiscpu.so"))?;
     let fill = |name: &str, directory: &Path| -> Result<()> {
-        let template = fs::read_to_string(here.join("package").join(format!("{name}.in")))?;
+        let template = fs::read_to_string(package.join("package").join(format!("{name}.in")))?;
         let text = template
             .replace("@VERSION@", VERSION)
             .replace("@OLDEST@", &interface())
@@ -110,7 +111,7 @@ fn install(here: &Path, built: &Path, prefix: &Path) -> Result<()> {
     fill("thiscpu-config-version.cmake", &for_cmake)
 }
 
-/// The versions that a program which was linked with this one runs with; as the library's build script has it.
+/// Returns the version of the interface, as in the library's soname.
 pub(crate) fn interface() -> String {
     match VERSION.split('.').collect::<Vec<_>>()[..] {
         ["0", minor, ..] => format!("0.{minor}"),
@@ -119,7 +120,7 @@ pub(crate) fn interface() -> String {
     }
 }
 
-/// By a new file in the place of the old one, which programs may be running.
+/// Copies a file to a new file, because programs may be running the old one.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let _ = fs::remove_file(to);
     fs::copy(from, to)
@@ -150,7 +151,7 @@ mod tests {
         target_link_libraries(alone thiscpu::static)\n";
 
     #[test]
-    fn packages_are_made_below_another_root() {
+    fn packages_are_staged_below_destdir() {
         let staged =
             |destination: Option<&str>| staged(Path::new("/usr"), destination.map(PathBuf::from));
         assert_eq!(staged(Some("/stage")), Path::new("/stage/usr"));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn compilers_find_what_is_installed() {
+    fn compilers_find_installed_files() {
         let needed = ["gcc", "g++", "pkg-config", "cmake", "make"];
         let needed = needed.map(|program| Tool { program, package: program });
         let binutils = Tool { program: "readelf", package: "binutils" };
@@ -172,7 +173,7 @@ mod tests {
         let place = sh.create_temp_dir().unwrap();
         let prefix = place.path().join("prefix");
         run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
-        // Once more, in the place of what is there.
+        // Again, over existing files.
         run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
 
         sh.change_dir(place.path());
@@ -195,7 +196,7 @@ mod tests {
                     .run()
                     .unwrap();
                 cmd!(sh, "./main").quiet().run().unwrap();
-                // By the name that changes with the interface.
+                // The name changes with the interface.
                 let needs = cmd!(sh, "readelf -d main").quiet().read().unwrap();
                 let name = format!("[libthiscpu.so.{}]", interface());
                 assert_eq!(needs.contains(&name), linked[0] == rpath, "{needs}");

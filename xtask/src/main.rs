@@ -1,8 +1,9 @@
-//! What a developer of thiscpu runs besides cargo itself: `cargo xtask --help`.
+//! The tasks of thiscpu's developers; see `cargo xtask --help`.
 
 mod aborts;
 mod app_bench;
 mod arch;
+mod arguments;
 mod bench_c;
 mod cargo;
 mod degraded;
@@ -19,7 +20,9 @@ mod vm;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
-/// Checks that go further than the tests; docs/testing.md says what each can and cannot see.
+/// Check beyond the tests, and measure
+///
+/// docs/testing.md says what each check can and cannot see.
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
 struct Arguments {
@@ -29,32 +32,32 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Aborts each section at each of its instructions, and looks at every copy in what is shipped
+    /// Abort each section at each of its instructions, and check every copy in shipped binaries
     Aborts(aborts::Arguments),
-    /// Runs the library's own code on a modelled machine, at random and exhaustively
+    /// Run the library's code on a modelled machine, at random and exhaustively
     Model(model::Arguments),
-    /// Breaks the library on purpose, in many ways, and shows that each is caught
+    /// Break the library on purpose, and check that each break is caught
     Mutants(mutants::Arguments),
-    /// Runs the tests in processes without rseq, without membarrier, and under valgrind
+    /// Run the tests without rseq, without membarrier, and under valgrind
     Degraded(degraded::Arguments),
-    /// Runs tests and torture on emulated machines with many CPUs that come and go
+    /// Run tests and torture on emulated machines with many CPUs and CPU hotplug
     Vm(vm::Arguments),
-    /// Makes the C header from the sources of its functions, or looks whether it is theirs
+    /// Write the C headers from their sources, or check them
     Header(header::Arguments),
     /// Check imports between layers, and the prose of code and documents
     Lint,
-    /// Builds the library for C and C++ and installs it
+    /// Build and install the library for C and C++
     Install(install::Arguments),
-    /// Runs real programs on the preloaded allocator and on others: same results, time, peak memory
+    /// Run applications on this and other allocators, and compare results, time and memory
     AppBench(app_bench::Arguments),
-    /// Measures what an add costs in C, inlined and called, against one in the manner of librseq
+    /// Measure an add in C, inlined and called, against one in the manner of librseq
     BenchC(bench_c::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let sh = Shell::new()?;
-    // Cargo names the directory of this package; tasks speak of the workspace's.
+    // Tasks use paths in the workspace; cargo names the directory of this package.
     sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match arguments.task {
         Task::Install(arguments) => install::run(&sh, &arguments),

@@ -1,26 +1,26 @@
-//! `cargo xtask model`: this library's own code under model checkers.
+//! `cargo xtask model`: run the library's code under model checkers.
 
 use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
-/// What turns a build into one for model checkers. What only the real machine uses is unused then.
+/// The flags of a build for model checkers. Code for the real machine is unused in it.
 pub(crate) const FLAGS: &str = "--cfg thiscpu_model -A dead_code";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Multiplies how often each random test is run
+    /// Multiply the number of runs of each random test
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// The number of preemptions up to which every order is tried; each test has its own default
+    /// Try every order with up to this many preemptions; each test has its own default
     #[arg(long)]
     preemptions: Option<usize>,
-    /// Only the tests whose names contain this
+    /// Only tests whose names contain this
     filter: Option<String>,
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let _flags = sh.push_env("RUSTFLAGS", FLAGS);
-    // Apart, because other flags build everything anew.
+    // A directory of its own, because other flags rebuild everything.
     let _target = sh.push_env("CARGO_TARGET_DIR", "target/model");
     let _runs = sh.push_env("THISCPU_MODEL_RUNS", arguments.runs.to_string());
     let _preemptions =
@@ -29,5 +29,5 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     cmd!(sh, "cargo test --profile model --package thiscpu --test model -- {filter...}")
         .quiet()
         .run()
-        .context("a model found a history that nothing explains, or could not be built")
+        .context("a model test failed or does not build")
 }

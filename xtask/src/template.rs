@@ -1,7 +1,8 @@
-//! Templates: what every copy of a section must be, instruction for instruction, except for its registers.
+//! Templates: what every copy of a section must be, instruction for instruction, except for its
+//! registers.
 //!
-//! A template is a text file that somebody read before blessing it. Its registers are numbered in order
-//! of appearance: `r3.d` is the lower half of the register that `r3` is all of.
+//! A template is a text file that somebody read before blessing it. Its registers are numbered in
+//! order of appearance: `r3.d` is the lower half of the register that `r3` is all of.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ pub(crate) fn read(root: &Path, arch: Arch, section: &str) -> Result<Parts<Strin
     let path = path(root, arch, section);
     let text = std::fs::read_to_string(&path).with_context(|| {
         format!(
-            "`{section}` has no template {}; write it with `cargo xtask aborts --bless` and read it",
+            "`{section}` has no template {}; run `cargo xtask aborts --bless`, and read it",
             path.display()
         )
     })?;

@@ -11,8 +11,9 @@ pub(crate) struct Tool {
     pub(crate) package: &'static str,
 }
 
-/// Returns whether all of `tools` are installed. If not, prints that `task` is skipped, and the command that
-/// installs the missing ones.
+/// Returns whether all of `tools` are installed.
+///
+/// If not, prints that `task` is skipped, and the command that installs the missing ones.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ pub(super) struct Checked {
     pub(super) wrong: Vec<String>,
 }
 
-/// Checks the copies of the section called `filter`, or of all sections whose names contain it.
+/// Checks the copies of one section, or of all whose names contain `filter`.
 pub(super) fn check(root: &Path, binary: &Path, filter: &str) -> Result<Checked> {
     let image = parse(binary)?;
     let arch = image.arch;
@@ -74,8 +74,9 @@ fn parse(binary: &Path) -> Result<Image> {
     Image::parse(&data).with_context(|| binary.display().to_string())
 }
 
-/// Checks the rules that hold for every section, whatever its template says: the people who bless a template may
-/// be wrong.
+/// Checks the rules that hold for every section.
+///
+/// They hold whatever its template says: the people who bless a template may be wrong.
 fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
     ensure!(copy.flags == 0, "version and flags must be 0, but are {:#x}", copy.flags);
     ensure!(copy.start < copy.end, "its range is empty");
@@ -114,8 +115,10 @@ fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a section stores once before its commit, to memory that no other thread reads: the link of
-/// the node that it pushes, or the free slot above the top of its lane's sheaf.
+/// Returns whether a section stores once before its commit.
+///
+/// It may store to memory that no other thread reads: the link of the node that it pushes, or the
+/// free slot above the top of its lane's sheaf.
 fn stores_before_commit(section: &str) -> bool {
     section == "push" || section.starts_with("push_object")
 }

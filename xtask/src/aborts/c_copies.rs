@@ -19,7 +19,9 @@ const COMPILERS: [(&str, &str, &[&str]); 4] = [
     ("clang", "clang", &["--target=aarch64-linux-gnu"]),
 ];
 
-/// Compiles shared objects with these copies, optimized and unoptimized. Linking them does not need the library.
+/// Compiles shared objects with these copies, optimized and unoptimized.
+///
+/// Linking them does not need the library.
 pub(super) fn objects(sh: &Shell) -> Result<Vec<PathBuf>> {
     let directory = sh.current_dir().canonicalize()?.join("target/aborts-in-c");
     sh.create_dir(&directory)?;

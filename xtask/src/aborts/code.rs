@@ -54,8 +54,10 @@ impl Line {
 /// The instructions of a copy.
 pub(super) type Code = Parts<Line>;
 
-/// Returns the name of the target of a jump in a copy. `begins` has the addresses of the instructions before
-/// and in its range. Other addresses in the function differ from copy to copy, so they share one name.
+/// Returns the name of the target of a jump in a copy.
+///
+/// `begins` has the addresses of the instructions before and in its range. Other addresses in the
+/// function differ from copy to copy, so they share one name.
 pub(super) fn label(copy: &Copy, begins: &[u64], target: u64) -> String {
     let before = begins.partition_point(|&begin| begin < copy.start);
     match begins.iter().position(|&begin| begin == target) {

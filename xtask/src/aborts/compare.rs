@@ -47,8 +47,9 @@ impl Template {
         check_shared(&chosen, code)
     }
 
-    /// Removes the last operand of both lines, if it is a constant in `line` and may be one. C compilers make a
-    /// small constant part of the instruction.
+    /// Removes the last operand of both lines, if it is a constant in `line` and may be one.
+    ///
+    /// C compilers make a small constant part of the instruction.
     fn without_constant<'t>(&self, template: &'t str, line: &Line) -> Option<(&'t str, Line)> {
         let (head, register) = template.rsplit_once(", ")?;
         if self.maybe_constant.as_deref() != Some(register) {
@@ -110,8 +111,10 @@ fn unify(template: &str, line: &Line, chosen: &mut BTreeMap<String, String>) -> 
     Ok(())
 }
 
-/// Checks registers that stand for two of the template's. A compiler puts two operands of one value into one
-/// register, but never into one that the section changes.
+/// Checks registers that stand for two of the template's.
+///
+/// A compiler puts two operands of one value into one register, but never into one that the section
+/// changes.
 fn check_shared(chosen: &BTreeMap<String, String>, code: &Code) -> Result<()> {
     let lines = code.with_headings().flat_map(|(_, lines)| lines);
     let changed: BTreeSet<_> = lines.flat_map(|line| &line.writes).collect();

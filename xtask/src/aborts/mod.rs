@@ -1,7 +1,8 @@
-//! `cargo xtask aborts`: abort every section at each of its instructions, and check its copies in binaries.
+//! `cargo xtask aborts`: abort every section at each of its instructions, and check its copies in
+//! binaries.
 //!
-//! An aborted section must still happen exactly once. Every inlined copy in a shipped binary must be the section
-//! that was driven, instruction for instruction.
+//! An aborted section must still happen exactly once. Every inlined copy in a shipped binary must
+//! be the section that was driven, instruction for instruction.
 
 mod binary;
 mod c_copies;
@@ -21,7 +22,7 @@ use crate::cargo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the section of this name, or all whose names contain it, in the binary that drives them
+    /// Only the section of this name, or all whose names contain it; only the driver
     #[arg(default_value = "")]
     filter: String,
     /// Only one half: drive the sections, or check binaries
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     /// Check these binaries, of either architecture, instead of building any
     #[arg(long, value_name = "PATH")]
     binary: Vec<PathBuf>,
-    /// Write the templates from what is built; read the difference afterwards
+    /// Write templates from the built binaries; read the difference afterwards
     #[arg(long)]
     bless: bool,
 }
@@ -95,7 +96,9 @@ fn drive(sh: &Shell, driver: &Path, filter: &str) -> Result<()> {
     }
 }
 
-/// Builds the driver unoptimized, with each linker there is: linkers must drop names and descriptors together.
+/// Builds the driver unoptimized, with each linker there is.
+///
+/// Linkers must drop names and descriptors together.
 fn linked_differently(sh: &Shell) -> Result<Vec<PathBuf>> {
     let mut binaries = vec![build(sh, "thiscpu-aborts", &["--features", "c"], &[])?];
     if cfg!(target_arch = "x86_64") {
@@ -139,7 +142,7 @@ fn check(sh: &Shell, binaries: &[PathBuf], filter: &str, bless: bool) -> Result<
     Ok(all)
 }
 
-/// Checks that the driver drives every shipped section, and that every template has a section.
+/// Checks that every shipped section is driven, and that every template has a section.
 fn check_complete(sh: &Shell, checked: &[Checked]) -> Result<()> {
     let [driver, shipped, ..] = checked else { bail!("the driver and the benchmark are needed") };
     let undriven: BTreeSet<_> = shipped

@@ -1,4 +1,4 @@
-//! The allocators that programs run on, and how a program comes to run on each.
+//! The allocators, and how they are preloaded.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,40 +9,41 @@ use object::{Object as _, ObjectSymbol as _, ReadCache};
 use xshell::{Shell, cmd};
 
 use super::mimalloc;
+use crate::arguments::display_as_argument;
 use crate::{cargo, tools};
 
-/// What is asked for.
+/// An allocator that can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Choice {
-    /// Nothing is preloaded
+    /// The C library's; preloads nothing
     System,
-    /// mimalloc 3, built from the source of the crate libmimalloc-sys
+    /// mimalloc 3, built from the source in the crate libmimalloc-sys
     Mimalloc3,
     /// mimalloc 2, Debian's libmimalloc2.0
     Mimalloc2,
     /// Debian's libjemalloc2
     Jemalloc,
-    /// This project's
+    /// thiscpu-malloc
     Thiscpu,
-    /// The same with THISCPU_MALLOC=harden
+    /// thiscpu-malloc with THISCPU_MALLOC=harden
     ThiscpuHardened,
 }
 
-/// One that is here.
+/// An installed allocator.
 pub(super) struct Allocator {
     pub(super) choice: Choice,
-    /// What is preloaded.
+    /// The preloaded library.
     pub(super) library: Option<PathBuf>,
-    /// Which version that is, if it is one of somebody else's.
+    /// The version of a third-party allocator.
     pub(super) version: Option<String>,
 }
 
 impl Allocator {
-    /// The one that all results are held against.
+    /// The allocator with which all results are compared.
     pub(super) const SYSTEM: Allocator =
         Allocator { choice: Choice::System, library: None, version: None };
 
-    /// Finds it, or builds it; none if it is missing, which is said.
+    /// Finds or builds an allocator. Prints why and returns `None` if it is missing.
     pub(super) fn find(sh: &Shell, choice: Choice) -> Result<Option<Allocator>> {
         let found = match choice {
             Choice::System => return Ok(Some(Allocator::SYSTEM)),
@@ -60,16 +61,16 @@ impl Allocator {
         let Some((library, version)) = found else { return Ok(None) };
         ensure!(
             !library.to_string_lossy().contains([' ', ':']),
-            "{} cannot be preloaded, because LD_PRELOAD takes spaces and colons for ends of names",
+            "cannot preload {}: LD_PRELOAD splits names at spaces and colons; move the repository",
             library.display()
         );
-        // Programs would run on the system's, and be said to run on this.
-        ensure!(has_malloc(&library)?, "{choice}: {} has no malloc to preload", library.display());
+        // Without a malloc to preload, programs would run on the system's allocator.
+        ensure!(has_malloc(&library)?, "{choice}: {} defines no malloc", library.display());
         let version = (!version.is_empty()).then_some(version);
         Ok(Some(Allocator { choice, library: Some(library), version }))
     }
 
-    /// The variables of a process that is to run on it.
+    /// Returns the environment variables of a process that runs on this allocator.
     pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let harden = (self.choice == Choice::ThiscpuHardened)
             .then_some(("THISCPU_MALLOC", Path::new("harden")));
@@ -78,30 +79,21 @@ impl Allocator {
     }
 }
 
-impl std::fmt::Display for Choice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Choice::System => "system",
-            Choice::Mimalloc3 => "mimalloc3",
-            Choice::Mimalloc2 => "mimalloc2",
-            Choice::Jemalloc => "jemalloc",
-            Choice::Thiscpu => "thiscpu",
-            Choice::ThiscpuHardened => "thiscpu-hardened",
-        })
-    }
-}
+display_as_argument!(Choice);
 
-/// The library of a Debian package whose path contains `part`, and the package's version.
+/// Returns a library of a Debian package, and the package's version.
+///
+/// The library is the file whose path contains `part`.
 fn of_package(
     sh: &Shell,
-    what: Choice,
+    choice: Choice,
     package: &str,
     part: &str,
 ) -> Result<Option<(PathBuf, String)>> {
     let files = cmd!(sh, "dpkg -L {package}").quiet().ignore_stderr().ignore_status().read();
     let files = files.unwrap_or_default();
     let Some(library) = files.lines().find(|file| file.contains(part)) else {
-        tools::skip(&format!("app-bench: {what}"), part.trim_start_matches('/'), package)?;
+        tools::skip(&format!("app-bench: {choice}"), part.trim_start_matches('/'), package)?;
         return Ok(None);
     };
     let format = "--showformat=${Version}";
@@ -112,13 +104,13 @@ fn of_package(
 fn build(sh: &Shell) -> Result<PathBuf> {
     cmd!(sh, "cargo build --release --quiet --package thiscpu-malloc-preload").quiet().run()?;
     let library = cargo::target_directory(sh).join("release/libthiscpu_malloc.so");
-    library.canonicalize().with_context(|| format!("cargo has built no {}", library.display()))
+    library.canonicalize().with_context(|| format!("cargo has not built {}", library.display()))
 }
 
-/// Whether preloading it changes what `malloc` a program gets.
+/// Returns whether a library defines `malloc`.
 fn has_malloc(library: &Path) -> Result<bool> {
     let name = || library.display().to_string();
-    // Read in parts: see `results` about why this process has to stay small.
+    // Reads the file in parts, because this process must stay small; `results` explains why.
     let data = ReadCache::new(File::open(library).with_context(name)?);
     let file = object::File::parse(&data).with_context(name)?;
     Ok(file.dynamic_symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok("malloc")))

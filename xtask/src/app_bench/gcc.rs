@@ -1,4 +1,5 @@
-//! gcc: compiles a file of some hundred functions. What counts is the compiler proper, which it starts.
+//! gcc: compiles a file of some hundred functions. Most of the cost is that of cc1, which it
+//! starts.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -30,7 +31,7 @@ pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     Ok(source.flush()?)
 }
 
-/// A function that calls one of those before it.
+/// Writes a function that calls an earlier one.
 fn function(source: &mut impl Write, number: u32, random: &mut Random) -> Result<()> {
     writeln!(source, "long f{number}(struct item *item, long a, long b)\n{{")?;
     writeln!(source, "    long c = {};", random.below(1_000))?;
@@ -48,7 +49,8 @@ fn function(source: &mut impl Write, number: u32, random: &mut Random) -> Result
             )?,
             3 => writeln!(
                 source,
-                "    switch ({value} & 3) {{ case 0: c++; break; case 1: c *= 3; break; default: c -= {other}; }}"
+                "    switch ({value} & 3) {{ case 0: c++; break; case 1: c *= 3; break; \
+                 default: c -= {other}; }}"
             )?,
             _ => writeln!(source, "    table[c & 255] = {value};")?,
         }
@@ -79,6 +81,6 @@ fn expression(random: &mut Random, depth: u32) -> String {
 pub(super) fn run(run: &Run) -> Result<Cost> {
     let mut gcc = run.command(GCC)?;
     gcc.args(["-O1", "-c", "-o"]).arg(run.results().join("large.o"));
-    // By a name without its directory, which would otherwise be in the result.
+    // The source comes from standard input, because its path would be part of the result.
     run.measure(gcc.args(["-x", "c", "-"]).stdin(run.input("large.c")?))
 }

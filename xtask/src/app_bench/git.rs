@@ -1,4 +1,5 @@
-//! git: commits versions of some thousand files, shows what changed, packs all, and reads it again.
+//! git: commits versions of some thousand files, shows the changes, packs all objects, and reads
+//! them.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -18,7 +19,7 @@ pub(super) const TOOLS: [Tool; 1] = [Tool { program: GIT, package: "git" }];
 
 const VERSIONS: u32 = 3;
 
-/// A directory for each version; in each some lines of each file are others than before.
+/// Writes a directory for each version; some lines of each file change with each version.
 pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     for version in 0..VERSIONS {
         let tree = inputs.join(version.to_string());
@@ -32,7 +33,9 @@ pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file's text: the same lines in each version, but for one in some. The first file is a long one.
+/// Writes a file, most of whose lines are equal in all versions.
+///
+/// The first file is a long one.
 fn text(mut file: impl Write, number: u32, version: u32) -> Result<()> {
     let mut random = Random(u64::from(number));
     let long = if number == 0 { 60_000 } else { 0 };
@@ -49,8 +52,10 @@ fn text(mut file: impl Write, number: u32, version: u32) -> Result<()> {
     Ok(file.flush()?)
 }
 
-/// The objects are results, and not the packs: which of them is stored as a difference to which is up to how
-/// two threads share the work.
+/// Runs the commands.
+///
+/// The objects are results, but not the packs: how two threads share the work decides which object
+/// is stored as a difference to which.
 pub(super) fn run(run: &Run) -> Result<Cost> {
     let mut cost = run.measure(git(run)?.args(["init", "--quiet", "--bare"]))?;
     for version in 0..VERSIONS {
@@ -73,17 +78,17 @@ pub(super) fn run(run: &Run) -> Result<Cost> {
     Ok(cost)
 }
 
-/// git in this run's repository, with nobody's settings, an identity, and a date that stands still.
+/// Returns git in this run's repository, without settings, with a fixed identity and date.
 fn git(run: &Run) -> Result<Command> {
     let mut git = run.command(GIT)?;
     git.env("GIT_DIR", run.directory.join("repository"));
     git.envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
-    for who in ["AUTHOR", "COMMITTER"] {
-        git.env(format!("GIT_{who}_NAME"), "Nobody");
-        git.env(format!("GIT_{who}_EMAIL"), "nobody@example.org");
-        git.env(format!("GIT_{who}_DATE"), "1700000000 +0000");
+    for role in ["AUTHOR", "COMMITTER"] {
+        git.env(format!("GIT_{role}_NAME"), "Nobody");
+        git.env(format!("GIT_{role}_EMAIL"), "nobody@example.org");
+        git.env(format!("GIT_{role}_DATE"), "1700000000 +0000");
     }
-    // The disk stays out of it, and nothing goes on in the background.
+    // Without waiting for the disk, and without work in the background.
     git.args(["-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "pack.threads=2"]);
     Ok(git)
 }

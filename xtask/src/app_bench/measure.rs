@@ -1,4 +1,4 @@
-//! What it takes to run a command with all that it starts, as the kernel accounts for it.
+//! The cost of a command and its descendants, as the kernel accounts for it.
 
 use std::io;
 use std::ops::Add;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// How long a command may take before it counts as hanging. They take seconds.
+/// The time after which a command hangs. Commands take seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cost {
-    /// From its start to its end.
+    /// The elapsed time.
     pub(super) time: Duration,
-    /// Of the program and of all it started and waited for, in user mode and in the kernel.
+    /// The user and system time of the program and the descendants that it waited for.
     pub(super) cpu: Duration,
-    /// Resident memory of the largest of these processes, when it was largest.
+    /// The largest resident memory of one of these processes.
     pub(super) peak_bytes: u64,
 }
 
 impl Add for Cost {
     type Output = Cost;
 
-    /// What both took, one after the other.
+    /// Returns the cost of two commands, one after the other.
     fn add(self, other: Cost) -> Cost {
         Cost {
             time: self.time + other.time,
@@ -36,7 +36,7 @@ impl Add for Cost {
     }
 }
 
-/// Runs `command` to its end. One that hangs is killed, with all that it started.
+/// Runs `command` to its end; kills it and its descendants if it hangs.
 pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
     run_within(PATIENCE, command)
 }
@@ -44,25 +44,25 @@ pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
 fn run_within(patience: Duration, command: &mut Command) -> Result<(ExitStatus, Cost)> {
     let started = Instant::now();
     let child = command.process_group(0).spawn();
-    let child = child.with_context(|| format!("{:?} cannot be started", command.get_program()))?;
+    let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
     let group = -pid(&child);
     let (status, mut cost) = end(child, group, patience)?;
     cost.time = started.elapsed();
     Ok((status, cost))
 }
 
-/// Waits for `child`, which should be about to end, and says what it took but for its time, which is 0 here.
+/// Waits for `child`, which should be ending, and returns its cost with a time of 0.
 pub(super) fn finish(child: Child) -> Result<(ExitStatus, Cost)> {
     let process = pid(&child);
     end(child, process, PATIENCE)
 }
 
-/// Waits for `child`, and kills `victim`, a process or a negative group, if that takes too long.
+/// Waits for `child`, and kills `victim`, a process or a negative group, if it hangs.
 fn end(child: Child, victim: libc::pid_t, patience: Duration) -> Result<(ExitStatus, Cost)> {
     let in_time = has_ended_within(patience, &child)?;
     if !in_time {
-        // SAFETY: a system call with two numbers. They still mean the child, which keeps its number until it is
-        // waited for.
+        // SAFETY: the call takes two numbers. `victim` still means the child, which keeps its id
+        // until it is waited for.
         unsafe { libc::kill(victim, libc::SIGKILL) };
     }
     let ended = wait(child)?;
@@ -72,11 +72,11 @@ fn end(child: Child, victim: libc::pid_t, patience: Duration) -> Result<(ExitSta
 
 fn wait(child: Child) -> Result<(ExitStatus, Cost)> {
     let mut status = 0;
-    // SAFETY: a structure of plain numbers.
+    // SAFETY: all zeroes is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both may be written to. The child has not been waited for before, because that is
-        // done here only, by whoever owned it.
+        // SAFETY: both pointers are to locals. This function owns the child, so it was not waited
+        // for before.
         let waited = unsafe { libc::wait4(pid(&child), &mut status, 0, &mut usage) };
         if waited >= 0 {
             break;
@@ -87,7 +87,8 @@ fn wait(child: Child) -> Result<(ExitStatus, Cost)> {
     let cost = Cost {
         time: Duration::ZERO,
         cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
-        // Linux counts it in KiB, for the child and for those whom it has waited for, whichever is larger.
+        // Linux counts in KiB, and reports the maximum of the child and of the descendants that it
+        // waited for.
         peak_bytes: u64::try_from(usage.ru_maxrss)? << 10,
     };
     Ok((ExitStatus::from_raw(status), cost))
@@ -101,16 +102,16 @@ fn pid(child: &Child) -> libc::pid_t {
     child.id() as libc::pid_t
 }
 
-/// Waits until `child` has ended, without a thread or a clock that would take time from it.
+/// Waits until `child` has ended, without a thread or timer that would take CPU time from it.
 fn has_ended_within(patience: Duration, child: &Child) -> Result<bool> {
-    // SAFETY: a system call with two numbers.
+    // SAFETY: the call takes two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid(child), 0) };
     ensure!(fd >= 0, "pidfd_open: {}", io::Error::last_os_error());
-    // SAFETY: it was opened just now, and nobody else knows of it.
+    // SAFETY: the call has just opened it, so it has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
     let mut wanted = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
-        // SAFETY: one structure, which may be written to.
+        // SAFETY: the pointer is to one writable structure.
         let ready = unsafe { libc::poll(&mut wanted, 1, patience.as_millis() as i32) };
         if ready >= 0 {
             return Ok(ready > 0);
@@ -120,7 +121,7 @@ fn has_ended_within(patience: Duration, child: &Child) -> Result<bool> {
     }
 }
 
-/// The most memory that the process with this number has had so far.
+/// Returns the peak memory of a process so far.
 pub(super) fn peak_bytes(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_after_the_other() {
+    fn costs_add_up() {
         let cost = |time, cpu, peak_bytes| Cost {
             time: Duration::from_millis(time),
             cpu: Duration::from_millis(cpu),
@@ -147,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn grandchildren_count() {
-        // The shell itself is small; what it starts has a buffer of 48 MiB.
+    fn descendants_count() {
+        // The shell is small; its child has a buffer of 48 MiB.
         let script = "dd if=/dev/zero of=/dev/null bs=48M count=4 2> /dev/null; exit 3";
         let (status, cost) = run(Command::new("sh").args(["-c", script])).unwrap();
         assert_eq!(status.code(), Some(3));
@@ -158,21 +159,21 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_is_killed_with_all_it_started() {
+    fn hanging_command_is_killed_with_its_descendants() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "(sleep 20; echo survived) & wait"]).stdout(writer);
         let why = run_within(Duration::from_millis(200), &mut command).unwrap_err();
         assert_eq!(why.to_string(), "no end after 200ms");
-        // This has the last end of the pipe to write to, but for those of processes that are left.
+        // Then only processes that survived can still write to the pipe.
         drop(command);
-        let mut said = String::new();
-        reader.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "");
+        let mut output = String::new();
+        reader.read_to_string(&mut output).unwrap();
+        assert_eq!(output, "");
     }
 
     #[test]
-    fn a_process_has_a_peak() {
+    fn peak_of_this_process_is_read() {
         let own = peak_bytes(std::process::id()).unwrap();
         assert!(own > 100 << 10, "{own}");
         assert!(peak_bytes(0).is_err());

@@ -1,7 +1,8 @@
-//! `cargo xtask app-bench`: real programs on each allocator, preloaded: whether they do the same, in what time and memory.
+//! `cargo xtask app-bench`: run applications on each preloaded allocator, and compare results, time
+//! and memory.
 //!
-//! Each program first runs on the system's allocator, and what it writes then is what each later run has to write. In
-//! each round each allocator has its turn, in another order than in the round before.
+//! Each program first runs on the system's allocator, and its output then is the expected output of
+//! each later run. Each round runs all allocators, in another order than the round before.
 
 mod allocator;
 mod gcc;
@@ -33,22 +34,22 @@ use crate::tools;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only this allocator, or these [default: all]
+    /// Only these allocators [default: all]
     #[arg(long = "allocator", value_name = "NAME")]
     allocators: Vec<Choice>,
-    /// Only this program, or these [default: all]
+    /// Only these programs [default: all]
     #[arg(long = "program", value_name = "NAME")]
     programs: Vec<Program>,
-    /// How many times each program runs on each allocator [default: 5, with --hardened 15]
+    /// Run each program on each allocator this often [default: 5, with --hardened 15]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// No further round if it would end after so many minutes; there is always one
+    /// Start no further round that would end after so many minutes; there is always one
     #[arg(long, default_value_t = 9)]
     minutes: u64,
-    /// What hardening costs: only thiscpu and thiscpu-hardened, in turns
+    /// Measure the cost of hardening: only thiscpu and thiscpu-hardened, in turns
     #[arg(long, conflicts_with_all = ["allocators", "quick"])]
     hardened: bool,
-    /// One round with little to do, which shows whether results are the same, and no times
+    /// Run one round with small inputs, and compare results only
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 }
@@ -59,7 +60,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let programs = programs(sh, arguments, &mut missing)?;
     let (scale, rounds) = match arguments.quick {
         true => (Scale::Quick, 1),
-        // Either takes less than ten minutes where nobody else is at work.
+        // Either takes less than ten minutes on an idle machine.
         false => (Scale::Full, arguments.rounds.unwrap_or(if arguments.hardened { 15 } else { 5 })),
     };
     let directory = sh.create_dir("target/app-bench")?.canonicalize()?;
@@ -71,27 +72,27 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         Scale::Full => {
             print!("{}{}", report::heading(&allocators, rounds), report::tables(&series, rounds));
         }
-        Scale::Quick => println!("runs with the same results: {}", report::runs(&series)),
+        Scale::Quick => println!("runs with equal results: {}", report::runs(&series)),
     }
     trial.verdict(&programs)?;
-    // Figures without them are not what was asked for.
+    // Figures without the missing programs or allocators are not those that were requested.
     let is_whole = scale == Scale::Quick || missing.is_empty();
-    ensure!(is_whole, "nothing is shown of what is missing here: {}", missing.join(", "));
+    ensure!(is_whole, "not measured, because missing: {}", missing.join(", "));
     Ok(())
 }
 
-/// Those asked for that are here.
+/// Returns the requested allocators that are installed, and adds the others to `missing`.
 fn allocators(
     sh: &Shell,
     arguments: &Arguments,
     missing: &mut Vec<String>,
 ) -> Result<Vec<Allocator>> {
-    let asked = match arguments.hardened {
+    let requested = match arguments.hardened {
         true => &[Choice::Thiscpu, Choice::ThiscpuHardened][..],
         false => &arguments.allocators,
     };
     let mut found = Vec::new();
-    for choice in all_if_none(asked) {
+    for choice in all_if_none(requested) {
         match Allocator::find(sh, choice)? {
             Some(allocator) => found.push(allocator),
             None => missing.push(choice.to_string()),
@@ -100,7 +101,7 @@ fn allocators(
     Ok(found)
 }
 
-/// Those asked for that are here.
+/// Returns the requested programs that are installed, and adds the others to `missing`.
 fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Result<Vec<Program>> {
     let mut found = Vec::new();
     for program in all_if_none(&arguments.programs) {
@@ -112,7 +113,7 @@ fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Res
     Ok(found)
 }
 
-/// Each of `chosen` once, or all there are.
+/// Returns each of `chosen` once, or all values if there are none.
 fn all_if_none<T: ValueEnum + Copy + PartialEq>(chosen: &[T]) -> Vec<T> {
     let is_chosen = |one: &&T| chosen.is_empty() || chosen.contains(one);
     T::value_variants().iter().filter(is_chosen).copied().collect()

@@ -1,4 +1,4 @@
-//! The programs: what each needs, reads and does.
+//! The programs: what each needs and reads, and what it runs.
 
 use std::path::Path;
 
@@ -8,31 +8,34 @@ use clap::ValueEnum;
 use super::measure::Cost;
 use super::run::{Run, Scale};
 use super::{gcc, git, redis, scripts, xz};
+use crate::arguments::display_as_argument;
 use crate::tools::Tool;
 
-/// A program and what it is made to do.
+/// A program and its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Program {
-    /// Objects of every kind, as Python allocates them by itself
+    /// Objects of every kind, from Python's own allocator for small objects
     Python3,
-    /// The same, each object from malloc; not in means, which have each program once
+    /// Objects of every kind, each from malloc; not part of means
     Python3Malloc,
-    /// Compiles a large file of C
+    /// Compile a large file of C
     Gcc,
-    /// Commits, shows, packs and reads some thousand files
+    /// Commit, show, pack and read some thousand files
     Git,
-    /// Fills, indexes, joins and changes tables
+    /// Fill, index, join and change tables
     Sqlite3,
-    /// A server under redis-benchmark; Debian links it with jemalloc, so its `system` is that
+    /// Serve redis-benchmark; Debian links the server with jemalloc, so its `system` is jemalloc
     Redis,
-    /// Compresses by two threads, and decompresses
+    /// Compress with two threads, and decompress
     Xz,
-    /// Hashes, lists, sorts, regular expressions
+    /// Use hashes, lists, sorts and regular expressions
     Perl,
 }
 
+display_as_argument!(Program);
+
 impl Program {
-    /// Those that means are over: each program once, and each as people use it.
+    /// The programs in means: each program once, as people use it.
     pub(super) const COUNTED: [Program; 7] = [
         Program::Python3,
         Program::Gcc,
@@ -43,7 +46,7 @@ impl Program {
         Program::Perl,
     ];
 
-    /// What has to be here. Debian's own, by their paths: another of the same name may come first.
+    /// Returns the tools that it needs: Debian's, by their paths, because PATH may have others.
     pub(super) fn tools(self) -> &'static [Tool] {
         match self {
             Program::Python3 | Program::Python3Malloc => &scripts::PYTHON_TOOLS,
@@ -56,13 +59,14 @@ impl Program {
         }
     }
 
-    /// What has to be known to read its figures.
+    /// Returns what a reader of its figures must know.
     pub(super) fn remark(self) -> Option<&'static str> {
-        let remark = "the server's own CPU time and memory; Debian links it with jemalloc, so its `system` is that";
+        let remark = "CPU time and memory of the server; Debian links it with jemalloc, so its \
+                      `system` is jemalloc";
         (self == Program::Redis).then_some(remark)
     }
 
-    /// Writes what its runs read into `inputs`, an empty directory.
+    /// Writes the inputs of its runs into an empty directory.
     pub(super) fn prepare(self, inputs: &Path, scale: Scale) -> Result<()> {
         match self {
             Program::Python3 | Program::Python3Malloc => scripts::prepare_python(inputs),
@@ -75,7 +79,7 @@ impl Program {
         }
     }
 
-    /// Does it all once.
+    /// Runs it once.
     pub(super) fn run(self, run: &Run) -> Result<Cost> {
         match self {
             Program::Python3 => scripts::run_python(run, "default"),
@@ -87,20 +91,5 @@ impl Program {
             Program::Xz => xz::run(run),
             Program::Perl => scripts::run_perl(run),
         }
-    }
-}
-
-impl std::fmt::Display for Program {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Program::Python3 => "python3",
-            Program::Python3Malloc => "python3-malloc",
-            Program::Gcc => "gcc",
-            Program::Git => "git",
-            Program::Sqlite3 => "sqlite3",
-            Program::Redis => "redis",
-            Program::Xz => "xz",
-            Program::Perl => "perl",
-        })
     }
 }

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same on every machine, to make inputs of.
+//! Pseudo-random numbers for inputs, equal on every machine.
 
-/// A generator of splitmix64's kind.
+/// A splitmix64 generator.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -12,17 +12,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub(super) fn one_of<'c>(&mut self, choices: &[&'c str]) -> &'c str {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A word of some letters.
+    /// Returns a word of 2 to 10 letters.
     pub(super) fn word(&mut self) -> String {
         let letters = 2 + self.below(9);
         (0..letters).map(|_| char::from(b'a' + self.below(26) as u8)).collect()

@@ -1,10 +1,11 @@
 //! redis-server under redis-benchmark. The server runs on the allocator; the clients do not.
 //!
-//! How long the clients take is half their own doing, so the server's CPU time is taken for the time, too.
+//! The clients' own work is half of the elapsed time, so the server's CPU time is reported as its
+//! time too.
 //!
-//! redis-benchmark seeds its choice of keys with the time. So that the same is left behind whatever it chooses, there are
-//! many more requests than keys, all values of a load are the same, and only kinds of requests are made that come to the same in
-//! any order.
+//! redis-benchmark seeds its choice of keys with the time. The final content must not depend on it.
+//! So there are many more requests than keys, all values of a load are equal, and the kinds of
+//! requests have one result in any order.
 
 use std::fs::File;
 use std::path::Path;
@@ -27,13 +28,15 @@ pub(super) const TOOLS: [Tool; 3] = [
     Tool { program: CLIENT, package: "redis-tools" },
 ];
 
-/// In the directory of the run; no port is taken from anybody.
+/// A socket in the directory of the run, so the server needs no port.
 const SOCKET: [&str; 2] = ["-s", "redis.sock"];
 
-/// How many requests there are for each key: the chance that a key is never chosen is below 1 in 10^12.
+/// The number of requests for each key.
+///
+/// With it, the probability that a key is never chosen is below 10^-12.
 const REQUESTS_PER_KEY: u32 = 28;
 
-/// Kinds of requests, and the size of values in bytes.
+/// The kinds of requests, and the sizes of values in bytes.
 const LOADS: [(&str, u32); 5] =
     [("set,hset,sadd", 20), ("set,get", 700), ("lpush,lpop", 90), ("set", 150), ("set,get", 48)];
 
@@ -47,8 +50,8 @@ fn serve(run: &Run, log: &Path) -> Result<Cost> {
     for (kinds, bytes) in LOADS {
         run.measure(&mut benchmark(run, kinds, bytes)?)?;
     }
-    for question in [&["dbsize"][..], &["debug", "digest"]] {
-        run.measure(run.client(CLIENT)?.args(SOCKET).args(question))?;
+    for query in [&["dbsize"][..], &["debug", "digest"]] {
+        run.measure(run.client(CLIENT)?.args(SOCKET).args(query))?;
     }
     server.stop(run)
 }
@@ -60,12 +63,12 @@ fn benchmark(run: &Run, kinds: &str, bytes: u32) -> Result<Command> {
     for (option, value) in [("-r", keys), ("-n", keys * REQUESTS_PER_KEY), ("-d", bytes)] {
         benchmark.args([option, &value.to_string()]);
     }
-    // Times, which are never the same.
+    // The output contains times, which differ from run to run.
     benchmark.stdout(Stdio::null());
     Ok(benchmark)
 }
 
-/// A server that ends with this value, however that comes to be.
+/// A server, which is killed when this is dropped.
 struct Server(Option<Child>);
 
 impl Server {
@@ -73,14 +76,14 @@ impl Server {
         let mut server = run.command(SERVER)?;
         server.args(["--port", "0", "--unixsocket", SOCKET[1], "--daemonize", "no"]);
         server.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
-        // No result: it has the time, and the number of the process.
+        // The log is no result: it contains times and the process id.
         let child = server.stdout(File::create(log)?).spawn().context(SERVER)?;
         let mut server = Server(Some(child));
-        server.is_up(run)?;
+        server.wait_until_ready(run)?;
         Ok(server)
     }
 
-    fn is_up(&mut self, run: &Run) -> Result<()> {
+    fn wait_until_ready(&mut self, run: &Run) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let mut ping = run.client(CLIENT)?;
@@ -90,7 +93,7 @@ impl Server {
             }
             if let Some(status) = self.0.as_mut().map(Child::try_wait).transpose()?.flatten() {
                 self.0 = None;
-                bail!("{SERVER}: {status}; {}", run.complaint());
+                bail!("{SERVER}: {status}; {}", run.last_errors());
             }
             ensure!(Instant::now() < deadline, "{SERVER} does not answer");
             std::thread::sleep(Duration::from_millis(20));
@@ -98,13 +101,13 @@ impl Server {
     }
 
     fn stop(mut self, run: &Run) -> Result<Cost> {
-        let child = self.0.take().context("a server that runs")?;
+        let child = self.0.take().context("the server is not running")?;
         let peak_bytes = measure::peak_bytes(child.id())?;
         self.0 = Some(child);
         run.measure(run.client(CLIENT)?.args(SOCKET).args(["shutdown", "nosave"]))?;
-        let child = self.0.take().context("a server that runs")?;
+        let child = self.0.take().context("the server is not running")?;
         let (status, cost) = measure::finish(child)?;
-        ensure!(status.success(), "{SERVER}: {status}; {}", run.complaint());
+        ensure!(status.success(), "{SERVER}: {status}; {}", run.last_errors());
         Ok(Cost { time: cost.cpu, peak_bytes, ..cost })
     }
 }
@@ -112,7 +115,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Fails if it has ended by itself.
+            // Fails if the server has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

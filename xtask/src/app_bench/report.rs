@@ -1,4 +1,4 @@
-//! What the runs of all programs came to, in tables for people.
+//! Tables of the results of all runs.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,13 @@ use super::program::Program;
 use super::series::{Mean, Series, Value};
 use crate::stats::{largest, least, median};
 
-/// What ratios are to, if it ran: the first of these for single programs, each of them for means. The last is for what
-/// hardening costs.
+/// The bases of ratios.
+///
+/// Single programs use the first one that ran, and means have a table for each. The last one is for
+/// the cost of hardening.
 const BASES: [Choice; 3] = [Choice::Mimalloc3, Choice::Mimalloc2, Choice::Thiscpu];
 
-/// What is told of a run.
+/// A value of a run.
 struct Metric {
     name: &'static str,
     value: Value,
@@ -38,25 +40,26 @@ fn three_places(ratio: f64) -> String {
     format!("{ratio:.3}")
 }
 
-/// How many runs there were.
+/// Returns the number of runs.
 pub(super) fn runs(series: &[Series]) -> usize {
     series.iter().map(|one| one.costs.len()).sum()
 }
 
-/// The lines above the tables: whose figures they are, and how to read them.
+/// Returns the text above the tables: versions, and how to read the figures.
 pub(super) fn heading(allocators: &[Allocator], rounds: u32) -> String {
     let version = |one: &Allocator| Some(format!("{} {}", one.choice, one.version.as_ref()?));
     let versions: Vec<_> = allocators.iter().filter_map(version).collect();
     let versions = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
     format!(
-        "Versions of others: {versions}.\n\
-         Rounds: {rounds}. Figures are medians over them (smallest to largest); ratios are medians of the ratios of each \
-         of them.\nCPU is user and system time of all processes, peak the memory of the largest of them; `same` is how \
-         many runs\nhad, byte by byte, the results of the system's allocator.\n"
+        "Other allocators: {versions}.\n\
+         Rounds: {rounds}. Figures are medians over rounds (smallest to largest).\n\
+         Ratios are medians of the ratios in each round.\n\
+         CPU: user and system time of all processes; peak: memory of the largest one.\n\
+         same: runs with the results of the system's allocator, byte by byte.\n"
     )
 }
 
-/// A table for each program, and one of geometric means for each of `BASES`.
+/// Returns a table for each program, and one of geometric means for each of `BASES`.
 pub(super) fn tables(series: &[Series], rounds: u32) -> String {
     let mut text = String::new();
     for program in each_once(series.iter().map(|one| one.program)) {
@@ -68,8 +71,9 @@ pub(super) fn tables(series: &[Series], rounds: u32) -> String {
         if let Some(means) = means(series, base) {
             let _ = write!(
                 text,
-                "\nthis / {base}: geometric means over {}, of medians (of single rounds: smallest to largest); \
-                 `least CPU`:\nof each program's least CPU time, which is what was disturbed least\n\n{means}\n",
+                "\nRatios to {base}: geometric means over {},\n\
+                 of medians (of single rounds: smallest to largest).\n\
+                 least CPU: the mean over the least disturbed run of each program.\n\n{means}\n",
                 Program::COUNTED.map(|program| program.to_string()).join(", ")
             );
         }
@@ -104,7 +108,7 @@ fn with_spread(values: &[f64], shown: fn(f64) -> String) -> String {
     })
 }
 
-/// The means over those of the programs that count which ran on both; none if nothing ran on what ratios are to.
+/// Returns the means over programs that ran on both; `None` if none ran on `base`.
 fn means(series: &[Series], base: Choice) -> Option<Table> {
     let heads = METRICS.iter().map(|metric| metric.name);
     let mut table = table(heads.chain(["least CPU", "programs"]));
@@ -116,7 +120,7 @@ fn means(series: &[Series], base: Choice) -> Option<Table> {
         })
     };
     let all = each_once(series.iter().map(|one| one.allocator));
-    // To the allocator itself only what hardening costs is of interest.
+    // Ratios to thiscpu are only for the cost of hardening.
     let is_shown = |one: &Choice| match base {
         Choice::Thiscpu => *one == Choice::ThiscpuHardened,
         _ => *one != base,
@@ -182,8 +186,8 @@ mod tests {
         tables(all, rounds).lines().map(words).collect()
     }
 
-    fn assert_has(lines: &[String], wanted: &[&str]) {
-        for line in wanted {
+    fn assert_has(lines: &[String], expected: &[&str]) {
+        for line in expected {
             assert!(lines.iter().any(|found| found == line), "{line} in {lines:#?}");
         }
     }
@@ -195,24 +199,24 @@ mod tests {
             series(Program::Gcc, Choice::Thiscpu, &[5, 5]),
             series(Program::Xz, Choice::Mimalloc3, &[10, 10]),
             series(Program::Xz, Choice::Thiscpu, &[80, 20]),
-            // Not one of those that count.
+            // Not a counted program.
             series(Program::Python3Malloc, Choice::Mimalloc3, &[1, 1]),
             series(Program::Python3Malloc, Choice::Thiscpu, &[9, 9]),
         ];
         let lines = lines(&all, 2);
-        let peak = "100.0 MiB | 1.000";
+        let (peak, spread) = ("100.0 MiB | 1.000", "1.581 (1.000 to 2.000)");
         assert_has(
             &lines,
             &[
                 &format!("| thiscpu | 5.00 s | 0.500 | 10.00 s | 0.500 | {peak} | 2 of 2 |"),
-                // Rounds: the roots of 0.5 times 8, and of 0.5 times 2; medians: of 0.5 times 5; least: of 0.5 times 2.
-                "| thiscpu | 1.581 (1.000 to 2.000) | 1.581 (1.000 to 2.000) | 1.000 | 1.000 | 2 of 7 |",
+                // Rounds: the roots of 0.5 * 8 and 0.5 * 2; medians: of 0.5 * 5; least: of 0.5 * 2.
+                &format!("| thiscpu | {spread} | {spread} | 1.000 | 1.000 | 2 of 7 |"),
             ],
         );
     }
 
     #[test]
-    fn what_hardening_costs_needs_nobody_else() {
+    fn hardening_table_needs_no_other_allocator() {
         let all = [
             series(Program::Gcc, Choice::Thiscpu, &[100]),
             series(Program::Gcc, Choice::ThiscpuHardened, &[103]),
@@ -220,13 +224,13 @@ mod tests {
         let lines = lines(&all, 1);
         let row = "| thiscpu-hardened | 1.030 | 1.030 | 1.000 | 1.030 | 1 of 7 |";
         assert_has(&lines, &[row]);
-        // Without mimalloc there is nothing to hold others against, and with the allocator alone nothing at all.
+        // Without mimalloc there is no other base, and with one allocator there is no table.
         assert!(!lines.iter().any(|line| line.contains("mimalloc")), "{lines:#?}");
         assert!(!tables(&all[..1], 1).contains("geometric"));
     }
 
     #[test]
-    fn a_program_that_failed_is_in_no_mean_and_says_so() {
+    fn failed_program_is_in_no_mean() {
         let all = [
             series(Program::Gcc, Choice::Mimalloc3, &[10, 10]),
             series(Program::Gcc, Choice::Thiscpu, &[5, 5]),

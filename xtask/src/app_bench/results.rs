@@ -1,4 +1,4 @@
-//! Whether a run's results are what they should be: directories, compared file by file, byte by byte.
+//! Comparison of result directories, file by file and byte by byte.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,19 +8,19 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// The first difference between the files in `expected` and those in `found`, in words.
+/// Describes the first difference between two directories; `None` if they are equal.
 pub(super) fn difference(expected: &Path, found: &Path) -> Result<Option<String>> {
     for name in names(expected)?.union(&names(found)?) {
         let (before, after) = (expected.join(name), found.join(name));
         let name = Path::new(name).display();
-        let told = match (before.exists(), after.exists()) {
-            (true, false) => Some(format!("there is no {name}")),
-            (false, true) => Some(format!("there is a {name}, which should not be")),
+        let difference = match (before.exists(), after.exists()) {
+            (true, false) => Some(format!("{name} is missing")),
+            (false, true) => Some(format!("{name} is not expected")),
             _ => first_other_byte(&before, &after)?
                 .map(|at| format!("{name} differs from byte {at} on")),
         };
-        if told.is_some() {
-            return Ok(told);
+        if difference.is_some() {
+            return Ok(difference);
         }
     }
     Ok(None)
@@ -31,8 +31,10 @@ fn names(directory: &Path) -> Result<BTreeSet<OsString>> {
     Ok(entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?)
 }
 
-/// Where two files begin to differ. They are read a piece at a time: this process has to stay small,
-/// because no process that it starts is accounted for with less memory than it has itself.
+/// Returns the offset at which two files begin to differ.
+///
+/// Reads them in pieces, because this process must stay small: the kernel reports for each child at
+/// least the peak memory that its parent had at the fork.
 fn first_other_byte(one: &Path, other: &Path) -> Result<Option<u64>> {
     let open = |path: &Path| File::open(path).with_context(|| path.display().to_string());
     let (mut one, mut other) = (BufReader::new(open(one)?), BufReader::new(open(other)?));
@@ -71,30 +73,30 @@ mod tests {
     }
 
     #[test]
-    fn equal_files_are_equal() {
+    fn equal_directories_have_no_difference() {
         let files: &[(&str, &[u8])] = &[("a", b"one"), ("b", b""), ("c", &[7; 50_000])];
         assert_eq!(compared(files, files), None);
         assert_eq!(compared(&[], &[]), None);
     }
 
     #[test]
-    fn each_difference_is_found() {
-        let told = |expected, found| compared(expected, found).unwrap();
-        assert_eq!(told(&[("a", b"one")], &[]), "there is no a");
-        assert_eq!(told(&[], &[("a", b"one")]), "there is a a, which should not be");
-        assert_eq!(told(&[("a", b"one")], &[("a", b"ode")]), "a differs from byte 1 on");
-        assert_eq!(told(&[("a", b"one")], &[("a", b"ones")]), "a differs from byte 3 on");
-        assert_eq!(told(&[("a", b"one")], &[("a", b"")]), "a differs from byte 0 on");
+    fn differences_are_found() {
+        let describe = |expected, found| compared(expected, found).unwrap();
+        assert_eq!(describe(&[("a", b"one")], &[]), "a is missing");
+        assert_eq!(describe(&[], &[("a", b"one")]), "a is not expected");
+        assert_eq!(describe(&[("a", b"one")], &[("a", b"ode")]), "a differs from byte 1 on");
+        assert_eq!(describe(&[("a", b"one")], &[("a", b"ones")]), "a differs from byte 3 on");
+        assert_eq!(describe(&[("a", b"one")], &[("a", b"")]), "a differs from byte 0 on");
         let (mut long, same) = (vec![7; 50_000], ("a", &b"same"[..]));
         long[40_000] = 8;
         assert_eq!(
-            told(&[same, ("b", &[7; 50_000])], &[same, ("b", &long)]),
+            describe(&[same, ("b", &[7; 50_000])], &[same, ("b", &long)]),
             "b differs from byte 40000 on"
         );
     }
 
     #[test]
-    fn what_is_not_there_is_no_result() {
+    fn missing_directory_is_an_error() {
         assert!(difference(Path::new("/nowhere"), Path::new("/nowhere")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! One run of a program: where it works, in what environment, and where its results go.
+//! One run of a program: its directory, environment and results.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use super::allocator::Allocator;
 use super::measure::{self, Cost};
 
-/// How much a program is given to do.
+/// The amount of work of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// Enough to see that it works.
+    /// Enough to compare results.
     Quick,
     /// A second or two.
     Full,
@@ -28,16 +28,16 @@ impl Scale {
 }
 
 pub(super) struct Run<'a> {
-    /// What it reads, and leaves as it is.
+    /// The directory of its inputs, which it does not change.
     pub(super) inputs: PathBuf,
-    /// Where it works.
+    /// Its working directory.
     pub(super) directory: PathBuf,
     pub(super) scale: Scale,
     allocator: &'a Allocator,
 }
 
 impl<'a> Run<'a> {
-    /// A run in `directory`, which is made anew.
+    /// Creates a run in `directory`, which is emptied.
     pub(super) fn new(
         directory: PathBuf,
         inputs: PathBuf,
@@ -51,26 +51,27 @@ impl<'a> Run<'a> {
         Ok(Run { inputs, directory, scale, allocator })
     }
 
-    /// The directory of what has to be the same under each allocator.
+    /// Returns the directory of the results, which must be equal on all allocators.
     pub(super) fn results(&self) -> PathBuf {
         self.directory.join(RESULTS)
     }
 
-    /// A command that works in this run's directory, on the allocator, and in an environment that is otherwise
-    /// the same everywhere. What it writes is a result.
+    /// Returns a command on the allocator, in this run's directory and a fixed environment.
+    ///
+    /// Its output is a result.
     pub(super) fn command(&self, program: &str) -> Result<Command> {
         let mut command = self.client(program)?;
         command.envs(self.allocator.variables());
         Ok(command)
     }
 
-    /// The same on the system's allocator: what takes part in a run and is not what it is about.
+    /// Returns a command on the system's allocator, for parts of a run that are not measured.
     pub(super) fn client(&self, program: &str) -> Result<Command> {
         let mut command = Command::new(program);
         command.current_dir(&self.directory).env_clear();
         command.envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")]);
         command.env("HOME", &self.directory);
-        // What asks for a tier asks for it here, too.
+        // A tier that the user forces is forced here too.
         command.envs(std::env::vars_os().filter(|(name, _)| name == "THISCPU_TIER"));
         let result = |name| {
             let path = self.results().join(name);
@@ -80,33 +81,37 @@ impl<'a> Run<'a> {
         Ok(command)
     }
 
-    /// Runs a command, which must succeed, and says what it took.
+    /// Runs a command and returns its cost.
+    ///
+    /// # Errors
+    ///
+    /// If the command fails.
     pub(super) fn measure(&self, command: &mut Command) -> Result<Cost> {
         let (status, cost) = measure::run(command).with_context(|| format!("{command:?}"))?;
-        ensure!(status.success(), "{command:?}: {status}; {}", self.complaint());
+        ensure!(status.success(), "{command:?}: {status}; {}", self.last_errors());
         Ok(cost)
     }
 
-    /// What the commands wrote last to standard error.
-    pub(super) fn complaint(&self) -> String {
+    /// Returns the last lines that the commands wrote to standard error.
+    pub(super) fn last_errors(&self) -> String {
         let text = fs::read(self.results().join("stderr")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().rev().take(COMPLAINT_LINES).collect();
+        let lines: Vec<_> = text.lines().rev().take(ERROR_LINES).collect();
         match lines.is_empty() {
-            true => "it did not say why".to_owned(),
+            true => "no message".to_owned(),
             false => lines.into_iter().rev().collect::<Vec<_>>().join("\n    "),
         }
     }
 
-    /// An input to read from.
+    /// Opens an input.
     pub(super) fn input(&self, name: &str) -> Result<File> {
         let path = self.inputs.join(name);
         File::open(&path).with_context(|| path.display().to_string())
     }
 }
 
-/// The directory, within a run's, of its results.
+/// The directory of results in a run's directory.
 pub(super) const RESULTS: &str = "results";
 
-/// How many lines are shown of what a failed command wrote.
-const COMPLAINT_LINES: usize = 10;
+/// The number of lines that are shown of a failed command.
+const ERROR_LINES: usize = 10;

@@ -1,4 +1,4 @@
-//! Interpreters, each with a script of its language in `scripts/`.
+//! Interpreters, each with a script in `scripts/`.
 
 use std::fs;
 use std::path::Path;
@@ -21,11 +21,13 @@ pub(super) fn prepare_python(inputs: &Path) -> Result<()> {
     Ok(fs::write(inputs.join("objects.py"), include_str!("scripts/objects.py"))?)
 }
 
-/// Runs it with `allocator`, one of Python's own: by default small objects are cut from larger blocks.
+/// Runs Python with one of its own allocators.
+///
+/// The default one cuts small objects from larger blocks.
 pub(super) fn run_python(run: &Run, allocator: &str) -> Result<Cost> {
     let count = run.scale.of(1_000, 40_000).to_string();
     let mut python = run.command(PYTHON)?;
-    // Without what this machine has installed besides, and with the same order of sets each time.
+    // Without other installed packages, and with one order of sets.
     python.args(["-S", "-B"]).env("PYTHONHASHSEED", "0").env("PYTHONMALLOC", allocator);
     run.measure(python.arg(run.inputs.join("objects.py")).arg(count))
 }
@@ -36,7 +38,7 @@ pub(super) fn prepare_perl(inputs: &Path) -> Result<()> {
 
 pub(super) fn run_perl(run: &Run) -> Result<Cost> {
     let count = run.scale.of(1_000, 25_000).to_string();
-    // Without a seed Perl goes through hashes in another order each time.
+    // Without these seeds, each run of Perl iterates over hashes in another order.
     let mut perl = run.command(PERL)?;
     perl.env("PERL_HASH_SEED", "0").env("PERL_PERTURB_KEYS", "0");
     run.measure(perl.arg(run.inputs.join("texts.pl")).arg(count))
@@ -48,7 +50,7 @@ pub(super) fn prepare_sqlite(inputs: &Path, scale: Scale) -> Result<()> {
     Ok(fs::write(inputs.join("tables.sql"), script)?)
 }
 
-/// The database is a result, too.
+/// Runs the script. The database is a result too.
 pub(super) fn run_sqlite(run: &Run) -> Result<Cost> {
     let mut sqlite = run.command(SQLITE)?;
     sqlite.args(["-batch", "-bail"]).arg(run.results().join("database"));

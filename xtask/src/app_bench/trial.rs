@@ -1,4 +1,5 @@
-//! All runs of one call: each program in its directory, each run's results held against the expected ones.
+//! All runs of one call: each program in its directory, and each result compared with the expected
+//! one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +15,12 @@ use super::run::{self, Run, Scale};
 use super::series::Series;
 
 pub(super) struct Trial {
-    /// Has a directory for each program: with its inputs, the run that is the pattern, and those that failed.
+    /// The directory of all programs' directories.
+    ///
+    /// Each has the inputs, the expected run, and failed runs.
     directory: PathBuf,
     scale: Scale,
-    /// Which programs failed, and in words where.
+    /// The programs that failed, and the allocators or steps.
     failed: Vec<(Program, String)>,
 }
 
@@ -26,12 +29,12 @@ impl Trial {
         Trial { directory, scale, failed: Vec::new() }
     }
 
-    /// Makes what each program reads, and what is expected of it.
+    /// Makes the inputs and expected results of each program.
     pub(super) fn prepare(&mut self, programs: &[Program]) {
         for &program in programs {
-            eprintln!("{program}: inputs, and expected results");
-            if let Err(why) = self.prepare_one(program) {
-                self.fail(program, "what is expected".to_owned(), &why);
+            eprintln!("{program}: preparing inputs and expected results");
+            if let Err(error) = self.prepare_one(program) {
+                self.fail(program, "expected results".to_owned(), &error);
             }
         }
     }
@@ -49,8 +52,10 @@ impl Trial {
         Ok(())
     }
 
-    /// Runs each of `programs` on each of `allocators` so many times, or less often if that would take longer than
-    /// `limit`, but once; with how often that was. One that fails has no further rounds.
+    /// Runs each program on each allocator, and returns the number of rounds too.
+    ///
+    /// There are at most `rounds` rounds. No round starts that would end after `limit`, except the
+    /// first one. A program that fails on an allocator has no further rounds on it.
     pub(super) fn rounds(
         &mut self,
         programs: &[Program],
@@ -69,21 +74,22 @@ impl Trial {
         for round in 0..rounds as usize {
             let each = began.elapsed().checked_div(round as u32).unwrap_or_default();
             if round > 0 && began.elapsed() + each > limit {
-                eprintln!("no further rounds: the next would end after more than {limit:?}");
+                eprintln!("no further rounds: the next one would end after {limit:?}");
                 return (series, round as u32);
             }
             for &&program in &ready {
                 eprintln!("round {} of {rounds}: {program}", round + 1);
                 for allocator in &order {
-                    let is_it = |one: &&mut Series| one.is_of(program, allocator.choice);
-                    // One that failed has fewer runs than there were rounds.
-                    let due = series.iter_mut().find(is_it).filter(|one| one.costs.len() == round);
+                    let is_this = |one: &&mut Series| one.is_of(program, allocator.choice);
+                    // A series that failed has fewer runs than there were rounds.
+                    let due =
+                        series.iter_mut().find(is_this).filter(|one| one.costs.len() == round);
                     if let Some(one) = due {
                         one.costs.extend(self.run(program, allocator));
                     }
                 }
             }
-            // None at all if what was asked for is not here.
+            // It is empty if all requested allocators are missing.
             if !order.is_empty() {
                 order.rotate_left(1);
             }
@@ -91,12 +97,14 @@ impl Trial {
         (series, rounds)
     }
 
-    /// One run, whose results are as expected; otherwise none, and what failed is noted.
+    /// Runs a program once.
+    ///
+    /// Records a failure and returns `None` unless the results are as expected.
     fn run(&mut self, program: Program, allocator: &Allocator) -> Option<Cost> {
         match self.try_run(program, allocator) {
             Ok(cost) => Some(cost),
-            Err(why) => {
-                self.fail(program, allocator.choice.to_string(), &why);
+            Err(error) => {
+                self.fail(program, allocator.choice.to_string(), &error);
                 None
             }
         }
@@ -110,30 +118,32 @@ impl Trial {
         if let Some(difference) = results::difference(&expected, &run.results())? {
             let (found, expected) = (run.results(), expected);
             bail!(
-                "{difference}: its results are in {}, the system's in {}",
+                "{difference}: the results are in {}, the expected ones in {}",
                 found.display(),
                 expected.display()
             );
         }
         fs::remove_dir_all(&run.directory)?;
-        self.is_its_own(cost)?;
+        self.check_peak(cost)?;
         Ok(cost)
     }
 
-    /// A process begins with the peak of who started it, so a smaller one is not seen.
-    fn is_its_own(&self, cost: Cost) -> Result<()> {
+    /// Checks that the peak is the program's own.
+    ///
+    /// The kernel reports at least the peak of this process.
+    fn check_peak(&self, cost: Cost) -> Result<()> {
         let (peak, own) = (cost.peak_bytes, measure::peak_bytes(std::process::id())?);
         ensure!(
             self.scale == Scale::Quick || peak > own,
-            "its peak of {} KiB is not above this command's own of {} KiB: give it more to do",
+            "its peak of {} KiB is not above that of this task, {} KiB; give it more work",
             peak >> 10,
             own >> 10
         );
         Ok(())
     }
 
-    fn fail(&mut self, program: Program, on: String, why: &anyhow::Error) {
-        eprintln!("{program}, {on}: {why:#}");
+    fn fail(&mut self, program: Program, on: String, error: &anyhow::Error) {
+        eprintln!("{program}, {on}: {error:#}");
         self.failed.push((program, on));
     }
 
@@ -141,7 +151,7 @@ impl Trial {
         self.failed.iter().any(|failed| failed.0 == program)
     }
 
-    /// Whether all went well. Keeps what is needed to see what did not.
+    /// Checks that no run failed. Keeps the directories of programs that failed.
     pub(super) fn verdict(&self, programs: &[Program]) -> Result<()> {
         for &program in programs.iter().filter(|program| !self.has_failed(**program)) {
             fs::remove_dir_all(self.of(program))?;
@@ -161,7 +171,7 @@ impl Trial {
     }
 }
 
-/// The directory of the run whose results are expected.
+/// The directory of the expected run.
 const EXPECTED: &str = "expected";
 
 #[cfg(test)]
@@ -171,16 +181,16 @@ mod tests {
     use crate::tools;
 
     #[test]
-    fn other_results_are_a_failure_and_are_kept() {
+    fn different_results_are_a_failure_and_are_kept() {
         let sh = xshell::Shell::new().unwrap();
-        if !tools::are_here(&sh, "a test of programs", Program::Perl.tools()).unwrap() {
+        if !tools::are_here(&sh, "a test of app-bench", Program::Perl.tools()).unwrap() {
             return;
         }
         let directory = sh.create_temp_dir().unwrap();
         let mut trial = Trial::new(directory.path().to_owned(), Scale::Quick);
         let perl = &[Program::Perl];
         trial.prepare(perl);
-        // The loader complains of it on standard error, which is a result.
+        // The loader prints an error to standard error, which is a result.
         let library = Some("/nowhere/malloc.so".into());
         let bad = Allocator { choice: Choice::Jemalloc, library, version: None };
         let why = trial.try_run(Program::Perl, &bad).unwrap_err().to_string();
@@ -192,14 +202,10 @@ mod tests {
         }
         let (series, rounds) = trial.rounds(perl, &[Allocator::SYSTEM, bad], 2, Duration::MAX);
         assert_eq!(rounds, 2);
-        // Who has failed once is left alone; the others go on.
+        // The allocator that failed is not run again; the other one is.
         assert_eq!(series.iter().map(|one| one.costs.len()).collect::<Vec<_>>(), [2, 0]);
         let (series, rounds) = trial.rounds(&[], &[], 2, Duration::ZERO);
-        assert_eq!(
-            (series.len(), rounds),
-            (0, 1),
-            "there is one round, however little time there is"
-        );
+        assert_eq!((series.len(), rounds), (0, 1), "there is always one round");
         let verdict = trial.verdict(perl).unwrap_err().to_string();
         assert_eq!(verdict, "failed: perl, jemalloc");
         assert!(!directory.path().join("perl/system").exists());

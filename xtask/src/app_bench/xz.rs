@@ -1,4 +1,4 @@
-//! xz: text of some megabytes, by two threads.
+//! xz: compresses some megabytes of text with two threads, and decompresses them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -15,7 +15,7 @@ const XZ: &str = "/usr/bin/xz";
 
 pub(super) const TOOLS: [Tool; 1] = [Tool { program: XZ, package: "xz-utils" }];
 
-/// Words that come back, with numbers in between that do not.
+/// Writes text of repeated words, with numbers between them that are not repeated.
 pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     let mut random = Random(3);
     let words: Vec<String> = (0..2_000).map(|_| random.word()).collect();
@@ -23,7 +23,7 @@ pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     for line in 0..scale.of(4_000, 100_000) {
         write!(text, "{line} {}", random.below(1 << 40))?;
         for _ in 0..random.below(12) {
-            // Small numbers are more frequent, as short words are in a language.
+            // Small numbers are more frequent, as some words are in a language.
             let place = random.below(2_000) * random.below(2_000) / 2_000;
             write!(text, " {}", words[place as usize])?;
         }
@@ -32,7 +32,7 @@ pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     Ok(text.into_inner()?.sync_data()?)
 }
 
-/// Blocks are small enough for both threads to have some.
+/// Runs xz. Blocks are small enough for both threads to have some.
 pub(super) fn run(run: &Run) -> Result<Cost> {
     let mut compress = run.command(XZ)?;
     compress.args(["-T2", "-3", "--block-size=1MiB", "--stdout"]);

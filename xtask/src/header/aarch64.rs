@@ -38,7 +38,9 @@ pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     Ok(format!("{mnemonic} {}", translated.join(", ")))
 }
 
-/// Translates a register, with or without the brackets of an address; leaves other operands as they are.
+/// Translates a register, with or without the brackets of an address.
+///
+/// Leaves other operands as they are.
 fn translate_operand(operand: &str, names: &Names<'_>) -> Result<String> {
     let core = operand.trim_start_matches('[').trim_end_matches(['!', ']']);
     let Some((name, part)) = names.operand(core)? else { return Ok(operand.to_owned()) };

@@ -1,8 +1,8 @@
 //! The sections as inline assembly of C, made from their templates.
 //!
-//! A template says what a section is, instruction for instruction, except for its registers; here operands take
-//! their place. So no section is written down twice. `cargo xtask aborts` compares what C compilers make of this
-//! with the same templates.
+//! A template says what a section is, instruction for instruction, except for its registers; here
+//! operands take their place. So no section is written down twice. `cargo xtask aborts` compares
+//! what C compilers make of this with the same templates.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -114,7 +114,11 @@ fn put(body: &mut String, text: &str, is_label: bool) -> Result<()> {
     Ok(writeln!(body, "        \"{text}{end}\"")?)
 }
 
-/// Returns the instruction of its range that a section jumps to, if any; more than one is refused.
+/// Returns the instruction of its range that a section jumps to, if any.
+///
+/// # Errors
+///
+/// If it jumps to several.
 fn target(range: &[String]) -> Result<Option<usize>> {
     let mut targets = range.iter().filter_map(|line| line.split_once("range:").map(|(_, to)| to));
     let Some(first) = targets.next() else { return Ok(None) };
@@ -156,19 +160,19 @@ fn wrap(section: &Section, operands: &[Operand], body: &str) -> String {
     };
     let clobbers = if section.passes_memory { "\"memory\", \"cc\"" } else { "\"cc\"" };
     let name = section.name.replace("::", "_");
-    format!(
-        "/* {}: {}. */\nTHISCPU_SECTION {kind} thiscpu_section_{name}({}) {{\n    uint64_t {};\n{declared}    \
-         __asm__ __volatile__{asm}(\n{body}        : {}\n        : {}\n        : {clobbers}{labels});\n{end}}}\n\n",
-        section.name,
-        section.about,
-        fill(&arguments, &format!("THISCPU_SECTION {kind} thiscpu_section_{name}("), "    "),
-        locals.join(", "),
-        fill(&outputs, "        : ", "          "),
-        fill(&inputs, "        : ", "          "),
-    )
+    let head = format!("THISCPU_SECTION {kind} thiscpu_section_{name}(");
+    let mut text = format!("/* {}: {}. */\n{head}", section.name, section.about);
+    text += &fill(&arguments, &head, "    ");
+    text += &format!(") {{\n    uint64_t {};\n{declared}", locals.join(", "));
+    text += &format!("    __asm__ __volatile__{asm}(\n{body}");
+    text += &format!("        : {}\n", fill(&outputs, "        : ", "          "));
+    text += &format!("        : {}\n", fill(&inputs, "        : ", "          "));
+    text + &format!("        : {clobbers}{labels});\n{end}}}\n\n")
 }
 
-/// Joins a list whose first line begins with `first` and whose other lines begin with `indent`.
+/// Joins a list, with line breaks before [`WIDTH`].
+///
+/// The first line begins with `first`, and the others with `indent`.
 fn fill(items: &[String], first: &str, indent: &str) -> String {
     let (mut text, mut column) = (String::new(), first.len());
     for (number, item) in items.iter().enumerate() {

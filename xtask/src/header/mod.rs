@@ -1,6 +1,7 @@
 //! `cargo xtask header`: the C headers.
 //!
-//! `thiscpu.h` is made from the signatures and comments of its functions, and `thiscpu_sections.h` from templates.
+//! `thiscpu.h` is made from the signatures and comments of its functions, and `thiscpu_sections.h`
+//! from templates.
 
 mod aarch64;
 mod assembly;

@@ -1,4 +1,5 @@
-//! The operands of sections in C, and the names that a template's registers and labels get in C's assembly.
+//! The operands of sections in C, and the names that a template's registers and labels get in C's
+//! assembly.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -7,7 +8,9 @@ use anyhow::{Context as _, Result, bail};
 pub(super) enum Role {
     /// An argument that the section only reads.
     Reads,
-    /// An argument that the section only reads. A constant of 32 bits may be part of the instruction.
+    /// An argument that the section only reads.
+    ///
+    /// A constant of 32 bits may be part of the instruction.
     ReadsOrConstant,
     /// An argument whose register it changes.
     Changes,
@@ -43,8 +46,9 @@ impl<'a> Names<'a> {
         Ok(Some((name, part)))
     }
 
-    /// Returns C's name of a label. `asm goto` leaves by a jump to a label of C; other assembly leaves by the abort
-    /// handler.
+    /// Returns C's name of a label.
+    ///
+    /// `asm goto` leaves by a jump to a label of C; other assembly leaves by the abort handler.
     pub(super) fn label(&self, label: &str) -> Result<&'static str> {
         Ok(match label {
             "end" => "33f",

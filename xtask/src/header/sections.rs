@@ -14,8 +14,10 @@ pub(super) struct Section {
     pub(super) arguments: &'static [(&'static str, &'static str)],
     /// Whether it returns the value that it took, or 0. The others return whether they committed.
     pub(super) returns_value: bool,
-    /// Whether it passes the program's memory from one owner to another. The others order nothing, as relaxed
-    /// atomic operations do, and compilers keep what they know of memory.
+    /// Whether it passes the program's memory from one owner to another.
+    ///
+    /// The others order nothing, as relaxed atomic operations do, and compilers keep what they know
+    /// of memory.
     pub(super) passes_memory: bool,
     /// The operands after [`FIRST_X86_64`], in the order of their registers in the template.
     pub(super) x86_64: &'static [Operand],

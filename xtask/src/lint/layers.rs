@@ -1,7 +1,8 @@
-//! No file imports from a layer above its own, and no files or folders import each other in a circle.
+//! No file imports from a layer above its own, and no files or folders import each other in a
+//! circle.
 //!
-//! A method of another file's type is an import only if the type is named. Tests and `model/`, which
-//! replaces parts of every layer, are left out.
+//! A method of another file's type is an import only if the type is named. Tests and `model/`,
+//! which replaces parts of every layer, are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,9 @@ use xshell::{Shell, cmd};
 
 use super::modules::Crate;
 
-/// The layers of a directory, from the lowest to the highest: files without `.rs`, or folders. What a
-/// directory does not list is above all of them.
+/// The layers of a directory, from the lowest to the highest.
+///
+/// A layer is a file without `.rs`, or a folder. Entries that are not listed are above all others.
 const LAYERS: [(&str, &[&str]); 2] = [
     (
         "crates/thiscpu/src",
@@ -74,8 +76,9 @@ fn upward(imports: &Imports) -> Vec<String> {
     findings
 }
 
-/// Finds circles among the entries of each directory: files, and folders with all that is in them. A
-/// directory's own `mod.rs`, `lib.rs` or `main.rs` may use its entries, and they may use it.
+/// Finds circles among the entries of each directory, files and folders.
+///
+/// A directory's own `mod.rs`, `lib.rs` or `main.rs` may use its entries, and they may use it.
 fn circles(imports: &Imports) -> Vec<String> {
     let files = imports.iter().flat_map(|(from, to)| [from, to]);
     let directories: BTreeSet<_> = files.flat_map(|file| file.ancestors().skip(1)).collect();

@@ -1,8 +1,9 @@
-//! `cargo xtask mutants`: each deliberate break is caught, by the check that is said to catch it.
+//! `cargo xtask mutants`: break the library on purpose, and check that each break is caught.
 //!
-//! A mutant is a patch `xtask/mutants/AREA/NAME.patch`: a sentence, a line `Caught by: CHECK FILTER`, and
-//! the diff. It is applied to a copy of the tree; there the check must build, and then fail. First each check
-//! must pass on the copy as it is, or its failures would mean nothing.
+//! A mutant is a patch `xtask/mutants/AREA/NAME.patch`: a sentence, a line `Caught by: CHECK
+//! FILTER`, and the diff. It is applied to a copy of the tree, where the check must build and then
+//! fail. First each check must pass on the copy without a mutant, or its failures would prove
+//! nothing.
 
 mod check;
 mod tree;
@@ -17,22 +18,22 @@ use xshell::Shell;
 use check::{Check, Verdict};
 use tree::Tree;
 
-/// Has a directory for each area.
+/// The directory of all areas' directories.
 const DIRECTORY: &str = "xtask/mutants";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the mutants whose AREA/NAME contains this, or the check that catches them
+    /// Only mutants whose AREA/NAME or check contains this
     filter: Option<String>,
-    /// Only part K of N of them, such as 2/3: so that several runs together have had all. All have to fit
+    /// Only part K of N of them, such as 2/3; but all patches must apply
     #[arg(long, value_name = "K/N", value_parser = part)]
     part: Option<Part>,
-    /// Prints their names and what each breaks, and runs nothing
+    /// Print their names and what each breaks, and run nothing
     #[arg(long)]
     list: bool,
 }
 
-/// Which part of the mutants, of how many.
+/// A part of the mutants.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: usize,
@@ -40,9 +41,9 @@ struct Part {
 }
 
 fn part(text: &str) -> Result<Part> {
-    let (number, of) = text.split_once('/').context("K/N is meant, such as 2/3")?;
+    let (number, of) = text.split_once('/').context("not of the form K/N, such as 2/3")?;
     let part = Part { number: number.parse()?, of: of.parse()? };
-    ensure!((1..=part.of).contains(&part.number), "there are parts 1 to {}", part.of);
+    ensure!((1..=part.of).contains(&part.number), "the parts are 1 to {}", part.of);
     Ok(part)
 }
 
@@ -56,7 +57,7 @@ impl Part {
 struct Mutant {
     /// `AREA/NAME`.
     name: String,
-    /// What it breaks, in a sentence.
+    /// A sentence that says what it breaks.
     breaks: String,
     caught_by: Check,
     patch: std::path::PathBuf,
@@ -83,7 +84,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let tree = Tree::copy(sh, "others")?;
-    mutants.iter().try_for_each(|mutant| tree.fits(sh, &mutant.patch))?;
+    mutants.iter().try_for_each(|mutant| tree.check(sh, &mutant.patch))?;
     let is_meant = |index| arguments.part.is_none_or(|part| part.has(index));
     let mutants: Vec<_> = mutants
         .into_iter()
@@ -91,12 +92,12 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         .filter(|(index, _)| is_meant(*index))
         .map(|(_, m)| m)
         .collect();
-    // What the abort harness wants is built for long, by one thread; so it goes on beside the others, in a tree of its
-    // own.
+    // Builds for the abort harness take long and use one thread, so they run beside the others, in
+    // a tree of their own.
     let (aborts, others): (Vec<_>, Vec<_>) =
         mutants.iter().partition(|mutant| mutant.caught_by.is_aborts());
     let (done, all) = (AtomicUsize::new(0), mutants.len());
-    println!("{all} mutants; first the checks on the tree as it is");
+    println!("{all} mutants; first the checks without a mutant");
     let missed = std::thread::scope(|scope| {
         let groups = [("aborts", aborts), ("others", others)].map(|(name, group)| {
             let (sh, done) = (sh.clone(), &done);
@@ -110,7 +111,9 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Runs the checks of `mutants` in a tree called `name`: without any mutant, then with each. Those that were not caught.
+/// Runs the checks of `mutants` in a tree called `name`, and returns those not caught.
+///
+/// First the checks run without a mutant.
 fn missed<'m>(
     sh: &Shell,
     name: &str,
@@ -125,10 +128,10 @@ fn missed<'m>(
     for check in mutants.iter().map(|mutant| &mutant.caught_by).collect::<BTreeSet<_>>() {
         match check.run(&tree)? {
             Verdict::Passes => {}
-            Verdict::Fails(why) => bail!("`{check}` fails without any mutant: {why}"),
-            Verdict::Hangs => bail!("`{check}` takes too long without any mutant"),
-            Verdict::DoesNotBuild(why) => {
-                bail!("`{check}` does not build without any mutant: {why}")
+            Verdict::Fails(reason) => bail!("`{check}` fails without a mutant: {reason}"),
+            Verdict::Hangs => bail!("`{check}` hangs without a mutant"),
+            Verdict::DoesNotBuild(reason) => {
+                bail!("`{check}` does not build without a mutant: {reason}")
             }
         }
     }
@@ -149,7 +152,7 @@ fn missed<'m>(
     Ok(missed)
 }
 
-/// The mutants, those with the same check together, because they share what is built.
+/// Returns the mutants, sorted by their checks, because those with one check share a build.
 fn all(sh: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
     let mut mutants = Vec::new();
     for area in sh.read_dir(DIRECTORY)? {
@@ -161,7 +164,10 @@ fn all(sh: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
         mutant.name.contains(filter) || mutant.caught_by.to_string().contains(filter)
     };
     mutants.retain(|mutant| filter.is_none_or(|filter| is_meant(mutant, filter)));
-    ensure!(!mutants.is_empty(), "no mutant is called so; `cargo xtask mutants --list` has them");
+    ensure!(
+        !mutants.is_empty(),
+        "no mutant has such a name or check; see `cargo xtask mutants --list`"
+    );
     mutants.sort_by(|a, b| (&a.caught_by, &a.name).cmp(&(&b.caught_by, &b.name)));
     Ok(mutants)
 }

@@ -1,4 +1,4 @@
-//! The copy of the tree that mutants are made in.
+//! A copy of the tree, to which mutants are applied.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
 pub(super) struct Tree {
-    /// What it is a copy of.
+    /// The original tree.
     pub(super) origin: PathBuf,
     pub(super) path: PathBuf,
 }
 
 impl Tree {
-    /// Copies what git knows of or would add, as it is now.
+    /// Copies the files that git tracks or would add, in their current state.
     pub(super) fn copy(sh: &Shell, name: &str) -> Result<Tree> {
         let path = sh.current_dir().join("target/mutants").join(name);
         sh.create_dir(&path)?;
-        // Anew each time, because a test that is gone must not catch anything; but what was built stays.
+        // Old files go, because a deleted test must not catch a mutant; built files stay.
         for old in sh.read_dir(&path)?.iter().filter(|old| !old.ends_with("target")) {
             sh.remove_path(old)?;
         }
@@ -48,30 +48,31 @@ impl Tree {
         result
     }
 
-    /// Whether `patch` can be applied.
-    pub(super) fn fits(&self, sh: &Shell, patch: &Path) -> Result<()> {
-        self.apply(sh, patch, &["--check"]).with_context(|| {
-            format!("{} does not fit the code any more: make it anew", patch.display())
-        })
+    /// Checks that `patch` applies.
+    pub(super) fn check(&self, sh: &Shell, patch: &Path) -> Result<()> {
+        self.apply(sh, patch, &["--check"])
+            .with_context(|| format!("{} does not apply any more; make it again", patch.display()))
     }
 
     fn apply(&self, sh: &Shell, patch: &Path, more: &[&str]) -> Result<()> {
         let patch = sh.current_dir().join(patch);
-        let _there = sh.push_dir(&self.path);
-        // The copy is no repository; without this git would look for one above it and skip all.
-        let _alone = sh.push_env("GIT_CEILING_DIRECTORIES", self.path.parent().unwrap_or(&patch));
+        let _directory = sh.push_dir(&self.path);
+        // Without this, git would find the repository around the copy and ignore the copy's files.
+        let _ceiling = sh.push_env("GIT_CEILING_DIRECTORIES", self.path.parent().unwrap_or(&patch));
         cmd!(sh, "git apply {more...} {patch}").quiet().run()?;
         Ok(())
     }
 }
 
-/// Gives the packages of a copy another version. What is built of them lies beside what is built of the
-/// checked tree, and is older or younger than its files; so cargo would take a mutant's test for the tree's own.
+/// Gives the packages of a copy another version.
+///
+/// The copy shares a target directory with the checked tree. With one version, cargo would take a
+/// test of the one for that of the other.
 fn rename(sh: &Shell, workspace: &Path) -> Result<()> {
     let text = sh.read_file(workspace)?;
     let (before, after) =
-        text.split_once("[workspace.package]").context("no [workspace.package]")?;
-    let (version, rest) = after.split_once("\"\n").context("no version")?;
+        text.split_once("[workspace.package]").context("Cargo.toml has no [workspace.package]")?;
+    let (version, rest) = after.split_once("\"\n").context("Cargo.toml has no version")?;
     sh.write_file(workspace, format!("{before}[workspace.package]{version}+mutant\"\n{rest}"))?;
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! Debian packages that are unpacked, never installed, by an apt that has lists, caches and
-//! architectures of its own: nothing of this machine's is changed.
+//! Debian packages that are unpacked and never installed.
+//!
+//! apt uses lists, caches and architectures in a directory of its own, so this machine's stay
+//! unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +10,11 @@ use xshell::{Shell, cmd};
 
 use crate::arch::Arch;
 
-/// The release that packages are taken from, whatever this machine runs.
+/// The release of the packages, whatever release this machine runs.
 const RELEASE: &str = "bookworm";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where in that release a package is.
+/// The part of the release that has a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
     Stable,
@@ -35,7 +37,7 @@ impl<'a> Apt<'a> {
             format!("Dir::State::status={}", at("status")),
             format!("Dir::Cache={}", at("cache")),
             "APT::Architectures=amd64,arm64".to_owned(),
-            // Its own user could not write here.
+            // apt's own user may not write to the directory.
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Languages=none".to_owned(),
         ];
@@ -43,7 +45,7 @@ impl<'a> Apt<'a> {
         Apt { sh, directory, options }
     }
 
-    /// The unpacked kernel package that the package `newest` stands for; downloaded once.
+    /// Returns the unpacked kernel package of a metapackage, and downloads it once.
     pub(crate) fn kernel(&self, newest: &str, arch: Arch, suite: Suite) -> Result<PathBuf> {
         let stable = format!("{newest}:{}", debian(arch));
         let directory = self.unpacked(&format!("{newest}-{suite:?}"));
@@ -53,7 +55,7 @@ impl<'a> Apt<'a> {
         self.update()?;
         let (sh, options) = (self.sh, &self.options);
         let preferred = match suite {
-            // The newest, updates included; backports are never taken unasked.
+            // The newest one with updates; backports need a request.
             Suite::Stable => "APT::Default-Release=".to_owned(),
             Suite::Backports => format!("APT::Default-Release={RELEASE}-backports"),
         };
@@ -63,13 +65,13 @@ impl<'a> Apt<'a> {
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
             .find(|name| name.starts_with("linux-image-"))
-            // Those of another architecture come with its name.
+            // A name of another architecture has that as a suffix.
             .and_then(|name| name.split(':').next())
-            .with_context(|| format!("{newest} is no kernel in {RELEASE}: {depends}"))?;
+            .with_context(|| format!("{newest} depends on no kernel in {RELEASE}: {depends}"))?;
         self.unpack(&name_with_arch(name, arch), &directory)
     }
 
-    /// The unpacked package, in that version if one is given; downloaded once.
+    /// Returns an unpacked package, of the given version if any; downloads it once.
     pub(crate) fn package(&self, name: &str, arch: Arch, version: Option<&str>) -> Result<PathBuf> {
         let version = version.map(|version| format!("={version}")).unwrap_or_default();
         let wanted = format!("{}{version}", name_with_arch(name, arch));
@@ -94,8 +96,8 @@ impl<'a> Apt<'a> {
             cmd!(sh, "apt-get -qq {options...} download {wanted}").quiet().run()?;
         }
         let files = sh.read_dir(temporary.path())?;
-        let file = files.first().with_context(|| format!("{wanted} was not downloaded"))?;
-        // Under its name only when it is whole.
+        let file = files.first().with_context(|| format!("apt-get has not downloaded {wanted}"))?;
+        // It gets its name when it is complete.
         let partial = to.with_extension("partial");
         sh.remove_path(&partial)?;
         sh.create_dir(&partial)?;
@@ -104,7 +106,7 @@ impl<'a> Apt<'a> {
         Ok(to.to_owned())
     }
 
-    /// Reads the lists of packages anew, once in each run that downloads something.
+    /// Updates the lists of packages, once in each run that downloads a package.
     fn update(&self) -> Result<()> {
         let (sh, options) = (self.sh, &self.options);
         static ONCE: std::sync::OnceLock<()> = std::sync::OnceLock::new();
@@ -122,7 +124,7 @@ impl<'a> Apt<'a> {
         Ok(())
     }
 
-    /// The sources that this machine has of the release, and beside the main one its backports.
+    /// Returns this machine's sources of the release, and its backports.
     fn sources(&self) -> Result<String> {
         let sh = self.sh;
         let format = "$(LABEL) $(RELEASE) $(REPO_URI)";
@@ -151,8 +153,7 @@ impl<'a> Apt<'a> {
         }
         ensure!(
             sources.contains("-backports"),
-            "apt has no source of Debian's {RELEASE} here; its lists may have to be read first: \
-             apt-get update"
+            "apt has no source of Debian {RELEASE}; add one, or run `apt-get update`"
         );
         Ok(sources)
     }

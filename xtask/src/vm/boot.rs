@@ -1,4 +1,4 @@
-//! A guest's life as a process of this machine.
+//! A guest as a process of this machine.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,22 +11,29 @@ use anyhow::{Context as _, Result, bail};
 
 use super::console::Reader;
 
-/// Runs a guest until it switches itself off, for at most so long; its console goes to `log`.
-pub(crate) fn run(mut qemu: Command, log: &Path, mut reader: Reader, most: Duration) -> Result<()> {
+/// Runs a guest until it powers itself off, or for at most `limit`.
+///
+/// Writes its console to `log`.
+pub(crate) fn run(
+    mut qemu: Command,
+    log: &Path,
+    mut reader: Reader,
+    limit: Duration,
+) -> Result<()> {
     let mut file = File::create(log).with_context(|| log.display().to_string())?;
     let start = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut guest = Guest(start.with_context(|| format!("{:?}", qemu.get_program()))?);
-    let console = guest.0.stdout.take().context("a pipe from the console")?;
+    let console = guest.0.stdout.take().context("the console has no pipe")?;
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-            // Nobody listens any more when time is up.
+            // The receiver is gone when the time is up.
             if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    let end = Instant::now() + most;
+    let end = Instant::now() + limit;
     loop {
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => {
@@ -36,7 +43,7 @@ pub(crate) fn run(mut qemu: Command, log: &Path, mut reader: Reader, most: Durat
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                bail!("no end after {} s; the console is in {}", most.as_secs(), log.display());
+                bail!("no end after {} s; the console is in {}", limit.as_secs(), log.display());
             }
         }
     }
@@ -44,12 +51,12 @@ pub(crate) fn run(mut qemu: Command, log: &Path, mut reader: Reader, most: Durat
     reader.verdict().with_context(|| format!("the console is in {}", log.display()))
 }
 
-/// An emulator that ends with this value, however that comes to be.
+/// An emulator, which is killed when this is dropped.
 struct Guest(Child);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Fails if it has ended by itself.
+        // Fails if the emulator has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,43 +1,43 @@
-//! What a guest says on its console; see init.sh.
+//! The messages of a guest's init.sh on its console.
 
 use anyhow::{Result, bail, ensure};
 
 use super::steps::Step;
 
-/// How many lines of a step's output are shown when it fails.
+/// The number of lines that are shown of a failed step.
 const SHOWN: usize = 80;
 
-/// Follows a guest line by line, and tells the user.
+/// Follows a guest line by line, and prints its progress.
 pub(crate) struct Reader {
     machine: String,
-    /// What a line of each step's output begins with that says how much it did.
+    /// The name of each step, and the prefix of the output line that summarizes it.
     steps: Vec<(String, &'static str)>,
     ended: usize,
     failed: Vec<String>,
     output: Vec<String>,
     began: f64,
     panicked: bool,
-    turns: Option<u64>,
+    hotplugs: Option<u64>,
 }
 
 impl Reader {
     pub(crate) fn new(machine: String, steps: &[Step]) -> Reader {
         Reader {
             machine,
-            steps: steps.iter().map(|step| (step.name.clone(), step.tells)).collect(),
+            steps: steps.iter().map(|step| (step.name.clone(), step.summary)).collect(),
             ended: 0,
             failed: Vec::new(),
             output: Vec::new(),
             began: 0.0,
             panicked: false,
-            turns: None,
+            hotplugs: None,
         }
     }
 
     pub(crate) fn line(&mut self, line: &str) {
         // The kernel may have written to the same line.
         match line.split_once("@@ ") {
-            Some((_, said)) => self.said(&said.split_whitespace().collect::<Vec<_>>()),
+            Some((_, message)) => self.message(&message.split_whitespace().collect::<Vec<_>>()),
             None => {
                 self.panicked |= line.contains("Kernel panic");
                 self.output.push(line.to_owned());
@@ -45,19 +45,19 @@ impl Reader {
         }
     }
 
-    fn said(&mut self, words: &[&str]) {
+    fn message(&mut self, words: &[&str]) {
         match *words {
             ["begin", name, at] => {
                 eprintln!("{}: {name}", self.machine);
                 self.began = at.parse().unwrap_or_default();
                 self.output.clear();
             }
-            ["end", name, status, at, turns] => {
+            ["end", name, status, at, hotplugs] => {
                 let seconds = at.parse::<f64>().unwrap_or_default() - self.began;
                 eprintln!(
-                    "{}: {name} ended with {status} after {seconds:.0} s, {turns} turns of CPUs{}",
+                    "{}: {name} ended with {status} after {seconds:.0} s, {hotplugs} hotplugs{}",
                     self.machine,
-                    self.told(name)
+                    self.summary(name)
                 );
                 self.ended += 1;
                 if status != "0" {
@@ -66,30 +66,30 @@ impl Reader {
                     self.output[first..].iter().for_each(|line| eprintln!("    {line}"));
                 }
             }
-            ["over", turns] => self.turns = turns.parse().ok(),
+            ["over", hotplugs] => self.hotplugs = hotplugs.parse().ok(),
             _ => {}
         }
     }
 
-    /// The last line that says how much a step did.
-    fn told(&self, name: &str) -> String {
-        let tells = self.steps.iter().find(|step| step.0 == name).map_or("", |step| step.1);
-        let told = self.output.iter().rfind(|line| line.starts_with(tells));
+    /// Returns the last line that summarizes a step.
+    fn summary(&self, name: &str) -> String {
+        let prefix = self.steps.iter().find(|step| step.0 == name).map_or("", |step| step.1);
+        let line = self.output.iter().rfind(|line| line.starts_with(prefix));
         let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        told.map(|line| format!("; {}", words(line))).unwrap_or_default()
+        line.map(|line| format!("; {}", words(line))).unwrap_or_default()
     }
 
-    /// What came of it all, when the guest is no more.
+    /// Returns an error unless all steps succeeded. Call it after the guest has ended.
     pub(crate) fn verdict(&self) -> Result<()> {
         if self.panicked {
             bail!("the kernel panicked");
         }
         ensure!(self.failed.is_empty(), "failed: {}", self.failed.join(", "));
         let missing = self.steps.get(self.ended).map(|step| &step.0[..]);
-        let Some(turns) = self.turns.filter(|_| missing.is_none()) else {
-            bail!("the machine ended before {} did", missing.unwrap_or("its first process"));
+        let Some(hotplugs) = self.hotplugs.filter(|_| missing.is_none()) else {
+            bail!("the machine ended before {}", missing.unwrap_or("its first process"));
         };
-        ensure!(turns > 0, "no CPU ever went offline");
+        ensure!(hotplugs > 0, "no CPU ever went offline");
         Ok(())
     }
 }
@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     fn follow(lines: &[&str]) -> Result<()> {
-        let step = Step { name: "tests".into(), command: "true".into(), tells: "test result:" };
+        let step = Step { name: "tests".into(), command: "true".into(), summary: "test result:" };
         let mut reader = Reader::new("a machine".into(), &[step]);
         lines.iter().for_each(|line| reader.line(line));
         reader.verdict()
     }
 
     #[test]
-    fn only_a_guest_that_says_so_has_succeeded() {
+    fn guest_succeeds_only_with_all_messages() {
         let good =
             ["noise", "@@ begin tests 1.5", "test result: ok", "@@ end tests 0 9.1 7", "@@ over 8"];
         assert!(follow(&good).is_ok());

@@ -1,4 +1,4 @@
-//! The root of a guest: busybox, the programs, and the list of what to do.
+//! The root file system of a guest: busybox, the programs, and the list of steps.
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +25,11 @@ pub(crate) fn build(
     let busybox = apt.package("busybox-static", machine.arch, None)?;
     sh.copy_file(busybox.join("bin/busybox"), root.join("bin/busybox"))?;
     for program in programs {
-        let name = program.file_name().and_then(|name| name.to_str()).context("a name")?;
-        // Cargo adds a hash to the names of tests, of 16 digits.
+        let name = program
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a program without a name")?;
+        // Cargo adds a hash of 16 digits to the names of tests.
         let name = name.rsplit_once('-').filter(|split| split.1.len() == 16).map_or(name, |s| s.0);
         sh.copy_file(program, root.join("bin").join(name))?;
     }

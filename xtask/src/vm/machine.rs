@@ -1,4 +1,4 @@
-//! The machines that are emulated.
+//! The emulated machines.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use xshell::Shell;
 
 use super::apt::{Apt, Suite};
 use crate::arch::Arch;
+use crate::arguments::display_as_argument;
 use crate::tools::Tool;
 
-/// A kernel of Debian's, by what it means for this library.
+/// A kernel of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kernel {
     /// Without `mm_cid`: its best tier is `rseq-cpu`
@@ -44,7 +45,7 @@ pub(crate) const ALL: [Machine; 5] = [
     Machine { arch: Arch::Aarch64, kernel: Kernel::V6_1, cpus: 8, nodes: 1, memory_mib: 2048 },
 ];
 
-/// Returns what a machine of this architecture needs here.
+/// Returns the tools that emulation of an architecture needs.
 pub(crate) fn tools(arch: Arch) -> &'static [Tool] {
     match arch {
         Arch::X86_64 => &X86_64_TOOLS,
@@ -73,7 +74,7 @@ const AARCH64_TOOLS: [Tool; 6] = [
 ];
 
 impl Machine {
-    /// The tiers that its kernel offers.
+    /// Returns the tiers that its kernel offers.
     pub(crate) fn tiers(&self) -> &'static [&'static str] {
         match self.kernel {
             Kernel::V6_1 => &["rseq-cpu", "atomic"],
@@ -85,7 +86,7 @@ impl Machine {
         format!("{}-{}-{}", self.arch, self.kernel, self.cpus).replace('.', "_")
     }
 
-    /// The kernel's image, downloaded if it is not here.
+    /// Returns the path of the kernel's image; downloads it if necessary.
     pub(crate) fn kernel_image(&self, sh: &Shell, apt: &Apt) -> Result<PathBuf> {
         let (newest, suite) = match (self.kernel, self.arch) {
             (Kernel::V6_1, Arch::X86_64) => ("linux-image-amd64", Suite::Stable),
@@ -98,18 +99,22 @@ impl Machine {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
         };
         let files = sh.read_dir(&boot)?;
-        files.into_iter().find(is_image).with_context(|| format!("no kernel in {}", boot.display()))
+        files
+            .into_iter()
+            .find(is_image)
+            .with_context(|| format!("no kernel image in {}", boot.display()))
     }
 
-    /// What emulates it.
+    /// Returns the command that emulates it.
     pub(crate) fn qemu(&self, kernel: &Path, initramfs: &Path) -> Command {
         let mut qemu = Command::new(format!("qemu-system-{}", self.arch));
-        // KVM is not used even where it is there: whether it works is hard to tell beforehand.
+        // KVM is not used, because it is hard to tell beforehand whether it works.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-nographic", "-no-reboot"]);
         qemu.arg("-m").arg(format!("{}M", self.memory_mib));
         let own = match self.arch {
-            // QEMU before 8.0 makes garbage of the flags after some cmpxchg16b, which ends the kernel if
-            // an interrupt comes right then. The kernel can do without; processes still see it.
+            // QEMU before 8.0 corrupts the flags after some cmpxchg16b, and an interrupt at that
+            // moment crashes the kernel. The kernel works without the instruction; processes still
+            // have it.
             Arch::X86_64 => "console=ttyS0 clearcpuid=cx16",
             Arch::Aarch64 => "console=ttyAMA0",
         };
@@ -138,11 +143,4 @@ impl fmt::Display for Machine {
     }
 }
 
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kernel::V6_1 => "6.1",
-            Kernel::V6_12 => "6.12",
-        })
-    }
-}
+display_as_argument!(Kernel);

@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: emulated machines with many CPUs, which go offline and come back all the while.
+//! `cargo xtask vm`: emulated machines with many CPUs, which go offline and come back during the
+//! run.
 //!
-//! They show behaviour, never speed: a processor is emulated by an instruction at a time, on however
-//! few CPUs there are.
+//! They show behavior, never speed: processors are emulated, on the few CPUs that this machine has.
 
 mod apt;
 mod boot;
@@ -30,26 +30,25 @@ pub(crate) struct Arguments {
     /// Only machines with this kernel
     #[arg(long)]
     kernel: Option<Kernel>,
-    /// Only machines with so many CPUs
+    /// Only machines with this number of CPUs
     #[arg(long)]
     cpus: Option<usize>,
-    /// How long `thiscpu-torture` runs in each tier, in seconds
+    /// Run `thiscpu-torture` for this many seconds in each tier
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// Run every test instead of the chosen ones, which takes hours
+    /// Run all tests instead of a selection, which takes hours
     #[arg(long)]
     full: bool,
-    /// End a machine that has not switched itself off after so many minutes [default: 20, or 600
-    /// with --full]
+    /// Stop a machine after this many minutes [default: 20, with --full 600]
     #[arg(long)]
     minutes: Option<u64>,
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
-    let machines: Vec<&Machine> = machine::ALL.iter().filter(|m| arguments.chooses(m)).collect();
+    let machines: Vec<&Machine> = machine::ALL.iter().filter(|m| arguments.includes(m)).collect();
     ensure!(
         !machines.is_empty(),
-        "no such machine; there are: {}",
+        "no such machine; known: {}",
         machine::ALL.map(|machine| machine.to_string()).join("; ")
     );
     let directory = sh.current_dir().join("target/vm");
@@ -64,9 +63,9 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         }
         let programs = programs::build(sh, &apt, arch)?;
         for machine in machines {
-            let outcome = try_out(sh, &apt, machine, &programs, arguments, &directory);
-            if let Err(why) = outcome {
-                eprintln!("{machine}: {why:#}");
+            let outcome = run_machine(sh, &apt, machine, &programs, arguments, &directory);
+            if let Err(error) = outcome {
+                eprintln!("{machine}: {error:#}");
                 failed.push(machine.to_string());
             }
         }
@@ -75,7 +74,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn try_out(
+fn run_machine(
     sh: &Shell,
     apt: &Apt,
     machine: &Machine,
@@ -97,7 +96,7 @@ fn try_out(
 }
 
 impl Arguments {
-    fn chooses(&self, machine: &Machine) -> bool {
+    fn includes(&self, machine: &Machine) -> bool {
         self.arch.is_none_or(|arch| arch == machine.arch)
             && self.kernel.is_none_or(|kernel| kernel == machine.kernel)
             && self.cpus.is_none_or(|cpus| cpus == machine.cpus)

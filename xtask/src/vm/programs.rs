@@ -1,4 +1,4 @@
-//! The programs that run in guests, linked statically: a guest has no libraries.
+//! The programs that run in guests. They are linked statically, because a guest has no libraries.
 
 use std::path::{Path, PathBuf};
 
@@ -9,30 +9,30 @@ use super::apt::Apt;
 use crate::arch::Arch;
 use crate::cargo;
 
-/// What cargo is told to build.
+/// Cargo's arguments.
 const PROGRAMS: [&[&str]; 4] = [
     &["test", "--no-run", "--profile", "vm", "--package", "thiscpu", "--test", "guarantees"],
     &["build", "--profile", "vm", "--package", "thiscpu-cli"],
     &["build", "--profile", "vm", "--package", "thiscpu-torture"],
-    // Other profiles leave copies of sections in that nobody calls.
+    // Other profiles leave copies of sections that are never called.
     &["build", "--release", "--package", "thiscpu-aborts", "--features", "c"],
 ];
 
-/// Builds them; their paths, whose names up to a `-` are the programs'.
+/// Builds the programs and returns their paths, whose file names may end with a hash.
 pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     ensure!(
         cfg!(target_arch = "x86_64"),
-        "vm: programs for guests are built on x86-64 only; this machine has another architecture"
+        "vm needs an x86-64 machine to build the programs of guests"
     );
     let mut flags = "-C target-feature=+crt-static".to_owned();
     let mut variables = Vec::new();
     if arch == Arch::Aarch64 {
         let sysroot = sysroot(sh, apt)?;
         flags += &format!(" -C linker=aarch64-linux-gnu-gcc --sysroot={}", sysroot.display());
-        // Debian's compiler, because it is the one that Debian's standard library is for.
+        // Debian's compiler, because Debian's standard library needs it.
         variables.push(sh.push_env("RUSTC", "/usr/bin/rustc"));
     }
-    // The flags are for the target alone: cargo builds what runs at compile time without them.
+    // With --target, cargo does not use the flags for build scripts.
     variables.push(sh.push_env("RUSTFLAGS", flags));
     variables.push(sh.push_env("CARGO_TARGET_DIR", format!("target/vm/build-{arch}")));
     eprintln!("building programs for {arch}");
@@ -45,7 +45,7 @@ pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     Ok(programs)
 }
 
-/// Where Debian's standard library for arm64 is, as the compiler wants it.
+/// Returns the sysroot with Debian's standard library for arm64.
 fn sysroot(sh: &Shell, apt: &Apt) -> Result<PathBuf> {
     const PACKAGE: &str = "libstd-rust-web-dev";
     let format = "${Version}";
@@ -65,7 +65,7 @@ fn link(parent: &Path, libraries: &Path) -> Result<()> {
     std::fs::create_dir_all(parent)?;
     let link = parent.join("rustlib");
     if !link.exists() {
-        std::os::unix::fs::symlink(libraries, &link).context("a link to the standard library")?;
+        std::os::unix::fs::symlink(libraries, &link).context("linking the standard library")?;
     }
     Ok(())
 }

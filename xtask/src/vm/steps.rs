@@ -1,27 +1,27 @@
-//! What a guest does, one after the other.
+//! The steps of a guest.
 
 use super::machine::Machine;
 use crate::arch::Arch;
 
-/// A line of the guest's shell, which fails if it does not end with 0.
+/// A command in the guest's shell, which fails with a nonzero status.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) command: String,
-    /// What a line of its output begins with that says how much it did.
-    pub(crate) tells: &'static str,
+    /// The prefix of the output line that summarizes it.
+    pub(crate) summary: &'static str,
 }
 
-/// How much is done.
+/// The bounds of a guest's run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Of torture, in each tier.
+    /// The length of torture in each tier.
     pub(crate) seconds: u32,
-    /// Every test.
+    /// Whether all tests run.
     pub(crate) full: bool,
 }
 
-/// Tests of each file, and all of those that are about CPUs.
+/// Tests of each file, and all tests of CPU affinity and hotplug.
 const CHOSEN: &[&str] = &[
     "bounds::contain_moving_token::",
     "budget::limit_may_change_under_load::",
@@ -48,7 +48,7 @@ const CHOSEN: &[&str] = &[
     "tiers::",
     "words::ops_of_each_width_are_exact::",
 ];
-/// Those of them that run on 64 CPUs, where all takes long: what is about many lanes.
+/// The chosen tests for 64 CPUs, where tests take long: those of many lanes.
 const CHOSEN_ON_LARGE: &[&str] = &[
     "budget::never_refuses_wrongly::",
     "adds::are_all_counted_when_threads_move::",
@@ -59,14 +59,16 @@ const CHOSEN_ON_LARGE: &[&str] = &[
     "sandbox::fence_works_when_caller_is_moved::",
     "tiers::works_without_sysfs::",
 ];
-/// Environments that say nothing about the machine; `cargo xtask degraded` is about them.
+/// Environments that do not depend on the machine; `cargo xtask degraded` runs them.
 const SKIPPED: &str = "--skip ::sandbox_";
 
-/// Sections that the abort harness drives where a real machine drives all: a counter's, and a word's. Each
-/// breakpoint makes the emulator translate anew, so that all of them take a minute and a half.
+/// The sections that the abort harness drives on emulated x86-64 machines.
+///
+/// They are a counter's and a word's. Each breakpoint makes the emulator translate code again, so
+/// all sections would take 90 s.
 const ABORTED: [&str; 2] = ["add_windowed", "u64::add"];
 
-/// The abort harness moves between CPUs 0 and 1, which have to be there all the while.
+/// Returns the command of the abort harness, which needs CPUs 0 and 1 online during its run.
 fn aborts(machine: &Machine, bounds: Bounds) -> String {
     let harness = match bounds.full || machine.arch == Arch::Aarch64 {
         true => "thiscpu-aborts".to_owned(),
@@ -80,7 +82,8 @@ fn aborts(machine: &Machine, bounds: Bounds) -> String {
 }
 
 pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
-    let step = |name: &str, command: String, tells| Step { name: name.to_owned(), command, tells };
+    let step =
+        |name: &str, command: String, summary| Step { name: name.to_owned(), command, summary };
     let mut steps = vec![
         step("doctor", "thiscpu doctor".to_owned(), "tier "),
         step("tests", tests(machine, bounds), "test result:"),
@@ -92,13 +95,14 @@ pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
     steps
 }
 
-/// How many times slower the guest is than a machine of its own: its CPUs are emulated, and there are
-/// more of them than here.
+/// Returns how many times slower the guest is than a real machine.
+///
+/// Its CPUs are emulated, and there are more of them than this machine has.
 fn slowness(machine: &Machine) -> usize {
     machine.cpus * 2
 }
 
-/// What machines of 16 CPUs show as well as those of 64, which take long.
+/// Tests that are run on machines of 16 CPUs only.
 const SKIPPED_ON_LARGE: &str = "--skip ::atomic --skip ::self_registered";
 
 fn tests(machine: &Machine, bounds: Bounds) -> String {
@@ -111,7 +115,9 @@ fn tests(machine: &Machine, bounds: Bounds) -> String {
     format!("THISCPU_TEST_SLOWDOWN={slow} guarantees --color never --test-threads 4 {chosen}")
 }
 
-/// Few threads, because each has to come to an end of what it does.
+/// Returns the command of torture.
+///
+/// It has few threads, because each must complete its operation.
 fn torture(machine: &Machine, tier: &str, bounds: Bounds) -> String {
     let (threads, seconds) = (machine.cpus.min(32), bounds.seconds);
     format!("THISCPU_TIER={tier} thiscpu-torture --seconds {seconds} --threads {threads}")

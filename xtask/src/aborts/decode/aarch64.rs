@@ -60,8 +60,9 @@ fn entry(image: &Image, copy: &Copy) -> Result<Vec<(u64, Instruction)>> {
     bail!("no instruction just before its range reads the thread pointer")
 }
 
-/// Gives the pair of instructions that makes the descriptor's address one text in all copies. A linker may
-/// have changed the pair if the descriptor is close.
+/// Gives the pair of instructions that makes the descriptor's address one text in all copies.
+///
+/// A linker may have changed the pair if the descriptor is close.
 fn name_descriptor(copy: &Copy, begins: &[u64], all: &[(u64, Instruction)]) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     let mut rest = all;
@@ -128,7 +129,9 @@ enum Kind {
     Calls,
 }
 
-/// Returns the effect of an instruction. Unknown instructions fail the check until somebody adds them here.
+/// Returns the effect of an instruction.
+///
+/// Unknown instructions fail the check until somebody adds them here.
 fn kind(opcode: Opcode) -> Option<Kind> {
     use Opcode::*;
     Some(match opcode {

@@ -1,4 +1,4 @@
-"""Makes and drops objects of every kind that Python has: numbers, strings, lists, dictionaries, instances, JSON."""
+"""Creates and drops numbers, strings, lists, dictionaries, instances and JSON."""
 
 import hashlib
 import json

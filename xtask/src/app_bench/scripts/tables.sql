@@ -1,5 +1,5 @@
--- Fills tables, indexes them, joins them, and changes them; SCALE stands for how many rows.
--- What is durable is not the question: the disk stays out of it.
+-- Fills, indexes, joins and changes tables. SCALE is replaced by the number of rows.
+-- Durability is off, because the disk must not be measured.
 PRAGMA journal_mode = MEMORY;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -40000;

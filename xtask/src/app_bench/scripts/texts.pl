@@ -1,9 +1,9 @@
-# Makes and drops hashes, lists and strings, sorts them, and takes them apart by regular expressions.
+# Creates and drops hashes, lists and strings, sorts them, and matches them by regular expressions.
 
 use strict;
 use warnings;
 
-# A generator of its own, because Perl's differs between versions.
+# Its own generator, because Perl's differs between versions.
 my $state = 20;
 
 sub chance {
