@@ -72,7 +72,8 @@ impl Budget {
         if self.pool.load().is_queued() {
             self.pool.update(|now| now.queued(false));
         }
-        // Release: pairs with the Acquire in `is_recovered`; the queue is empty for those that see it.
+        // Release: pairs with the Acquire in `is_recovered`; the queue is empty for those that see
+        // it.
         self.recovered.store(Host::generation(), Release);
     }
 

@@ -64,7 +64,7 @@ impl<const N: usize> LedgerCore<N> {
     ///
     /// There is none in the atomic tier, or if memory was unavailable.
     pub(super) fn item(&self) -> Option<usize> {
-        // Acquire: pairs with the Release in `take_item`.
+        // Acquire: pairs with the Release in `alloc_cache`.
         match self.item.load(Acquire) {
             0 => None,
             item => Some(item),

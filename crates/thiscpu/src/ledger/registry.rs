@@ -25,7 +25,7 @@ pub(crate) const NO_MEMORY: &str = "thiscpu: no memory";
 
 impl<const N: usize> LedgerCore<N> {
     /// Allocates the cache in the lanes, if sections can use it.
-    fn take_item(&self) {
+    fn alloc_cache(&self) {
         if self.item().is_some() || startup::tier_or_panic() == Tier::Atomic {
             return;
         }
@@ -63,7 +63,7 @@ impl<const N: usize> LedgerCore<N> {
     pub(super) fn open(self: &Arc<Self>) -> Record<N> {
         self.recover_after_fork();
         let _opening = self.registry.lock();
-        self.take_item();
+        self.alloc_cache();
         let record = self.pop_free().unwrap_or_else(|| self.fresh());
         let _guard = record.lock().lock();
         record.clear();
