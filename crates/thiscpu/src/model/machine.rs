@@ -292,7 +292,7 @@ impl machine::Machine for Model {
         now().machine.nodes
     }
 
-    unsafe fn forget(_: usize, _: usize) -> bool {
+    unsafe fn discard(_: usize, _: usize) -> bool {
         // The memory keeps its content, because code must not rely on losing it.
         true
     }
@@ -318,7 +318,7 @@ impl machine::Machine for Model {
         Ok(())
     }
 
-    fn fence_alone() -> Result<(), i32> {
+    fn membarrier_fence() -> Result<(), i32> {
         now().fence();
         Ok(())
     }
@@ -348,7 +348,7 @@ impl machine::Machine for Model {
         Ok(now().address_space.reserve(before, bytes, align))
     }
 
-    fn open(_: usize, _: usize) -> Result<(), i32> {
+    fn commit(_: usize, _: usize) -> Result<(), i32> {
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl machine::Machine for Model {
         Ok(now().address_space.map(bytes))
     }
 
-    fn gap(bytes: usize, align: usize) -> Result<usize, i32> {
+    fn find_gap(bytes: usize, align: usize) -> Result<usize, i32> {
         Ok(now().address_space.reserve(0, bytes, align))
     }
 
