@@ -124,7 +124,6 @@ fn cpp_example_bills_each_request() {
     }
 }
 
-/// Every document with a Rust block is compiled by some crate's documentation tests.
 #[test]
 fn documents_with_rust_are_compiled() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,7 +1,8 @@
 //! Tests whether this kernel aborts sections on a signal, on preemption, and on a fence.
 //!
-//! In each test a thread spins in a section, many times over, while another thread disturbs it. First
-//! it spins undisturbed for a moment, and must sometimes finish: an abort proves nothing otherwise.
+//! In each test a thread spins in a section, many times over, while another thread disturbs it.
+//! First it spins undisturbed for a moment, and must sometimes finish: an abort proves nothing
+//! otherwise.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -120,8 +121,8 @@ extern "C" fn count_signal(_: i32) {
 }
 
 fn by_signal(one: usize, other: usize) -> Outcome {
-    // SAFETY: a zeroed sigaction is valid, the handler only changes an atomic, and the old action is
-    // restored below.
+    // SAFETY: a zeroed sigaction is valid, the handler only changes an atomic, and the old action
+    // is restored below.
     let old = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count_signal as *const () as usize;

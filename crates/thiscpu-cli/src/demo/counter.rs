@@ -1,8 +1,8 @@
 //! A counter under load: what an add costs, and whether a sum was ever true.
 //!
-//! To judge sums, each worker owns a few units and moves them: it adds 1 for the new place and takes
-//! 1 away for the old one. So the true value is at least the number of units, and at most one more
-//! for each worker, at every instant. Any other sum was never true.
+//! To judge sums, each worker owns a few units and moves them: it adds 1 for the new place, then
+//! takes 1 away for the old one. So at every instant the true value is at least the number of
+//! units, and at most one more for each worker. Any other sum was never true.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -40,8 +40,8 @@ impl Sharded {
         Sharded(std::array::from_fn(|_| Shard::default()))
     }
 
-    /// Relaxed, as counters are: it orders nothing else.
     fn add(&self, shard: usize, n: i64) {
+        // Relaxed, as counters are: it orders nothing else.
         self.0[shard].0.fetch_add(n, Relaxed);
     }
 
@@ -50,7 +50,7 @@ impl Sharded {
     }
 }
 
-/// How many sums were taken, and what was wrong with them.
+/// Counts of sums, and of those that were wrong.
 struct Sums {
     least: i64,
     most: i64,

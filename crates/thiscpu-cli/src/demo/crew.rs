@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 /// Operations between two looks at whether the scene is over.
 const BATCH: u64 = 64;
 
-/// How many CPUs this process may use.
+/// Returns how many CPUs this process may use.
 pub(super) fn cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many threads a scene has: more than CPUs, so that threads lose their CPU in the middle of
-/// operations, as they do in real programs.
+/// Returns how many threads a scene has.
+///
+/// There are more than CPUs, so that threads lose their CPU in the middle of operations, as they
+/// do in real programs.
 pub(super) fn threads() -> usize {
     2 * cpus().max(2)
 }
@@ -44,8 +46,9 @@ impl Work {
     }
 }
 
-/// Runs `threads()` copies of the worker that `prepare` makes for each index, while `conduct` runs
-/// on the calling thread; they stop when it returns.
+/// Runs a worker on each thread until `conduct` returns on the calling thread.
+///
+/// `prepare` makes the worker of each index; a worker is called again and again.
 pub(super) fn run<W: FnMut() + Send, T>(
     prepare: impl Fn(usize) -> W,
     conduct: impl FnOnce() -> T,

@@ -29,8 +29,8 @@ struct CheckThenAdd {
 }
 
 impl CheckThenAdd {
-    /// Relaxed: it counts, and orders nothing else.
     fn try_acquire(&self, n: u64) -> bool {
+        // Relaxed: it counts, and orders nothing else.
         if self.used.load(Relaxed) + n > LIMIT {
             return false;
         }

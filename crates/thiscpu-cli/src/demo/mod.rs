@@ -41,7 +41,7 @@ struct Scene {
     run: fn(Duration, &Screen) -> Result<Vec<Row>>,
 }
 
-/// One line of a scene's result: what was compared, with thiscpu and with the usual way.
+/// One comparison of a scene: a figure with thiscpu and with the usual way.
 struct Row {
     what: &'static str,
     thiscpu: String,
@@ -76,7 +76,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     )
 }
 
-/// A scene's result as people read it.
+/// Returns a scene's result as text.
 fn text(scene: &Scene, rows: &[Row]) -> String {
     let mut text = format!("\n{}\n", scene.title);
     let width = rows.iter().map(|row| row.usual_is.len()).max().unwrap_or(0).max("thiscpu".len());
@@ -89,7 +89,7 @@ fn text(scene: &Scene, rows: &[Row]) -> String {
     text
 }
 
-/// A count with thousands separated, such as `12,345`.
+/// Returns a count with thousands separated, such as `12,345`.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

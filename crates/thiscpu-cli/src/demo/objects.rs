@@ -105,7 +105,7 @@ impl<H: Heap> Drop for Exchange<'_, H> {
     }
 }
 
-/// Nanoseconds for an object to be allocated, handed on and freed; how many another thread freed.
+/// Returns nanoseconds per object, and how many objects another thread freed.
 fn measure(heap: &impl Heap, name: &str, length: Duration, screen: &Screen) -> (f64, u64) {
     let exchange = Exchange::new(heap);
     let prepare = |thread: usize| {
