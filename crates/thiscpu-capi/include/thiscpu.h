@@ -20,7 +20,8 @@
  *
  * - Status: a function returns a thiscpu_status unless it says otherwise. "Returns" lists them
  *   without the prefix THISCPU_STATUS_. After an error nothing has changed and nothing is stored,
- *   unless the function says otherwise. thiscpu_strerror() returns the message.
+ *   unless the function says otherwise. Any function may return INTERNAL, which is a bug of this
+ *   library. thiscpu_strerror() returns the message for a status.
  * - Handles: `_create` or `_open` stores a handle; it is valid until `_destroy` or `_close`. Any
  *   other non-NULL value is undefined behavior.
  * - NULL: an argument must not be NULL unless the function allows it. If it is, the function
@@ -195,7 +196,8 @@ typedef struct thiscpu_account thiscpu_account;
  *   thread may release the units that another one acquired.
  * - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`.
  * - Signal handlers: `thiscpu_budget_release` only.
- * - After `fork`: the child has a budget of its own, with the parent's units. No thread waits.
+ * - After `fork`: the child has a budget of its own, with the parent's units but no waiting
+ *   thread.
  * - Memory order: a budget orders nothing but itself. Unlike a mutex or a semaphore, an acquire
  *   does not make visible what another thread wrote before its release.
  *
@@ -203,8 +205,8 @@ typedef struct thiscpu_account thiscpu_account;
  * call of any thread returns this status once. The budget has then discarded the excess and is
  * consistent again.
  *
- * `THISCPU_STATUS_FENCE_DENIED`: CPUs hold units that only a fence can recall. Once a sandbox
- * denies fences, each call that needs those units returns this status.
+ * `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
+ * them. Once a sandbox denies fences, each call that needs those units returns this status.
  */
 typedef struct thiscpu_budget thiscpu_budget;
 
@@ -299,8 +301,7 @@ typedef struct thiscpu_stack thiscpu_stack;
  *
  * Values have 64 bits in every function; of a value for a narrower word the lower bits are used.
  * An inlined add to a word of less than 8 bytes costs two restartable sequences, because the first
- * one fails.
- * A handle encodes where the word is. It is not an address.
+ * one fails. A handle encodes where the word is. It is not an address.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_word_destroy`.
  * - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
@@ -577,8 +578,7 @@ enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget, ui
  * Acquires as many units as are available, at most `n`.
  *
  * Stores their number in `*acquired`. If no unit is available, this is 0 and the call returns
- * `OK`. Costs what `thiscpu_budget_try_acquire`
- * costs.
+ * `OK`. Costs as much as `thiscpu_budget_try_acquire`.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -622,9 +622,9 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  *
  * Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
  *
- * Do not repeat a release that fails: on `OVER_RELEASED` the units of it that were held are
- * released, or none if `n` is more than all units held. On `FENCE_DENIED`, which a release only
- * returns if it released too much, its units are lost.
+ * Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
+ * were held, or none if `n` is more than all units held. On `FENCE_DENIED`, which needs an
+ * over-release as well, its units are lost.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not try again), `FENCE_DENIED`.
@@ -636,7 +636,7 @@ enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget, uint64
 /**
  * Stores in `*available` how many units are available at one instant of the call.
  *
- * While any thread waits for units it stores 0. Costs one fence if CPUs hold units.
+ * While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -648,7 +648,7 @@ enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget, uint
 /**
  * Stores in `*acquired` how many units are held at one instant of the call.
  *
- * Costs one fence if CPUs hold units.
+ * Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -671,7 +671,7 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  * Changes the limit, at one instant of the call.
  *
  * A limit below the units held takes nothing from their holders; nothing is granted then until
- * enough units have been released. Costs one fence if CPUs hold units.
+ * enough units have been released. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
@@ -730,8 +730,8 @@ enum thiscpu_status thiscpu_ledger_len(struct thiscpu_ledger *ledger, size_t *le
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
- * - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`, which waits
- *   for this function in turn.
+ * - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`. That function
+ *   waits for this one, too.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
@@ -819,7 +819,7 @@ enum thiscpu_status thiscpu_account_charge_uncached(struct thiscpu_account *acco
 /**
  * Stores counter `index` in `*value`, without the charges that CPUs cache.
  *
- * Each CPU in use seldom caches more than 1,024. Costs a few loads.
+ * A CPU seldom caches more than 1,024 of a counter. Costs a few loads.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
@@ -907,7 +907,7 @@ enum thiscpu_status thiscpu_cache_create(size_t bytes, size_t align, struct this
  *
  * - NULL: allowed for `objects`, and for `cache`, which is then taken as closed.
  * - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
- * - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+ * - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_cache_close(struct thiscpu_cache *cache, size_t *objects);
@@ -919,7 +919,7 @@ enum thiscpu_status thiscpu_cache_close(struct thiscpu_cache *cache, size_t *obj
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.
- * - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+ * - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_cache_destroy(struct thiscpu_cache *cache);
@@ -964,7 +964,7 @@ enum thiscpu_status thiscpu_cache_free(struct thiscpu_cache *cache, void *object
 enum thiscpu_status thiscpu_cache_shrink(struct thiscpu_cache *cache, size_t *bytes);
 
 /**
- * Stores statistics of the cache in `*stats`. Costs a look at each of its slabs.
+ * Stores statistics of the cache in `*stats`. Visits each of its slabs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -1147,7 +1147,7 @@ enum thiscpu_status thiscpu_stack_destroy(struct thiscpu_stack *stack);
  * even after the node was popped: another thread may still read its link, and discard the result.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`, `MISALIGNED`.
+ * - Returns: `OK`, `NULL_POINTER`.
  * - Blocks: never.
  * - Signal handlers: allowed.
  */

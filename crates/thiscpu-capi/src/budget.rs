@@ -18,7 +18,8 @@ use crate::status::Status;
 ///   thread may release the units that another one acquired.
 /// - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`.
 /// - Signal handlers: `thiscpu_budget_release` only.
-/// - After `fork`: the child has a budget of its own, with the parent's units. No thread waits.
+/// - After `fork`: the child has a budget of its own, with the parent's units but no waiting
+///   thread.
 /// - Memory order: a budget orders nothing but itself. Unlike a mutex or a semaphore, an acquire
 ///   does not make visible what another thread wrote before its release.
 ///
@@ -26,8 +27,8 @@ use crate::status::Status;
 /// call of any thread returns this status once. The budget has then discarded the excess and is
 /// consistent again.
 ///
-/// `THISCPU_STATUS_FENCE_DENIED`: CPUs hold units that only a fence can recall. Once a sandbox
-/// denies fences, each call that needs those units returns this status.
+/// `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
+/// them. Once a sandbox denies fences, each call that needs those units returns this status.
 pub struct ThiscpuBudget(Budget);
 
 // thiscpu_inline.h takes the address of a handle for the address of its gate, and multiplies by 64.
@@ -132,8 +133,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, 
 /// Acquires as many units as are available, at most `n`.
 ///
 /// Stores their number in `*acquired`. If no unit is available, this is 0 and the call returns
-/// `OK`. Costs what `thiscpu_budget_try_acquire`
-/// costs.
+/// `OK`. Costs as much as `thiscpu_budget_try_acquire`.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -193,9 +193,9 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
 ///
 /// Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
 ///
-/// Do not repeat a release that fails: on `OVER_RELEASED` the units of it that were held are
-/// released, or none if `n` is more than all units held. On `FENCE_DENIED`, which a release only
-/// returns if it released too much, its units are lost.
+/// Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
+/// were held, or none if `n` is more than all units held. On `FENCE_DENIED`, which needs an
+/// over-release as well, its units are lost.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not try again), `FENCE_DENIED`.
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u
 
 /// Stores in `*available` how many units are available at one instant of the call.
 ///
-/// While any thread waits for units it stores 0. Costs one fence if CPUs hold units.
+/// While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 
 /// Stores in `*acquired` how many units are held at one instant of the call.
 ///
-/// Costs one fence if CPUs hold units.
+/// Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 /// Changes the limit, at one instant of the call.
 ///
 /// A limit below the units held takes nothing from their holders; nothing is granted then until
-/// enough units have been released. Costs one fence if CPUs hold units.
+/// enough units have been released. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than

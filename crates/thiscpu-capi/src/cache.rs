@@ -96,7 +96,7 @@ pub unsafe extern "C" fn thiscpu_cache_create(
 ///
 /// - NULL: allowed for `objects`, and for `cache`, which is then taken as closed.
 /// - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
-/// - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+/// - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_close(
@@ -151,7 +151,7 @@ unsafe fn close(cache: *mut ThiscpuCache) -> (Result<(), Status>, usize) {
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.
-/// - Blocks: for a fence, while another thread allocates or frees per-CPU memory.
+/// - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_destroy(cache: *mut ThiscpuCache) -> Status {
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn thiscpu_cache_shrink(
     })
 }
 
-/// Stores statistics of the cache in `*stats`. Costs a look at each of its slabs.
+/// Stores statistics of the cache in `*stats`. Visits each of its slabs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.

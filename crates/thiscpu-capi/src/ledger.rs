@@ -203,8 +203,8 @@ pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mu
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
-/// - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`, which waits
-///   for this function in turn.
+/// - Blocks: while another thread is in the first half of `thiscpu_ledger_for_each`. That function
+///   waits for this one, too.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Status {
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn thiscpu_account_charge_uncached(
 
 /// Stores counter `index` in `*value`, without the charges that CPUs cache.
 ///
-/// Each CPU in use seldom caches more than 1,024. Costs a few loads.
+/// A CPU seldom caches more than 1,024 of a counter. Costs a few loads.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn thiscpu_stack_destroy(stack: *mut ThiscpuStack) -> Stat
 /// even after the node was popped: another thread may still read its link, and discard the result.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`, `MISALIGNED`.
+/// - Returns: `OK`, `NULL_POINTER`.
 /// - Blocks: never.
 /// - Signal handlers: allowed.
 #[unsafe(no_mangle)]

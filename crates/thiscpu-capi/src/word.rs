@@ -18,8 +18,7 @@ use crate::status::Status;
 ///
 /// Values have 64 bits in every function; of a value for a narrower word the lower bits are used.
 /// An inlined add to a word of less than 8 bytes costs two restartable sequences, because the first
-/// one fails.
-/// A handle encodes where the word is. It is not an address.
+/// one fails. A handle encodes where the word is. It is not an address.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_word_destroy`.
 /// - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
