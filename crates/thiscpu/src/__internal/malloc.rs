@@ -16,7 +16,7 @@
 //! A caller expects none of these registers to survive, and nothing is on the stack. So another
 //! function takes the place of this one if it leaves by a jump.
 
-pub use crate::lanes::direct::{ITEMS_AT, MALLOC_TABLE};
+pub use crate::lanes::direct::{ITEMS_OFFSET, MALLOC_TABLE};
 pub use crate::slab::arena::for_assembly::{ARENA, CHUNK_SHIFT, CHUNKS_FROM_ORIGIN, FAST_ORIGIN};
 pub use crate::slab::arena::heap_error::{double_free, write_after_free};
 pub use crate::slab::class::KEY;
@@ -45,7 +45,7 @@ macro_rules! define_section_fn {
                 ".cfi_endproc",
                 ".balign 64",
                 direct = sym $crate::__internal::malloc::MALLOC_TABLE,
-                ITEMS_AT = const $crate::__internal::malloc::ITEMS_AT,
+                ITEMS_OFFSET = const $crate::__internal::malloc::ITEMS_OFFSET,
                 RSEQ_CS = const $crate::__internal::malloc::RSEQ_CS,
                 AREA_MASK = const $crate::__internal::malloc::AREA_MASK,
                 group = sym $group,
@@ -84,7 +84,7 @@ macro_rules! define_malloc_fn {
                 "ja 37f",
                 "lea rax, [rip + {cells}]",
                 "movzx r10d, word ptr [rax + rdi*2]",
-                "lea rsi, [rip + {direct} + {ITEMS_AT}]",
+                "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
                 $crate::section_text!(
                     "pop_object_malloc_asm",
                     enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 37f")]
@@ -92,7 +92,7 @@ macro_rules! define_malloc_fn {
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 37f"),
                         $crate::pop_object_text!(
-                            a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", entry: "r11",
+                            a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", encoded: "r11",
                             empty: "je 37f"
                         ),
                     ]
@@ -150,7 +150,7 @@ macro_rules! define_free_fn {
                 "cmp qword ptr [rdi], r11",
                 "je 38f",
                 "mov qword ptr [rdi], r11",
-                "lea rsi, [rip + {direct} + {ITEMS_AT}]",
+                "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
                 $crate::section_text!(
                     "push_object_malloc",
                     enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 39f")]
@@ -158,7 +158,7 @@ macro_rules! define_free_fn {
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 39f"),
                         $crate::push_object_text!(
-                            a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", entry: "r11",
+                            a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", encoded: "r11",
                             full: "je 39f"
                         ),
                     ]

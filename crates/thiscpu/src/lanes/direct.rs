@@ -51,7 +51,7 @@ pub struct DirectTable<I: ?Sized = [AtomicUsize]> {
 pub(crate) type CacheTable = DirectTable<[AtomicUsize; CACHE_TABLE_LEN]>;
 
 /// The distance from a table to its first entry, in bytes.
-pub const ITEMS_AT: usize = core::mem::offset_of!(CacheTable, items);
+pub const ITEMS_OFFSET: usize = core::mem::offset_of!(CacheTable, items);
 
 impl<const N: usize> DirectTable<[AtomicUsize; N]> {
     pub(crate) const fn new() -> Self {

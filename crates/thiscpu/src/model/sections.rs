@@ -4,7 +4,8 @@ use super::machine::{Execution, now};
 use crate::lanes::direct::{DirectTable, MALLOC_TABLE};
 use crate::lanes::table::TABLE;
 use crate::section::{
-    Access, AccessKind, BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP, WordSections,
+    Access, AccessKind, BATCH, LedgerSections, Outcome, Sections, SlabSections, TOP_OFFSET,
+    WordSections,
 };
 use crate::slab::class::Group;
 use crate::sys::atomic::{
@@ -225,7 +226,7 @@ impl Section {
             // SAFETY: a gate of this kind is the first word of a group, which lives as long as its
             // sections run.
             AccessKind::Direct => (unsafe { Group::direct_table_after(gate) }, 0),
-            AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP),
+            AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP_OFFSET),
             // SAFETY: the caller guarantees that a gate of any other kind is valid during the call.
             _ => return unsafe { section.enter_by(&*gate) },
         };
@@ -260,13 +261,13 @@ impl SlabSections for Processor {
                 _ => 0,
             };
         }
-        let top = section.load(lane + cell + TOP);
-        let entry = section.load(lane.wrapping_add(top as usize) + TOP - 8);
+        let top = section.load(lane + cell + TOP_OFFSET);
+        let entry = section.load(lane.wrapping_add(top as usize) + TOP_OFFSET - 8);
         if entry == 0 {
             section.refuse(Outcome::Mismatch);
             return 0;
         }
-        match section.commit(lane + cell + TOP, top.wrapping_sub(8)) {
+        match section.commit(lane + cell + TOP_OFFSET, top.wrapping_sub(8)) {
             Outcome::Committed => entry as usize,
             _ => 0,
         }
@@ -285,8 +286,8 @@ impl SlabSections for Processor {
         if A::KIND.has_hot() && section.load(lane) == 0 {
             return section.commit(lane, entry as u64);
         }
-        let top = section.load(lane + cell + TOP);
-        let slot = lane.wrapping_add(top as usize) + TOP;
+        let top = section.load(lane + cell + TOP_OFFSET);
+        let slot = lane.wrapping_add(top as usize) + TOP_OFFSET;
         if section.load(slot) == 0 {
             return section.refuse(Outcome::Mismatch);
         }
@@ -294,7 +295,7 @@ impl SlabSections for Processor {
         if !section.store(slot, entry as u64) {
             return section.refuse(Outcome::Aborted);
         }
-        section.commit(lane + cell + TOP, top.wrapping_add(8))
+        section.commit(lane + cell + TOP_OFFSET, top.wrapping_add(8))
     }
 
     unsafe fn cmpxchg_cell(

@@ -1,11 +1,12 @@
-//! The sections in AArch64 assembly. What each does, and why, is in the module above.
+//! The sections in AArch64 assembly; the parent module specifies them.
 //!
-//! A section's registers: `{a}` is scratch and ends up as the lane's address; `{s}` is scratch;
-//! `{cpu_id}` and `{index}` are the offsets of these fields of the rseq area from the thread pointer;
-//! `{table}` is the lane table.
+//! Registers of a section: `{a}` is scratch, and becomes the lane's address. `{s}` is scratch.
+//! `{cpu_id}` and `{index}` are the offsets of these fields of the rseq area from the thread
+//! pointer, or 0 before start-up. `{table}` is the lane table.
 //!
-//! Loads and stores are plain. What orders them: for a section's own CPU, program order; for the
-//! first look at fresh memory, the address dependency on the gate; for everybody else, the fence.
+//! Loads and stores are plain. A section's own CPU sees them in program order. The first access of
+//! fresh memory follows the load of the gate by its address dependency. All other CPUs rely on the
+//! fence.
 
 use core::arch::asm;
 
@@ -14,18 +15,25 @@ use crate::lanes::table::TABLE;
 use crate::sys::atomic::{AtomicU64, AtomicUsize};
 use crate::sys::rseq::OFFSETS;
 
-/// This processor.
+/// The processor, which runs sections.
 #[derive(Debug)]
 pub(crate) struct Processor;
 
-/// Wraps a body into a section: its descriptor, the store that enters it, the look at `cpu_id`
-/// (`{s:w}` holds it when the body begins), and the abort handler, which lies away from the code
-/// that runs. `unready` leaves while the offsets are not known.
+/// Wraps a body into a section: its descriptor, its entry, and its abort handler.
+///
+/// `{s:w}` holds `cpu_id` when the body begins. The handler lies away from the code that runs.
+/// `unready` leaves while the offsets are 0.
 macro_rules! section {
-    ($name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal, $($operands:tt)*) => {
+    (
+        $name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal,
+        $($operands:tt)*
+    ) => {
         section!($name, enter: $unready, [$($body)*] aborted: $aborted, $($operands)*)
     };
-    ($name:expr, enter: $enter:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
+    (
+        $name:expr, enter: $enter:literal, [$($body:tt)*] aborted: $aborted:literal,
+        $($operands:tt)*
+    ) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -36,8 +44,8 @@ macro_rules! section {
             ".pushsection __rseq_cs_ptr_array, \"aw\"",
             ".quad 30b",
             ".popsection",
-            // For checkers: which section this is. Not loaded when the program runs. The flag ties it
-            // to the descriptors, so that a linker which drops what nobody uses drops both or none.
+            // The section's name, for checkers; it is not loaded at run time. The flag ties it to
+            // the descriptors, so that a linker that drops unused code drops both or neither.
             ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 30b",
             concat!(".asciz \"", $name, "\""),
@@ -70,8 +78,10 @@ macro_rules! section {
     };
 }
 
-/// A section on an item that returns a value: how it ended is left in a register, because
-/// assembly that jumps to Rust code cannot also return values.
+/// A section on an item that returns a value.
+///
+/// It leaves its outcome in a register, because assembly that jumps to Rust code cannot also return
+/// values.
 macro_rules! item_section {
     ($name:expr, $outcome:ident, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
@@ -92,7 +102,7 @@ macro_rules! item_section {
     };
 }
 
-/// A section on an item that returns nothing but how it ended.
+/// A section on an item that returns only its outcome.
 macro_rules! plain_section {
     ($name:expr, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
@@ -132,7 +142,7 @@ macro_rules! add_windowed {
                 "add {count}, {count}, {n}",
                 "sub {s}, {count}, {window_word}",
                 "lsr {s}, {s}, {window_word}",
-                "cbnz {s}, {window}",
+                "cbnz {s}, {outside}",
                 "str {count}, [{a}]",
             ]
             unready: "cbz {cpu_id}, {no_lane}",
@@ -143,7 +153,7 @@ macro_rules! add_windowed {
             window_word = out(reg) _,
             no_lane = label { return Outcome::NoLane; },
             closed = label { return Outcome::GateClosed; },
-            window = label { return Outcome::OutsideWindow; },
+            outside = label { return Outcome::OutsideWindow; },
             aborted = label { return Outcome::Aborted; },
             $($operands)*
         )
@@ -156,15 +166,18 @@ macro_rules! word_sections {
         impl WordSections<$integer> for Processor {
             #[inline(always)]
             unsafe fn add(item: usize, n: $integer) -> Outcome {
-                // SAFETY: a ready lane's memory is mapped for every item, and this item is the
-                // caller's; its words are changed by sections on their own CPU only.
+                // SAFETY: the addition carries only if the lane is in use, and then its memory is
+                // mapped. The caller guarantees that the item stays allocated. Only sections on the
+                // lane's CPU change its words, and they abort each other.
                 unsafe {
                     plain_section!(
                         concat!(stringify!($integer), "::add"),
                         item,
                         [
                             concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
-                            concat!("add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"),
+                            concat!(
+                                "add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"
+                            ),
                             concat!("str", $suffix, " {v", $modifier, "}, [{a}]"),
                         ]
                         n = in(reg) u64::from(n),
@@ -177,14 +190,17 @@ macro_rules! word_sections {
             #[inline(always)]
             unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, u64);
-                // SAFETY: as for `add`.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`).
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::add_return"),
                         outcome, item,
                         [
                             concat!("ldr", $suffix, " {v", $modifier, "}, [{a}]"),
-                            concat!("add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"),
+                            concat!(
+                                "add {v", $modifier, "}, {v", $modifier, "}, {n", $modifier, "}"
+                            ),
                             "mov {outcome:w}, #0",
                             concat!("str", $suffix, " {v", $modifier, "}, [{a}]"),
                         ]
@@ -198,7 +214,8 @@ macro_rules! word_sections {
             #[inline(always)]
             unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, u64);
-                // SAFETY: as for `add`.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`).
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::xchg"),
@@ -222,8 +239,8 @@ macro_rules! word_sections {
                 new: $integer,
             ) -> (Outcome, $integer) {
                 let (outcome, value): (u32, u64);
-                // SAFETY: as for `add`. The narrow loads clear the rest of the register, as
-                // `u64::from` does.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`). The narrow loads clear the rest of the register, as `u64::from` does.
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::cmpxchg"),
@@ -258,9 +275,9 @@ word_sections!(u64, "", "");
 impl Sections for Processor {
     #[inline(always)]
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
-        // SAFETY: the gate and a ready entry add up to this counter's bank in a lane whose memory is
-        // mapped. Counts and windows of a lane are changed by sections on its CPU only, and those
-        // restart each other.
+        // SAFETY: the addition carries only if the gate is open and the lane in use. The sum is
+        // then the address of this counter's bank, which is mapped. Only sections on the lane's CPU
+        // change its counts and windows, and they abort each other.
         unsafe {
             add_windowed!("add_windowed", gate, n, []);
         }
@@ -269,24 +286,28 @@ impl Sections for Processor {
 
     #[inline(always)]
     unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
-        // SAFETY: as for `add_windowed`.
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
+        // `add_windowed`). The caller guarantees that the counter at `cell` lies in the item.
         unsafe {
-            add_windowed!("add_windowed_at", gate, n, ["add {a}, {a}, {cell}",] cell = in(reg) cell,);
+            add_windowed!(
+                "add_windowed_at", gate, n, ["add {a}, {a}, {cell}",] cell = in(reg) cell,
+            );
         }
         Outcome::Committed
     }
 
     #[inline(always)]
     unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]) {
-        // The commit is CASP (LSE), because a store pair is only single-copy atomic from LSE2 on, and
-        // could be interrupted half way. A machine without LSE has no such section, and its pairs use
-        // the slow lane.
+        // The commit is CASP (LSE): a store pair is single-copy atomic only from LSE2 on, and could
+        // be interrupted half way. A processor without LSE has no such section, and its pairs use
+        // the shared lane.
         if !std::arch::is_aarch64_feature_detected!("lse") {
             return (Outcome::NoLane, [0, 0]);
         }
         let (outcome, first, second): (u32, u64, u64);
-        // SAFETY: as for the words; the item and each lane's distance are multiples of 16. The pair was
-        // just compared and this section is alone on its lane, so the exchange that commits succeeds.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The item and each lane's distance are multiples of 16. The pair was just
+        // compared, and no other section runs on this lane, so the exchange that commits succeeds.
         unsafe {
             item_section!(
                 "cmpxchg_double",
@@ -313,7 +334,8 @@ impl Sections for Processor {
     }
 
     unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
-        // SAFETY: as for the words.
+        // SAFETY: the entry is that of a lane in use, whose memory is mapped. The caller guarantees
+        // that the bank stays allocated. Only sections on the lane's CPU change it.
         unsafe {
             section!(
                 "move_window",
@@ -351,7 +373,8 @@ impl Sections for Processor {
         old: u64,
         window: u64,
     ) -> Outcome {
-        // SAFETY: as for `add_windowed`; the epoch is only read.
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
+        // `add_windowed`). The epoch is a live atomic, and only read.
         unsafe {
             section!(
                 "add_credit",
@@ -393,7 +416,9 @@ impl Sections for Processor {
 
     #[inline(always)]
     unsafe fn push(item: usize, node: usize) -> Outcome {
-        // SAFETY: as for the words; until the commit the node is the caller's alone.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The caller guarantees that the node is writable, and that no other code uses it
+        // until the commit.
         unsafe {
             plain_section!(
                 "push",
@@ -413,8 +438,10 @@ impl Sections for Processor {
     #[inline(always)]
     unsafe fn pop(item: usize) -> (Outcome, usize) {
         let (outcome, node): (u32, usize);
-        // SAFETY: as for the words. The first node cannot be taken away by another thread between the
-        // two loads: that thread would have to run on this CPU, and this section would restart.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The caller guarantees that every node is readable. No other thread takes the
+        // first node between the two loads: it would have to run on this CPU, which aborts this
+        // section.
         unsafe {
             item_section!(
                 "pop",
@@ -435,7 +462,7 @@ impl Sections for Processor {
     }
 
     unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
-        // SAFETY: the only memory it stores to is `turns_left`.
+        // SAFETY: the section stores only to `turns_left`, a live atomic.
         unsafe {
             section!(
                 "spin",

@@ -1,95 +1,145 @@
-//! The sections: rseq critical sections, each a few loads and checks and one store that commits.
+//! Sections: rseq critical sections, each a few loads and checks, and one store that commits.
 //!
-//! # The specification
+//! # Specification
 //!
-//! Every section begins in the same way; `refuse` and `abort` leave it without having stored
-//! anything but `rseq_cs` (and, for `push` and `push_object`, what the caller owns and what lies above a top).
+//! Every section begins in the same way. `refuse` and `abort` leave it before its commit. By then
+//! it has stored nothing but `rseq_cs`, with two exceptions: `push` has stored to the caller's
+//! node, and `push_object` may have stored above the top of a sheaf.
 //!
 //! ```text
 //! enter:    area.rseq_cs = &descriptor
-//!           if area.cpu_id < 0                  refuse(NoLane)     this thread is not registered
-//!           entry = TABLE[area.index & 0xffff]                     index: mm_cid, or cpu_id
+//!           if area.cpu_id < 0                    refuse(NoLane)    this thread is not registered
+//!           entry = TABLE[area.index & 0xffff]                      index: mm_cid or cpu_id
+//! ```
 //!
+//! Counters, budgets and ledgers:
+//!
+//! ```text
 //! add_windowed(gate, cell, n):                                      a counter's add
-//!           bank = *gate + entry                                   see `lanes::table`
-//!           if it did not carry                 refuse(Shut)       gate closed, or lane not in use
+//!           bank = *gate + entry                                    see `lanes::table`
+//!           if it did not carry                   refuse(GateClosed)    or the lane is not in use
 //!           count = bank[cell].count + n
 //!           if (count - bank[cell].window) >> (window & 63) != 0
-//!                                               refuse(Window)
-//!           bank[cell].count = count            commit
+//!                                                 refuse(OutsideWindow)
+//!           bank[cell].count = count              commit
 //!
-//! charge(set, key, cell, n):                      an account's charge
-//!           way = set + entry                   as for add_windowed, but no gate is loaded
-//!           if it did not carry                 refuse(Shut)
-//!           four times: if *way == key          found, else way += 8
-//!                                               refuse(Differs)
+//! move_window(entry', window):                                      of a counter's bank
+//!           bank = item + entry
+//!           if entry != entry'                    refuse(Mismatch)
+//!           if (bank.count - window) >> (window & 63) != 0
+//!                                                 refuse(OutsideWindow)
+//!           bank.window = window                  commit
+//!
+//! add_credit(gate, epoch, expected, old, window):                   lends units to a budget's lane
+//!           bank = *gate + entry
+//!           if it did not carry                   refuse(GateClosed)
+//!           if *epoch != expected or bank.window != old
+//!                                                 refuse(Mismatch)
+//!           if (bank.count - window) >> (window & 63) != 0
+//!                                                 refuse(OutsideWindow)
+//!           bank.window = window                  commit
+//!
+//! charge(set, key, cell, n):                                        an account's charge
+//!           way = set + entry                                       no gate is loaded
+//!           if it did not carry                   refuse(GateClosed)
+//!           four times: if *way == key, found; else way += 8
+//!           if not found                          refuse(Mismatch)
 //!           count = way[cell] + n
-//!           if (count + BATCH) >> (1 + log2 BATCH) != 0               refuse(Window)
-//!           way[cell] = count                   commit
-//!
-//! Of a slab cache, whose part of the item begins at `cell`; `lane.hot`, `cell.top` and what it leads to, from the item, as in `slab::lane`:
-//!           lane = *gate + entry                as for add_windowed
-//!           if it did not carry                 refuse(Shut)
-//! take(cell):         v = lane.hot; if v != 0: lane.hot = 0        commit, v            by the ways First and Near
-//!                     v = lane[cell.top + 8]; if v == 0            refuse(Differs)     nothing below
-//!                     cell.top -= 8             commit, v
-//! give(cell, v):      if lane.hot == 0: lane.hot = v               commit              the same
-//!                     if lane[cell.top + 16] == 0                  refuse(Differs)     the end
-//!                     lane[cell.top + 16] = v                      above the top
-//!                     cell.top += 8             commit
-//!      A near section (ways Near and Front, x86-64 only) does not look at `area.cpu_id`: the thread's own word leads to the index, and is 0, and the
-//!      section refused, as long as it is not known that the thread is registered. In place of gate and entry, by the way Front
-//!                     lane = FRONT[index & 0xffff] - 16; if it was 0           refuse(Shut)
-//!      and by the way Near, with the cache's own front
-//!                     if (index & 0xffff) >= 256          refuse(Shut)
-//!                     lane = front[index & 0xffff]; if it is 0                 refuse(Shut)
-//! replace(entry', cell, old, new):  if entry != entry'             refuse(Differs)
-//!                     if lane[cell] != old      refuse(Differs)
-//!                     lane[cell] = new          commit
-//!
-//! The others take an item, plus `READY_BIT`, instead of a gate:
-//!           word = item + entry
-//!           if it did not carry                 refuse(NoLane)
-//!
-//! add(n):             *word += n                commit
-//! add_return(n):      v = *word + n; *word = v  commit, v
-//! xchg(new):          v = *word; *word = new    commit, v
-//! cmpxchg(old, new):  v = *word; if v != old    refuse(Differs), v
-//!                     *word = new               commit
-//! cmpxchg_double(old, new):  v = word[0..2]; if v != old   refuse(Differs), v
-//!                     word[0..2] = new          commit, one store of twice the width
-//! retarget(entry', window):  a counter's bank; if entry != entry'      refuse(Differs)
-//!                     if (count - window) >> (window & 63) != 0        refuse(Window)
-//!                     bank.window = window      commit
-//! admit(gate, epoch, expected, old, window):        a budget's lane is lent to
-//!           bank = *gate + entry                as for add_windowed
-//!           if it did not carry                 refuse(Shut)
-//!           if *epoch != expected or bank.window != old                refuse(Differs)
-//!           if (count - window) >> (window & 63) != 0                  refuse(Window)
-//!           bank.window = window                commit
-//!
-//! push(node):         node.next = *word; *word = node      commit
-//! pop():              v = *word; if v == null   refuse(Differs)
-//!                     *word = v.next            commit, v
+//!           if (count + BATCH) >> (1 + log2 BATCH) != 0
+//!                                                 refuse(OutsideWindow)
+//!           way[cell] = count                     commit
 //! ```
+//!
+//! Slab caches. The part of an item that belongs to one cache begins at `cell`. `slab::lane`
+//! describes `lane.hot`, `cell.top` and the sheaf that it leads to. Only the accesses `Single` and
+//! `Direct` use `lane.hot`.
+//!
+//! ```text
+//!           lane = *gate + entry
+//!           if it did not carry                   refuse(GateClosed)
+//!
+//! pop_object(cell):
+//!           v = lane.hot; if v != 0: lane.hot = 0 commit, v         Single, Direct
+//!           v = lane[cell.top + 8]
+//!           if v == 0                             refuse(Mismatch)  the sheaf is empty
+//!           cell.top -= 8                         commit, v
+//!
+//! push_object(cell, v):
+//!           if lane.hot == 0: lane.hot = v        commit            Single, Direct
+//!           if lane[cell.top + 16] == 0           refuse(Mismatch)  the sheaf is full
+//!           lane[cell.top + 16] = v                                 above the top
+//!           cell.top += 8                         commit
+//!
+//! cmpxchg_cell(entry', cell, old, new):
+//!           if entry != entry'                    refuse(Mismatch)
+//!           if lane[cell] != old                  refuse(Mismatch)
+//!           lane[cell] = new                      commit
+//! ```
+//!
+//! A direct section (accesses `Direct` and `DirectMalloc`, on x86-64 only) does not check
+//! `area.cpu_id`. The thread's index pointer leads to the index. It is 0, and the section refused,
+//! until the thread is known to be registered; see `sys::rseq::index_ptr`. Instead of gate and
+//! entry, the section uses a direct table:
+//!
+//! ```text
+//! DirectMalloc: lane = MALLOC_TABLE[index & 0xffff] - 16
+//!           if the table entry was 0              refuse(GateClosed)
+//!
+//! Direct:   if (index & 0xffff) >= 256            refuse(GateClosed)
+//!           lane = table[index & 0xffff]                            the cache's own table
+//!           if lane == 0                          refuse(GateClosed)
+//! ```
+//!
+//! Per-CPU variables. These sections take an item, plus `READY_BIT`, in the place of a gate:
+//!
+//! ```text
+//!           word = item + entry
+//!           if it did not carry                   refuse(NoLane)
+//!
+//! add(n):             *word += n                  commit
+//! add_return(n):      v = *word + n; *word = v    commit, v
+//! xchg(new):          v = *word; *word = new      commit, v
+//! cmpxchg(old, new):  v = *word
+//!                     if v != old                 refuse(Mismatch), v
+//!                     *word = new                 commit
+//! cmpxchg_double(old, new):
+//!                     v = word[0..2]
+//!                     if v != old                 refuse(Mismatch), v
+//!                     word[0..2] = new            commit: one store of twice the width
+//! push(node):         node.next = *word
+//!                     *word = node                commit
+//! pop():              v = *word
+//!                     if v == null                refuse(Mismatch)
+//!                     *word = v.next              commit, v
+//! ```
+//!
+//! # Results
 //!
 //! | result | meaning | stored |
 //! |---|---|---|
-//! | `Done` | committed | the one store |
-//! | `NoLane` | this thread or this index has no lane; [`crate::lanes::join`] may give it one | nothing |
-//! | `Shut` | the gate is closed, or the front leads nowhere, or as `NoLane` | nothing |
-//! | `Window` | the count would leave its window | nothing |
-//! | `Differs` | a comparison failed | nothing |
+//! | `Committed` | the section committed | the one store |
+//! | `NoLane` | the thread or its index has no lane; [`acquire_lane`] may give it one | nothing |
+//! | `GateClosed` | the gate is closed, or the direct table has no item, or as `NoLane` | nothing |
+//! | `OutsideWindow` | the count would leave its window | nothing |
+//! | `Mismatch` | a comparison failed | nothing |
 //! | `Aborted` | preempted, migrated, interrupted by a signal, or fenced | nothing |
 //!
-//! The kernel restarts a section at its abort handler; ours reports `Aborted` and the slow path
-//! tries again a bounded number of times, so that the fast path carries no count of restarts.
+//! The kernel restarts a section at its abort handler. The handlers here report `Aborted`, and the
+//! slow path tries again a bounded number of times. So the fast path does not count restarts.
 //!
-//! Each inlined copy leaves its name and its descriptor's address in `.thiscpu_sections`, which is
-//! not loaded: that is how checkers find every copy in a finished binary.
+//! # Ordering
 //!
-//! Ordering: a section is relaxed towards other CPUs. What orders it is its own CPU (program order),
-//! the address dependency from gate, or front, to lane, and the fence.
+//! Towards other CPUs, all loads and stores of a section are relaxed. On its own CPU, program order
+//! orders them. A load through an address that was loaded from a gate or direct table comes after
+//! that load, by the address dependency. The fence orders everything else: after it, each section
+//! that began before has committed, and its stores are visible, or will restart.
+//!
+//! # Finding sections
+//!
+//! Each inlined copy leaves its name and the address of its descriptor in `.thiscpu_sections`,
+//! which is not loaded at run time. There, checkers find every copy in a finished binary.
+//!
+//! [`acquire_lane`]: crate::lanes::current::acquire_lane
 
 use crate::sys::atomic::{AtomicU64, AtomicUsize};
 
@@ -113,36 +163,41 @@ pub(crate) use x86_64::Processor;
 )))]
 compile_error!("thiscpu is for Linux on x86_64 and aarch64, 64 bits, little endian");
 
-/// What runs sections.
+/// The sections of counters, budgets, pairs and lists.
 pub(crate) trait Sections {
-    /// A counter's add. Inlined into the caller.
+    /// Adds to a counter. Inlined into the caller.
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of a counter: open, it leads to an item of at least 32 bytes that stays
-    /// allocated under way.
+    /// `gate` is the gate of a counter. If it is open, it leads to an item of at least 32 bytes
+    /// that stays allocated during the call.
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome;
 
-    /// The add of one counter of several that share a gate, `cell` bytes into their item.
+    /// Adds to one of several counters that share a gate, `cell` bytes into their item.
     ///
     /// # Safety
     ///
-    /// As for `add_windowed`, and the item has at least `cell` + 32 bytes.
+    /// `gate` is the gate of counters. If it is open, it leads to an item of at least `cell` + 32
+    /// bytes that stays allocated during the call.
     unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome;
 
-    /// Gives a bank of lane `entry` a new window, if this is that lane and its count fits in.
+    /// Gives a bank a new window, if this is the lane of `entry` and the count is in the window.
     ///
     /// # Safety
     ///
-    /// `bank` is the address in lane 0 of a counter's bank, plus [`READY_BIT`](crate::lanes::table), allocated and not freed under way.
+    /// `bank` is the address in lane 0 of a counter's bank, plus
+    /// [`READY_BIT`](crate::lanes::table::READY_BIT). It stays allocated during the call.
     unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome;
 
-    /// Gives this lane of a budget a new window in place of `old`, unless `epoch` has moved on from
-    /// `expected`: who changes it then fences knows that nothing is lent any more by who saw it before.
+    /// Replaces the window `old` of this lane of a budget, if `epoch` is `expected`.
+    ///
+    /// After a thread has changed the epoch and fenced, no section that saw the old epoch lends
+    /// units any more.
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of a budget, as for `add_windowed`.
+    /// `gate` is the gate of a budget. If it is open, it leads to an item of at least 32 bytes that
+    /// stays allocated during the call.
     unsafe fn add_credit(
         gate: &AtomicUsize,
         epoch: &AtomicU64,
@@ -151,30 +206,33 @@ pub(crate) trait Sections {
         window: u64,
     ) -> Outcome;
 
-    /// Compares two adjacent 8-byte words of this lane and replaces both by one 16-byte store.
+    /// Compares two adjacent 8-byte words of this lane, and replaces both by one 16-byte store.
     ///
     /// # Safety
     ///
-    /// `item` is that of a 16-byte item, aligned to 16, allocated and not freed under way; plus `READY_BIT`.
+    /// `item` is a 16-byte item, aligned to 16, plus [`READY_BIT`](crate::lanes::table::READY_BIT).
+    /// It stays allocated during the call.
     unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]);
 
-    /// Puts `node` in front of this lane's list; the node's first word becomes its link.
+    /// Puts `node` at the head of this lane's list. The node's first word becomes its link.
     ///
     /// # Safety
     ///
-    /// `item` is that of an 8-byte item, allocated and not freed under way; plus `READY_BIT`. `node` is valid for writes of
-    /// 8 bytes and in no list.
+    /// `item` is an 8-byte item, plus [`READY_BIT`](crate::lanes::table::READY_BIT). It stays
+    /// allocated during the call. `node` is valid for writes of 8 bytes, and in no list.
     unsafe fn push(item: usize, node: usize) -> Outcome;
 
-    /// Takes the first node off this lane's list; `Differs` if there is none.
+    /// Takes the first node off this lane's list; `Mismatch` if the list is empty.
     ///
     /// # Safety
     ///
-    /// `item` is as for `push`; each node of the list is readable.
+    /// `item` is an 8-byte item, plus [`READY_BIT`](crate::lanes::table::READY_BIT). It stays
+    /// allocated during the call, and every node of its lists is readable.
     unsafe fn pop(item: usize) -> (Outcome, usize);
 
-    /// Enters a section and stays in it for up to `turns` turns of a loop, counted down in
-    /// `*turns_left` so that others see it begin. Whether it was aborted.
+    /// Stays in a section for up to `turns` turns of a loop, and returns whether it was aborted.
+    ///
+    /// Counts down in `*turns_left`, so that other threads see the section begin.
     ///
     /// # Safety
     ///
@@ -182,29 +240,33 @@ pub(crate) trait Sections {
     unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
 }
 
-/// How much of each counter of an account a lane keeps: a power of two. Counts from `-BATCH` to `BATCH - 1`.
+/// The bound on an account's counts in a lane: from `-BATCH` to `BATCH - 1`.
+///
+/// It is a power of two.
 pub(crate) const BATCH: u32 = 1024;
 
-/// What runs a ledger's section.
+/// The section of ledgers.
 pub(crate) trait LedgerSections {
-    /// Charges the account of `key` in this lane, if it is there. Inlined into the caller.
+    /// Charges the account of `key`, if it is cached in this lane. Inlined into the caller.
     ///
     /// # Safety
     ///
-    /// `set` leads to no lane, or is the address in lane 0 of a set of four keys, plus [`READY_BIT`](crate::lanes::table),
-    /// which stays allocated under way and has a row of four counters `cell` bytes after the keys.
+    /// `set` is without [`READY_BIT`](crate::lanes::table::READY_BIT), so that it leads to no lane.
+    /// Or it is the address in lane 0 of a set of four keys, plus that bit. The set stays allocated
+    /// during the call, and has a row of four counters `cell` bytes behind the keys.
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome;
 }
 
-/// From a part of a lane's item, which begins with the hot entry, to the word that says where the top of its sheaf is; for the first part, what all of them
-/// say that is from.
-pub(crate) const TOP: usize = 16;
+/// The distance from a cache's cell to the word that leads to the top of its sheaf, in bytes.
+///
+/// The tops of all cells of an item are distances from this word of the first cell.
+pub(crate) const TOP_OFFSET: usize = 16;
 
-/// From a gate that has a front of its own to that one's first entry.
+/// The distance from a gate to the first entry of the direct table behind it, in bytes.
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-pub(crate) const DIRECT_TABLE_AT: usize = 72;
+pub(crate) const DIRECT_TABLE_OFFSET: usize = 72;
 
-/// What whoever runs a slab cache's section knows before: what is known need not be looked at.
+/// How a section of a slab cache finds its lane, and what it need not check.
 pub trait Access: Copy + core::fmt::Debug {
     #[doc(hidden)]
     const KIND: AccessKind;
@@ -222,28 +284,37 @@ pub enum AccessKind {
 
 #[cfg(thiscpu_model)]
 impl AccessKind {
-    /// Whether lanes have hot entries. Those of many classes have none: which class a block is of has to be found out first, and then the next
-    /// allocation waits for a store whose address is late.
+    /// Returns whether sections use the lane's hot object.
+    ///
+    /// Those of a group of many classes do not. They would have to find out the class of a block
+    /// before they store to its cell, and the next allocation would wait for that late address.
     pub(crate) fn has_hot(self) -> bool {
         matches!(self, AccessKind::Single | AccessKind::Direct)
     }
 }
 
-/// Nothing is known.
+/// By the gate, checking everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked;
-/// The cell is 0.
+
+/// By the gate of a group with one class: the cell is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single;
-/// The cell is 0, and a front follows the gate, `DIRECT_TABLE_AT` bytes on; and the thread itself says where its lane index is, or that there is none for
-/// it. Before it has been [let in](crate::lanes::current::enable_direct), the section is refused.
+
+/// By the cache's direct table, `DIRECT_TABLE_OFFSET` bytes behind the gate: the cell is 0.
+///
+/// The thread's index pointer leads to its lane index. The section is refused until
+/// [`enable_direct`](crate::lanes::current::enable_direct) has set the pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Direct;
-/// Sections can be entered: the offsets of the rseq area are published.
+
+/// By the gate, once sections are ready: the offsets of the rseq area are published.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready;
 
-/// The gate is that of the front's item, and the thread itself says where its lane index is, as for `Near`.
+/// By malloc's direct table, which leads to the item of the gate.
+///
+/// The thread's index pointer leads to its lane index, as for [`Direct`].
 #[derive(Clone, Copy, Debug)]
 pub struct DirectMalloc;
 
@@ -267,34 +338,39 @@ impl Access for Ready {
     const KIND: AccessKind = AccessKind::Ready;
 }
 
-/// What runs a slab cache's sections.
+/// The sections of slab caches. Objects are encoded pointers here, which are never 0.
 pub(crate) trait SlabSections {
-    /// Takes this lane's hot entry, if it has such, or the uppermost of its sheaf; 0 if it was refused or aborted, whatever for.
-    /// Inlined into the caller.
+    /// Pops an object off this lane, or returns 0. Inlined into the caller.
+    ///
+    /// Takes the hot object if there is one, else the uppermost object of the sheaf. The result is
+    /// 0 if the lane is empty, or if the section was refused or aborted for any other reason.
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of slab caches, with what the way says is there: open, it leads to their item, in which one has its part at `cell`, whose
-    /// top leads to a sheaf. What the way says is known is so.
+    /// `gate` is the gate of a group of slab caches. If it is open, it leads to their item, which
+    /// stays allocated during the call. One cache has its part of the item at `cell`, and the top
+    /// there leads to a sheaf. Whatever the access does not check is true.
     unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize;
 
-    /// Makes `entry` this lane's hot one, if it has such, or puts it on its sheaf. Inlined into the caller.
+    /// Pushes an object onto this lane. Inlined into the caller.
+    ///
+    /// It becomes the hot object if the lane has none, else the uppermost object of the sheaf.
     ///
     /// # Safety
     ///
-    /// As for `pop_object`. `entry` is not 0, and nobody else's.
+    /// `gate`, `cell` and the access are as `pop_object` requires. `encoded` is not 0, and the
+    /// caller owns the object.
     unsafe fn push_object<A: Access>(
         gate: *const AtomicUsize,
         cell: usize,
-        entry: usize,
+        encoded: usize,
     ) -> Outcome;
 
-    /// Replaces the word that is `cell` bytes into the item in the lane of table entry `entry`, if this is
-    /// that lane and the word is `old`.
+    /// Replaces a word of this lane if it is `old` and this is the lane of table entry `entry`.
     ///
     /// # Safety
     ///
-    /// As for `pop_object`; the item goes on that far.
+    /// `gate` is as `pop_object` requires, and the item has at least `cell` + 8 bytes.
     unsafe fn cmpxchg_cell(
         gate: &AtomicUsize,
         entry: usize,
@@ -304,30 +380,40 @@ pub(crate) trait SlabSections {
     ) -> Outcome;
 }
 
-/// What runs sections on words of one width. `item` is the word's address in lane 0, plus [`READY_BIT`](crate::lanes::table).
+/// The sections on words of one width.
+///
+/// `item` is the word's address in lane 0, plus [`READY_BIT`](crate::lanes::table::READY_BIT).
 pub(crate) trait WordSections<W> {
+    /// Adds to this lane's word.
+    ///
     /// # Safety
     ///
-    /// `item` is an item of this width, allocated and not freed under way.
+    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn add(item: usize, n: W) -> Outcome;
 
+    /// Adds to this lane's word, and returns its new value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn add_return(item: usize, n: W) -> (Outcome, W);
 
+    /// Replaces this lane's word, and returns its old value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn xchg(item: usize, new: W) -> (Outcome, W);
 
+    /// Replaces this lane's word if it is `old`, and returns its old value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn cmpxchg(item: usize, old: W, new: W) -> (Outcome, W);
 }
 
-/// How a section ended; see the table above.
+/// How a section ended; [the module](self) has a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Outcome {
@@ -340,7 +426,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// From the number that a section leaves in a register.
+    /// Converts the number that a section leaves in a register.
     fn from_register(number: u32) -> Outcome {
         match number {
             0 => Outcome::Committed,
@@ -351,6 +437,8 @@ impl Outcome {
     }
 }
 
-/// How often a slow path tries a section again before it turns to the slow lane. A section takes a
-/// few nanoseconds, so two aborts in a row are rare and this many mean a debugger's single step.
+/// How often a slow path tries a section again before it turns to the shared lane.
+///
+/// A section takes a few nanoseconds. Two aborts in a row are rare, and this many mean that a
+/// debugger single-steps the thread.
 pub(crate) const ATTEMPTS: u32 = 8;

@@ -1,11 +1,13 @@
-//! The sections in x86-64 assembly. What each does, and why, is in the module above.
+//! The sections in x86-64 assembly; the parent module specifies them.
 //!
-//! A section's registers: `{a}` is scratch and ends up as the lane's address; `{cpu_id}` and
-//! `{index}` are the offsets of these fields of the rseq area from the thread pointer (fs), 0 before
-//! start-up; `{table}` is the lane table. `rseq_cs` is found from `cpu_id`, not from the area's
-//! beginning: a comparison with a constant is one operation with the jump behind it (AMD's
-//! optimization guides) if its address has no displacement, which it has with rbp and r13 all the
-//! same. 0.45 ns an add in C wherever the loop lies, and else 0.46 to 0.55 (Zen 5).
+//! Registers of a section: `{a}` is scratch, and becomes the lane's address. `{cpu_id}` and
+//! `{index}` are the offsets of these fields of the rseq area from the thread pointer (fs), or 0
+//! before start-up. `{table}` is the lane table.
+//!
+//! `rseq_cs` is addressed from `cpu_id`, not from the start of the area, so that the address of
+//! `cpu_id` needs no displacement. Then its comparison with a constant fuses with the jump behind
+//! it (AMD's optimization guides), unless the base register is rbp or r13. An add in C takes 0.45
+//! ns at any alignment of its loop, instead of 0.46 to 0.55 (Zen 5).
 
 use core::arch::asm;
 
@@ -17,13 +19,16 @@ use crate::sys::rseq::OFFSETS;
 #[macro_use]
 mod text;
 
-/// This processor.
+/// The processor, which runs sections.
 #[derive(Debug)]
 pub(crate) struct Processor;
 
 /// Wraps instructions into a section; see [`section_text`].
 macro_rules! framed {
-    ($name:expr, enter: [$($enter:tt)*] range: [$($range:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
+    (
+        $name:expr, enter: [$($enter:tt)*] range: [$($range:tt)*] aborted: $aborted:literal,
+        $($operands:tt)*
+    ) => {
         asm!(
             section_text!($name, enter: [$($enter)*] range: [$($range)*] aborted: $aborted),
             $($operands)*
@@ -32,12 +37,21 @@ macro_rules! framed {
     };
 }
 
-/// A section whose thread is looked at: the body's first instruction jumps on whether that is registered.
+/// A section that checks its thread.
+///
+/// The body's first instruction jumps out if the thread is not registered.
 macro_rules! section {
     ($name:expr, [$($body:tt)*] unready: $unready:literal, $($rest:tt)*) => {
-        section!($name, enter: concat!("test {cpu_id}, {cpu_id}\n", $unready), [$($body)*] $($rest)*)
+        section!(
+            $name,
+            enter: concat!("test {cpu_id}, {cpu_id}\n", $unready),
+            [$($body)*] $($rest)*
+        )
     };
-    ($name:expr, enter: $enter:expr, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
+    (
+        $name:expr, enter: $enter:expr, [$($body:tt)*] aborted: $aborted:literal,
+        $($operands:tt)*
+    ) => {
         framed!(
             $name,
             enter: [
@@ -60,9 +74,12 @@ macro_rules! section {
     };
 }
 
-/// A near section; see [`direct_text`].
+/// A direct section; see [`direct_text`].
 macro_rules! direct_section {
-    ($name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal, $($operands:tt)*) => {
+    (
+        $name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal,
+        $($operands:tt)*
+    ) => {
         framed!(
             $name,
             enter: [direct_text!(ptr: "{ptr}", area: "{area}", a: "{a}", out: $out),]
@@ -81,8 +98,10 @@ macro_rules! direct_section {
     };
 }
 
-/// A section on an item that returns a value: how it ended is left in a register, because
-/// assembly that jumps to Rust code cannot also return values.
+/// A section on an item that returns a value.
+///
+/// It leaves its outcome in a register, because assembly that jumps to Rust code cannot also return
+/// values.
 macro_rules! item_section {
     ($name:expr, $outcome:ident, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
@@ -104,7 +123,7 @@ macro_rules! item_section {
     };
 }
 
-/// A section on an item that returns nothing but how it ended.
+/// A section on an item that returns only its outcome.
 macro_rules! plain_section {
     ($name:expr, $item:ident, [$($body:tt)*] $($operands:tt)*) => {
         section!(
@@ -143,7 +162,7 @@ macro_rules! add_windowed {
                 "mov {distance}, {count}",
                 "sub {distance}, rcx",
                 "shr {distance}, cl",
-                "jnz {window}",
+                "jnz {outside}",
                 "mov qword ptr [{a}], {count}",
             ]
             unready: "jz {no_lane}",
@@ -155,7 +174,7 @@ macro_rules! add_windowed {
             out("rcx") _,
             no_lane = label { return Outcome::NoLane; },
             closed = label { return Outcome::GateClosed; },
-            window = label { return Outcome::OutsideWindow; },
+            outside = label { return Outcome::OutsideWindow; },
             aborted = label { return Outcome::Aborted; },
             $($operands)*
         )
@@ -168,8 +187,9 @@ macro_rules! word_sections {
         impl WordSections<$integer> for Processor {
             #[inline(always)]
             unsafe fn add(item: usize, n: $integer) -> Outcome {
-                // SAFETY: a ready lane's memory is mapped for every item, and this item is the
-                // caller's; its words are changed by sections on their own CPU only.
+                // SAFETY: the addition carries only if the lane is in use, and then its memory is
+                // mapped. The caller guarantees that the item stays allocated. Only sections on the
+                // lane's CPU change its words, and they abort each other.
                 unsafe {
                     plain_section!(
                         concat!(stringify!($integer), "::add"),
@@ -186,7 +206,8 @@ macro_rules! word_sections {
             #[inline(always)]
             unsafe fn add_return(item: usize, n: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, $integer);
-                // SAFETY: as for `add`.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`).
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::add_return"),
@@ -207,7 +228,8 @@ macro_rules! word_sections {
             #[inline(always)]
             unsafe fn xchg(item: usize, new: $integer) -> (Outcome, $integer) {
                 let (outcome, value): (u32, $integer);
-                // SAFETY: as for `add`.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`).
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::xchg"),
@@ -231,7 +253,8 @@ macro_rules! word_sections {
                 new: $integer,
             ) -> (Outcome, $integer) {
                 let (outcome, value): (u32, $integer);
-                // SAFETY: as for `add`.
+                // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see
+                // `add`).
                 unsafe {
                     item_section!(
                         concat!(stringify!($integer), "::cmpxchg"),
@@ -266,9 +289,9 @@ word_sections!(u64, "qword", reg, "");
 impl Sections for Processor {
     #[inline(always)]
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
-        // SAFETY: the gate and a ready entry add up to this counter's bank in a lane whose memory is
-        // mapped. Counts and windows of a lane are changed by sections on its CPU only, and those
-        // restart each other.
+        // SAFETY: the addition carries only if the gate is open and the lane in use. The sum is
+        // then the address of this counter's bank, which is mapped. Only sections on the lane's CPU
+        // change its counts and windows, and they abort each other.
         unsafe {
             add_windowed!("add_windowed", gate, n, []);
         }
@@ -277,7 +300,8 @@ impl Sections for Processor {
 
     #[inline(always)]
     unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
-        // SAFETY: as for `add_windowed`.
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
+        // `add_windowed`). The caller guarantees that the counter at `cell` lies in the item.
         unsafe {
             add_windowed!("add_windowed_at", gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
         }
@@ -287,8 +311,9 @@ impl Sections for Processor {
     #[inline(always)]
     unsafe fn cmpxchg_double(item: usize, old: [u64; 2], new: &[u64; 2]) -> (Outcome, [u64; 2]) {
         let (outcome, first, second): (u32, u64, u64);
-        // SAFETY: as for the words; the item and each lane's distance are multiples of 16, so the store
-        // is aligned. It is one instruction, so an abort finds all of it done or nothing.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The item and each lane's distance are multiples of 16, so the store is aligned.
+        // It is one instruction, so an abort finds it done as a whole or not at all.
         unsafe {
             item_section!(
                 "cmpxchg_double",
@@ -317,7 +342,8 @@ impl Sections for Processor {
     }
 
     unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
-        // SAFETY: as for the words.
+        // SAFETY: the entry is that of a lane in use, whose memory is mapped. The caller guarantees
+        // that the bank stays allocated. Only sections on the lane's CPU change it.
         unsafe {
             section!(
                 "move_window",
@@ -354,7 +380,8 @@ impl Sections for Processor {
         old: u64,
         window: u64,
     ) -> Outcome {
-        // SAFETY: as for `add_windowed`; the epoch is only read.
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
+        // `add_windowed`). The epoch is a live atomic, and only read.
         unsafe {
             section!(
                 "add_credit",
@@ -393,7 +420,9 @@ impl Sections for Processor {
 
     #[inline(always)]
     unsafe fn push(item: usize, node: usize) -> Outcome {
-        // SAFETY: as for the words; until the commit the node is the caller's alone.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The caller guarantees that the node is writable, and that no other code uses it
+        // until the commit.
         unsafe {
             plain_section!(
                 "push",
@@ -413,8 +442,10 @@ impl Sections for Processor {
     #[inline(always)]
     unsafe fn pop(item: usize) -> (Outcome, usize) {
         let (outcome, node): (u32, usize);
-        // SAFETY: as for the words. The first node cannot be taken away by another thread between the
-        // two loads: that thread would have to run on this CPU, and this section would restart.
+        // SAFETY: `{a}` is the address of a mapped item, because the addition carried (see `add` of
+        // words). The caller guarantees that every node is readable. No other thread takes the
+        // first node between the two loads: it would have to run on this CPU, which aborts this
+        // section.
         unsafe {
             item_section!(
                 "pop",
@@ -436,7 +467,7 @@ impl Sections for Processor {
     }
 
     unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool {
-        // SAFETY: the only memory it stores to is `turns_left`.
+        // SAFETY: the section stores only to `turns_left`, a live atomic.
         unsafe {
             section!(
                 "spin",

@@ -1,16 +1,16 @@
-//! A slab cache's sections.
+//! The sections of slab caches.
 
 use core::arch::asm;
 
 use super::Processor;
 use crate::lanes::table::TABLE;
-use crate::section::{Access, AccessKind, Outcome, SlabSections, TOP};
+use crate::section::{Access, AccessKind, Outcome, SlabSections, TOP_OFFSET};
 use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
-/// The body of `pop_object` where a lane has no hot entry.
+/// `pop_object` without a hot object.
 macro_rules! pop_object {
-    ($name:literal, $entry:ident, $gate:ident, $cell:ident, enter: $enter:literal) => {
+    ($name:literal, $encoded:ident, $gate:ident, $cell:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -23,24 +23,24 @@ macro_rules! pop_object {
                 "add {a}, {a}, #{TOP}",
                 "ldr {new}, [{a}, {cell}]",
                 "add {s}, {a}, {new}",
-                "ldr {entry}, [{s}, #-8]",
-                "cbz {entry}, 33f",
+                "ldr {encoded}, [{s}, #-8]",
+                "cbz {encoded}, 33f",
                 "sub {new}, {new}, #8",
                 "str {new}, [{a}, {cell}]",
             ]
-            aborted: "mov {entry:w}, #0\n b 33f",
+            aborted: "mov {encoded:w}, #0\n b 33f",
             gate = in(reg) $gate,
             new = out(reg) _,
-            entry = out(reg) $entry,
-            TOP = const TOP,
+            encoded = out(reg) $encoded,
+            TOP = const TOP_OFFSET,
             cell = in(reg) $cell,
         )
     };
 }
 
-/// The same where it may have one.
+/// `pop_object` with a hot object.
 macro_rules! pop_object_hot {
-    ($name:literal, $entry:ident, $gate:ident, enter: $enter:literal) => {
+    ($name:literal, $encoded:ident, $gate:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -51,28 +51,28 @@ macro_rules! pop_object_hot {
                 "adds {a}, {a}, {s}",
                 "b.cc 33f",
                 "mov {new}, #0",
-                "ldr {entry}, [{a}]",
-                "cbnz {entry}, 35f",
+                "ldr {encoded}, [{a}]",
+                "cbnz {encoded}, 35f",
                 "ldr {new}, [{a}, #{TOP}]!",
                 "add {s}, {a}, {new}",
-                "ldr {entry}, [{s}, #-8]",
-                "cbz {entry}, 33f",
+                "ldr {encoded}, [{s}, #-8]",
+                "cbz {encoded}, 33f",
                 "sub {new}, {new}, #8",
                 "35:",
                 "str {new}, [{a}]",
             ]
-            aborted: "mov {entry:w}, #0\n b 33f",
+            aborted: "mov {encoded:w}, #0\n b 33f",
             gate = in(reg) $gate,
             new = out(reg) _,
-            entry = out(reg) $entry,
-            TOP = const TOP,
+            encoded = out(reg) $encoded,
+            TOP = const TOP_OFFSET,
         )
     };
 }
 
-/// The body of `push_object` where a lane has no hot entry.
+/// `push_object` without a hot object.
 macro_rules! push_object {
-    ($name:literal, $gate:ident, $cell:ident, $entry:ident, enter: $enter:literal) => {
+    ($name:literal, $gate:ident, $cell:ident, $encoded:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -87,15 +87,15 @@ macro_rules! push_object {
                 "ldr {new}, [{a}, {cell}]",
                 "ldr {s}, [{a}, {new}]",
                 "cbz {s}, {mismatch}",
-                "str {entry}, [{a}, {new}]",
+                "str {encoded}, [{a}, {new}]",
                 "add {new}, {new}, #8",
                 "str {new}, [{a}, {cell}]",
             ]
             aborted: "b {aborted}",
             gate = in(reg) $gate,
-            entry = in(reg) $entry,
+            encoded = in(reg) $encoded,
             new = out(reg) _,
-            TOP = const TOP,
+            TOP = const TOP_OFFSET,
             cell = in(reg) $cell,
             no_lane = label { return Outcome::NoLane; },
             closed = label { return Outcome::GateClosed; },
@@ -105,9 +105,9 @@ macro_rules! push_object {
     };
 }
 
-/// The same where it may have one.
+/// `push_object` with a hot object.
 macro_rules! push_object_hot {
-    ($name:literal, $gate:ident, $entry:ident, enter: $enter:literal) => {
+    ($name:literal, $gate:ident, $encoded:ident, enter: $enter:literal) => {
         section!(
             $name,
             enter: $enter,
@@ -118,22 +118,22 @@ macro_rules! push_object_hot {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc {closed}",
-                "mov {new}, {entry}",
+                "mov {new}, {encoded}",
                 "ldr {s}, [{a}]",
                 "cbz {s}, 35f",
                 "ldr {new}, [{a}, #{TOP}]!",
                 "ldr {s}, [{a}, {new}]",
                 "cbz {s}, {mismatch}",
-                "str {entry}, [{a}, {new}]",
+                "str {encoded}, [{a}, {new}]",
                 "add {new}, {new}, #8",
                 "35:",
                 "str {new}, [{a}]",
             ]
             aborted: "b {aborted}",
             gate = in(reg) $gate,
-            entry = in(reg) $entry,
+            encoded = in(reg) $encoded,
             new = out(reg) _,
-            TOP = const TOP,
+            TOP = const TOP_OFFSET,
             no_lane = label { return Outcome::NoLane; },
             closed = label { return Outcome::GateClosed; },
             mismatch = label { return Outcome::Mismatch; },
@@ -145,48 +145,58 @@ macro_rules! push_object_hot {
 impl SlabSections for Processor {
     #[inline(always)]
     unsafe fn pop_object<A: Access>(gate: *const AtomicUsize, cell: usize) -> usize {
-        let entry: usize;
-        // SAFETY: the gate and a ready entry add up to the item in a lane whose memory is mapped, and the cell to the
-        // cache's part of it. Its top leads to a sheaf, or to the item's first top, with a word below it in either case; its words are
-        // changed by sections on their CPU only, which restart each other, and by others after a closed gate and a fence.
-        // Offsets that are not published are 0, and looked at where that is not known.
+        let encoded: usize;
+        // SAFETY: the addition of gate and entry carries only if the gate is open and the lane in
+        // use. The sum is then the address of the item there, whose memory is mapped. Offsets that
+        // are not yet published are 0, which the section checks, except with `Ready`: then they are
+        // published. The caller guarantees that a cache has its part at `cell`. Its top leads to a
+        // sheaf or to the first top, and a readable word lies below either. Only sections on the
+        // lane's CPU change these words, and they abort each other; any other thread does so after
+        // a closed gate and a fence.
         unsafe {
             match A::KIND {
                 AccessKind::Checked | AccessKind::DirectMalloc => pop_object!(
-                    "pop_object", entry, gate, cell,
-                    enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f"
+                    "pop_object", encoded, gate, cell,
+                    enter: "mov {encoded:w}, #0\n cbz {cpu_id}, 33f"
                 ),
                 AccessKind::Single | AccessKind::Direct => {
-                    pop_object_hot!("pop_object_single", entry, gate, enter: "mov {entry:w}, #0\n cbz {cpu_id}, 33f")
+                    pop_object_hot!(
+                        "pop_object_single", encoded, gate,
+                        enter: "mov {encoded:w}, #0\n cbz {cpu_id}, 33f"
+                    )
                 }
                 AccessKind::Ready => pop_object!(
-                    "pop_object_ready", entry, gate, cell,
-                    enter: "mov {entry:w}, #0"
+                    "pop_object_ready", encoded, gate, cell,
+                    enter: "mov {encoded:w}, #0"
                 ),
             }
         }
-        entry
+        encoded
     }
 
     #[inline(always)]
     unsafe fn push_object<A: Access>(
         gate: *const AtomicUsize,
         cell: usize,
-        entry: usize,
+        encoded: usize,
     ) -> Outcome {
-        // SAFETY: as for `pop_object`. A sheaf ends with a word that is 0; what is above its top and before that belongs to
-        // its lane.
+        // SAFETY: the item's address is found as in `pop_object`. A sheaf ends with a word that is
+        // 0. The words above its top and before its end belong to the lane, so the section may
+        // store there.
         unsafe {
             match A::KIND {
                 AccessKind::Checked | AccessKind::DirectMalloc => push_object!(
-                    "push_object", gate, cell, entry,
+                    "push_object", gate, cell, encoded,
                     enter: "cbz {cpu_id}, {no_lane}"
                 ),
                 AccessKind::Single | AccessKind::Direct => {
-                    push_object_hot!("push_object_single", gate, entry, enter: "cbz {cpu_id}, {no_lane}")
+                    push_object_hot!(
+                        "push_object_single", gate, encoded,
+                        enter: "cbz {cpu_id}, {no_lane}"
+                    )
                 }
                 AccessKind::Ready => push_object!(
-                    "push_object_ready", gate, cell, entry,
+                    "push_object_ready", gate, cell, encoded,
                     enter: ""
                 ),
             }
@@ -201,7 +211,9 @@ impl SlabSections for Processor {
         old: usize,
         new: usize,
     ) -> Outcome {
-        // SAFETY: as for `pop_object`.
+        // SAFETY: the addition carries only if the gate is open and the lane in use, and then the
+        // sum is the address of the item there, whose memory is mapped. The caller guarantees that
+        // `cell` lies in the item.
         unsafe {
             section!(
                 "cmpxchg_cell",

@@ -1,4 +1,4 @@
-//! A ledger's sections.
+//! The section of ledgers.
 
 use core::arch::asm;
 
@@ -10,9 +10,11 @@ use crate::sys::rseq::OFFSETS;
 impl LedgerSections for Processor {
     #[inline(always)]
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome {
-        // SAFETY: the cache and a ready entry add up to the set in a lane whose memory is mapped. Its counters are
-        // changed by sections on its CPU, which restart each other; by others only behind a key that this does not
-        // find, or stops finding before it could commit: see `ledger::cache`.
+        // SAFETY: the addition carries only if `set` has the ready bit and the lane is in use. The
+        // sum is then the address of the set there, which is mapped. Sections on the lane's CPU
+        // change its counters, and abort each other. Other threads change counters only behind a
+        // key that this section does not find, or stops finding before it could commit; see
+        // `ledger::cache`.
         unsafe {
             section!(
                 "charge",

@@ -1,11 +1,18 @@
-//! The text of sections, which inlined ones and functions in assembly have in common: registers are given as they are spelled there.
+//! The text of sections, shared by inlined sections and by functions in assembly.
+//!
+//! The macros take registers as they are spelled in the text.
 
-/// A section: its descriptor, what enters it, its range, and the abort handler, which lies away from the code that runs. Its labels
-/// are 30 to 34, of which 33 is what follows it.
+/// A section: its descriptor, its entry, its range, and its abort handler.
+///
+/// The handler lies away from the code that runs. Labels 30 to 34 are the section's own; 33 is the
+/// code that follows it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! section_text {
-    ($name:expr, enter: [$($enter:expr),* $(,)?] range: [$($range:expr),* $(,)?] aborted: $aborted:expr) => {
+    (
+        $name:expr, enter: [$($enter:expr),* $(,)?] range: [$($range:expr),* $(,)?]
+        aborted: $aborted:expr
+    ) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n",
             ".balign 32\n",
@@ -16,8 +23,8 @@ macro_rules! section_text {
             ".pushsection __rseq_cs_ptr_array, \"aw\"\n",
             ".quad 30b\n",
             ".popsection\n",
-            // For checkers: which section this is. Not loaded when the program runs. The flag ties it
-            // to the descriptors, so that a linker which drops what nobody uses drops both or none.
+            // The section's name, for checkers; it is not loaded at run time. The flag ties it to
+            // the descriptors, so that a linker that drops unused code drops both or neither.
             ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs\n",
             ".quad 30b\n",
             ".asciz \"", $name, "\"\n",
@@ -27,8 +34,8 @@ macro_rules! section_text {
             $($range, "\n",)*
             "32:\n",
             ".pushsection __rseq_failure, \"ax\"\n",
-            // An undefined instruction whose operand is the signature, so that nothing but the
-            // kernel ever gets here.
+            // An undefined instruction with the signature as its operand, so that only the kernel
+            // can reach the handler.
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "34:\n",
@@ -39,7 +46,7 @@ macro_rules! section_text {
     };
 }
 
-/// Lines, each of some pieces.
+/// Lines of text, each made of pieces.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! section_lines {
@@ -48,16 +55,19 @@ macro_rules! section_lines {
     };
 }
 
-/// What enters a near section: a word of the thread's own says where its lane index is, or that there is none for it; see [`crate::sys::rseq::index_ptr`]. So
-/// there is nothing to look at, and no offsets to wait for: a pair of malloc took 17 cycles with them and 13 without (Zen 4).
+/// The instructions that enter a direct section.
 ///
-/// `near` is that word then, and `area` the thread's rseq area.
+/// The thread's index pointer leads to its lane index, or is 0; see
+/// [`crate::sys::rseq::index_ptr`]. So the section need not check the thread, and need not wait for
+/// offsets. A pair of malloc and free takes 13 cycles this way, and 17 with offsets (Zen 4).
+///
+/// Leaves the index pointer in `ptr` and the thread's rseq area in `area`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! direct_text {
     (ptr: $ptr:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
         $crate::section_lines! {
-            // A linker that knows the distance puts it in place of the load.
+            // A linker that knows the offset turns the load into a constant.
             ["mov " $ptr ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
             ["mov " $ptr ", qword ptr fs:[" $ptr "]"]
             ["mov " $area ", " $ptr]
@@ -69,7 +79,9 @@ macro_rules! direct_text {
     };
 }
 
-/// The part of a section by the front that finds the item's first top in this thread's lane, and leaves its address in `a`. The index is in there before.
+/// Finds the first top of the item in this thread's lane by malloc's direct table.
+///
+/// `a` holds the index before, and the address of the top after.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! malloc_table_text {
@@ -82,22 +94,28 @@ macro_rules! malloc_table_text {
     };
 }
 
-/// The body of `pop_object` where a lane has no hot entry; `a` is the item's address in the lane, its first top is `at` from there, and that of the cell `cell` from
-/// that. `word` and `top` are scratch.
+/// The body of `pop_object` without a hot object.
 ///
-/// No address here is a sum of two registers, nor is anything summed in memory: what one call stores, the next one loads, and recent Xeons forward it
-/// before they know where it is stored, but only from and to the simplest addresses and operations. A pair of malloc takes 11 cycles there, and 27
-/// with two operations less in each.
+/// `a` is the item's address in the lane. The first top lies at `a` + `at`, and the cell's top
+/// `cell` bytes after it. `word` and `top` are scratch.
+///
+/// No address is a sum of two registers, and no instruction adds in memory. Each call loads what
+/// the call before stored, and recent Xeons forward such a store before its address is known, but
+/// only with the simplest addresses and operations. A pair of malloc and free takes 11 cycles
+/// there. With two instructions less in each it takes 27.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! pop_object_text {
-    (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, empty: $empty:literal) => {
+    (
+        a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal,
+        encoded: $encoded:literal, empty: $empty:literal
+    ) => {
         $crate::section_lines! {
             ["lea " $word ", [" $a " + " $cell $at "]"]
             ["mov " $top ", qword ptr [" $word "]"]
             ["add " $a ", " $top]
-            ["mov " $entry ", qword ptr [" $a $at " - 8]"]
-            ["test " $entry ", " $entry]
+            ["mov " $encoded ", qword ptr [" $a $at " - 8]"]
+            ["test " $encoded ", " $encoded]
             [$empty]
             ["sub " $top ", 8"]
             ["mov qword ptr [" $word "], " $top]
@@ -105,18 +123,23 @@ macro_rules! pop_object_text {
     };
 }
 
-/// The body of `push_object` where a lane has no hot entry; as above.
+/// The body of `push_object` without a hot object.
+///
+/// Operands are as in `pop_object_text`, which also explains the simple addresses.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! push_object_text {
-    (a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal, entry: $entry:literal, full: $full:literal) => {
+    (
+        a: $a:literal, at: $at:literal, cell: $cell:literal, word: $word:literal, top: $top:literal,
+        encoded: $encoded:literal, full: $full:literal
+    ) => {
         $crate::section_lines! {
             ["lea " $word ", [" $a " + " $cell $at "]"]
             ["mov " $top ", qword ptr [" $word "]"]
             ["add " $a ", " $top]
             ["cmp qword ptr [" $a $at "], 0"]
             [$full]
-            ["mov qword ptr [" $a $at "], " $entry]
+            ["mov qword ptr [" $a $at "], " $encoded]
             ["add " $top ", 8"]
             ["mov qword ptr [" $word "], " $top]
         }

@@ -6,7 +6,7 @@
 use super::group::{DirectUse, Group};
 use crate::lanes::current;
 use crate::lanes::direct::{DirectTable, MALLOC_TABLE};
-use crate::section::TOP;
+use crate::section::TOP_OFFSET;
 use crate::sys::atomic::Ordering::Relaxed;
 
 impl Group {
@@ -40,7 +40,7 @@ impl Group {
         match self.direct_use {
             DirectUse::None => None,
             DirectUse::Own => Some((&self.direct_table, 0)),
-            DirectUse::Malloc => Some((&MALLOC_TABLE, TOP)),
+            DirectUse::Malloc => Some((&MALLOC_TABLE, TOP_OFFSET)),
         }
     }
 

@@ -5,7 +5,7 @@ use core::ptr;
 use crate::gate::{Gate, ITEM_ALIGN};
 use crate::lanes::direct::CacheTable;
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
-use crate::lanes::direct::ITEMS_AT;
+use crate::lanes::direct::ITEMS_OFFSET;
 use crate::lanes::{direct, region};
 use crate::slab::lane;
 use crate::slab::lane::encoding::Key;
@@ -39,7 +39,8 @@ pub struct Group {
 const _: () = assert!(core::mem::offset_of!(Group, gate) == 0);
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 const _: () = assert!(
-    core::mem::offset_of!(Group, direct_table) + ITEMS_AT == crate::section::DIRECT_TABLE_AT
+    core::mem::offset_of!(Group, direct_table) + ITEMS_OFFSET
+        == crate::section::DIRECT_TABLE_OFFSET
 );
 
 /// Offset of the key, for sections in assembly.

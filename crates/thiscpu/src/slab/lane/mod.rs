@@ -28,7 +28,7 @@ pub(super) mod encoding;
 pub(super) mod sheaf;
 
 use crate::lanes::table::{self, STRIDE};
-use crate::section::{Outcome, Processor, SlabSections as _, TOP};
+use crate::section::{Outcome, Processor, SlabSections as _, TOP_OFFSET};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use sheaf::Sheaf;
@@ -36,9 +36,9 @@ use sheaf::Sheaf;
 /// Offset of the lock from the cell.
 ///
 /// It precedes `top`, so sections read it as the 0 below the first `top`.
-const LOCK_OFFSET: usize = TOP - 8;
+const LOCK_OFFSET: usize = TOP_OFFSET - 8;
 /// Offset of the word that leads to the spare sheaf from the cell.
-const SPARE_OFFSET: usize = TOP + 8;
+const SPARE_OFFSET: usize = TOP_OFFSET + 8;
 pub(super) const CELL_BYTES: usize = SPARE_OFFSET + 8;
 
 /// A cache's part of one lane.
@@ -111,7 +111,7 @@ impl Lane {
     }
 
     pub(super) fn main(self) -> SheafSlot {
-        SheafSlot { lane: self, offset: TOP }
+        SheafSlot { lane: self, offset: TOP_OFFSET }
     }
 
     pub(super) fn spare(self) -> SheafSlot {
@@ -127,7 +127,7 @@ impl Lane {
 
     /// Returns the address that distances start from.
     fn base(self) -> usize {
-        self.address - self.cell + TOP
+        self.address - self.cell + TOP_OFFSET
     }
 
     /// Returns the top that a distance leads to.
