@@ -1,4 +1,4 @@
-//! A cache of one type, whose objects free themselves.
+//! A cache of values of one type, which free themselves.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -14,7 +14,7 @@ use crate::sys::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// Objects of one type, allocated and freed on any CPU at about a nanosecond each.
+/// Values of one type, allocated and freed on any CPU in about a nanosecond.
 ///
 /// ```
 /// struct Request {
@@ -26,22 +26,27 @@ use crate::sys::atomic::{
 ///
 /// let mut request = REQUESTS.alloc(Request { id: 1, path: [0; 100] });
 /// request.id += 1;
-/// // FreeOnDrop where it is dropped, on whatever thread that is.
+/// // The object is freed when it is dropped, on any thread.
 /// std::thread::spawn(move || assert_eq!(request.id, 2)).join().unwrap();
 /// ```
 ///
-/// It is a [`RawCache`] of `T`'s layout, which says what it costs, whom it may block and from where it may be called. Objects do not
-/// borrow the cache. If it is dropped while some are out, those stay valid, and are dropped by their owners, but their memory is
-/// used no more (debug builds say so); [`close`](Cache::close) tells.
+/// A `Cache` is a [`RawCache`] of `T`'s layout. That page says what calls cost, what they wait for,
+/// and where they are allowed.
+///
+/// Objects do not borrow the cache. If the cache is dropped first, allocated objects stay valid and
+/// are dropped by their owners, but their memory is not used again (a debug build says so).
+/// [`close`](Cache::close) returns an error instead.
 pub struct Cache<T> {
     raw: LazyRawCache,
     holds: PhantomData<fn(T) -> T>,
 }
 
-/// A raw cache that is made at the first use, because objects must find it wherever what has this is moved to.
+/// A raw cache that is created at its first use.
+///
+/// Its address is fixed, so objects find it even after its owner has moved.
 pub(super) struct LazyRawCache(AtomicPtr<RawCache>);
 
-/// Where those are.
+/// The cache that lazily created raw caches live in.
 static RAW_CACHES: RawCache = RawCache::new(Layout::new::<RawCache>());
 
 impl LazyRawCache {
@@ -49,30 +54,32 @@ impl LazyRawCache {
         LazyRawCache(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The cache. `None` if there is no memory.
+    /// Returns the raw cache, made by `make` at the first use; `None` if there is no memory.
     #[inline(always)]
-    pub(super) fn get(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
-        self.if_used().or_else(|| self.begin(make))
+    pub(super) fn get_or_init(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
+        self.if_used().or_else(|| self.init(make))
     }
 
     #[inline(always)]
     pub(super) fn if_used(&self) -> Option<&'static RawCache> {
-        // Acquire: pairs with the AcqRel in `begin`; the cache is whole.
-        // SAFETY: it stays until it was found that no object is out, by `release`, which nobody else outlives.
+        // Acquire: pairs with the AcqRel in `init`, so that the cache is initialized. SAFETY: the
+        // pointer is null or from `init`. The cache lives until `release` has found no object
+        // allocated; its caller guarantees that no other thread uses it then.
         unsafe { self.0.load(Acquire).as_ref() }
     }
 
     #[cold]
-    fn begin(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
+    fn init(&self, make: impl FnOnce() -> RawCache) -> Option<&'static RawCache> {
         let new = RAW_CACHES.alloc()?.cast::<RawCache>();
-        // SAFETY: it is of that layout, and nobody else's.
+        // SAFETY: the object has the layout of a `RawCache`, and only this thread has it.
         unsafe { new.write(make()) };
-        // AcqRel: pairs with the Acquire in `if_used`.
+        // AcqRel: pairs with the Acquire in `if_used` and with that of a failed exchange.
         match self.0.compare_exchange(ptr::null_mut(), new.as_ptr(), AcqRel, Acquire) {
-            // SAFETY: as in `if_used`.
+            // SAFETY: it was just initialized, and lives until `release`, as in `if_used`.
             Ok(_) => Some(unsafe { new.as_ref() }),
             Err(first) => {
-                // SAFETY: nobody has seen this one; as in `if_used`.
+                // SAFETY: no other thread has seen `new`. `first` was initialized by the thread
+                // that stored it, and lives until `release`, as in `if_used`.
                 unsafe {
                     RAW_CACHES.free(new.cast());
                     first.as_ref()
@@ -81,89 +88,90 @@ impl LazyRawCache {
         }
     }
 
-    /// Gives all memory back if no object is out; else says how many are. Nobody else uses it but to free objects.
+    /// Frees all memory; if objects are still allocated, returns how many instead.
+    ///
+    /// No other thread may use the cache meanwhile, except to free objects.
     pub(super) fn release(&self) -> Result<(), usize> {
         let Some(raw) = self.if_used() else { return Ok(()) };
         raw.release()?;
         self.0.store(ptr::null_mut(), Relaxed);
-        // SAFETY: it is from there, no object leads to it any more, and neither does this.
+        // SAFETY: the raw cache is from `RAW_CACHES`. No object leads to it any more, and this
+        // value does not either.
         unsafe { RAW_CACHES.free(NonNull::from(raw).cast()) };
         Ok(())
     }
 }
 
 impl<T> Cache<T> {
-    /// An empty cache.
+    /// Creates an empty cache.
     ///
     /// # Panics
     ///
-    /// As [`RawCache::new`].
+    /// If `T` is larger than [`RawCache::SIZE_MAX`] or aligned to more than
+    /// [`RawCache::ALIGN_MAX`]; this is a compile error.
     #[must_use]
     pub const fn new() -> Cache<T> {
         const { forget(RawCache::new(Layout::new::<T>())) };
         Cache { raw: LazyRawCache::new(), holds: PhantomData }
     }
 
-    /// The raw cache, made at the first use. `None` if there is no memory.
+    /// Returns the raw cache, made at the first use; `None` if there is no memory.
     #[inline(always)]
     pub(super) fn raw(&self) -> Option<&'static RawCache> {
-        self.raw.get(|| RawCache::new(Layout::new::<T>()))
+        self.raw.get_or_init(|| RawCache::new(Layout::new::<T>()))
     }
 
-    /// Puts a value into an object.
+    /// Allocates an object for a value.
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong. Where there is no memory: as any allocation of Rust's, by
-    /// [`handle_alloc_error`](std::alloc::handle_alloc_error). [`prefill`](Cache::prefill) has objects for where that must not happen.
+    /// If `THISCPU_TIER` has a wrong value. If there is no memory, calls
+    /// [`handle_alloc_error`](std::alloc::handle_alloc_error), as Rust's allocations do;
+    /// [`prefill`](Cache::prefill) provides objects for code in which that must not happen.
     #[inline(always)]
     pub fn alloc(&self, value: T) -> CacheBox<T> {
         self.alloc_with(|| value)
     }
 
-    /// The same for a value that is made once there is an object for it, in place if the compiler can.
+    /// Allocates an object, then makes its value, in place if the compiler can.
     ///
     /// # Panics
     ///
-    /// As [`alloc`](Cache::alloc), and as `make`; nothing is lost then.
+    /// As [`alloc`](Cache::alloc) does, and if `make` does; the object is freed then.
     #[inline(always)]
     pub fn alloc_with(&self, make: impl FnOnce() -> T) -> CacheBox<T> {
-        let slot =
+        let object =
             self.raw().and_then(|cache| Some(UninitObject { object: cache.alloc()?, cache }));
-        match slot {
-            Some(slot) => slot.fill(make),
+        match object {
+            Some(object) => object.fill(make),
             None => std::alloc::handle_alloc_error(Layout::new::<T>()),
         }
     }
 
-    /// As [`RawCache::shrink`].
+    /// Returns all free memory to the system; see [`RawCache::shrink`].
     pub fn shrink(&self) -> usize {
         self.raw.if_used().map_or(0, RawCache::shrink)
     }
 
-    /// As [`RawCache::stats`].
+    /// Returns statistics of the cache; see [`RawCache::stats`].
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.raw.if_used().map_or_else(CacheStats::default, RawCache::stats)
     }
 
-    /// Ends the cache: all of its memory is free for others.
+    /// Closes the cache, and leaves all of its memory to others.
     ///
     /// # Errors
     ///
-    /// If objects are still out; the error says how many, and has the cache, unharmed.
+    /// [`CacheInUse`] if objects are still allocated: it holds their number, and returns the cache
+    /// unchanged.
     pub fn close(self) -> Result<(), CacheInUse<Cache<T>>> {
-        match self.raw.release() {
-            Ok(()) => {
-                let _ = ManuallyDrop::new(self);
-                Ok(())
-            }
-            Err(objects) => Err(CacheInUse { cache: self, objects }),
-        }
+        let released = self.raw.release();
+        CacheInUse::unless_released(self, released)
     }
 }
 
-/// Looks at a cache that is only made to be looked at.
+/// Forgets a cache that a constant made only to check its layout.
 pub(super) const fn forget(cache: RawCache) {
     core::mem::forget(cache);
 }
@@ -197,46 +205,49 @@ pub(super) struct UninitObject {
 impl UninitObject {
     #[inline(always)]
     pub(super) fn fill<T>(self, make: impl FnOnce() -> T) -> CacheBox<T> {
-        // If it panics the slot is dropped.
+        // If `make` panics, `self` is dropped and so frees the object.
         let value = make();
-        let slot = ManuallyDrop::new(self);
-        let object = slot.object.cast::<T>();
-        // SAFETY: it is of `T`'s layout, and nobody else's.
+        let this = ManuallyDrop::new(self);
+        let object = this.object.cast::<T>();
+        // SAFETY: the object has `T`'s layout, because the cache is one of `T`s. Only this value
+        // has it.
         unsafe { object.write(value) };
-        CacheBox { object, cache: slot.cache, owns: PhantomData }
+        CacheBox { object, cache: this.cache, owns: PhantomData }
     }
 }
 
 impl Drop for UninitObject {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: it is from there, and nobody else's.
+        // SAFETY: the object is from this cache, and only this value has it.
         unsafe { self.cache.free(self.object) };
     }
 }
 
-/// An object of a [`Cache`]: dropped and freed when this is dropped, on any thread.
+/// A value in an object of a [`Cache`].
 ///
-/// Freeing may trade a sheaf, which takes two locks, as a rule for less than a microsecond; it never allocates from Rust's allocator. Not to be
-/// dropped in a signal handler.
+/// Dropping it drops the value and frees the object, on any thread. This may trade a sheaf, which
+/// takes two locks and usually less than 1 µs. It never calls Rust's allocator. Do not drop one in
+/// a signal handler.
 pub struct CacheBox<T> {
     object: NonNull<T>,
     cache: &'static RawCache,
     owns: PhantomData<T>,
 }
 
-// SAFETY: it is the only way to its value, as a Box is.
+// SAFETY: it owns its value exclusively, as a `Box` does.
 unsafe impl<T: Send> Send for CacheBox<T> {}
-// SAFETY: as for Send; shared, it gives shared access to the value.
+// SAFETY: sharing it only gives shared access to the value, as for a `Box`.
 unsafe impl<T: Sync> Sync for CacheBox<T> {}
 
 impl<T> CacheBox<T> {
-    /// The value; the object is freed.
+    /// Returns the value and frees the object.
     #[must_use]
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
-        let _slot = UninitObject { object: this.object.cast(), cache: this.cache };
-        // SAFETY: the value is this object's, which is not used after this but to be freed.
+        let _freed = UninitObject { object: this.object.cast(), cache: this.cache };
+        // SAFETY: the object holds a value, which this call moves out. After that the object is
+        // only freed.
         unsafe { this.object.read() }
     }
 }
@@ -244,9 +255,9 @@ impl<T> CacheBox<T> {
 impl<T> Drop for CacheBox<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // FreeOnDrop also when the value's own drop panics.
-        let _slot = UninitObject { object: self.object.cast(), cache: self.cache };
-        // SAFETY: the value is this object's, and not used after this.
+        // The object is freed even if dropping the value panics.
+        let _freed = UninitObject { object: self.object.cast(), cache: self.cache };
+        // SAFETY: the object holds a value, which no one uses after this.
         unsafe { self.object.drop_in_place() };
     }
 }
@@ -256,7 +267,7 @@ impl<T> Deref for CacheBox<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the object holds a value, and this is the only way to it.
+        // SAFETY: the object holds a value, and borrowing `self` is the only way to it.
         unsafe { self.object.as_ref() }
     }
 }
@@ -264,7 +275,7 @@ impl<T> Deref for CacheBox<T> {
 impl<T> DerefMut for CacheBox<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`.
+        // SAFETY: the object holds a value, and borrowing `self` mutably is the only way to it.
         unsafe { self.object.as_mut() }
     }
 }

@@ -1,9 +1,8 @@
-//! A cache of objects that stay constructed while they are free.
+//! A cache of values that stay constructed while they are free.
 
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,15 +13,16 @@ use super::class::{Class, Group, Lifecycle};
 use super::raw::{CacheInUse, RawCache, report_leak};
 use super::stats::CacheStats;
 
-/// Objects of one type that stay constructed while they are free: Bonwick's object caching.
+/// Values of one type that stay constructed while they are free: Bonwick's object caching.
 ///
-/// What is expensive in an object, a buffer, a lock, a table, is made once, and whoever is handed the object next finds it. A
-/// value is made by the cache's constructor when its memory is handed out first, and dropped when its memory goes back: when all
-/// objects of a slab (64 KiB, or more for large ones) are free and the cache has enough of them, by [`shrink`](Self::shrink), and
-/// by [`close`](Self::close).
+/// Costly parts of a value, such as a buffer, a lock or a table, are made once and found by each
+/// later user. The cache's constructor makes a value when its memory is first allocated. The value
+/// is dropped when its memory is freed: by [`close`](Self::close), by [`shrink`](Self::shrink), or
+/// when all objects of its slab are free and the cache has enough free objects. A slab has 64 KiB,
+/// or more for large objects.
 ///
-/// **A value is as its last user left it.** Users leave it in the state in which the next expects it: empty, unlocked.
-/// The cache does not reset it, and does not see whether that was done.
+/// **A value is as its last user left it.** Users leave it in the state that the next one expects:
+/// empty, unlocked. The cache does not reset a value, and does not check that users did.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -32,10 +32,11 @@ use super::stats::CacheStats;
 ///     requests: Cell<u32>,
 /// }
 ///
-/// static CONNECTIONS: thiscpu::ConstructedCache<Connection> = thiscpu::ConstructedCache::new(|| Connection {
-///     buffer: Vec::with_capacity(4096),
-///     requests: Cell::new(0),
-/// });
+/// static CONNECTIONS: thiscpu::ConstructedCache<Connection> =
+///     thiscpu::ConstructedCache::new(|| Connection {
+///         buffer: Vec::with_capacity(4096),
+///         requests: Cell::new(0),
+///     });
 ///
 /// let mut connection = CONNECTIONS.alloc();
 /// connection.buffer.extend_from_slice(b"GET /");
@@ -49,62 +50,79 @@ use super::stats::CacheStats;
 ///
 /// | | cost | waits for |
 /// |---|---|---|
-/// | [`alloc`](Self::alloc), drop of a [`Constructed`], in the lane | one section | nobody |
-/// | the first `alloc` of an object | the constructor | what that waits for |
-/// | a trade, once in 4 to 1,020 calls | as for a [`RawCache`]; and who frees drops the values of slabs that are no longer needed, of two at most (of three where a slab has two or three objects, of five where it has one) | who trades at the same moment, and those drops |
+/// | [`alloc`](Self::alloc), drop of a [`Constructed`], in the lane | one section | nothing |
+/// | the first `alloc` of an object | the constructor | what the constructor waits for |
+/// | a trade, once in 4 to 1,020 calls | as for a [`RawCache`] | threads that trade now |
+/// | a trade when freeing, besides | drops the values of unneeded slabs | those drops |
 ///
-/// Each object has a word of the cache behind it. Constructor and drop are called on any thread that uses the cache, and without any of
-/// its locks, so they may use the cache themselves, and may panic: what a constructor was to make is free then, and a value whose drop
-/// panics counts as dropped. A child of `fork` has its copies of all values; those of a slab that was going back, or in the hands of
-/// a thread that is not in the child, are not dropped there. Not to be used from signal handlers.
+/// A call that frees drops the values of two slabs at most: of three if a slab has two or three
+/// objects, of five if it has one.
 ///
-/// A value must not own an object of its own cache: what it keeps out keeps a slab, which may be the one that it is in itself.
+/// # Constructors and drops
 ///
-/// If the cache is dropped while objects are out, those stay valid, and other values in their slabs may never be dropped (debug
-/// builds say so); [`close`](Self::close) tells.
+/// They run on any thread that uses the cache, without any of its locks. So they may use the cache
+/// themselves, and may panic. If a constructor panics, its object is free again; a value whose drop
+/// panics counts as dropped. Each object has a word of the cache behind it.
+///
+/// A value must not own an object of its own cache. Such an object keeps a slab alive, which may be
+/// the slab of the value itself.
+///
+/// # Where it can be used
+///
+/// As a [`RawCache`]; **do not use it in signal handlers**. A child of `fork` has its own copies of
+/// all values. It does not drop those of a slab that was being freed, or those that another thread
+/// of the parent held.
+///
+/// If the cache is dropped before its objects, they stay valid. Other values in their slabs may
+/// never be dropped (a debug build says so). [`close`](Self::close) returns an error instead.
 pub struct ConstructedCache<T> {
     raw: LazyRawCache,
     make: fn() -> T,
-    // Invariant, and neither Send nor Sync by itself.
+    // Invariant in `T`. Only the implementations below make the cache `Send` and `Sync`.
     holds: PhantomData<*mut T>,
 }
 
-// SAFETY: values are handed out, and dropped, on whatever thread the cache is used, so they must be Send; all else in it is
-// made to be shared.
+// SAFETY: any thread that uses the cache may get or drop a value, so `T` must be `Send`. All else
+// in it may be used by any thread.
 unsafe impl<T: Send> Send for ConstructedCache<T> {}
-// SAFETY: as above. Shared, the cache hands each value to one thread at a time, so a value need not be Sync.
+// SAFETY: a shared cache hands each value to one thread at a time, so `T` must be `Send` but need
+// not be `Sync`. All else in it may be shared.
 unsafe impl<T: Send> Sync for ConstructedCache<T> {}
 
 /// Constructs a value at `at`.
 ///
 /// # Safety
 ///
-/// `make` is the address of a `fn() -> T`; `at` is memory for a `T`, and nobody else's.
+/// The caller guarantees that `make` is the exposed address of a `fn() -> T`, and that `at` is
+/// unused memory for a `T`.
 unsafe fn construct<T>(make: usize, at: NonNull<u8>) {
     let make = core::ptr::with_exposed_provenance::<()>(make);
-    // SAFETY: the caller's promise; such an address and such a pointer are the same on these machines.
+    // SAFETY: the caller guarantees that `make` is the address of a `fn() -> T`; function pointers
+    // and addresses have the same representation on these machines. The caller guarantees that `at`
+    // is unused memory for a `T`.
     unsafe {
         let make: fn() -> T = core::mem::transmute(make);
         at.cast::<T>().write(make());
     }
 }
 
-/// Ends the value at `at`.
+/// Drops the value at `at`.
 ///
 /// # Safety
 ///
-/// There is a `T`, which nobody uses after this.
+/// The caller guarantees that `at` holds a `T`, which is not used after this.
 unsafe fn destroy<T>(at: NonNull<u8>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `at` holds a `T`, which is not used after this.
     unsafe { at.cast::<T>().drop_in_place() };
 }
 
 impl<T> ConstructedCache<T> {
-    /// An empty cache, whose objects `make` constructs.
+    /// Creates an empty cache, whose values `make` constructs.
     ///
     /// # Panics
     ///
-    /// As [`RawCache::new`], for eight bytes more.
+    /// If `T`, with eight bytes more, is larger than [`RawCache::SIZE_MAX`], or if it is aligned to
+    /// more than [`RawCache::ALIGN_MAX`]; this is a compile error.
     #[must_use]
     pub const fn new(make: fn() -> T) -> ConstructedCache<T> {
         const {
@@ -112,7 +130,7 @@ impl<T> ConstructedCache<T> {
             let size = layout.size().next_multiple_of(8) + 8;
             match Layout::from_size_align(size, layout.align()) {
                 Ok(layout) => forget(RawCache::new(layout)),
-                Err(_) => panic!("objects of a cache have at most a mebibyte"),
+                Err(_) => panic!("cache object too large: at most 1 MiB"),
             }
         };
         ConstructedCache { raw: LazyRawCache::new(), make, holds: PhantomData }
@@ -120,7 +138,8 @@ impl<T> ConstructedCache<T> {
 
     fn make_raw(make: fn() -> T) -> RawCache {
         let layout = Layout::new::<T>();
-        // SAFETY: the class's objects are for `T`s, and `make` is such a function.
+        // SAFETY: the class has the size and alignment of a `T`, and `make` is a `fn() -> T`. The
+        // class calls `destroy` once for each object that `construct` made.
         let lifecycle = unsafe {
             Lifecycle::new((make as *const ()).expose_provenance(), construct::<T>, destroy::<T>)
         };
@@ -128,15 +147,16 @@ impl<T> ConstructedCache<T> {
         RawCache { group: Group::new(1), class }
     }
 
-    /// An object with its value, which was made just now or is as its last user left it.
+    /// Allocates an object with its value, which is new or as its last user left it.
     ///
     /// # Panics
     ///
-    /// If the constructor does; nothing is lost then. If `THISCPU_TIER` is wrong. Where there is no memory: as any allocation of
-    /// Rust's, by [`handle_alloc_error`](std::alloc::handle_alloc_error).
+    /// If the constructor does; the object is freed then. If `THISCPU_TIER` has a wrong value. If
+    /// there is no memory, calls [`handle_alloc_error`](std::alloc::handle_alloc_error), as Rust's
+    /// allocations do.
     #[inline(always)]
     pub fn alloc(&self) -> Constructed<T> {
-        let object = self.raw.get(|| Self::make_raw(self.make)).and_then(|cache| {
+        let object = self.raw.get_or_init(|| Self::make_raw(self.make)).and_then(|cache| {
             let object = cache.handle().alloc_constructed_or(|| cache.alloc_gated())?;
             Some(Constructed { object: object.cast(), cache, owns: PhantomData })
         });
@@ -146,53 +166,54 @@ impl<T> ConstructedCache<T> {
         }
     }
 
-    /// As [`RawCache::shrink`]; drops the values of all slabs without an object in use. If another thread is just dropping some,
-    /// that one drops the others too, and this call does not wait for it.
+    /// Returns all free memory to the system, and reports how many bytes that was.
+    ///
+    /// See [`RawCache::shrink`]. First drops the values of all slabs without an object in use. If
+    /// another thread is dropping values, it drops these too, and this call does not wait for it.
     ///
     /// # Panics
     ///
-    /// If the drop of a value does; a later call goes on after it.
+    /// If the drop of a value does; a later call continues after it.
     pub fn shrink(&self) -> usize {
         self.raw.if_used().map_or(0, RawCache::shrink)
     }
 
-    /// As [`RawCache::stats`]. The bytes of an object include the word behind it.
+    /// Returns statistics of the cache; see [`RawCache::stats`].
+    ///
+    /// The bytes of an object include the word behind it.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.raw.if_used().map_or_else(CacheStats::default, RawCache::stats)
     }
 
-    /// Ends the cache: drops all values, and all of its memory is free for others.
+    /// Closes the cache: drops all values, and leaves all of its memory to others.
     ///
     /// # Errors
     ///
-    /// If objects are still out; the error says how many, and has the cache, unharmed. What another thread is just freeing, or
-    /// dropping the values of, counts as out.
+    /// [`CacheInUse`] if objects are still allocated: it holds their number, and returns the cache
+    /// unchanged. Objects that another thread is freeing, or whose values it is dropping, count as
+    /// allocated.
     ///
     /// # Panics
     ///
-    /// If the drop of a value does; the cache is dropped then, with the other values.
+    /// If the drop of a value does; the cache and the other values are dropped then.
     pub fn close(self) -> Result<(), CacheInUse<ConstructedCache<T>>> {
-        match self.release() {
-            Ok(()) => {
-                let _ = ManuallyDrop::new(self);
-                Ok(())
-            }
-            Err(objects) => Err(CacheInUse { cache: self, objects }),
-        }
+        let released = self.release();
+        CacheInUse::unless_released(self, released)
     }
 
-    /// As [`RawCache::release`], to the end whichever drops panic; then the first panic goes on.
+    /// Releases the raw cache, although drops may panic; then resumes the first panic.
     fn release(&self) -> Result<(), usize> {
-        let mut panic = None;
+        let mut first = None;
         let result = loop {
-            // Of a value whose drop panics nothing is used any more, and the cache is as if that had been no panic.
+            // Nothing uses a value whose drop has panicked, and the cache is as consistent as after
+            // a drop without a panic.
             match catch_unwind(AssertUnwindSafe(|| self.raw.release())) {
                 Ok(result) => break result,
-                Err(another) => panic = panic.or(Some(another)),
+                Err(another) => first = first.or(Some(another)),
             }
         };
-        match panic {
+        match first {
             Some(panic) => resume_unwind(panic),
             None => result,
         }
@@ -215,26 +236,29 @@ impl<T> fmt::Debug for ConstructedCache<T> {
     }
 }
 
-/// An object of a [`ConstructedCache`]: freed when this is dropped, on any thread, with its value as it is then.
+/// A value in an object of a [`ConstructedCache`].
 ///
-/// Freeing may trade a sheaf, which takes two locks, as a rule for less than a microsecond, and drop the values of slabs that are no longer
-/// needed. One that is forgotten ([`core::mem::forget`]) stays out. Not to be dropped in a signal handler.
+/// Dropping it frees the object, with its value as it is then, on any thread. This may trade a
+/// sheaf, which takes two locks and usually less than 1 µs, and drop the values of unneeded slabs.
+/// One that is forgotten ([`core::mem::forget`]) stays allocated. Do not drop one in a signal
+/// handler.
 pub struct Constructed<T> {
     object: NonNull<T>,
     cache: &'static RawCache,
     owns: PhantomData<T>,
 }
 
-// SAFETY: it is the only way to its value, as a Box is.
+// SAFETY: it owns its value exclusively, as a `Box` does.
 unsafe impl<T: Send> Send for Constructed<T> {}
-// SAFETY: as for Send; shared, it gives shared access to the value.
+// SAFETY: sharing it only gives shared access to the value, as for a `Box`.
 unsafe impl<T: Sync> Sync for Constructed<T> {}
 
 impl<T> Drop for Constructed<T> {
     #[inline(always)]
     fn drop(&mut self) {
         let (object, cache) = (self.object.cast(), self.cache);
-        // SAFETY: it is from there, and nobody uses it any more.
+        // SAFETY: the object is from this cache, and this value, which goes, was the only way to
+        // it.
         unsafe { cache.handle().free_constructed_or(object, || cache.free_gated(object)) };
     }
 }
@@ -244,7 +268,7 @@ impl<T> Deref for Constructed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the object holds a value, and this is the only way to it.
+        // SAFETY: the object holds a value, and borrowing `self` is the only way to it.
         unsafe { self.object.as_ref() }
     }
 }
@@ -252,7 +276,7 @@ impl<T> Deref for Constructed<T> {
 impl<T> DerefMut for Constructed<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`.
+        // SAFETY: the object holds a value, and borrowing `self` mutably is the only way to it.
         unsafe { self.object.as_mut() }
     }
 }

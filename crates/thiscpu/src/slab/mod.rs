@@ -1,8 +1,9 @@
-//! Slab caches: objects of one size, from arrays that each CPU has of its own.
+//! Slab caches: objects of one size, which each CPU keeps some of.
 //!
-//! [`RawCache`] is the whole of it; [`Cache`] puts a type on top. How it works: docs/design/slab.md.
+//! [`RawCache`] has all functions; [`Cache`] adds a type. docs/design/slab.md says how they work.
 //!
-//! Public types use `class`, which uses `backend`, which uses `arena`, which uses `lane`; none imports from one above it.
+//! The public types use `class`, which uses `backend`, which uses `arena`, which uses `lane`. No
+//! module imports from one further up.
 
 pub(crate) mod arena;
 pub(crate) mod backend;

@@ -1,4 +1,4 @@
-//! Objects that are set aside, for where an allocation must not fail.
+//! Prefilled objects, for code in which an allocation must not fail.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -8,24 +8,24 @@ use super::cache::{Cache, CacheBox, UninitObject};
 use super::raw::RawCache;
 use crate::error::Error;
 
-/// Objects of a [`RawCache`] that belong to whoever has this. Those that are left are freed when it is dropped.
+/// Objects of a [`RawCache`], allocated in advance. Dropping it frees those left.
 #[derive(Debug)]
 pub struct RawPrefilled<'a> {
     cache: &'a RawCache,
-    /// Each holds the next in its first word.
+    /// The first object; each holds the next one in its first word.
     first: Option<NonNull<u8>>,
     count: usize,
 }
 
-// SAFETY: the objects are this value's alone, and may be freed on any thread.
+// SAFETY: this value owns its objects exclusively, and any thread may free an object.
 unsafe impl Send for RawPrefilled<'_> {}
 
 impl RawCache {
-    /// A handle that owns `n` objects, for where an allocation must not fail.
+    /// Allocates `n` objects in advance, for code in which an allocation must not fail.
     ///
     /// # Errors
     ///
-    /// [`Error::NoMemory`]; then none is kept.
+    /// [`Error::NoMemory`]; then none of them is kept.
     pub fn prefill(&self, n: usize) -> Result<RawPrefilled<'_>, Error> {
         let mut prefilled = RawPrefilled { cache: self, first: None, count: 0 };
         while prefilled.count < n {
@@ -38,29 +38,32 @@ impl RawCache {
 }
 
 impl RawPrefilled<'_> {
-    /// How many objects are left.
+    /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none is left.
+    /// Returns whether no object is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     fn put(&mut self, object: NonNull<u8>) {
-        // SAFETY: it is this value's alone, of at least a word, and aligned to one.
+        // SAFETY: this value owns the object, which has at least a word and is aligned to one.
         unsafe { object.cast::<Option<NonNull<u8>>>().write(self.first) };
         self.first = Some(object);
         self.count += 1;
     }
 
-    /// One of the objects; `None` if there are no more. Touches nothing but the object.
+    /// Takes one of the objects; returns `None` if none is left. Touches only the object.
+    ///
+    /// Its first 8 bytes are 0, as for [`RawCache::alloc`].
     pub fn alloc(&mut self) -> Option<NonNull<u8>> {
         let object = self.first?;
-        // SAFETY: `put` wrote the next one there. The word is 0 from then on, as `RawCache::alloc` promises.
+        // SAFETY: this value owns the object, and `put` wrote the address of the next one to its
+        // first word.
         unsafe {
             self.first = object.cast::<Option<NonNull<u8>>>().read();
             object.cast::<usize>().write(0);
@@ -73,36 +76,36 @@ impl RawPrefilled<'_> {
 impl Drop for RawPrefilled<'_> {
     fn drop(&mut self) {
         while let Some(object) = self.alloc() {
-            // SAFETY: it is from there, and nobody else's.
+            // SAFETY: the object is from this cache, and this value owned it.
             unsafe { self.cache.free(object) };
         }
     }
 }
 
-/// Objects of a [`Cache`] that belong to whoever has this. Those that are left are freed when it is dropped.
+/// Objects of a [`Cache`], allocated in advance. Dropping it frees those left.
 ///
 /// ```
 /// static NODES: thiscpu::Cache<[u64; 4]> = thiscpu::Cache::new();
 ///
-/// // Here it may fail:
+/// // This may fail:
 /// let mut nodes = NODES.prefill(2)?;
-/// // And here it must not:
+/// // This cannot:
 /// let node = nodes.alloc([1, 2, 3, 4]).unwrap();
 /// assert_eq!((node[3], nodes.len()), (4, 1));
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
 pub struct Prefilled<T> {
-    /// Nothing once no object is left: then nothing keeps the cache from being closed.
+    /// `None` once no object is left, so that the cache may then be closed.
     raw: Option<RawPrefilled<'static>>,
     holds: PhantomData<fn(T) -> T>,
 }
 
 impl<T> Cache<T> {
-    /// A handle that owns `n` objects, for where an allocation must not fail.
+    /// Allocates `n` objects in advance, for code in which an allocation must not fail.
     ///
     /// # Errors
     ///
-    /// [`Error::NoMemory`]; then none is kept.
+    /// [`Error::NoMemory`]; then none of them is kept.
     pub fn prefill(&self, n: usize) -> Result<Prefilled<T>, Error> {
         Prefilled::of(self, n)
     }
@@ -120,13 +123,13 @@ impl<T> Prefilled<T> {
         Ok(Prefilled { raw, holds: PhantomData })
     }
 
-    /// How many objects are left.
+    /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.raw.as_ref().map_or(0, RawPrefilled::len)
     }
 
-    /// Whether none is left.
+    /// Returns whether no object is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -136,17 +139,17 @@ impl<T> Prefilled<T> {
     ///
     /// # Errors
     ///
-    /// The value, if there are no more.
+    /// The value, if no object is left.
     pub fn alloc(&mut self, value: T) -> Result<CacheBox<T>, T> {
-        let slot = self
+        let object = self
             .raw
             .as_mut()
             .and_then(|raw| Some(UninitObject { object: raw.alloc()?, cache: raw.cache }));
         if self.is_empty() {
             self.raw = None;
         }
-        match slot {
-            Some(slot) => Ok(slot.fill(|| value)),
+        match object {
+            Some(object) => Ok(object.fill(|| value)),
             None => Err(value),
         }
     }

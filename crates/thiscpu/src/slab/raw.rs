@@ -1,8 +1,7 @@
-//! A cache of one layout, and ending it.
+//! A cache of objects of one layout.
 
 use core::alloc::Layout;
 use core::fmt;
-use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use super::arena;
@@ -12,28 +11,39 @@ use super::class::DirectUse;
 use super::class::{self, Class, Group, Handle};
 use crate::section::Single;
 
-/// Objects of one layout, allocated and freed on any CPU at about a nanosecond each: the kernel's `kmem_cache`, with its
-/// per-CPU sheaves (Linux 6.18).
+/// Objects of one layout, allocated and freed on any CPU in about a nanosecond.
 ///
-/// Each CPU keeps two arrays of free objects, its *sheaves*. [`alloc`](RawCache::alloc) takes the uppermost entry of one,
-/// [`free`](RawCache::free) puts one on top, each in one section: no lock, no atomic instruction. When both
-/// are empty, or full, a whole sheaf is traded with a store that the CPUs of a NUMA node share; behind that are
-/// slabs, in that node's memory. Any thread may free any object; objects of another node go back there when sheaves are traded.
+/// Works as the kernel's `kmem_cache` does with per-CPU sheaves (Linux 6.18). Each CPU keeps two
+/// arrays of free objects, its *sheaves*. [`alloc`](RawCache::alloc) pops an object from one of
+/// them and [`free`](RawCache::free) pushes one, each in one section: without a lock or an atomic
+/// instruction. When both sheaves are empty, or full, the CPU trades a whole sheaf with a barn that
+/// some CPUs of its NUMA node share. Behind the barns are slabs, in that node's memory. Any thread
+/// may free any object; an object of another node returns there when its sheaf is traded.
 ///
 /// | | cost | waits for |
 /// |---|---|---|
-/// | `alloc`, `free` in the lane | one section | nobody |
-/// | a trade, once in 4 to 1,020 calls | two locks, as a rule for less than a microsecond; longer where the system is asked for memory | who trades at the same moment |
-/// | `shrink`, `close`, drop | a fence, and a look at all that is free | each other |
+/// | `alloc`, `free` in the lane | one section | nothing |
+/// | a trade, once in 4 to 1,020 calls | two locks, usually < 1 µs | threads that trade now |
+/// | a trade that needs memory | a system call | threads that trade now |
+/// | `shrink`, `close`, drop | a fence, and a visit to everything free | each other |
 ///
-/// A free object's first word says that it is free: to free it again, or an address that is no object of the cache, is noticed
-/// (at once, or when the sheaf comes back to the slabs), and so is a write to a free object when it is handed out again. The process
-/// is then ended with a message that names the address. A sheaf holds encoded addresses only.
+/// # Heap errors
 ///
-/// `const`-constructible; a little over 2 KiB by itself on x86-64, and takes more memory when it is first used. Usable from thread-local
-/// destructors and in children of `fork`; a child loses what a thread of its parent was trading at that moment, at most a sheaf. **Not to
-/// be used from signal handlers**, which may have interrupted a trade. Slabs are mapped for ever, so that a late reader of a freed object never faults; their pages go
-/// back to the system.
+/// The first word of a free object says that it is free. So the cache detects a double free, the
+/// free of an address that is not an object of the cache, and a write to a free object. It detects
+/// a wrong free at once, or when the sheaf returns to the slabs, and the write when the object is
+/// allocated again. Then it aborts the process, with a message that names the address. Sheaves hold
+/// encoded pointers only.
+///
+/// # Where it can be used
+///
+/// In constants, thread-local destructors, and children of `fork`. A child loses what a thread of
+/// its parent was trading at that moment, at most a sheaf. **Do not use a cache in signal
+/// handlers**, which may have interrupted a trade.
+///
+/// A cache has a little over 2 KiB on x86-64, and takes more memory at its first use. Slabs stay
+/// mapped forever, so a late reader of a freed object never faults; their pages return to the
+/// system.
 ///
 /// ```
 /// use std::alloc::Layout;
@@ -41,7 +51,7 @@ use crate::section::Single;
 /// static BUFFERS: thiscpu::RawCache = thiscpu::RawCache::new(Layout::new::<[u64; 8]>());
 ///
 /// let buffer = BUFFERS.alloc().expect("no memory");
-/// // SAFETY: it is from there, and not used any more.
+/// // SAFETY: `buffer` is from this cache and no longer used.
 /// unsafe { BUFFERS.free(buffer) };
 /// ```
 #[repr(C)]
@@ -50,29 +60,32 @@ pub struct RawCache {
     pub(super) class: Class,
 }
 
-/// Where a cache's gate and its key are, for code that is no Rust.
+/// Offsets of a cache's gate and its key, for code in other languages.
 pub const GATE_AND_KEY_OFFSETS: [usize; 2] =
     [core::mem::offset_of!(RawCache, group.gate), core::mem::offset_of!(RawCache, group.key)];
 
 impl RawCache {
-    /// The most bytes that an object can have, a mebibyte.
+    /// The largest size of an object: 1 MiB.
     pub const SIZE_MAX: usize = class::SIZE_MAX;
-    /// The largest alignment that objects can have, in bytes.
+    /// The largest alignment of an object, in bytes.
     pub const ALIGN_MAX: usize = class::ALIGN_MAX;
 
-    /// A cache of objects of that layout, each at least 8 bytes.
+    /// Creates an empty cache of objects of that layout, each at least 8 bytes.
     ///
     /// # Panics
     ///
-    /// If the layout has more than [`SIZE_MAX`](RawCache::SIZE_MAX) bytes or an alignment of more than
-    /// [`ALIGN_MAX`](RawCache::ALIGN_MAX); in a constant, when that is compiled.
+    /// If the layout has more than [`SIZE_MAX`](RawCache::SIZE_MAX) bytes, or an alignment of more
+    /// than [`ALIGN_MAX`](RawCache::ALIGN_MAX). In a constant, this is a compile error.
     #[must_use]
     pub const fn new(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
         RawCache { group: Group::with_direct_table(), class }
     }
 
-    /// A cache with a front of its own, which others have not in the model, for that has an order more for each step that there is.
+    /// Creates a cache with a direct table.
+    ///
+    /// Other modeled caches have none, because each step of a call multiplies the orders to
+    /// explore.
     #[cfg(thiscpu_model)]
     #[must_use]
     pub const fn direct(layout: Layout) -> RawCache {
@@ -80,27 +93,28 @@ impl RawCache {
         RawCache { group: Group::direct_in_model(), class }
     }
 
-    /// A cache that is found at the front, as malloc's classes are.
+    /// Creates a cache that uses malloc's direct table, as malloc's classes do.
     ///
     /// # Safety
     ///
-    /// There is one.
+    /// The caller guarantees that there is only one such cache, and that it is never dropped.
     #[cfg(thiscpu_model)]
     #[must_use]
     pub const unsafe fn for_malloc(layout: Layout) -> RawCache {
         let class = Class::new(layout.size(), layout.align(), arena::ANY_CACHE);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that there is only one such cache, and that it is never
+        // dropped.
         RawCache { group: unsafe { Group::for_malloc(1) }, class }
     }
 
-    /// Has calls find it at the front no more, each until it has come there again.
+    /// Unpublishes the item, so that each index needs a slower call to publish it again.
     #[cfg(thiscpu_model)]
     pub fn unpublish_direct(&self) {
         self.group.set_direct_enabled(false);
         self.group.set_direct_enabled(true);
     }
 
-    /// Lets the calling thread find it there, as calls do that have not.
+    /// Enables the direct path for the calling thread, as a slower call does.
     #[cfg(thiscpu_model)]
     pub fn enable_direct(&self) {
         self.group.enable_direct();
@@ -111,18 +125,21 @@ impl RawCache {
         self.group.single(&self.class)
     }
 
-    /// The bytes of an object: its size, at least 8, rounded up to its alignment, and to 8.
+    /// Returns the bytes of an object.
+    ///
+    /// That is its size, at least 8, rounded up to its alignment and to 8.
     #[must_use]
     pub const fn object_bytes(&self) -> usize {
         self.class.shape.size
     }
 
-    /// An object that nobody else has, uninitialized but for its first 8 bytes, which are 0. `None` if there is no
-    /// memory.
+    /// Allocates an object; returns `None` if there is no memory.
+    ///
+    /// The object is uninitialized, except for its first 8 bytes, which are 0.
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong.
+    /// If `THISCPU_TIER` has a wrong value.
     #[inline(always)]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
         #[cfg(thiscpu_model)]
@@ -130,9 +147,10 @@ impl RawCache {
             DirectUse::None => return self.alloc_gated(),
             DirectUse::Own => {}
             DirectUse::Malloc => {
-                // SAFETY: just looked at.
-                let front = unsafe { self.group.direct_malloc(&self.class, 0) };
-                return front.alloc_or(|| self.alloc_gated());
+                // SAFETY: `DirectUse::Malloc` says that the group was created by
+                // `Group::for_malloc`.
+                let malloc = unsafe { self.group.direct_malloc(&self.class, 0) };
+                return malloc.alloc_or(|| self.alloc_gated());
             }
         }
         self.group.direct(&self.class).alloc_or(|| self.alloc_gated())
@@ -142,9 +160,10 @@ impl RawCache {
         self.handle().hand_out(encoded)
     }
 
-    // The arguments are those of the calls that lead here, so that a call moves nothing before it jumps.
+    // The arguments of these functions are those of `alloc` and `free`, so that a call moves
+    // nothing before it jumps here.
 
-    /// Allocates by the gate, or from behind the lane. For calls that the fast path has failed, of any cache.
+    /// Allocates for a call whose fast path failed, of any cache.
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_gated(&self) -> Option<NonNull<u8>> {
@@ -155,11 +174,11 @@ impl RawCache {
         self.handle().alloc_gated()
     }
 
-    /// Frees by the gate, or behind the lane. For calls that the fast path has failed, of any cache.
+    /// Frees for a call whose fast path failed, of any cache. The object is marked as free.
     ///
     /// # Safety
     ///
-    /// The caller guarantees that `object` is of this cache and no longer used. It is marked as free.
+    /// The caller guarantees that `object` is of this cache and no longer used.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn free_gated(&self, object: NonNull<u8>) {
@@ -176,71 +195,67 @@ impl RawCache {
     ///
     /// # Safety
     ///
-    /// The object is from this cache, and nobody uses it any more. (What is not, is noticed sooner or later, and ends the process
-    /// with a message.)
+    /// The caller guarantees that `object` is from this cache and no longer used. A violation is
+    /// detected in most cases; the process then aborts with a message.
     #[inline(always)]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         #[cfg(thiscpu_model)]
         match self.group.direct_use {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `object` is of this cache and no longer used.
             DirectUse::None => {
                 return unsafe {
                     self.handle().free_or(object, || self.handle().free_slow(object));
                 };
             }
             DirectUse::Own => {}
-            // SAFETY: just looked at, and the caller's promise.
+            // SAFETY: `DirectUse::Malloc` says that the group was created by `Group::for_malloc`.
+            // The caller guarantees that `object` is of this cache and no longer used.
             DirectUse::Malloc => {
                 return unsafe {
-                    let front = self.group.direct_malloc(&self.class, 0);
-                    front.free_or(object, || self.free_gated(object));
+                    let malloc = self.group.direct_malloc(&self.class, 0);
+                    malloc.free_or(object, || self.free_gated(object));
                 };
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `object` is of this cache and no longer used.
         unsafe { self.group.direct(&self.class).free_or(object, || self.free_gated(object)) };
     }
-}
 
-impl RawCache {
-    /// Gives what is free back: lanes and shared stores are emptied into their slabs, and the pages of all slabs
-    /// without an object go back to the system, those of other caches too. How many bytes that were.
+    /// Returns all free memory to the system, and reports how many bytes that was.
     ///
-    /// For the time of one fence calls of `alloc` and `free` do without their lanes. Where a sandbox has taken away both membarrier
-    /// and `sched_setaffinity` after the start, lanes keep what they have.
+    /// Flushes lanes and barns into slabs, then drops the pages of empty slabs, those of other
+    /// caches included. Takes one fence; meanwhile, calls of `alloc` and `free` bypass their lanes.
+    /// If a sandbox has denied both membarrier and `sched_setaffinity` since the start, lanes keep
+    /// what they hold.
     pub fn shrink(&self) -> usize {
         self.handle().shrink();
         purge::purge()
     }
 
-    /// Ends the cache: all of its memory is free for others.
+    /// Closes the cache, and leaves all of its memory to others.
     ///
     /// # Errors
     ///
-    /// If objects are still out; the error says how many, and has the cache, unharmed.
+    /// [`CacheInUse`] if objects are still allocated: it holds their number, and returns the cache
+    /// unchanged.
     #[expect(
         clippy::result_large_err,
         reason = "a cache that is not closed is given back, and a box might allocate from it"
     )]
     pub fn close(self) -> Result<(), CacheInUse> {
-        match self.release() {
-            Ok(()) => {
-                let _ = ManuallyDrop::new(self);
-                Ok(())
-            }
-            Err(objects) => Err(CacheInUse { cache: self, objects }),
-        }
+        let released = self.release();
+        CacheInUse::unless_released(self, released)
     }
 
-    /// Gives all memory back if no object is out; else says how many are.
+    /// Frees all memory; if objects are still allocated, returns how many instead.
     pub(super) fn release(&self) -> Result<(), usize> {
         let Some(backend) = self.class.backend_if_used() else {
-            // It may have lanes, and found no memory for what is behind them.
+            // The group may have lanes although there was no memory for a backend.
             self.group.close();
             return Ok(());
         };
         self.handle().shrink();
-        // Here this thread holds no lock.
+        // This thread holds no lock here.
         purge::purge_if_excess();
         match backend.objects_outside_slabs_locked() {
             0 => {
@@ -262,22 +277,38 @@ impl fmt::Debug for RawCache {
     }
 }
 
-/// A cache cannot be closed: objects are still out.
+/// The error of closing a cache whose objects are still allocated.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CacheInUse<C = RawCache> {
-    /// The cache, as it was.
+    /// The cache, unchanged.
     pub cache: C,
-    /// How many objects are out.
+    /// Number of objects still allocated.
     pub objects: usize,
+}
+
+impl<C> CacheInUse<C> {
+    /// Forgets a cache that was released; returns one that was not.
+    pub(super) fn unless_released(
+        cache: C,
+        released: Result<(), usize>,
+    ) -> Result<(), CacheInUse<C>> {
+        match released {
+            Ok(()) => {
+                core::mem::forget(cache);
+                Ok(())
+            }
+            Err(objects) => Err(CacheInUse { cache, objects }),
+        }
+    }
 }
 
 impl<C> fmt::Display for CacheInUse<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the cache cannot be closed: {} of its objects are still out; free them first, or drop the cache to leave \
-             them where they are",
+            "cannot close the cache: {} of its objects are still allocated; free them first, or \
+             drop the cache to leave them where they are",
             self.objects
         )
     }
@@ -286,8 +317,10 @@ impl<C> fmt::Display for CacheInUse<C> {
 impl<C: fmt::Debug> std::error::Error for CacheInUse<C> {}
 
 impl Drop for RawCache {
-    /// Ends the cache. If objects are out they stay valid for ever, with their slabs; in debug builds a line on standard
-    /// error says so.
+    /// Closes the cache.
+    ///
+    /// Objects that are still allocated stay valid forever, with their slabs. A debug build says so
+    /// in a line on standard error.
     fn drop(&mut self) {
         if let Err(objects) = self.release() {
             report_leak(objects, self.object_bytes());
@@ -295,11 +328,12 @@ impl Drop for RawCache {
     }
 }
 
-/// In debug builds.
+/// Reports objects that a dropped cache left allocated, in debug builds.
 pub(super) fn report_leak(objects: usize, size: usize) {
     if cfg!(debug_assertions) && !cfg!(thiscpu_model) {
         eprintln!(
-            "thiscpu: a cache of {size}-byte objects was dropped while {objects} were out; they stay"
+            "thiscpu: dropped a cache of {size}-byte objects: {objects} are still allocated and \
+             stay valid"
         );
     }
 }

@@ -1,30 +1,30 @@
-//! What a cache has, and has done.
+//! Statistics of a cache.
 
 use super::class::Class;
 use super::raw::RawCache;
 
-/// What a cache has right now, about, and what it has done: see [`RawCache::stats`].
+/// What a cache holds and has done; see [`RawCache::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// The bytes of an object.
+    /// Bytes of an object.
     pub object_bytes: usize,
-    /// Slabs, which hold the objects.
+    /// Number of slabs.
     pub slabs: usize,
-    /// The bytes of those.
+    /// Bytes of all slabs.
     pub slab_bytes: usize,
-    /// Objects that are not free in a slab: those in use, and those that lanes and shared stores keep.
+    /// Number of objects that are not free in a slab: allocated, or kept by lanes and barns.
     pub objects_outside_slabs: usize,
-    /// Objects that the shared stores keep.
+    /// Number of objects that barns keep.
     pub objects_in_barns: usize,
-    /// How many objects a sheaf has that is made now.
+    /// Number of objects that a new sheaf holds.
     pub sheaf_capacity: usize,
-    /// Sheaves that lanes have traded so far.
+    /// Number of sheaves that lanes have traded so far.
     pub trades: u64,
 }
 
 impl Class {
-    /// What it has and has done.
+    /// Returns statistics of the class.
     pub fn stats(&self) -> CacheStats {
         let object_bytes = self.shape.size;
         let Some(backend) = self.backend_if_used() else {
@@ -44,8 +44,10 @@ impl Class {
 }
 
 impl RawCache {
-    /// What the cache has and has done. Looks at all of its slabs, and takes no lock: numbers that change meanwhile do not
-    /// belong to one instant.
+    /// Returns statistics of the cache.
+    ///
+    /// Visits all of its slabs and takes no lock. Numbers that change meanwhile do not belong to
+    /// one instant.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.class.stats()

@@ -172,7 +172,7 @@ fn close_counts_objects_in_use() {
         }
         let error = cache.close().expect_err("objects are in use");
         assert_eq!(error.objects, left);
-        assert!(error.to_string().contains(&format!(" {left} of its objects are still out")));
+        assert!(error.to_string().contains(&format!(" {left} of its objects are still allocated")));
         cache = error.cache;
         objects.iter_mut().for_each(|object| assert!(object.is_intact()));
         let more = alloc_many(&cache, 10_000, 500);
@@ -213,7 +213,7 @@ fn dropped_cache_leaves_objects_valid() {
         assert!((0..).zip(objects.iter().zip(&others)).all(is_right));
         drop((objects, others));
     });
-    let line = "a cache of 32-byte objects was dropped while 700 were out; they stay";
+    let line = "dropped a cache of 32-byte objects: 700 are still allocated and stay valid";
     assert_eq!(text.contains(line), cfg!(debug_assertions), "{text}");
     let text = stderr_of(|| {
         let cache = cache_of(100, 4);
