@@ -8,7 +8,7 @@ use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
 use super::purge;
 use super::slab::{Shape, Slab};
-use super::{ARENA, CHUNK_BYTES, LARGE, NOTHING, chunk_of, tag_of};
+use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, chunk_of, tag_of};
 use crate::sys::Host;
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
@@ -96,7 +96,7 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
             .contains(&chunk)
     };
     // Of a large block only the first chunk says what it is.
-    let first = (0..=chunk).rev().find(|&chunk| ARENA.tag(chunk) != NOTHING);
+    let first = (0..=chunk).rev().find(|&chunk| ARENA.tag(chunk) != NO_TAG);
     let around = first.filter(|&chunk| ARENA.tag(chunk) == LARGE).map(|chunk| ARENA.slab(chunk));
     if let Some(around) = around.filter(|slab| holds(slab)) {
         return (HeapError::InteriorFree, around.size.load(Relaxed));

@@ -1,15 +1,19 @@
-//! What of the arena is mapped: nothing is reserved where a limit might want it, so a limit on address arena can be used nearly whole.
+//! The arena's mappings: the region that it commits as it grows.
+//!
+//! No address space is reserved, so a limit on address space can be used almost entirely.
 //!
 //! ```text
-//! | longest runs | used | dirty | slab of each chunk | its objects' bits | tag of each chunk | chunk 0 | chunk 1 | ... |
+//! | max runs | used | dirty | slabs | object bits | tags | chunk 0 | chunk 1 | ...
 //! ```
 //!
-//! Each part has its place from the first use on, in a region that is picked at random where hardly a program has anything, and is mapped from
-//! its beginning, in steps, at that place and only if nothing else is there (`MAP_FIXED_NOREPLACE`). Where something is, the
-//! chunks in its way count as used for ever.
+//! The region is picked at random, where hardly any program has mappings. Each part has a fixed
+//! place in it. A part is mapped from its beginning, in steps, and only if nothing else is there
+//! (`MAP_FIXED_NOREPLACE`). Chunks in the way of a foreign mapping are skipped: they count as used
+//! forever.
 //!
-//! A fork amid a step leaves mappings to the child that it knows nothing of: it finds chunks in the way, and passes
-//! by; they were never touched. Arrays cannot be passed by: the child finds it written down that they were being mapped, and uses them.
+//! A fork in the middle of a step leaves the child mappings that it does not know of. It finds
+//! chunks in the way and skips them; they were never touched. Metadata cannot be skipped. A flag
+//! tells the child that metadata was being mapped, and the child then uses those mappings.
 
 use super::slab::{OBJECT_BITS_BYTES, Slab};
 use super::{Arena, CHUNK_BYTES, SUMMARY_CHUNKS, Tag};
@@ -18,29 +22,31 @@ use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::machine::Machine as _;
 
-/// How many chunks there can be.
+/// Number of chunks that the largest arena has room for.
 pub(super) const CHUNKS_MAX: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
 const CHUNKS_MIN: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
-/// So many chunks have tags from the beginning, and all once there are more.
+/// Number of chunks that have tags from the start. Once there are more, all chunks have tags.
 const CHUNKS_TAGGED_FIRST: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 16 };
-/// Where there is room for so many chunks, 64 GiB of them, tags are as far in front of chunk 0 as if it was for all there can be.
+/// Number of chunks, 64 GiB, from which on an arena has the tag space of the largest one.
 const CHUNKS_ROOMY: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 20 };
-/// So much address arena has to be had for 64 MiB of it to be mapped for the tags of chunks that are not there yet.
+/// Address space that must be free for all tags, 64 MiB, to be mapped in advance.
 const TAGS_ROOM_BYTES: usize = 4 << 30;
-/// At least so many chunks become accessible at once, if there is room.
-const STEP: usize = 16;
-/// What is in the way of a call further away than so many, a GiB, is not passed by.
+/// Number of chunks committed at once at least, if there is room.
+const COMMIT_CHUNKS: usize = 16;
+/// Number of chunks, 1 GiB, within which foreign mappings are skipped for an allocation.
 const SKIP_CHUNKS_MAX: usize = (1 << 30) / CHUNK_BYTES;
-/// The largest page of these machines.
+/// The largest page size of these machines.
 const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
-/// Where the region is, preferably. Between programs' own addresses and where the kernel maps what has no place; and, for tools that
-/// keep high addresses to themselves, lower. Each with the size of what it is picked from.
+/// Ranges that the region's address is picked from, as beginning and size.
+///
+/// The first is between programs' own addresses and those that the kernel picks for mappings. The
+/// second is lower, for tools that reserve high addresses.
 const REGIONS: [(usize, usize); 2] = [(32 << 40, 32 << 40), (2 << 40, 4 << 40)];
-/// What the region is aligned to there.
+/// Alignment of a region in these ranges.
 const REGION_ALIGN: usize = 1 << 30;
 
-/// Where the parts of a region for so many chunks are, from its beginning, which is that of the longest runs.
+/// Offsets of the parts of a region, which begins with the max runs.
 pub(super) struct Layout {
     pub(super) used: usize,
     pub(super) dirty: usize,
@@ -67,21 +73,25 @@ pub(super) const fn layout(chunks: usize) -> Layout {
 }
 
 impl Layout {
-    /// What has to be mapped for so many chunks to have tags, where so many have: beginnings and ends.
+    /// Returns the metadata to be mapped so that `to` chunks have tags, where `from` have.
+    ///
+    /// Each part is a beginning and an end.
     const fn metadata(&self, from: usize, to: usize) -> [(usize, usize); 4] {
-        let longest = if from == 0 { (0, self.used) } else { (0, 0) };
+        let max_runs = if from == 0 { (0, self.used) } else { (0, 0) };
         let bits = (to_page(from / 8), to_page(to / 8));
         let tags = (if from == 0 { 0 } else { tags_bytes(from) }, tags_bytes(to));
         [
-            longest,
+            max_runs,
             (self.used + bits.0, self.used + bits.1),
             (self.dirty + bits.0, self.dirty + bits.1),
             (self.tags + tags.0, self.tags + tags.1),
         ]
     }
 
-    /// Has zeros for the tags of all chunks there can be, where so many have some, so that fast paths may ask for any. Whether they may: not where address arena
-    /// is scarce, because what is mapped for that is gone for other things.
+    /// Maps zeros for the tags of all chunks that there can be, where `from` have tags.
+    ///
+    /// Returns whether fast paths may load any tag. They may not where address space is scarce,
+    /// because these mappings would take it from other uses.
     fn map_all_tags(&self, start: usize, from: usize) -> bool {
         let missing = (self.tags + tags_bytes(from), self.tags + TAGS_BYTES);
         if self.chunks < missing.1 {
@@ -93,14 +103,16 @@ impl Layout {
     }
 }
 
-/// What is in front of chunk 0 is counted in chunks too: tags begin with zeros for as many as the tags themselves fill. So where a tag is and what it is about
-/// are found from the same address, and instructions need no displacement.
+/// Number of chunks that the tags of the largest arena fill.
+///
+/// Fast paths count chunks and tags from as many before chunk 0, where tags are 0. So one origin
+/// leads from an address to its tag, and the instructions need no displacement.
 pub(super) const TAG_CHUNKS: usize = CHUNKS_MAX * size_of::<Tag>() / CHUNK_BYTES + 1;
-/// From the tags to chunk 0, unless there is room for a few chunks only.
+/// Distance from the tags to chunk 0, except in small arenas.
 const TAGS_BYTES: usize = TAG_CHUNKS * CHUNK_BYTES;
 const _: () = assert!(tags_bytes(CHUNKS_MAX) <= TAGS_BYTES && TAGS_BYTES.is_multiple_of(PAGE_MAX));
 
-/// How far the tags of so many chunks go.
+/// Returns the bytes of the tags of so many chunks, with those before chunk 0.
 const fn tags_bytes(chunks: usize) -> usize {
     to_page((TAG_CHUNKS + chunks) * size_of::<Tag>())
 }
@@ -113,7 +125,7 @@ fn size(part: &(usize, usize)) -> usize {
     part.1 - part.0
 }
 
-/// Maps all of it, or nothing.
+/// Maps all parts, or none.
 fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
     for (done, part) in parts.iter().enumerate() {
         if size(part) == 0 {
@@ -121,7 +133,7 @@ fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
         }
         if let Err(error) = Host::map_at(start + part.0, size(part)) {
             for part in parts[..done].iter().filter(|part| size(part) > 0) {
-                // SAFETY: just mapped, and nobody's.
+                // SAFETY: this function has just mapped the part, and nobody else knows of it.
                 unsafe { Host::unmap(start + part.0, size(part)) };
             }
             return Err(error);
@@ -130,7 +142,9 @@ fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
     Ok(())
 }
 
-/// Maps what is not mapped of parts of which some may be: a thread that is not in this process was mapping them.
+/// Maps the parts that are not mapped yet.
+///
+/// A thread of the parent was mapping them when this process forked.
 fn map_missing(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
     for part in parts.iter().filter(|part| size(part) > 0) {
         match Host::map_at(start + part.0, size(part)) {
@@ -142,27 +156,29 @@ fn map_missing(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
 }
 
 impl Arena {
-    /// Has the first parts mapped, if that has not been done. `None` if that cannot be, and then nothing is.
+    /// Maps the first metadata, if that was not done.
+    ///
+    /// Returns `None` if it fails, and then nothing is mapped.
     pub(super) fn init(&self) -> Option<()> {
         if self.len.load(Relaxed) != 0 {
             return Some(());
         }
         if !cfg!(thiscpu_model) {
             for (from, size) in REGIONS {
-                let place = auxv_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                let start = from + place as usize * REGION_ALIGN % size;
+                let bits = auxv_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let start = from + bits as usize * REGION_ALIGN % size;
                 if self.init_at(start, CHUNKS_MAX).is_some() {
                     return Some(());
                 }
             }
         }
-        // The least first: where there is not even that much, as a limit may have it, the others need not be tried.
+        // The smallest arena first: if a limit leaves no room for it, the others need not be tried.
         Host::find_gap(layout(CHUNKS_MIN).chunks, CHUNK_BYTES).ok()?;
         let halves = core::iter::successors(Some(CHUNKS_MAX), |chunks| Some(chunks / 2));
         halves.take_while(|&chunks| chunks >= CHUNKS_MIN).find_map(|chunks| self.init_with(chunks))
     }
 
-    /// The same for so many chunks, anywhere.
+    /// Maps the metadata of an arena of so many chunks, at any address.
     pub(super) fn init_with(&self, chunks: usize) -> Option<()> {
         self.init_at(
             Host::find_gap(layout(chunks).chunks + chunks * CHUNK_BYTES, CHUNK_BYTES).ok()?,
@@ -184,18 +200,19 @@ impl Arena {
         Some(())
     }
 
-    /// So many chunks have tags.
+    /// Publishes that so many chunks have tags.
     pub(super) fn publish_len(&self, len: usize) {
-        // Release: what an address is, is asked of a chunk below this.
+        // Release: pairs with the Acquire in `chunk_of`, which then finds `base` and `tags`.
         self.len.store(len, Release);
-        // In a child too: the fork may have come between the two stores.
+        // A child repeats this, because the fork may have come between the two stores.
         self.publish_origin();
     }
 
-    /// Makes chunks at the end accessible, for `count` that follow each other and begin at a multiple of `align`. The first. Where
-    /// that cannot be, what was made accessible on the way is unmapped.
+    /// Commits chunks at the end, for `count` adjacent ones at a multiple of `align`.
+    ///
+    /// Returns the first of these. On failure, chunks committed on the way are unmapped.
     pub(super) fn find_at_end(&self, count: usize, align: usize) -> Option<usize> {
-        let mut gap = STEP;
+        let mut gap = COMMIT_CHUNKS;
         loop {
             let high = self.high.load(Relaxed);
             let tail = self.used_bits().after_last(0, high);
@@ -204,7 +221,8 @@ impl Arena {
             match self.commit_to(end) {
                 Ok(()) => {
                     self.raise_max_run(tail, end);
-                    // Release: pairs with the Acquire in `slab`; it is accessible.
+                    // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is
+                    // committed.
                     self.high.store(high.max(end), Release);
                     return Some(first);
                 }
@@ -215,39 +233,42 @@ impl Arena {
         }
     }
 
-    /// Makes accessible what is before something else that is mapped before `end`, and passes by that, so that `count` may be
-    /// behind it; or changes nothing.
+    /// Commits chunks up to a foreign mapping before `end`, and skips `gap` chunks there.
+    ///
+    /// Then `count` chunks may fit behind it. On failure nothing changes.
     fn skip_foreign(&self, end: usize, count: usize, gap: usize) -> Option<()> {
         let before = self.commit_state();
-        let passed = || {
-            let near = end.min(before[0] + SKIP_CHUNKS_MAX);
-            self.commit_until_foreign(near).ok()?;
-            if near < end && self.committed.load(Relaxed) == near {
+        let skipped = || {
+            let reach = end.min(before[0] + SKIP_CHUNKS_MAX);
+            self.commit_until_foreign(reach).ok()?;
+            if reach < end && self.committed.load(Relaxed) == reach {
                 return None;
             }
-            // Where a limit leaves too little for what is wanted, what was opened for it is not kept.
+            // If a limit leaves too little for the allocation, nothing committed for it is kept.
             Host::find_gap(count * CHUNK_BYTES, CHUNK_BYTES).ok()?;
             self.mark_foreign(gap)
         };
-        passed().or_else(|| {
+        skipped().or_else(|| {
             self.uncommit_to(before);
             None
         })
     }
 
-    /// Makes chunks from the last used one on accessible.
+    /// Commits chunks up to `end`, and some more if there is room.
     pub(super) fn commit_to(&self, end: usize) -> Result<(), i32> {
         let committed = self.committed.load(Relaxed);
         if end <= committed {
             return Ok(());
         }
         self.map_metadata(end)?;
-        let wanted =
-            end.max(committed + committed / 16).next_multiple_of(STEP).min(self.len.load(Relaxed));
+        let wanted = end
+            .max(committed + committed / 16)
+            .next_multiple_of(COMMIT_CHUNKS)
+            .min(self.len.load(Relaxed));
         self.commit_exactly(wanted).or_else(|_| self.commit_exactly(end))
     }
 
-    /// Has tags for all chunks if it has not for so many.
+    /// Maps metadata for all chunks, if that of `end` chunks is not mapped.
     fn map_metadata(&self, end: usize) -> Result<(), i32> {
         let (len, limit) = (self.len.load(Relaxed), self.limit.load(Relaxed));
         if end > limit {
@@ -261,13 +282,15 @@ impl Arena {
             let mapped = if self.mapping_metadata.load(Relaxed) {
                 map_missing(start, &parts)
             } else {
-                // First: it is for a child that is forked from here on, until there are tags for all or nothing is mapped.
+                // Stored first, for a child forked from here on. It is cleared only if nothing was
+                // mapped.
                 self.mapping_metadata.store(true, Relaxed);
                 map_all(start, &parts).inspect_err(|_| self.mapping_metadata.store(false, Relaxed))
             };
-            // What is in the way here cannot be passed by: it would have to be an array's.
+            // A foreign mapping cannot be skipped here, because metadata has a fixed place.
             mapped.map_err(|_| libc::ENOMEM)?;
-            // Last: if they cannot be had the others are found mapped the next time, and these have not become data for nothing.
+            // Last: if this fails, the other parts are found mapped next time, and the tags have
+            // not become writable for nothing.
             if has_all_tags && Host::commit(start + readable.0, size(&readable)).is_err() {
                 return Err(libc::ENOMEM);
             }
@@ -283,7 +306,7 @@ impl Arena {
         let layout = layout(self.limit.load(Relaxed));
         let before = self.commit_state();
         let [chunks, slabs, object_bits] = self.commit_starts(before);
-        // Only what is new: a program may have protected pages of its own before it.
+        // Only new pages: the program may have protected the pages before them.
         let part = |from: usize, to: usize| (from, to_page(to).max(from));
         let slabs = part(slabs, layout.slabs + end * size_of::<Slab>());
         let object_bits = part(object_bits, layout.object_bits + end * OBJECT_BITS_BYTES);
@@ -295,7 +318,7 @@ impl Arena {
         Ok(())
     }
 
-    /// How many chunks are accessible, and how far what is known of them.
+    /// Returns the number of committed chunks, and the ends of their slabs and object bits.
     fn commit_state(&self) -> [usize; 3] {
         [&self.committed, &self.slabs_committed, &self.object_bits_committed]
             .map(|word| word.load(Relaxed))
@@ -307,10 +330,10 @@ impl Arena {
         self.committed.store(chunks, Relaxed);
     }
 
-    /// Where what is mapped next begins, of each of the three, where so much is accessible.
+    /// Returns where the next mapping of each of the three parts begins.
     fn commit_starts(&self, [committed, slabs, object_bits]: [usize; 3]) -> [usize; 3] {
         let layout = layout(self.limit.load(Relaxed));
-        // The page of the first is that of the last one before, or that was passed by.
+        // The first slab may share its page with the last committed one, or with a skipped one.
         let page = |at: usize| at / PAGE_MAX * PAGE_MAX;
         [
             layout.chunks + committed * CHUNK_BYTES,
@@ -319,12 +342,12 @@ impl Arena {
         ]
     }
 
-    /// Makes chunks accessible up to where something is in the way, about. Another error than that is one.
+    /// Commits chunks up to a foreign mapping or to `end`; fails on any other error.
     fn commit_until_foreign(&self, end: usize) -> Result<(), i32> {
         let mut step = (end - self.committed.load(Relaxed)).next_power_of_two();
         while step > 0 {
             match self.commit_exactly(end.min(self.committed.load(Relaxed) + step)) {
-                // It is tried with less.
+                // Tried again with fewer chunks.
                 Ok(()) | Err(libc::EEXIST) => step /= 2,
                 error => return error,
             }
@@ -332,22 +355,24 @@ impl Arena {
         Ok(())
     }
 
-    /// Unmaps what became accessible since so much was, and nobody has: it is behind all that was ever used.
+    /// Unmaps chunks committed since `before`. They were never used: `high` is below them.
     fn uncommit_to(&self, before: [usize; 3]) {
         let (start, layout) = (self.start.load(Relaxed), layout(self.limit.load(Relaxed)));
         let [committed, slabs, object_bits] = self.commit_state();
         let ends = [layout.chunks + committed * CHUNK_BYTES, slabs, object_bits];
-        // First: what a fork after this leaves mapped is in the child's way, and is passed by.
+        // Stored first: if a fork comes after this, the child finds the mappings in its way, and
+        // skips them.
         self.set_commit_state(before);
         for (from, to) in
             self.commit_starts(before).into_iter().zip(ends).filter(|part| part.0 < part.1)
         {
-            // SAFETY: mapped since then, each time from where that ended; and nobody's.
+            // SAFETY: these parts were mapped since `before`, each from where the last one ended.
+            // No chunk in them was ever used.
             unsafe { Host::unmap(start + from, to - from) };
         }
     }
 
-    /// Passes by so many chunks that are not accessible, because something else is mapped there.
+    /// Skips so many uncommitted chunks, because a foreign mapping is in their way.
     fn mark_foreign(&self, count: usize) -> Option<()> {
         let committed = self.committed.load(Relaxed);
         let end = committed + count;
@@ -355,17 +380,19 @@ impl Arena {
         let used = self.used_bits();
         let tail = used.after_last(0, self.high.load(Relaxed));
         self.raise_max_run(tail, committed);
-        // First: what a fork after this leaves committed is never handed out.
-        let missing = used.put(committed, count, true);
-        self.foreign.store(self.foreign.load(Relaxed) + missing, Relaxed);
-        // Before `committed`: a child that is forked in between finds the same in its way again, and passes by. The other way round it
-        // would take what is passed by for accessible and unused. It may have less to pass by then: `high` stays.
+        // Marked first, so that a child forked after this never allocates them, even if they are
+        // committed.
+        let skipped = used.put(committed, count, true);
+        self.foreign.store(self.foreign.load(Relaxed) + skipped, Relaxed);
+        // Stored before `committed`. A child forked in between finds the same mapping in its way,
+        // and skips again. In the other order it would take skipped chunks for committed and free.
+        // It may have fewer to skip, since `high` stays.
         self.high.store(self.high.load(Relaxed).max(end), Release);
         self.committed.store(end, Relaxed);
         Some(())
     }
 
-    /// The first chunk from one on whose address is a multiple of so many chunks.
+    /// Returns the first chunk from `chunk` on whose address is a multiple of `align` chunks.
     pub(super) fn align_up(&self, chunk: usize, align: usize) -> Option<usize> {
         let before = self.base.load(Relaxed) / CHUNK_BYTES;
         Some((before + chunk).checked_next_multiple_of(align)? - before)
@@ -376,71 +403,71 @@ impl Arena {
 mod tests {
     use super::*;
 
-    /// A arena that knows of the first chunks, and the arrays for all.
-    fn begun() -> (&'static Arena, [(usize, usize); 4]) {
-        // A mapping of another test may come in between, where there was room for all chunks.
-        let begin = |_| {
+    /// Returns an arena with its first metadata mapped, and the parts of the rest.
+    fn initialized() -> (&'static Arena, [(usize, usize); 4]) {
+        // Another test may map something where there was room for all chunks.
+        let initialize = |_| {
             let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
             arena.init().expect("there is memory");
             (arena.limit.load(Relaxed) == CHUNKS_MAX).then_some(arena)
         };
-        let arena = (0..10).find_map(begin).expect("there is room for all chunks");
+        let arena = (0..10).find_map(initialize).expect("there is room for all chunks");
         let (len, limit) = (arena.len.load(Relaxed), arena.limit.load(Relaxed));
         assert!(len < limit);
         (arena, layout(limit).metadata(len, limit))
     }
 
-    /// The same without tags for chunks that are not there.
-    fn begun_where_room_is_scarce() -> (&'static Arena, [(usize, usize); 4]) {
-        let (arena, parts) = begun();
-        assert!(arena.has_all_tags.swap(false, Relaxed), "there is address arena");
-        // SAFETY: mapped by this arena, whose fast paths nobody uses.
+    /// Returns the same without tags that can be read in advance.
+    fn initialized_without_readable_tags() -> (&'static Arena, [(usize, usize); 4]) {
+        let (arena, parts) = initialized();
+        assert!(arena.has_all_tags.swap(false, Relaxed), "there is address space");
+        // SAFETY: `init` mapped this part, and no thread uses the fast paths of this arena.
         unsafe { Host::unmap(arena.start.load(Relaxed) + parts[3].0, size(&parts[3])) };
         (arena, parts)
     }
 
     fn map(arena: &Arena, part: (usize, usize)) {
-        Host::map_at(arena.start.load(Relaxed) + part.0, size(&part)).expect("nothing is there");
+        Host::map_at(arena.start.load(Relaxed) + part.0, size(&part)).expect("the range is free");
     }
 
-    /// Whatever of them its parent had mapped at the fork.
+    /// Covers each number of parts that the parent had mapped at the fork.
     #[test]
-    fn a_child_has_tags_for_all_units() {
+    fn child_maps_all_metadata_left_unmapped_by_parent() {
         for mapped in 0..=4 {
-            let (arena, parts) = begun_where_room_is_scarce();
+            let (arena, parts) = initialized_without_readable_tags();
             arena.mapping_metadata.store(true, Relaxed);
             parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
-            has_tags_for_all_units(arena, mapped);
+            assert_all_tagged(arena, mapped);
         }
     }
 
-    /// Also where tags could be read before.
+    /// Covers arenas whose tags could be read in advance.
     #[test]
-    fn a_child_has_tags_for_all_units_that_could_be_read() {
-        for (mapped, are_opened) in [(0, false), (1, false), (2, false), (3, false), (3, true)] {
-            let (arena, parts) = begun();
+    fn child_maps_all_metadata_when_tags_were_readable() {
+        for (mapped, are_committed) in [(0, false), (1, false), (2, false), (3, false), (3, true)] {
+            let (arena, parts) = initialized();
             arena.mapping_metadata.store(true, Relaxed);
-            if are_opened {
+            if are_committed {
                 let start = arena.start.load(Relaxed) + parts[3].0;
                 assert_eq!(Host::commit(start, size(&parts[3])), Ok(()));
             }
             parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
-            has_tags_for_all_units(arena, mapped);
+            assert_all_tagged(arena, mapped);
         }
     }
 
-    fn has_tags_for_all_units(arena: &Arena, mapped: usize) {
+    fn assert_all_tagged(arena: &Arena, mapped: usize) {
         let last = arena.limit.load(Relaxed);
-        assert_eq!(arena.map_metadata(last), Ok(()), "after {mapped} of the arrays");
+        assert_eq!(arena.map_metadata(last), Ok(()), "after {mapped} parts");
         assert!(arena.has_all_tags.load(Relaxed));
         arena.set_tag(last - 1, 5);
         assert_eq!(arena.tag(last - 1), 5);
     }
 
-    /// Also when its parent had mapped them all, and just not said so.
+    /// Covers a parent that had mapped all parts and had just not published them.
     #[test]
-    fn a_child_has_tags_for_all_units_at_the_last_moment() {
-        let (arena, _) = begun();
+    fn child_publishes_len_when_parent_had_mapped_all() {
+        let (arena, _) = initialized();
         let (len, last) = (arena.len.load(Relaxed), arena.limit.load(Relaxed));
         assert_eq!(arena.map_metadata(last), Ok(()));
         arena.publish_len(len);
@@ -448,36 +475,33 @@ mod tests {
         assert_eq!(arena.len.load(Relaxed), last);
     }
 
-    /// A child forked amid passing by finds the same in its way, however much of that was written down.
+    /// Covers both states of `high` in which a fork may leave a child.
     #[test]
-    fn a_child_passes_by_again() {
+    fn child_skips_foreign_mapping_again() {
         for is_high_stored in [false, true] {
-            let (arena, _) = begun();
+            let (arena, _) = initialized();
             assert_eq!(arena.find_at_end(10, 1), Some(0));
             arena.used_bits().put(0, 10, true);
             let (committed, high) = (arena.committed.load(Relaxed), arena.high.load(Relaxed));
             let chunks = layout(arena.limit.load(Relaxed)).chunks;
             map(arena, (chunks + committed * CHUNK_BYTES, chunks + (committed + 1) * CHUNK_BYTES));
-            arena.mark_foreign(4 * STEP).expect("there are tags");
-            let passed = arena.high.load(Relaxed);
+            arena.mark_foreign(4 * COMMIT_CHUNKS).expect("there are tags");
+            let skipped = arena.high.load(Relaxed);
             arena.committed.store(committed, Relaxed);
             if !is_high_stored {
                 arena.high.store(high, Relaxed);
             }
-            let first = arena.find_at_end(100, 1).expect("there is address arena");
-            assert!(
-                first > committed,
-                "what others have, at {committed}, is in 100 from {first} on"
-            );
-            assert!(!is_high_stored || first >= passed, "what was passed by is used");
+            let first = arena.find_at_end(100, 1).expect("there is address space");
+            assert!(first > committed, "the foreign chunk {committed} is in 100 from {first} on");
+            assert!(!is_high_stored || first >= skipped, "a skipped chunk was allocated");
         }
     }
 
-    /// What others have mapped where an array belongs stays theirs.
+    /// Covers a foreign mapping in the place of metadata, in a parent and in a child.
     #[test]
-    fn arrays_are_not_made_of_what_others_have() {
+    fn metadata_never_uses_foreign_mappings() {
         for (is_child, part) in [(false, 1), (true, 1), (false, 3), (true, 3)] {
-            let (arena, parts) = begun_where_room_is_scarce();
+            let (arena, parts) = initialized_without_readable_tags();
             arena.mapping_metadata.store(is_child, Relaxed);
             let from = parts[part].0;
             map(arena, (from + PAGE_MAX, from + 2 * PAGE_MAX));

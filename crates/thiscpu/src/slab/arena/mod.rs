@@ -1,11 +1,12 @@
-//! Where objects live: a region of address arena, handed out in chunks of 64 KiB.
+//! The arena: the address range that objects live in, handed out in chunks of 64 KiB.
 //!
-//! What a chunk is, is found from an address by a subtraction and a shift: chunks follow each other, and so do their tags.
-//! The region becomes accessible from the front, a step at a time, by [`self::map`]. Chunks that are given back stay
-//! accessible, so that a late reader never faults; their pages go back to the system by [`self::purge`].
+//! Chunks are adjacent, and so are their tags, so a subtraction and a shift lead from an address to
+//! the tag of its chunk. The range is committed from its beginning, a step at a time, by
+//! [`self::map`]. Freed chunks stay mapped, so that a late reader never faults; [`self::purge`]
+//! returns their pages to the system.
 //!
-//! Under the lock every store leaves a usable state: a run is taken by its bits, and the counts are estimates that a
-//! forked child makes anew.
+//! Under the lock, every store leaves a usable state. Chunks are allocated by setting their bits,
+//! and the counts are estimates that a forked child recounts.
 
 mod bits;
 pub(crate) mod heap_error;
@@ -27,63 +28,65 @@ use map::{CHUNKS_MAX, TAG_CHUNKS, layout};
 use purge::Purging;
 use slab::{OBJECT_BITS_BYTES, Slab};
 
-/// The bytes of a chunk, and what chunks are aligned to.
+/// Bytes of a chunk, and its alignment.
 pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
-/// The chunks of which the longest free run is remembered together.
+/// Number of chunks that have a common summary: the longest free run that begins in them.
 const SUMMARY_CHUNKS: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 
-/// What a chunk is. A slab of a class with a number of its own is that number, above 0.
+/// What a chunk is. A slab whose class has a tag of its own has that tag, above 0.
 pub type Tag = i32;
-/// Nobody's.
-pub const NOTHING: Tag = 0;
-/// The beginning of a large block.
+/// The tag of a chunk that is free, or not the first one of a large block.
+pub const NO_TAG: Tag = 0;
+/// The tag of the first chunk of a large block.
 const LARGE: Tag = -1;
-/// A slab of a cache that has no number of its own.
+/// The tag of a slab of a cache that has no tag of its own.
 pub(super) const ANY_CACHE: Tag = -2;
 
-/// What is known of the arena. What fast paths read has a line of its own, with what changes as rarely.
+/// The state of the arena. The first cache line has all that fast paths load.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Arena {
-    /// The address that is [`TAG_CHUNKS`] chunks in front of chunk 0, and as many tags in front of its tag, where there are tags to be read for all chunks there can
-    /// be, and nobody watches; or [`POISON_BASE`]. What fast paths read.
+    /// The origin that fast paths count chunks and tags from, or [`POISON_BASE`] to disable them.
+    ///
+    /// It is [`TAG_CHUNKS`] chunks before chunk 0, and as many tags before the tag of chunk 0. It
+    /// is disabled unless tags can be read for all chunks that there can be.
     fast_origin: AtomicUsize,
     /// The address of chunk 0.
     base: AtomicUsize,
-    /// How many chunks have tags, or 0 before the first.
+    /// Number of chunks that have tags; 0 before the first use.
     len: AtomicUsize,
     /// The address of the tag of chunk 0.
     tags: AtomicUsize,
-    /// The address of the first chunk's slab.
+    /// The address of the `Slab` of chunk 0.
     slabs: AtomicUsize,
-    /// The address of the bits of its objects.
+    /// The address of the object bits of chunk 0.
     object_bits: AtomicUsize,
-    /// Where the region begins, and how many chunks it has room for.
+    /// The address of the region, and the number of chunks it has room for; metadata comes first.
     start: AtomicUsize,
     limit: AtomicUsize,
     lock: Lock,
-    /// How many chunks are accessible, or passed by.
+    /// Number of chunks that are committed, or skipped as foreign.
     committed: AtomicUsize,
-    /// Whether there are tags to be read for all chunks there can be.
+    /// Whether tags can be read for all chunks that there can be.
     has_all_tags: AtomicBool,
-    /// How far slabs, and their objects' bits, are accessible, from where the region begins.
+    /// Ends of the committed `Slab`s and object bits, as offsets from `start`.
     slabs_committed: AtomicUsize,
     object_bits_committed: AtomicUsize,
-    /// Whether tags for all chunks are mapped, or just being, or were when this process was forked.
+    /// Whether metadata for all chunks is mapped or being mapped, or was when the process forked.
     mapping_metadata: AtomicBool,
-    /// No chunk at or above was ever used.
+    /// One more than the highest chunk ever used.
     high: AtomicUsize,
     used: AtomicUsize,
     used_peak: AtomicUsize,
-    /// How many chunks were passed by; they count as used for ever.
+    /// Number of chunks skipped because of foreign mappings; they count as used forever.
     foreign: AtomicUsize,
-    /// How many free chunks may have pages.
+    /// Number of free chunks that may have pages.
     dirty: AtomicUsize,
     purging: Purging,
     thp: SlabThp,
 }
 
-/// What functions in assembly have to know of the arena.
+/// Addresses and constants of the arena, for functions in assembly.
 #[cfg(not(thiscpu_model))]
 pub(crate) mod for_assembly {
     use core::mem::offset_of;
@@ -91,66 +94,74 @@ pub(crate) mod for_assembly {
     pub use super::{ARENA, CHUNKS_FROM_ORIGIN};
     use super::{Arena, CHUNK_BYTES};
 
-    /// Where the address that chunks and tags are counted from is, in it.
+    /// Offset of the fast paths' origin.
     pub const FAST_ORIGIN: usize = offset_of!(Arena, fast_origin);
-    /// The bits of an address that say where in its chunk it is.
+    /// Number of low bits of an address that are its offset in a chunk.
     pub const CHUNK_SHIFT: u32 = CHUNK_BYTES.trailing_zeros();
 }
 
-/// If chunks begin here, no address that there can be is in one, nor what often takes the place of an address.
+/// A base for which no address is in a chunk.
+///
+/// It is not canonical, and far from the values that programs often use in an address's place.
 const POISON_BASE: usize = 0x9e37 << 48;
 
 #[cfg(not(thiscpu_model))]
-const _: () = assert!(core::mem::offset_of!(Arena, lock) == 64, "fast paths have the first line");
-/// How many chunks and what is counted like them there can be, which is what fast paths compare with.
+const _: () =
+    assert!(core::mem::offset_of!(Arena, lock) == 64, "fast paths use the first cache line");
+/// Number of chunks from the fast paths' origin to the end of the largest arena.
 pub const CHUNKS_FROM_ORIGIN: usize = TAG_CHUNKS + CHUNKS_MAX;
-// As a part of instructions.
+// It is an immediate operand of instructions.
 const _: () = assert!(CHUNKS_FROM_ORIGIN <= i32::MAX as usize);
 
-/// No memory was found, while free chunks were used by whoever drops their pages.
+/// No memory was found, while a purge held free chunks.
 struct PurgeInFlight;
 
-/// The arena.
+/// The arena of the process.
 pub static ARENA: Arena = Arena::new();
 
-/// The chunk that holds an address, if that is in the arena.
+/// Returns the chunk that holds an address, if it is in the arena.
 #[inline(always)]
 fn chunk_of(address: usize) -> Option<usize> {
-    // Acquire: pairs with the Release in `tell`. What the others say was stored before.
+    // Acquire: pairs with the Release in `publish_len`. `base` and `tags` were stored before it.
     let len = ARENA.len.load(Acquire);
     let chunk = address.wrapping_sub(ARENA.base.load(Relaxed)) / CHUNK_BYTES;
     (chunk < len).then_some(chunk)
 }
 
-/// What the chunk that holds an address is.
+/// Returns the tag of the chunk that holds an address.
 #[inline(always)]
 pub fn tag_of(address: usize) -> Tag {
     match chunk_of(address) {
-        // SAFETY: there is a tag for each chunk below `most`.
+        // SAFETY: `chunk` is below `len`, and each such chunk has a tag.
         Some(chunk) => unsafe { ARENA.tag_unchecked(chunk) }.load(Relaxed) as Tag,
-        None => NOTHING,
+        None => NO_TAG,
     }
 }
 
-/// As [`tag_of`], for fast paths: nothing while somebody watches, or where address arena is scarce. How many chunks there can be is a constant, so there is one
-/// word to load before the tag.
+/// Returns the tag of the chunk that holds an address, for fast paths.
+///
+/// It is [`NO_TAG`] while fast frees are disabled, and where address space is scarce. The number of
+/// chunks that there can be is a constant, so only one word is loaded before the tag.
 #[inline(always)]
 pub fn fast_tag_of(address: usize) -> Tag {
-    // Acquire: pairs with the Release in `publish_origin`. There are tags from there on, and what came before `watch` is seen.
+    // Acquire: pairs with the Release in `publish_origin`. Tags are mapped from the origin on, and
+    // what came before `disable_fast_free` is seen.
     let origin = ARENA.fast_origin.load(Acquire);
     let number = address.wrapping_sub(origin) / CHUNK_BYTES;
     if number < CHUNKS_FROM_ORIGIN {
         let tag = origin + number * size_of::<Tag>();
-        // SAFETY: there is a tag for each chunk there can be, and 0 for what is ahead of them, to be read for ever.
+        // SAFETY: `publish_origin` published an origin from which all `CHUNKS_FROM_ORIGIN` tags are
+        // mapped forever. Those before chunk 0 are 0.
         return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
     }
-    NOTHING
+    NO_TAG
 }
 
-/// Has [`fast_tag_of`] say nothing from now on, so that whoever asks goes another way; or what there is. At first nobody
-/// has asked for that, and it says nothing. Who begins to watch does not mind a few calls.
+/// Disables or enables fast frees: while they are off, [`fast_tag_of`] returns [`NO_TAG`].
+///
+/// They are off at first. Calls that have begun may still be fast after this returns.
 pub fn disable_fast_free(is_off: bool) {
-    // Against the first tags, after which it is looked whether somebody watches.
+    // The lock orders this against the first use, which checks `FAST_FREE_OFF`.
     let _guard = ARENA.lock();
     FAST_FREE_OFF.store(is_off, Relaxed);
     ARENA.publish_origin();
@@ -158,10 +169,11 @@ pub fn disable_fast_free(is_off: bool) {
 
 static FAST_FREE_OFF: AtomicBool = AtomicBool::new(true);
 
-/// The bytes of chunks in use, the most of those there ever were, and the bytes of chunks whose pages the system has not got
-/// back.
+/// Returns the bytes of chunks in use, the peak of that, and the bytes that have pages.
+///
+/// Purging a free chunk takes its pages away.
 pub fn memory() -> [usize; 3] {
-    // Relaxed: estimates.
+    // Relaxed: these are estimates.
     let used = ARENA.used.load(Relaxed);
     let with_pages = used + ARENA.dirty.load(Relaxed) + ARENA.unused_advised();
     [used, ARENA.used_peak.load(Relaxed), with_pages].map(|chunks| chunks * CHUNK_BYTES)
@@ -194,38 +206,49 @@ impl Arena {
         }
     }
 
+    /// Returns the tag word of a chunk.
+    ///
     /// # Safety
     ///
-    /// `chunk` is below `most`.
+    /// The caller guarantees that `chunk` is below `len`.
     #[inline(always)]
     unsafe fn tag_unchecked(&self, chunk: usize) -> &'static AtomicU32 {
-        // SAFETY: the tags begin there, one for each chunk, accessible for ever.
+        // SAFETY: the tags begin at `tags`, one for each chunk below `len`, and stay mapped
+        // forever.
         unsafe { &*((self.tags.load(Relaxed) + chunk * size_of::<Tag>()) as *const AtomicU32) }
     }
 
-    /// Says where fast paths find tags, if they do: what they load must be mapped for each chunk that they may ask for. Under the lock.
+    /// Publishes the origin that fast paths find tags by, or disables them.
+    ///
+    /// They may load the tag of any chunk that there can be, so all of these must be mapped. The
+    /// caller holds the lock.
     fn publish_origin(&self) {
-        let is_begun = self.len.load(Relaxed) != 0;
-        let is_shown = is_begun && self.has_all_tags.load(Relaxed) && !FAST_FREE_OFF.load(Relaxed);
-        let origin =
-            if is_shown { self.base.load(Relaxed) - TAG_CHUNKS * CHUNK_BYTES } else { POISON_BASE };
+        let is_initialized = self.len.load(Relaxed) != 0;
+        let is_enabled =
+            is_initialized && self.has_all_tags.load(Relaxed) && !FAST_FREE_OFF.load(Relaxed);
+        let origin = if is_enabled {
+            self.base.load(Relaxed) - TAG_CHUNKS * CHUNK_BYTES
+        } else {
+            POISON_BASE
+        };
         // Release: pairs with the Acquire in `fast_tag_of`.
         self.fast_origin.store(origin, Release);
     }
 
     fn tag_word(&self, chunk: usize) -> &'static AtomicU32 {
         assert!(chunk < self.len.load(Relaxed));
-        // SAFETY: just looked at.
+        // SAFETY: `chunk` is below `len`, as was just asserted.
         unsafe { self.tag_unchecked(chunk) }
     }
 
-    /// What a chunk is.
+    /// Returns the tag of a chunk.
     pub(super) fn tag(&self, chunk: usize) -> Tag {
-        // Acquire: pairs with the Release in `set_tag`.
+        // Acquire: pairs with the Release in `set_tag`, so that the slab of the chunk is
+        // initialized.
         self.tag_word(chunk).load(Acquire) as Tag
     }
 
-    /// Says what a chunk is, to whoever may look at what is known of it.
+    /// Publishes the tag of a chunk, after its slab was initialized.
     fn set_tag(&self, chunk: usize, tag: Tag) {
         // Release: pairs with the Acquire in `tag`.
         self.tag_word(chunk).store(tag as u32, Release);
@@ -235,37 +258,39 @@ impl Arena {
         self.base.load(Relaxed) + chunk * CHUNK_BYTES
     }
 
-    /// What is known of the slab, or large block, that begins with a chunk which was ever used.
+    /// Returns the slab, or large block, that begins with a chunk that was ever used.
     pub(super) fn slab(&self, chunk: usize) -> &'static Slab {
         assert!(chunk < self.high.load(Acquire));
         let slabs = self.slabs.load(Relaxed);
-        // SAFETY: there is one for each chunk, accessible for ever for those that were ever used; zero is one.
+        // SAFETY: each chunk has a `Slab`, which is mapped forever if the chunk is below `high`, as
+        // was just asserted. Zeros are a valid `Slab`.
         unsafe { &*((slabs + chunk * size_of::<Slab>()) as *const Slab) }
     }
 
-    /// A bit for each object of the slab that begins with a chunk which was ever used.
+    /// Returns a bit for each object of the slab that begins with a chunk that was ever used.
     fn object_bits(&self, chunk: usize) -> Bits<'static> {
         assert!(chunk < self.high.load(Acquire));
         let words =
             (self.object_bits.load(Relaxed) + chunk * OBJECT_BITS_BYTES) as *const AtomicU64;
-        // SAFETY: as above.
+        // SAFETY: each chunk has that many words, which are mapped forever if the chunk is below
+        // `high`, as was just asserted. Zeros are valid bits.
         Bits(unsafe { core::slice::from_raw_parts(words, OBJECT_BITS_BYTES / 8) })
     }
 
-    /// Whether nothing was ever in it, nor is.
+    /// Returns whether the arena was never used.
     fn is_unused(&self) -> bool {
         self.len.load(Relaxed) == 0
     }
 
-    /// How many chunks were ever used.
+    /// Returns one more than the highest chunk ever used.
     pub(super) fn high(&self) -> usize {
         self.high.load(Acquire)
     }
 
     fn bits(&self, offset: usize) -> Bits<'static> {
         let words = (self.start.load(Relaxed) + offset) as *const AtomicU64;
-        // SAFETY: the words are there, accessible for ever for chunks that have tags, accessed through this only, and
-        // zeros are a valid beginning.
+        // SAFETY: the metadata has a word for each 64 chunks below `len`, mapped forever. Only
+        // `Bits` access these words, atomically, and zeros are valid.
         Bits(unsafe { core::slice::from_raw_parts(words, self.len.load(Relaxed) / 64) })
     }
 
@@ -273,7 +298,9 @@ impl Arena {
         self.bits(layout(self.limit.load(Relaxed)).used)
     }
 
-    /// The chunks that may hold anything, if they are free; if not it means nothing, but to who has just taken them.
+    /// Returns the bits of chunks that may hold data.
+    ///
+    /// A used chunk's bit has a meaning only to the thread that has just allocated the chunk.
     fn dirty_bits(&self) -> Bits<'static> {
         self.bits(layout(self.limit.load(Relaxed)).dirty)
     }
@@ -281,33 +308,36 @@ impl Arena {
     fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
         if guard.first_in_generation && self.len.load(Relaxed) != 0 {
-            // The fork may have come between the two.
+            // The fork may have come between the two stores of `publish_len`.
             self.publish_len(self.len.load(Relaxed));
-            let took_back = self.recover_in_flight();
-            if guard.owner_died || took_back {
+            let was_purging = self.recover_in_flight();
+            if guard.owner_died || was_purging {
                 self.recount();
             }
         }
         guard
     }
 
-    /// What a fork amid a change leaves behind is counts that are off.
+    /// Recounts, because a fork in the middle of a change leaves counts that are off.
     fn recount(&self) {
         let high = self.high.load(Relaxed);
         let (used, dirty) = (self.used_bits(), self.dirty_bits());
-        let missing = self.foreign.load(Relaxed);
-        self.used.store(used.count(0, high).saturating_sub(missing), Relaxed);
+        let foreign = self.foreign.load(Relaxed);
+        self.used.store(used.count(0, high).saturating_sub(foreign), Relaxed);
         self.dirty.store(dirty.count_without(used, high), Relaxed);
     }
 
-    /// Takes `count` chunks that follow each other, from a multiple of `align` on. The first; `None` if there is no
-    /// memory.
+    /// Allocates `count` adjacent chunks at a multiple of `align`; `None` if there is no memory.
+    ///
+    /// Returns the first of them.
     pub(super) fn alloc(&self, count: usize, align: usize) -> Option<usize> {
         self.alloc_found(count, || self.find_any(count, align))
     }
 
-    /// The same for who wants neighbours: `next`, behind the last that it has taken, if that is free and in the same extent;
-    /// else such as are far from what others of its kind take.
+    /// Allocates chunks for a caller whose allocations are to be adjacent.
+    ///
+    /// `next` is the chunk after its last allocation. If that is free and in the same extent, takes
+    /// it, or else begins another extent, away from other callers'.
     pub(super) fn alloc_in_extent(&self, next: usize, count: usize) -> Option<usize> {
         if self.fits_extent(next, count) && self.extend(next, count).is_some() {
             return Some(next);
@@ -315,19 +345,20 @@ impl Arena {
         self.alloc_found(count, || self.find_extent(count))
     }
 
-    /// Takes what `find` finds under the lock.
+    /// Allocates the chunks that `find` finds under the lock.
     fn alloc_found(&self, count: usize, find: impl Fn() -> Option<usize>) -> Option<usize> {
         match self.try_alloc(count, &find) {
             Err(PurgeInFlight) => {
-                // What is missing may be what somebody is just dropping the pages of; in this turn nobody is.
+                // The purge may hold the chunks that are missing. With its lock, no purge is
+                // running.
                 let _guard = self.purging.lock();
                 self.try_alloc(count, &find).unwrap_or(None)
             }
-            Ok(taken) => taken,
+            Ok(found) => found,
         }
     }
 
-    /// The same where no chunk that nobody needs is used for anything; else there may be memory that it does not see.
+    /// Allocates the chunks that `find` finds, without waiting for a purge.
     fn try_alloc(
         &self,
         count: usize,
@@ -344,27 +375,27 @@ impl Arena {
         }
     }
 
-    /// Takes the chunks behind a run too, if they are free.
+    /// Allocates the `count` chunks at `end`, behind a run, if they are free.
     fn extend(&self, end: usize, count: usize) -> Option<()> {
         let _guard = self.lock();
         let (high, wanted) = (self.high.load(Relaxed), end.checked_add(count)?);
-        let near = wanted.min(high);
-        if self.used_bits().find(true, end.min(near), near) < near {
+        let below = wanted.min(high);
+        if self.used_bits().find(true, end.min(below), below) < below {
             return None;
         }
         if wanted > high {
             self.commit_to(wanted).ok()?;
-            // Release: pairs with the Acquire in `slab`; it is accessible.
+            // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is committed.
             self.high.store(wanted, Release);
         }
         self.mark_used(end, count);
         Some(())
     }
 
-    /// Under the lock; they are free and accessible.
+    /// Marks free, committed chunks as used; the caller holds the lock.
     fn mark_used(&self, first: usize, count: usize) {
         self.raise_after(first + count);
-        // First: a fork after this loses them, and before it they are nobody's.
+        // First: a child forked after this loses the chunks, and before it they are free.
         self.used_bits().put(first, count, true);
         let dirty = self.dirty_bits().count(first, count);
         self.dirty.store(self.dirty.load(Relaxed).saturating_sub(dirty), Relaxed);
@@ -373,17 +404,19 @@ impl Arena {
         self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
     }
 
-    /// Gives chunks back, whose tags are [`NOTHING`] again. The next is [`self::purge::purge_if_excess`], without a lock.
+    /// Frees chunks whose tags are [`NO_TAG`] again.
+    ///
+    /// The caller then calls [`self::purge::purge_if_excess`], without a lock.
     fn free(&self, first: usize, count: usize) {
         self.locked().free(first, count);
     }
 
-    /// The same together with a look at what they are.
+    /// Locks the arena, for a caller that checks tags before it frees.
     fn locked(&self) -> LockedArena<'_> {
         LockedArena { arena: self, _guard: self.lock() }
     }
 
-    /// Under the lock: they are free, and dirty or all zero.
+    /// Marks chunks as free, dirty or all zero; the caller holds the lock.
     fn mark_free(&self, first: usize, count: usize, is_dirty: bool) {
         self.raise_for_free(first, count);
         self.dirty_bits().put(first, count, is_dirty);
@@ -394,17 +427,17 @@ impl Arena {
     }
 }
 
-/// A arena whose lock is held.
+/// The arena, with its lock held.
 struct LockedArena<'a> {
     arena: &'a Arena,
     _guard: Guard<'a>,
 }
 
 impl LockedArena<'_> {
-    /// As [`Arena::give`].
+    /// Frees chunks whose tags are [`NO_TAG`] again.
     fn free(&self, first: usize, count: usize) {
         let arena = self.arena;
-        // First: a child that is forked in between counts them all the same.
+        // First: a child forked in between counts these chunks too.
         arena.count_dirty(first, count);
         arena.mark_free(first, count, true);
         arena.used.store(arena.used.load(Relaxed).saturating_sub(count), Relaxed);

@@ -147,7 +147,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::slab::arena::{CHUNK_BYTES, NOTHING};
+    use crate::slab::arena::{CHUNK_BYTES, NO_TAG};
 
     /// What is said of chunks, in the plainest way.
     struct Naive {
@@ -246,7 +246,7 @@ mod tests {
             }
         }
         assert!(naive.used.len() > 5 * SUMMARY_CHUNKS, "only {} chunks", naive.used.len());
-        assert_eq!(arena.tag(0), NOTHING);
+        assert_eq!(arena.tag(0), NO_TAG);
     }
 
     /// Takes a chunk beside the last one of each of two in turn, until there are so many or no more. What each has.

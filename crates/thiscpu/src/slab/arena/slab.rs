@@ -102,7 +102,7 @@ impl Slab {
     /// The slab, or large block, that an address is in, if it is in one.
     pub(crate) fn containing(address: usize) -> Option<&'static Slab> {
         let chunk = super::chunk_of(address).filter(|&chunk| chunk < ARENA.high())?;
-        if ARENA.tag(chunk) == super::NOTHING {
+        if ARENA.tag(chunk) == super::NO_TAG {
             return None;
         }
         Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
@@ -147,7 +147,7 @@ impl Slab {
     pub(crate) fn free_chunks(&self) {
         let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
         for chunk in first..first + chunks {
-            ARENA.set_tag(chunk, super::NOTHING);
+            ARENA.set_tag(chunk, super::NO_TAG);
         }
         ARENA.free(first, chunks);
     }
@@ -159,7 +159,7 @@ impl Slab {
         let is_mine = ARENA.tag(first) == super::LARGE;
         is_mine.then(|| {
             let chunks = self.chunks.load(Relaxed) as usize;
-            ARENA.set_tag(first, super::NOTHING);
+            ARENA.set_tag(first, super::NO_TAG);
             arena.free(first, chunks);
             chunks
         })

@@ -8,7 +8,7 @@
 use super::barn::BARNS_PER_NODE;
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::slab::{ObjectRef, Shape, Slab, TakenObject};
-use crate::slab::arena::{ARENA, NOTHING, Tag};
+use crate::slab::arena::{ARENA, NO_TAG, Tag};
 use crate::slab::lane::encoding::{self, Key};
 use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -408,7 +408,7 @@ fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &
 ///
 /// Visits each chunk that was ever used, without a lock.
 pub fn outside_by_tag() -> impl Iterator<Item = (Tag, usize)> {
-    tagged_slabs(|tag| tag > NOTHING).map(|(tag, slab)| (tag, slab.outside()))
+    tagged_slabs(|tag| tag > NO_TAG).map(|(tag, slab)| (tag, slab.outside()))
 }
 
 /// Finds an object of the cache.
