@@ -1,4 +1,4 @@
-//! What the sections of code that is no Rust have to know: where the same things are that Rust's know.
+//! What `thiscpu-capi` needs: layouts for sections in C, and the reasons for panics.
 
 use core::any::Any;
 use core::ptr::NonNull;
@@ -19,33 +19,43 @@ use crate::ledger::{Account, NO_MEMORY};
 use crate::sys::fence::FENCE_DENIED;
 use crate::sys::rseq::{self, OFFSETS};
 
-/// Where sections find a thread's lane, for whoever has a symbol for it. `thiscpu_inline.h` declares the same.
+/// The variable from which inlined calls in C learn where the calling thread's lane is.
 ///
-/// It is that copy's of the library whose table it has. A program may have several, which as a rule share the variables and functions of one. But
-/// linkers can be told to bind functions within each shared object and not variables (`-Bsymbolic-functions`): handles are in the lanes of
-/// one copy then and sections in those of another, so that no section must be entered from then on.
+/// `thiscpu_inline.h` declares a structure of the same layout.
+///
+/// The variable belongs to the copy of the library whose table it holds. A process may load several
+/// copies, which usually share the variables and functions of one. But a linker may bind functions
+/// within each shared object and variables to another one (`-Bsymbolic-functions`). Handles are
+/// then in the lanes of one copy and sections in those of another, so no section may commit any
+/// more.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct InlineAbi {
-    /// The offsets of `cpu_id` and, in the upper half, of the index from the thread pointer: in one word, so that whoever loads it has both
-    /// or neither. As long as no section is to be entered they are those of an area of each thread's that nobody registers, and sections
-    /// leave at once. `UNKNOWN` before this copy of the library was started: sections then take the area below, which is all threads'.
+    /// Offsets from the thread pointer: of `cpu_id`, and in the upper half of the index.
+    ///
+    /// Both are in one word, so that a load gets both or neither. While no section may commit, they
+    /// are those of an area in each thread's TLS that is never registered, so that sections leave
+    /// at once. Until this copy of the library has started they are `UNKNOWN`; sections then use
+    /// the field `unregistered`, which all threads share.
     offsets: AtomicU64,
     table: *const AtomicUsize,
-    /// The offset from the thread pointer of a 32-bit word that is 0 as long as this thread's charges are to look into its lane first. Else a
-    /// charge is one of `Account::charge`, which knows what to do.
+    /// The offset from the thread pointer of a 32-bit word; not 0 if charges bypass the lane.
+    ///
+    /// A charge then calls `Account::charge`, which handles the bypass.
     bypass: AtomicI64,
-    /// A gate that is never open, for who has a null handle.
+    /// A gate that is always closed, for null handles.
     closed_gate: usize,
-    /// The offset of `cpu_id` in an area that nobody registers, of this copy's; 0 before it was started.
+    /// The offset of `cpu_id` in this copy's area in TLS that is never registered.
+    ///
+    /// 0 until this copy has started.
     unregistered_cpu_id: AtomicI64,
-    /// What follows is stored to, and not in the line of what is loaded.
+    /// Padding: sections store to the next field, which must not share a line with the others.
     _rest: [u64; 3],
-    /// An area that nobody registers. Sections store to it, and nobody reads that.
+    /// An rseq area that is never registered. Sections store to it; its content is never used.
     unregistered: [AtomicU32; 8],
 }
 
-// As `struct thiscpu_inline_abi` has them.
+// The offsets of `struct thiscpu_inline_abi` in thiscpu_inline.h.
 const _: () = {
     use core::mem::offset_of;
     assert!(offset_of!(InlineAbi, offsets) == 0 && offset_of!(InlineAbi, table) == 8);
@@ -53,23 +63,29 @@ const _: () = {
     assert!(offset_of!(InlineAbi, unregistered) == 64);
 };
 
-// SAFETY: the table is static, and of atomics.
+// SAFETY: the pointer leads to a static table of atomics. All other fields are atomics or constant.
 unsafe impl Sync for InlineAbi {}
 
 const UNKNOWN: u64 = 0;
 
-/// Offsets by which no section gets anywhere, until others are published: of an area that nobody registers, where `cpu_id` is that far from
-/// the thread pointer, or not known to be if that is 0.
+/// Returns offsets with which no section commits, until others are published.
+///
+/// `cpu_id` is the offset of that field in the area that is never registered; 0 if it is unknown.
 fn pending(cpu_id: isize) -> u64 {
     pack(cpu_id, cpu_id)
 }
 
-/// The same for ever. What is taken for the index is never looked at, and only has to be readable.
+/// Returns offsets with which no section ever commits.
+///
+/// They differ from `pending` in the index, which sections load but do not use: its address only
+/// has to be readable.
 fn disabled(cpu_id: isize) -> u64 {
     pack(cpu_id, cpu_id + 1)
 }
 
-/// Both offsets in a word; `UNKNOWN` if they are too far from the thread pointer, but no program has that much of static TLS.
+/// Packs both offsets into a word.
+///
+/// Returns `UNKNOWN` if one does not fit into 32 bits; no program has that much static TLS.
 fn pack(cpu_id: isize, index: isize) -> u64 {
     match (i32::try_from(cpu_id), i32::try_from(index)) {
         (Ok(cpu_id), Ok(index)) => u64::from(cpu_id as u32) | u64::from(index as u32) << 32,
@@ -78,7 +94,7 @@ fn pack(cpu_id: isize, index: isize) -> u64 {
 }
 
 impl InlineAbi {
-    /// Of which no section can be entered.
+    /// Returns a variable with which no section commits.
     pub const fn closed() -> InlineAbi {
         let mut unregistered = [const { AtomicU32::new(0) }; 8];
         unregistered[rseq::CPU_ID / 4] = AtomicU32::new(u32::MAX);
@@ -93,8 +109,11 @@ impl InlineAbi {
         }
     }
 
-    /// When a copy of the library is started, with the one that its inlined calls use, its own or another's, and the
-    /// [`table`](Self::own_table) of the copy whose functions they call.
+    /// Prepares the variable when a copy of the library is loaded.
+    ///
+    /// `self` is the variable that this copy's symbol is bound to, which may be another copy's.
+    /// `table_of_functions` is the [`own_table`](Self::own_table) of the copy that its functions
+    /// are bound to. If these are different copies, sections are disabled.
     pub fn start(&self, table_of_functions: *const AtomicUsize) {
         if self.table == table_of_functions && self.table != TABLE.as_ptr() {
             return;
@@ -113,28 +132,29 @@ impl InlineAbi {
         }
     }
 
-    /// What tells copies of the library apart.
+    /// Returns an address that identifies this copy of the library.
     pub fn own_table() -> *const AtomicUsize {
         TABLE.as_ptr()
     }
 
-    /// Lets sections in, if they can be entered by now.
+    /// Enables sections, once the process knows where lanes are.
     pub fn publish(&self) {
         let cpu_id = OFFSETS.cpu_id();
         let offsets = pack(cpu_id, OFFSETS.index());
-        // The line is loaded by every call: nothing is stored to it in vain.
+        // Every inlined call loads this cache line, so this avoids stores that change nothing.
         let is_known = self.offsets.load(Relaxed) == offsets;
         if cpu_id == 0 || is_known || self.table != TABLE.as_ptr() {
             return;
         }
-        // Relaxed: known before `offsets` are.
+        // Relaxed: the Release in `change` orders this store before that of `offsets`.
         self.bypass.store(rseq::bypass_offset() as i64, Relaxed);
         let unregistered = self.unregistered_cpu_id.load(Relaxed) as isize;
         self.change(|now| (now == UNKNOWN || now == pending(unregistered)).then_some(offsets));
     }
 
     fn change(&self, to: impl FnMut(u64) -> Option<u64>) {
-        // Release: whoever was handed something after this finds what was stored before it.
+        // Release: a thread that gets a handle after this finds the stores before it. It pairs with
+        // the program's own synchronization, by which the handle is passed on.
         let _ = self.offsets.fetch_update(Release, Relaxed, to);
     }
 }
@@ -142,7 +162,7 @@ impl InlineAbi {
 /// Why a function of this library panicked, for callers that turn panics into status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PanicReason {
-    /// No fence is possible any more.
+    /// Fences are denied.
     FenceDenied,
     /// More units were released to a budget than were held.
     OverReleased,
@@ -168,12 +188,14 @@ impl PanicReason {
     }
 }
 
-/// The object of an entry that was taken out of a lane of this cache, as its own `alloc` hands it out.
-pub fn finish_alloc(cache: &RawCache, entry: usize) -> Option<NonNull<u8>> {
-    cache.hand_out(entry)
+/// Completes an allocation: returns the object of an encoded pointer from a lane of the cache.
+///
+/// Reports a write after free and aborts, if the object's free mark is wrong.
+pub fn finish_alloc(cache: &RawCache, encoded: usize) -> Option<NonNull<u8>> {
+    cache.hand_out(encoded)
 }
 
-/// What a charge of this account says to its section; the same as long as it is open.
+/// Returns the operands of an account's charge section, which are constant while it is open.
 pub fn slot_of<const N: usize>(account: &Account<N>) -> AccountSlot {
     account.slot()
 }
@@ -197,19 +219,19 @@ mod tests {
         let abi = InlineAbi::closed();
         abi.start(InlineAbi::own_table());
         assert_eq!(offsets(&abi), pending(unregistered()));
-        // In a process in which nobody has used the library, and then somebody has.
+        // Before the first use of the library in this process, and after it.
         abi.publish();
         let tier = crate::tier().expect("a tier");
         abi.publish();
-        let are_in = tier != crate::Tier::Atomic;
-        assert_eq!(offsets(&abi) != pending(unregistered()), are_in, "{abi:?}");
+        let is_enabled = tier != crate::Tier::Atomic;
+        assert_eq!(offsets(&abi) != pending(unregistered()), is_enabled, "{abi:?}");
     }
 
     #[test]
     fn sections_disabled_when_functions_and_data_bind_to_different_copies() {
         crate::tier().expect("a tier");
         let others = || InlineAbi { table: OTHER.as_ptr(), ..InlineAbi::closed() };
-        // Its own copy was started before, or will be.
+        // The variable's own copy has started (4000), or has not (0).
         for known in [0, 4000] {
             let abi = others();
             abi.unregistered_cpu_id.store(known, Relaxed);
@@ -217,12 +239,12 @@ mod tests {
             abi.publish();
             assert_eq!(offsets(&abi), disabled(known as isize));
         }
-        // All of the other's: nothing is wrong, and nothing of this copy's is in it.
+        // Variable and functions are the other copy's: this copy changes nothing.
         let abi = others();
         abi.start(OTHER.as_ptr());
         abi.publish();
         assert_eq!(offsets(&abi), UNKNOWN);
-        // Its own, whose functions another copy has used.
+        // This copy's variable, which another copy has disabled before.
         let abi = InlineAbi::closed();
         abi.offsets.store(disabled(0), Relaxed);
         abi.start(InlineAbi::own_table());

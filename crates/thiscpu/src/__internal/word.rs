@@ -1,12 +1,13 @@
-//! Words for C: a handle is the word itself, so that nothing has to be loaded to find it.
+//! Per-CPU words for C: a handle encodes the word, so that no load is needed to find it.
 //!
 //! | bits of a handle | meaning |
 //! |---|---|
-//! | 63 | a word of 8 bytes; sections take the handle as it is |
-//! | 56 to 62 | the width of a narrower one, in bytes |
+//! | 63 | 1 for a word of 8 bytes, whose handle is what sections take |
+//! | 56 to 62 | the width of a narrower word, in bytes |
 //! | 0 to 55 | the address in lane 0, a multiple of 8 |
 //!
-//! No system hands out addresses of 56 bits or more, unless it is asked for one (the widest are those of five levels of page tables).
+//! User addresses have at most 56 bits, with five levels of page tables, unless a program requests
+//! more.
 
 use core::mem::ManuallyDrop;
 
@@ -16,7 +17,7 @@ use crate::{PerCpu, PerCpuWord};
 const WIDTH_AT: u32 = 56;
 const ADDRESS: usize = (1 << WIDTH_AT) - 1;
 
-/// A word of some width, which its handle keeps.
+/// A word of any width. The handle owns it.
 #[derive(Debug)]
 pub enum AnyWord {
     One(ManuallyDrop<PerCpu<u8>>),
@@ -25,7 +26,7 @@ pub enum AnyWord {
     Eight(ManuallyDrop<PerCpu<u64>>),
 }
 
-/// The handle of a word.
+/// Returns the handle of a word.
 pub fn handle_of<T: PerCpuWord>(word: &PerCpu<T>) -> usize {
     match size_of::<T>() {
         8 => word.item(),
@@ -33,17 +34,19 @@ pub fn handle_of<T: PerCpuWord>(word: &PerCpu<T>) -> usize {
     }
 }
 
-/// The word of a handle, if it can be one.
+/// Returns the word of a handle; `None` if the handle is malformed.
 ///
 /// # Safety
 ///
-/// If it can be one it is one, of a word that lives; if what is returned is dropped, nobody uses the handle any more.
+/// A well-formed handle is that of a live word. The result may be dropped only if no thread uses
+/// the handle any more.
 pub unsafe fn of_handle(handle: usize) -> Option<AnyWord> {
     let item = handle & ADDRESS | READY_BIT;
     if !item.is_multiple_of(8) {
         return None;
     }
-    // SAFETY: the caller's promise; the width is what it was made of.
+    // SAFETY: the caller guarantees that the handle is that of a live word. Its width is that of
+    // the type, because `handle_of` encoded it.
     unsafe {
         Some(match handle >> WIDTH_AT {
             1 => AnyWord::One(ManuallyDrop::new(PerCpu::of_item(item))),
