@@ -188,7 +188,7 @@ impl PanicReason {
     }
 }
 
-/// Completes an allocation: returns the object of an encoded pointer from a lane of the cache.
+/// Returns the object of an encoded pointer that a section has popped from the cache's lane.
 ///
 /// Reports a write after free and aborts, if the object's free mark is wrong.
 pub fn finish_alloc(cache: &RawCache, encoded: usize) -> Option<NonNull<u8>> {

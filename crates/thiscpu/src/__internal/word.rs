@@ -62,29 +62,38 @@ pub unsafe fn of_handle(handle: usize) -> Option<AnyWord> {
 mod tests {
     use super::*;
 
-    fn comes_back<T: crate::PerCpuInt>(n: T, is_it: impl Fn(&AnyWord) -> bool) {
+    fn assert_round_trip<T: crate::PerCpuInt>(n: T, is_same: impl Fn(&AnyWord) -> bool) {
         let word = PerCpu::<T>::new();
         word.add(n);
         let handle = handle_of(&word);
-        // SAFETY: the handle is that of a word, which stays.
-        let any = unsafe { of_handle(handle) }.expect("it is one");
-        assert!(is_it(&any), "{any:?}");
+        // SAFETY: the handle is that of `word`, which is live.
+        let any = unsafe { of_handle(handle) }.expect("a well-formed handle");
+        assert!(is_same(&any), "{any:?}");
         for wrong in [handle + 1, handle + 4, handle ^ 1 << 58, handle & ADDRESS] {
-            // SAFETY: it cannot be one.
+            // SAFETY: the handle is malformed.
             assert!(unsafe { of_handle(wrong) }.is_none(), "{wrong:#x}");
         }
     }
 
     #[test]
-    fn a_handle_is_a_word() {
-        comes_back(3_u8, |any| matches!(any, AnyWord::One(word) if word.lanes().any(|n| n == 3)));
-        comes_back(4_u16, |any| matches!(any, AnyWord::Two(word) if word.lanes().any(|n| n == 4)));
-        comes_back(6_u32, |any| matches!(any, AnyWord::Four(word) if word.lanes().any(|n| n == 6)));
-        comes_back(
+    fn handles_encode_address_and_width() {
+        assert_round_trip(
+            3_u8,
+            |any| matches!(any, AnyWord::One(word) if word.lanes().any(|n| n == 3)),
+        );
+        assert_round_trip(
+            4_u16,
+            |any| matches!(any, AnyWord::Two(word) if word.lanes().any(|n| n == 4)),
+        );
+        assert_round_trip(
+            6_u32,
+            |any| matches!(any, AnyWord::Four(word) if word.lanes().any(|n| n == 6)),
+        );
+        assert_round_trip(
             5_u64,
             |any| matches!(any, AnyWord::Eight(word) if word.lanes().any(|n| n == 5)),
         );
-        // SAFETY: it cannot be one.
+        // SAFETY: the handle is malformed.
         assert!(unsafe { of_handle(0) }.is_none());
     }
 }
