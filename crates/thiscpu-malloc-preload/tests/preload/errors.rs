@@ -6,11 +6,11 @@ use crate::fixture::{ENVIRONMENTS, compile, run, text};
 
 /// The error, `THISCPU_MALLOC`, the final signal, and parts of the message in order.
 const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
-    ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "freed twice"]),
-    ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "freed twice"]),
-    ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "freed twice"]),
-    ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "written to after"]),
-    ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "nothing", "was ever handed out there"]),
+    ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "double free"]),
+    ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "double free"]),
+    ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "double free"]),
+    ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "write after free"]),
+    ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "invalid free", "was ever allocated there"]),
     ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "inside of"]),
     ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "inside of"]),
     // Errors with unguarded blocks are detected as without hardening.

@@ -146,7 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
         name: "interior_free_of_unguarded_block",
         child: free_interiors,
         signal: libc::SIGABRT,
-        stderr: &["thiscpu: 0x..(1024 bytes): freed, but it is inside of an object"],
+        stderr: &["thiscpu: 0x..(1024 bytes): invalid free: pointer into the middle of an object"],
     },
     Test {
         name: "use_after_free_in_forked_child",

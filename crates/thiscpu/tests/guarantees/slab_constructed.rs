@@ -400,7 +400,7 @@ fn double_free_of_constructed_aborts() {
         let value = cache.alloc();
         let address = std::ptr::from_ref(&*value).addr();
         let others: Vec<_> = (0..others).map(|_| cache.alloc()).collect();
-        let message = format!("thiscpu: {address:#x} ({} bytes): freed twice\n", SIZE + 8);
+        let message = format!("thiscpu: {address:#x} ({} bytes): double free\n", SIZE + 8);
         fork::assert_aborts(&message, || {
             drop(others);
             // SAFETY: the value has no destructor, and the test expects the second drop to abort.

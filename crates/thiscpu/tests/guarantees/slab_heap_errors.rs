@@ -23,10 +23,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(can_single_step),
 ];
 
-const TWICE: &str = "freed twice";
-const NOT_HERE: &str = "freed, but nothing of that size was ever handed out there";
-const INSIDE: &str = "freed, but it is inside of an object and not where one begins";
-const WRITTEN: &str = "written to after it was freed";
+const TWICE: &str = "double free";
+const NOT_HERE: &str = "invalid free: no object of that size was ever allocated there";
+const INSIDE: &str = "invalid free: pointer into the middle of an object";
+const WRITTEN: &str = "write after free";
 
 /// Sizes of which a slab has many objects, few, or one.
 const SIZES: [usize; 5] = [8, 64, 1_000, 40_000, ALONE];

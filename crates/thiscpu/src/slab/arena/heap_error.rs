@@ -1,5 +1,6 @@
-//! What a program does wrong with objects: said on standard error, and then the process is ended, because nothing that it
-//! does from then on can be trusted.
+//! Heap errors: misuse of objects, reported on standard error before the process aborts.
+//!
+//! Once memory is corrupt, nothing that the program does can be trusted.
 
 use core::hint::black_box;
 use core::ptr::NonNull;
@@ -8,33 +9,37 @@ use super::slab::Slab;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::stderr::write_line;
 
-/// What was noticed.
+/// A detected misuse of an object.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub enum HeapError {
-    /// An object is freed that is free.
+    /// A free of an object that is free.
     DoubleFree,
-    /// A free object has been written to.
+    /// A write to a free object.
     WriteAfterFree,
-    /// An address is freed that is in no slab of the cache.
+    /// A free of an address at which no object of the cache was ever allocated.
     InvalidFree,
-    /// An address is freed at which no object begins.
+    /// A free of an address inside an object.
     InteriorFree,
 }
 
 impl HeapError {
-    /// Says what is wrong with the object at an address, of `size` bytes if that is not 0, and ends the process. Allocates nothing and takes no lock.
+    /// Reports the error, with the address and the size of the object, and aborts.
+    ///
+    /// A `size` of 0 is unknown and left out. Allocates nothing and takes no lock.
     #[cold]
     #[inline(never)]
     pub fn report(self, address: usize, size: usize) -> ! {
         let what = match self {
-            HeapError::DoubleFree => "freed twice",
-            HeapError::WriteAfterFree => "written to after it was freed",
-            HeapError::InvalidFree if size == 0 => "freed, but nothing was ever handed out there",
-            HeapError::InvalidFree => "freed, but nothing of that size was ever handed out there",
-            HeapError::InteriorFree => {
-                "freed, but it is inside of an object and not where one begins"
+            HeapError::DoubleFree => "double free",
+            HeapError::WriteAfterFree => "write after free",
+            HeapError::InvalidFree if size == 0 => {
+                "invalid free: no object was ever allocated there"
             }
+            HeapError::InvalidFree => {
+                "invalid free: no object of that size was ever allocated there"
+            }
+            HeapError::InteriorFree => "invalid free: pointer into the middle of an object",
         };
         if cfg!(thiscpu_model) {
             panic!("{address:#x} ({size} bytes): {what}");
@@ -46,24 +51,25 @@ impl HeapError {
                 format_args!("thiscpu: {address:#x} ({size} bytes): {what}"),
             ),
         }
-        // SAFETY: it ends the process, which must be ended.
+        // SAFETY: `abort` ends the process, which must not continue.
         unsafe { libc::abort() }
     }
 }
 
-// What is noticed on fast paths, in functions that cannot unwind and look as if they returned, so that those end with a jump to them.
+// The following are for fast paths. They cannot unwind and look as if they returned, so that a fast
+// path may end with a jump to them.
 
-/// Says that an object is freed which is free, and ends the process.
+/// Reports a double free and aborts.
 #[cold]
 #[inline(never)]
 pub extern "C" fn double_free(object: usize) {
-    // The compiler is not to know that this never returns.
+    // The compiler must not see that this never returns.
     if black_box(true) {
         HeapError::DoubleFree.report(object, size_at(object))
     }
 }
 
-/// Says that a free object has been written to, and ends the process.
+/// Reports a write after free and aborts.
 #[cold]
 #[inline(never)]
 pub extern "C" fn write_after_free(object: usize) -> Option<NonNull<u8>> {
@@ -73,7 +79,7 @@ pub extern "C" fn write_after_free(object: usize) -> Option<NonNull<u8>> {
     None
 }
 
-/// The bytes of the objects in whose slab an address is, if it is in one.
+/// Returns the size of the objects of the slab that holds an address, or 0.
 fn size_at(object: usize) -> usize {
     Slab::containing(object).map_or(0, |slab| slab.size.load(Relaxed))
 }

@@ -1,12 +1,16 @@
-//! Which free chunks keep their pages.
+//! Purging: returning the pages of free chunks to the system.
 //!
-//! Free chunks keep their pages for a while, because to drop a page and get another costs a quarter of a
-//! microsecond. If they have been more than a mebibyte and a sixteenth of what is in use, and that is 65 MiB at most, for ten
-//! milliseconds, or are more than 16 MiB and a quarter of it, 144 MiB at most, the pages of all of them are dropped. There is no
-//! thread for this: whoever frees does it. Whoever allocates drops a mebibyte at most.
+//! Free chunks keep their pages for a while, because dropping a page and faulting it in again is
+//! slow. All of them are purged if one of these holds:
 //!
-//! Pages are dropped a piece at a time and without the lock: the chunks of the piece are used meanwhile. Who finds no other memory then
-//! waits for them. A child that is forked then takes them back. Pages that are locked stay; it is not tried again for a second.
+//! - for 10 ms, they were more than 1/16 of the used chunks, 64 MiB at most, plus 1 MiB;
+//! - they are more than 1/4 of the used chunks, 128 MiB at most, plus 16 MiB.
+//!
+//! There is no thread for this: calls that free do it. A call that allocates purges at most 1 MiB.
+//!
+//! Pages are dropped without the lock, up to 16 MiB at a time, while the chunks are marked as used.
+//! A thread that finds no other memory waits for them. A child forked meanwhile frees them again.
+//! Locked pages cannot be dropped; after such a failure the purge is not repeated for a second.
 
 use super::{ARENA, Arena, CHUNK_BYTES};
 use crate::sys::Host;
@@ -18,20 +22,20 @@ use crate::sys::machine::Machine as _;
 const MIB_CHUNKS: usize = (1024 * 1024) / CHUNK_BYTES;
 const EXCESS_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000_000;
-/// The chunks whose pages are dropped at once.
+/// Number of chunks purged at once.
 const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
-/// The most chunks whose pages a call drops that allocates.
+/// Number of chunks that a call that allocates purges at most.
 const ALLOC_PURGE_CHUNKS_MAX: usize = MIB_CHUNKS;
 
 #[derive(Debug)]
 pub(super) struct Purging {
-    /// Whose it is to drop pages.
+    /// Held by the thread that purges.
     lock: Lock,
-    /// The chunks that are used for that: their number, and in the upper half the first.
+    /// The chunks being purged: their number, and the first one in the upper half; or 0.
     in_flight: AtomicU64,
-    /// Since when free chunks with pages are more than are wanted; 0 while they are not.
+    /// When free chunks began to have too many pages; 0 while they have not.
     excess_since: AtomicU64,
-    /// When pages stayed.
+    /// When pages could not be dropped last; 0 if the last purge dropped all.
     failed_at: AtomicU64,
 }
 
@@ -45,21 +49,24 @@ impl Purging {
         }
     }
 
-    /// Waits for whoever drops pages; nobody else does until this is dropped. Who has the arena's lock must not ask for it.
+    /// Waits for a purge, and rules others out until the guard is dropped.
+    ///
+    /// The caller must not hold the arena's lock.
     pub(super) fn lock(&self) -> Guard<'_> {
         self.lock.lock()
     }
 
-    /// Whether chunks are used for that. Under the arena's lock.
+    /// Returns whether chunks are being purged; the caller holds the arena's lock.
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight.load(Relaxed) != 0
     }
 }
 
 impl Arena {
-    /// Whether free chunks have had too many pages for some time.
+    /// Returns whether free chunks have had too many pages for some time.
     fn has_excess(&self) -> bool {
-        // Relaxed, all of it: estimates, and who finds another's moment looks again soon.
+        // Relaxed, in this function: estimates. A thread that misses another's store checks again
+        // soon.
         let (dirty, used) = (self.dirty.load(Relaxed), self.used.load(Relaxed));
         let since = self.purging.excess_since.load(Relaxed);
         if dirty <= (used / 16).min(64 * MIB_CHUNKS) + MIB_CHUNKS {
@@ -76,23 +83,24 @@ impl Arena {
         if failed_at != 0 && now.saturating_sub(failed_at) < RETRY_NS {
             return false;
         }
-        let is_far_too_many = dirty > (used / 4).min(128 * MIB_CHUNKS) + 16 * MIB_CHUNKS;
-        is_far_too_many || (since != 0 && now.saturating_sub(since) > EXCESS_NS)
+        let is_far_excess = dirty > (used / 4).min(128 * MIB_CHUNKS) + 16 * MIB_CHUNKS;
+        is_far_excess || (since != 0 && now.saturating_sub(since) > EXCESS_NS)
     }
 
-    /// Drops the pages of chunks that are free now: all, or `most` of them. How many that were. In turn.
+    /// Purges up to `most` free chunks; returns how many. The caller holds the purge lock.
     pub(super) fn purge(&self, most: usize) -> usize {
-        let (mut at, mut left, mut dropped, mut is_refused) = (0, most, 0, false);
+        let (mut at, mut left, mut dropped, mut has_failed) = (0, most, 0, false);
         while let Some((first, count)) = self.take_dirty(at, left.min(PURGE_CHUNKS_MAX)) {
             self.unadvise(first, count);
-            // SAFETY: the chunks are this function's own, and were free.
+            // SAFETY: `take_dirty` has marked these free chunks as used, so that no other thread
+            // uses them.
             let is_done = unsafe { Host::discard(self.address(first), count * CHUNK_BYTES) };
             self.return_purged(first, count, !is_done);
-            is_refused |= !is_done;
+            has_failed |= !is_done;
             dropped += if is_done { count } else { 0 };
             (at, left) = (first + count, left - count);
         }
-        let failed_at = if is_refused { Host::coarse_time().max(1) } else { 0 };
+        let failed_at = if has_failed { Host::coarse_time().max(1) } else { 0 };
         self.purging.failed_at.store(failed_at, Relaxed);
         if left > 0 {
             self.purging.excess_since.store(0, Relaxed);
@@ -100,12 +108,12 @@ impl Arena {
         dropped
     }
 
-    /// Takes the next free chunks that have pages, `most` at most: the first, and how many.
+    /// Takes the next free chunks that have pages, from `at` on: the first one and how many.
     fn take_dirty(&self, at: usize, most: usize) -> Option<(usize, usize)> {
         let _guard = self.lock();
         let high = self.high();
         if at >= high {
-            // Or nothing was ever used, and there are no bits yet.
+            // Also if the arena was never used, and has no bits yet.
             return None;
         }
         let (used, dirty) = (self.used_bits(), self.dirty_bits());
@@ -114,7 +122,7 @@ impl Arena {
         if count == 0 {
             return None;
         }
-        // First: a child that is forked from here on takes them back.
+        // Stored first, so that a child forked from here on frees them again.
         self.purging.in_flight.store((first as u64) << 32 | count as u64, Relaxed);
         self.raise_after(first + count);
         used.put(first, count, true);
@@ -128,7 +136,9 @@ impl Arena {
         self.purging.in_flight.store(0, Relaxed);
     }
 
-    /// The piece whose pages the parent was dropping, if it was: then counts are to be made anew. Under the lock.
+    /// Frees the chunks that the parent was purging; returns whether there were any.
+    ///
+    /// Then the counts are to be recounted. The caller holds the arena's lock.
     pub(super) fn recover_in_flight(&self) -> bool {
         let piece = self.purging.in_flight.load(Relaxed);
         if piece != 0 {
@@ -139,20 +149,23 @@ impl Arena {
     }
 }
 
-/// Drops the pages of free chunks if they have had too many for some time, unless somebody else is just doing that.
-/// For who holds no lock.
+/// Purges free chunks if they have had too many pages for some time.
+///
+/// Does nothing if another thread is purging. The caller holds no lock.
 #[inline]
 pub(crate) fn purge_if_excess() {
-    purge_up_to_if_excess(usize::MAX);
+    purge_at_most_if_excess(usize::MAX);
 }
 
-/// The same for who allocates, and is not to wait for long: a mebibyte at most. The next goes on with it at once.
+/// Purges at most 1 MiB, for a call that allocates and must not take long.
+///
+/// The next such call continues at once.
 pub fn purge_some_if_excess() {
-    purge_up_to_if_excess(ALLOC_PURGE_CHUNKS_MAX);
+    purge_at_most_if_excess(ALLOC_PURGE_CHUNKS_MAX);
 }
 
 #[inline]
-fn purge_up_to_if_excess(most: usize) {
+fn purge_at_most_if_excess(most: usize) {
     if ARENA.has_excess()
         && let Some(_guard) = ARENA.purging.lock.try_lock()
     {
@@ -160,7 +173,7 @@ fn purge_up_to_if_excess(most: usize) {
     }
 }
 
-/// Gives the pages of all free chunks back to the system. How many bytes that were.
+/// Purges all free chunks; returns how many bytes that was.
 pub fn purge() -> usize {
     if ARENA.is_unused() {
         return 0;

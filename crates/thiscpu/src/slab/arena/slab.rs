@@ -1,62 +1,69 @@
-//! A slab: chunks that hold objects of one cache, and a bit for each object that is free in it.
+//! Slabs: chunks that hold objects of one cache, with a bit for each free object.
 //!
-//! Objects that were never handed out have no bit: they are those from `fresh` on, and are taken in order, so that
-//! memory is touched as it is needed. All of it is changed under the lock of the slab's barn. The bits and `fresh` are what
-//! counts: how many are free, and which slabs are in the barn's list, a forked child makes anew from those.
+//! Objects that were never handed out have no bit. They are those from index `fresh` on, and are
+//! taken in order, so that memory is touched only when needed. All fields are changed under the
+//! lock of the node slabs. The bits and `fresh` are authoritative: from them, a forked child
+//! recounts the free objects and rebuilds the lists.
 
 use super::bits::Bits;
 use super::{ARENA, CHUNK_BYTES, Tag};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The smallest object.
+/// Bytes of the smallest object.
 pub(crate) const OBJECT_BYTES_MIN: usize = 8;
-/// The bytes of the bits of a slab's objects. They are apart from what else is known of a slab, for large blocks have none, and would
-/// have a page for each few of them.
+/// Bytes of the bits of a chunk's objects.
+///
+/// They are apart from `Slab`, because large blocks have none and would waste a page for each few
+/// of them.
 pub(super) const OBJECT_BITS_BYTES: usize = CHUNK_BYTES / OBJECT_BYTES_MIN / 8;
 
-/// What is known of the slab, or of the large block, that begins with a chunk. In one line, because who frees many objects of as many slabs
-/// looks at as many of these.
+/// The metadata of the slab, or the large block, that begins with a chunk.
+///
+/// It fills one cache line, because a thread that frees objects of many slabs reads as many of
+/// these.
 #[repr(C, align(64))]
 pub(crate) struct Slab {
-    /// The cache that it belongs to, 0 for a large block, and the node: one word, because who looks without the barn's lock
-    /// must not take one slab's cache and the next one's node for a slab of its own.
+    /// The owner number of the cache, 0 for a large block, and the node.
+    ///
+    /// One word, so that a thread without the lock cannot combine the cache of one slab with the
+    /// node of the next.
     owner_node: AtomicU64,
-    /// The chunk it begins with: this chunk is one of its chunks.
+    /// The first chunk of the slab that this chunk is part of.
     first_chunk: AtomicU32,
     pub(super) chunks: AtomicU32,
-    /// The bytes of an object, or of the large block.
+    /// Bytes of an object, or of the large block.
     pub(super) size: AtomicUsize,
     objects: AtomicU32,
     fresh: AtomicU32,
     free: AtomicU32,
-    /// No word before has a bit.
+    /// No bit is set in a word before this one.
     first_word: AtomicU32,
-    /// The shard of the barn whose list it is in when an object is free.
+    /// The shard whose list the slab is in while one of its objects is free.
     shard: AtomicU32,
-    /// In the barn's list, as chunk numbers plus one.
+    /// The next slab in the list, as its first chunk plus one.
     pub(crate) next: AtomicU32,
-    /// The same; or how far the end of a slab has come whose objects are constructed.
+    /// The previous slab in the list, as its first chunk plus one; or [`RETIRED`] or [`ENDING`].
     pub(crate) previous: AtomicU32,
 }
 
-/// In place of a slab's predecessor: its objects wait to be destroyed.
+/// Stored as the previous slab: the slab's objects await destruction.
 const RETIRED: u32 = u32::MAX;
-/// The same: some thread has the slab for itself, and destroys them.
+/// Stored as the previous slab: a thread has taken the slab and destroys its objects.
 const ENDING: u32 = u32::MAX - 1;
 
-/// The shape of a cache's slabs.
+/// The size of a cache's objects and slabs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// The bytes of an object.
+    /// Bytes of an object.
     pub(crate) size: usize,
-    /// The chunks of a slab.
+    /// Number of chunks of a slab.
     pub(crate) chunks: usize,
-    /// From an object to its mark; not 0 if objects stay constructed.
+    /// Offset of an object's mark; not 0 if objects stay constructed.
     pub(crate) mark: usize,
 }
 
 impl Shape {
-    /// Few chunks, of which at most a sixteenth is left over.
+    /// Picks the fewest chunks, up to 16, that hold 8 objects and waste at most a sixteenth.
     pub(crate) const fn of(size: usize) -> Shape {
         let mut chunks = 1;
         while chunks < 16 {
@@ -75,21 +82,23 @@ impl Shape {
     }
 }
 
-/// Where an object is.
+/// An object, by its slab and index.
 pub(crate) struct ObjectRef {
     pub(crate) slab: &'static Slab,
     pub(crate) index: usize,
 }
 
-/// An object that was free in its slab.
+/// An object just taken from its slab.
 #[derive(Clone, Copy)]
 pub(crate) struct TakenObject {
     pub(crate) object: usize,
-    /// Whether it was never handed out since the slab began.
+    /// Whether it was never handed out since the slab was initialized.
     pub(crate) is_fresh: bool,
 }
 
-/// How many chunks say what they are: of a large block only the first, which may be one of many thousands.
+/// Returns how many chunks of a block have its tag.
+///
+/// Of a large block only the first has it, because there may be many thousands.
 fn tagged(chunks: usize, tag: Tag) -> usize {
     if tag == super::LARGE { 1 } else { chunks }
 }
@@ -99,7 +108,7 @@ const fn owner_node(owner: u32, node: usize) -> u64 {
 }
 
 impl Slab {
-    /// The slab, or large block, that an address is in, if it is in one.
+    /// Returns the slab, or large block, that holds an address, if there is one.
     pub(crate) fn containing(address: usize) -> Option<&'static Slab> {
         let chunk = super::chunk_of(address).filter(|&chunk| chunk < ARENA.high())?;
         if ARENA.tag(chunk) == super::NO_TAG {
@@ -108,7 +117,7 @@ impl Slab {
         Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
     }
 
-    /// Makes a slab, or a large block, of chunks that were just taken.
+    /// Initializes a slab, or a large block, in chunks just allocated.
     pub(crate) fn init(
         first: usize,
         owner: u32,
@@ -128,22 +137,24 @@ impl Slab {
         slab.set_shard(shard);
         slab.previous.store(0, Relaxed);
         slab.owner_node.store(owner_node(owner, node), Relaxed);
-        // The first of them comes last: a child that is forked in between finds a whole slab, or none.
+        // The first chunk comes last, so that a child forked in between finds a complete slab, or
+        // none.
         for chunk in (first..first + tagged(shape.chunks, tag)).rev() {
             ARENA.slab(chunk).first_chunk.store(first as u32, Relaxed);
-            // Last: whoever finds the tag finds what is above.
+            // Last: `set_tag` is a Release store, so a thread that finds the tag finds the stores
+            // above.
             ARENA.set_tag(chunk, tag);
         }
         slab
     }
 
-    /// Clears what its objects before have left.
+    /// Clears the bits that the chunk's previous slab left.
     fn clear_bits(&self, chunk: usize) {
         let used = self.fresh.load(Relaxed) as usize;
         ARENA.object_bits(chunk).put(0, used, false);
     }
 
-    /// Gives the chunks back.
+    /// Returns the slab's chunks to the arena.
     pub(crate) fn free_chunks(&self) {
         let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
         for chunk in first..first + chunks {
@@ -152,7 +163,9 @@ impl Slab {
         ARENA.free(first, chunks);
     }
 
-    /// The same for a large block: how many chunks it had; `None` if somebody else has just done it.
+    /// Frees a large block; returns how many chunks it had.
+    ///
+    /// Returns `None` if another thread has just freed it.
     pub(super) fn free_large(&self) -> Option<usize> {
         let arena = ARENA.locked();
         let first = self.first_chunk();
@@ -173,8 +186,10 @@ impl Slab {
         (self.owner_node.load(Relaxed) >> 32) as u32
     }
 
-    /// Whether it is that cache's and on that node. Who has the lock of the barn in question may rest on it: there it begins
-    /// and ends under that lock only.
+    /// Returns whether the slab is one of that cache on that node.
+    ///
+    /// The answer is reliable for a thread that holds the lock of those node slabs, because such
+    /// slabs begin and end under that lock.
     pub(crate) fn is_of(&self, owner: u32, node: usize) -> bool {
         self.owner_node.load(Relaxed) == owner_node(owner, node)
     }
@@ -187,7 +202,7 @@ impl Slab {
         self.shard.load(Relaxed) as usize
     }
 
-    /// Under the lock of the barn, while it is in no list.
+    /// Sets the shard, under the lock of the node slabs, while the slab is in no list.
     pub(crate) fn set_shard(&self, shard: usize) {
         self.shard.store(shard as u32, Relaxed);
     }
@@ -204,17 +219,17 @@ impl Slab {
         self.free.load(Relaxed) as usize
     }
 
-    /// Of how many the first were ever handed out.
+    /// Returns how many objects, the first ones, were ever handed out.
     pub(crate) fn used(&self) -> usize {
         self.fresh.load(Relaxed) as usize
     }
 
-    /// How many are not free in it; about, where others change it.
+    /// Returns how many objects are not free in the slab; an estimate without the lock.
     pub(crate) fn outside(&self) -> usize {
         self.objects().saturating_sub(self.free())
     }
 
-    /// How many are free, from the bits.
+    /// Recounts the free objects from the bits.
     pub(crate) fn recount(&self) {
         let fresh = self.fresh.load(Relaxed) as usize;
         let free = self.bits().count(0, fresh) + self.objects() - fresh;
@@ -222,9 +237,9 @@ impl Slab {
         self.first_word.store(0, Relaxed);
     }
 
-    /// The object at an address of this slab, if one begins there.
+    /// Returns the object that begins at an address of this slab, if one does.
     pub(crate) fn object_at(&'static self, address: usize) -> Option<ObjectRef> {
-        // A slab has less than 4 GiB, and division is faster with fewer bits.
+        // A slab has less than 4 GiB, and dividing 32 bits is faster.
         let offset = (address - ARENA.address(self.first_chunk())) as u32;
         let size = self.size.load(Relaxed) as u32;
         let index = (offset / size) as usize;
@@ -236,8 +251,9 @@ impl Slab {
         ARENA.address(self.first_chunk()) + index * self.size.load(Relaxed)
     }
 
-    /// Takes up to `most` free objects; `each` is called with each. Bits go first, so that a fork loses
-    /// objects and doubles none.
+    /// Takes up to `most` free objects, and calls `each` for each of them.
+    ///
+    /// Bits are cleared before that, so that a fork loses objects but never duplicates one.
     pub(crate) fn take_free(&self, most: usize, mut each: impl FnMut(TakenObject)) {
         let mut each =
             |index, is_fresh| each(TakenObject { object: self.object_address(index), is_fresh });
@@ -262,32 +278,34 @@ impl Slab {
         self.free.store((self.free() - wanted) as u32, Relaxed);
     }
 
-    /// Says that its objects wait to be destroyed. It is in no list by then, and ends without being in one again.
+    /// Marks the slab as retired. It is in no list, and will be freed without being in one again.
     pub(crate) fn retire(&self) {
         self.previous.store(RETIRED, Relaxed);
     }
 
-    /// Says that a thread has it for itself, and destroys them.
+    /// Marks the slab as taken by a thread that destroys its objects.
     pub(crate) fn begin_destroy(&self) {
         self.previous.store(ENDING, Relaxed);
     }
 
-    /// Whether its objects wait to be destroyed.
+    /// Returns whether the objects await destruction.
     pub(crate) fn is_retired(&self) -> bool {
         self.previous.load(Relaxed) == RETIRED
     }
 
-    /// The same, or are being destroyed: then all of them came back.
+    /// Returns whether the objects await destruction, or are being destroyed.
+    ///
+    /// Then all of them have come back.
     pub(crate) fn is_retired_or_ending(&self) -> bool {
         self.is_retired() || self.previous.load(Relaxed) == ENDING
     }
 
-    /// Whether an object is not free.
+    /// Returns whether an object is not free.
     pub(crate) fn is_outside(&self, index: usize) -> bool {
         index < self.used() && !self.bits().has(index)
     }
 
-    /// Takes an object back; false if it is free.
+    /// Takes an object back; returns false if it is free.
     pub(crate) fn put(&self, index: usize) -> bool {
         if index >= self.fresh.load(Relaxed) as usize || !self.bits().set(index) {
             return false;
