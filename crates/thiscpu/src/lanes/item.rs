@@ -1,45 +1,47 @@
-//! An item: zeroed memory of one size in each lane, given back when dropped.
+//! An item: zeroed memory of one size in each lane, freed when dropped.
 
 use super::region;
 use super::table::{self, READY_BIT};
 use crate::error::Error;
 use crate::sys::startup;
 
+/// Memory of one size at the same offset in every lane.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// Its address in lane 0, plus `READY_BIT`.
+    /// The address in lane 0, plus `READY_BIT`.
     open: usize,
     size: usize,
 }
 
 impl Item {
+    /// Allocates an item of `size` zeroed bytes in each lane, at a multiple of `align`.
     pub(crate) fn try_new(size: usize, align: usize) -> Result<Item, Error> {
         startup::tier()?;
         Ok(Item { open: region::lock().allocate(size, align)? + READY_BIT, size })
     }
 
-    /// The item that this is [`open`](Self::open) of.
+    /// Recreates an item from the result of [`open`](Self::open).
     ///
     /// # Safety
     ///
-    /// It is allocated, has this size, and is dropped once.
+    /// The item is allocated and has this size, and only one `Item` of it is dropped.
     #[cfg(not(thiscpu_model))]
     pub(crate) unsafe fn from_open(open: usize, size: usize) -> Item {
         Item { open, size }
     }
 
-    /// As sections take it: as a gate that is never closed.
+    /// Returns the word that sections take: like a gate that is never closed.
     #[inline(always)]
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// The item's address in lane 0.
+    /// Returns the item's address in lane 0.
     pub(crate) fn address(&self) -> usize {
         self.open & !READY_BIT
     }
 
-    /// The item's address in each lane that can hold something, the slow lane first.
+    /// Returns the item's address in each lane in use, the shared lane first.
     pub(crate) fn in_all_lanes(&self) -> impl Iterator<Item = usize> + use<> {
         let address = self.address();
         (0..=table::in_use()).map(move |lane| address + lane * table::STRIDE)
@@ -52,11 +54,11 @@ impl Drop for Item {
     }
 }
 
-/// For constructors that have no error to return.
+/// Unwraps the result of a constructor that cannot return an error.
 ///
 /// # Panics
 ///
-/// With what was asked for and what to do.
+/// If `result` is an error; the message says what failed, why, and what to do.
 pub(crate) fn expect<T>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("thiscpu: {error}"))
 }

@@ -1,4 +1,4 @@
-//! A variable of which each CPU has its own.
+//! A word with a separate value on each CPU.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,23 +9,27 @@ use crate::error::Error;
 use crate::lanes::item::{Item, expect};
 use crate::section::Outcome;
 
-/// A word of which each CPU has its own, and operations on the one of the CPU that the calling
-/// thread is on: the kernel's `this_cpu_add`, `this_cpu_add_return`, `this_cpu_xchg` and
-/// `this_cpu_cmpxchg`.
+/// A word with a separate value on each CPU.
 ///
-/// An operation is one section: it cannot be torn by a signal handler, by another thread on the
-/// same CPU or by a move to another CPU, and it costs no atomic instruction. **It is not an atomic
-/// operation towards other CPUs**, which have their own words. A thread may be on another CPU by the
-/// time the call returns; nothing but the one operation is tied to a CPU.
+/// Operations work on the word of the CPU that the calling thread is on. They are the kernel's
+/// `this_cpu_add`, `this_cpu_add_return`, `this_cpu_xchg` and `this_cpu_cmpxchg`.
 ///
-/// A thread that has no CPU of its own to work on (see [`tier`](crate::tier())) works on one more
-/// word, the slow lane, with ordinary atomics. [`lanes`](PerCpu::lanes) shows it too.
+/// An operation is one section. A signal handler, another thread on the same CPU or a migration
+/// never sees half of it, and it needs no atomic instruction. **It is not atomic towards other
+/// CPUs**, which have their own words. The thread may be on another CPU by the time the call
+/// returns; only the operation itself is tied to a CPU.
 ///
-/// Each operation takes one to two nanoseconds and touches one cache line of this CPU's. All are wait-free in
-/// the rseq tiers (by way of the slow lane after some restarts) and lock-free in the atomic tier, block nobody, may be
-/// called from signal handlers and after `fork`, and order nothing but themselves on their CPU. Dropping
-/// the variable waits for threads that allocate or drop others. Each word starts as 0 or null. Memory: the
-/// size of `T`, rounded up to 8 bytes, for each CPU that is used, and as much once more.
+/// A thread without a lane (see [`tier()`](crate::tier())) works on one more word, in the shared
+/// lane, by ordinary atomics. [`lanes`](PerCpu::lanes) includes that word.
+///
+/// Each operation takes 1 to 2 ns and touches one cache line of its CPU. In the rseq tiers it is
+/// wait-free: after a bounded number of restarts it uses the shared lane. In the atomic tier it is
+/// lock-free. Operations may be called from signal handlers and after `fork`. They are relaxed:
+/// they order no other memory accesses, except on their own CPU.
+///
+/// Each word starts as 0 or null. The variable takes the size of `T`, rounded up to 8 bytes, for
+/// each CPU in use, and once more for the shared lane. Dropping it may wait for threads that create
+/// or drop other variables.
 ///
 /// ```
 /// let hits = thiscpu::PerCpu::<u64>::new();
@@ -37,51 +41,54 @@ pub struct PerCpu<T: PerCpuWord> {
     holds: PhantomData<T>,
 }
 
-// SAFETY: the words are only changed by sections and atomics; a pointer in one is as shareable as
-// the raw pointer that it is handed out as.
+// SAFETY: only sections and atomics access the words. A pointer in a word is handed out as a raw
+// pointer, which its user must share correctly.
 unsafe impl<T: PerCpuWord> Sync for PerCpu<T> {}
-// SAFETY: as for Sync; nothing in it belongs to a thread.
+// SAFETY: only sections and atomics access the words, and nothing here belongs to a thread.
 unsafe impl<T: PerCpuWord> Send for PerCpu<T> {}
 
 impl<T: PerCpuWord> PerCpu<T> {
-    /// A variable that is 0 (or null) on every CPU. May wait for another thread that allocates.
+    /// Creates a variable that is 0 or null on every CPU.
+    ///
+    /// May wait for another thread that creates or drops one.
     ///
     /// # Panics
     ///
-    /// If there is no address space, or `THISCPU_TIER` is wrong.
+    /// If the system has no address space, or `THISCPU_TIER` is wrong.
     pub fn new() -> Self {
         expect(Self::try_new())
     }
 
-    /// As [`new`](Self::new), but returns what is wrong.
+    /// Creates a variable like [`new`](Self::new), but returns errors.
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddressSpace`], and what [`tier`](crate::tier()) returns.
+    /// Returns [`Error::NoAddressSpace`], or an error of [`tier()`](crate::tier()).
     pub fn try_new() -> Result<Self, Error> {
         let size = size_of::<T::Raw>();
         Ok(PerCpu { item: Item::try_new(size, size)?, holds: PhantomData })
     }
 
-    /// As sections take it.
+    /// Returns the word that sections take.
     #[cfg(not(thiscpu_model))]
     pub(crate) fn item(&self) -> usize {
         self.item.open()
     }
 
-    /// The variable that this is [`item`](Self::item) of.
+    /// Recreates a variable from the result of [`item`](Self::item).
     ///
     /// # Safety
     ///
-    /// It lives, and is dropped once.
+    /// The variable is alive, and only one value of it is dropped.
     #[cfg(not(thiscpu_model))]
     pub(crate) unsafe fn of_item(item: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the variable is alive, so its item is allocated, and
+        // that only one value of it is dropped.
         let item = unsafe { Item::from_open(item, size_of::<T::Raw>()) };
         PerCpu { item, holds: PhantomData }
     }
 
-    /// Puts `new` into this CPU's word and returns what was there.
+    /// Replaces this CPU's word with `new`, and returns its old value.
     ///
     /// ```
     /// let slot = thiscpu::PerCpu::<*mut u8>::new();
@@ -90,15 +97,15 @@ impl<T: PerCpuWord> PerCpu<T> {
     #[inline(always)]
     pub fn xchg(&self, new: T) -> T {
         let (item, new) = (self.item.open(), new.to_raw());
-        // SAFETY: the item is of this size and lives as long as `self`; its words are only changed
-        // as a whole.
+        // SAFETY: the item has this size and lives as long as `self`; all accesses are of whole
+        // words.
         let (SectionOutcome(mut outcome), mut value) = unsafe { T::Raw::xchg(item, new) };
         if outcome != Outcome::Committed {
             (outcome, value) = retry_or_shared(
                 item,
-                // SAFETY: as above.
+                // SAFETY: the item has this size and lives as long as `self`.
                 || unsafe { unwrap(T::Raw::xchg(item, new)) },
-                // SAFETY: the address is that of a word of the item.
+                // SAFETY: the address is that of the item in a lane, a word of this size.
                 |address| unsafe { T::Raw::atomic_xchg(address, new) },
             );
             debug_assert_eq!(outcome, Outcome::Committed);
@@ -106,19 +113,19 @@ impl<T: PerCpuWord> PerCpu<T> {
         T::from_raw(value)
     }
 
-    /// Puts `new` into this CPU's word if that holds `old`.
+    /// Replaces this CPU's word with `new` if it is `old`.
     ///
     /// # Errors
     ///
-    /// What the word holds instead; nothing is changed then.
+    /// Returns the word's value if it is not `old`; nothing is changed then.
     #[inline(always)]
     pub fn cmpxchg(&self, old: T, new: T) -> Result<(), T> {
         let (item, old, new) = (self.item.open(), old.to_raw(), new.to_raw());
-        // SAFETY: as in `xchg`.
+        // SAFETY: the item has this size and lives as long as `self`.
         let attempt = || unsafe { unwrap(T::Raw::cmpxchg(item, old, new)) };
         let (outcome, found) = match attempt() {
             done @ (Outcome::Committed | Outcome::Mismatch, _) => done,
-            // SAFETY: the address is that of a word of the item.
+            // SAFETY: the address is that of the item in a lane, a word of this size.
             _ => retry_or_shared(item, attempt, |address| unsafe {
                 T::Raw::atomic_cmpxchg(address, old, new).err().unwrap_or(old)
             }),
@@ -129,27 +136,30 @@ impl<T: PerCpuWord> PerCpu<T> {
         }
     }
 
-    /// The words of all lanes, the slow lane first, each read at some moment; not a snapshot.
+    /// Returns the words of all lanes, the shared lane first.
     ///
-    /// As many as CPUs were used so far, and one.
+    /// Each word is read at a moment of its own, so this is not a snapshot. There is one word for
+    /// each CPU used so far (with `mm_cid`, for each CPU used at once), and that of the shared
+    /// lane.
     pub fn lanes(&self) -> impl Iterator<Item = T> + '_ {
-        // SAFETY: the addresses are those of the item's words in accessible lanes.
+        // SAFETY: the addresses are those of the item's words in accessible lanes, and the item
+        // lives as long as `self`.
         self.item.in_all_lanes().map(|address| T::from_raw(unsafe { T::Raw::load(address) }))
     }
 }
 
 impl<T: PerCpuInt> PerCpu<T> {
-    /// Adds `n` to this CPU's word. Wraps.
+    /// Adds `n` to this CPU's word, and wraps on overflow.
     #[inline(always)]
     pub fn add(&self, n: T) {
         let (item, n) = (self.item.open(), n.to_raw());
-        // SAFETY: as in `xchg`.
+        // SAFETY: the item has this size and lives as long as `self`.
         if unsafe { T::Raw::add(item, n) }.0 != Outcome::Committed {
             retry_or_shared(
                 item,
-                // SAFETY: as in `xchg`.
+                // SAFETY: the item has this size and lives as long as `self`.
                 || unsafe { (T::Raw::add(item, n).0, ()) },
-                // SAFETY: the address is that of a word of the item.
+                // SAFETY: the address is that of the item in a lane, a word of this size.
                 |address| unsafe {
                     T::Raw::atomic_add_return(address, n);
                 },
@@ -157,7 +167,7 @@ impl<T: PerCpuInt> PerCpu<T> {
         }
     }
 
-    /// Adds `n` to this CPU's word and returns what it holds then. Wraps.
+    /// Adds `n` to this CPU's word, and returns its new value. Wraps on overflow.
     ///
     /// ```
     /// let events = thiscpu::PerCpu::<u32>::new();
@@ -166,11 +176,11 @@ impl<T: PerCpuInt> PerCpu<T> {
     #[inline(always)]
     pub fn add_return(&self, n: T) -> T {
         let (item, n) = (self.item.open(), n.to_raw());
-        // SAFETY: as in `xchg`.
+        // SAFETY: the item has this size and lives as long as `self`.
         let attempt = || unsafe { unwrap(T::Raw::add_return(item, n)) };
         let value = match attempt() {
             (Outcome::Committed, value) => value,
-            // SAFETY: the address is that of a word of the item.
+            // SAFETY: the address is that of the item in a lane, a word of this size.
             _ => {
                 retry_or_shared(item, attempt, |address| unsafe {
                     T::Raw::atomic_add_return(address, n)

@@ -1,4 +1,4 @@
-//! The types that a lane can hold, and the sections and atomics on each.
+//! The types that a [`PerCpu`](crate::PerCpu) can hold, and the operations on each.
 
 use crate::section::{Outcome, Processor, WordSections};
 use crate::sys::atomic::{
@@ -7,8 +7,7 @@ use crate::sys::atomic::{
 };
 
 mod sealed {
-    /// Sections on this type's width, and atomics for lanes that are not one CPU's alone. All work
-    /// on the bits, which the implementing type converts to and from.
+    /// Conversion to and from the bits of a word, on which all operations work.
     pub trait Bits: Copy {
         type Raw: Copy + PartialEq;
         fn to_raw(self) -> Self::Raw;
@@ -18,113 +17,126 @@ mod sealed {
 
 pub(crate) use sealed::Bits;
 
-/// A type that [`PerCpu`](crate::PerCpu) can hold: an integer of 1, 2, 4 or 8 bytes, or a pointer.
+/// A type that [`PerCpu`](crate::PerCpu) can hold: a pointer, or an integer of 1 to 8 bytes.
 pub trait PerCpuWord: Bits<Raw: Raw> {}
 
 /// An integer that [`PerCpu`](crate::PerCpu) can count in.
 pub trait PerCpuInt: PerCpuWord {}
 
-/// What sections and atomics do for one width.
+/// The sections on words of one width, and atomics for lanes that several CPUs share.
 ///
 /// # Safety
 ///
-/// `ALIGN` is the size of the type, and the functions treat exactly that many bytes.
+/// The functions access exactly the bytes of this type.
 pub unsafe trait Raw: Copy + PartialEq {
-    #[doc(hidden)]
-    const ZERO: Self;
+    /// Adds to this lane's word.
+    ///
     /// # Safety
     ///
-    /// `item` is that of an item of this size as sections take it, allocated and not freed under way.
+    /// `item` is the word that sections take of an item of this size, allocated during the call.
     #[doc(hidden)]
     unsafe fn add(item: usize, n: Self) -> SectionOutcome;
+    /// Adds to this lane's word, and returns its new value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is the word that sections take of an item of this size, allocated during the call.
     #[doc(hidden)]
     unsafe fn add_return(item: usize, n: Self) -> (SectionOutcome, Self);
+    /// Replaces this lane's word, and returns its old value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is the word that sections take of an item of this size, allocated during the call.
     #[doc(hidden)]
     unsafe fn xchg(item: usize, new: Self) -> (SectionOutcome, Self);
+    /// Replaces this lane's word if it is `old`, and returns its old value.
+    ///
     /// # Safety
     ///
-    /// As for `add`.
+    /// `item` is the word that sections take of an item of this size, allocated during the call.
     #[doc(hidden)]
     unsafe fn cmpxchg(item: usize, old: Self, new: Self) -> (SectionOutcome, Self);
+    /// Loads a word of any lane.
+    ///
     /// # Safety
     ///
-    /// `address` is a live, aligned word of this size that is only accessed as a whole.
+    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
     #[doc(hidden)]
     unsafe fn load(address: usize) -> Self;
+    /// Adds to a word of the shared lane, and returns its new value.
+    ///
     /// # Safety
     ///
-    /// As for `load`.
+    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
     #[doc(hidden)]
     unsafe fn atomic_add_return(address: usize, n: Self) -> Self;
+    /// Replaces a word of the shared lane, and returns its old value.
+    ///
     /// # Safety
     ///
-    /// As for `load`.
+    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
     #[doc(hidden)]
     unsafe fn atomic_xchg(address: usize, new: Self) -> Self;
+    /// Replaces a word of the shared lane if it is `old`.
+    ///
     /// # Safety
     ///
-    /// As for `load`.
+    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
     #[doc(hidden)]
     unsafe fn atomic_cmpxchg(address: usize, old: Self, new: Self) -> Result<(), Self>;
 }
 
-/// How a section ended.
+/// The outcome of a section, in a public type.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct SectionOutcome(pub(crate) Outcome);
 
 macro_rules! raw {
     ($raw:ty, $atomic:ty) => {
-        // SAFETY: the sections and atomics named are those of this width.
+        // SAFETY: the sections and atomics below are those of this width.
         unsafe impl Raw for $raw {
-            const ZERO: Self = 0;
             #[inline(always)]
             unsafe fn add(item: usize, n: Self) -> SectionOutcome {
-                // SAFETY: the caller's promise is the section's condition.
+                // SAFETY: the caller guarantees that the item is allocated and of this size.
                 SectionOutcome(unsafe { Processor::add(item, n) })
             }
             #[inline(always)]
             unsafe fn add_return(item: usize, n: Self) -> (SectionOutcome, Self) {
-                // SAFETY: as in `add`.
+                // SAFETY: the caller guarantees that the item is allocated and of this size.
                 let (outcome, value) = unsafe { Processor::add_return(item, n) };
                 (SectionOutcome(outcome), value)
             }
             #[inline(always)]
             unsafe fn xchg(item: usize, new: Self) -> (SectionOutcome, Self) {
-                // SAFETY: as in `add`.
+                // SAFETY: the caller guarantees that the item is allocated and of this size.
                 let (outcome, value) = unsafe { Processor::xchg(item, new) };
                 (SectionOutcome(outcome), value)
             }
             #[inline(always)]
             unsafe fn cmpxchg(item: usize, old: Self, new: Self) -> (SectionOutcome, Self) {
-                // SAFETY: as in `add`.
+                // SAFETY: the caller guarantees that the item is allocated and of this size.
                 let (outcome, value) = unsafe { Processor::cmpxchg(item, old, new) };
                 (SectionOutcome(outcome), value)
             }
-            // Relaxed loads and adds: a lane's count orders nothing else. The exchanges are AcqRel
-            // so that what they hand over (a pointer) comes with its contents, as it does between
-            // sections of one CPU.
+            // Loads and adds are relaxed, because a lane's count orders nothing else. The exchanges
+            // are AcqRel and pair with each other: the thread that takes a pointer sees its
+            // contents, as it does between sections of one CPU.
             unsafe fn load(address: usize) -> Self {
-                // SAFETY: the caller promises a live word of this width.
+                // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
                 unsafe { (*(address as *const $atomic)).load(Relaxed) }
             }
             unsafe fn atomic_add_return(address: usize, n: Self) -> Self {
-                // SAFETY: as in `load`.
+                // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
                 let before = unsafe { (*(address as *const $atomic)).fetch_add(n, Relaxed) };
                 before.wrapping_add(n)
             }
             unsafe fn atomic_xchg(address: usize, new: Self) -> Self {
-                // SAFETY: as in `load`.
+                // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
                 unsafe { (*(address as *const $atomic)).swap(new, AcqRel) }
             }
             unsafe fn atomic_cmpxchg(address: usize, old: Self, new: Self) -> Result<(), Self> {
-                // SAFETY: as in `load`.
+                // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
                 let word = unsafe { &*(address as *const $atomic) };
                 word.compare_exchange(old, new, AcqRel, Acquire).map(|_| ())
             }
