@@ -17,6 +17,8 @@ mod template;
 mod tools;
 mod vm;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
@@ -45,7 +47,7 @@ enum Task {
     /// Write the C headers from their sources, or check them
     Header(header::Arguments),
     /// Check imports between layers, and the prose of code and documents
-    Lint,
+    Lint(lint::Arguments),
     /// Build and install the library for C and C++
     Install(install::Arguments),
     /// Run applications on this and other allocators, and compare results, time and memory
@@ -54,16 +56,25 @@ enum Task {
     BenchC(bench_c::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     // Tasks use paths in the workspace; cargo names the directory of this package.
     sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    match arguments.task {
+    match task {
         Task::Install(arguments) => install::run(&sh, &arguments),
         Task::Header(arguments) => header::run(&sh.current_dir(), &arguments),
         Task::Aborts(arguments) => aborts::run(&sh, &arguments),
-        Task::Lint => lint::run(&sh),
+        Task::Lint(arguments) => lint::run(&sh, &arguments),
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),
         Task::Degraded(arguments) => degraded::run(&sh, &arguments),

@@ -16,7 +16,7 @@ use crate::trap::{self, Target};
 /// The points of each copy at which an operation was stopped.
 type Driven = BTreeMap<usize, BTreeSet<usize>>;
 
-/// Drives the copies of the section called `filter`, or of all sections whose names contain it.
+/// Drives the copies of one section, or of all whose names contain `filter`.
 pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
     trap::install()?;
     let context = Context { copies: copies::all(&memory)?, memory, cpus };
