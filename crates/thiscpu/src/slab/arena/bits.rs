@@ -1,10 +1,11 @@
-//! A row of bits in memory: which chunks, or objects, are something.
+//! Bitmaps: bits that say which chunks, or objects, have some property.
 //!
-//! Changed one word at a time, under a lock, so that a fork finds each word as it was or as it is to be.
+//! They are changed under a lock, one word at a time, so that a fork finds each word either as it
+//! was or as it will be. The lock orders all accesses, so they are Relaxed.
 
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The bits of some words.
+/// A bitmap in borrowed words.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a>(pub(super) &'a [AtomicU64]);
 
@@ -13,7 +14,7 @@ impl Bits<'_> {
         self.0[at / 64].load(Relaxed) >> (at % 64) & 1 != 0
     }
 
-    /// Sets a bit; false if it was set.
+    /// Sets a bit; returns false if it was set.
     pub(super) fn set(self, at: usize) -> bool {
         let word = &self.0[at / 64];
         let before = word.load(Relaxed);
@@ -22,7 +23,7 @@ impl Bits<'_> {
         before != after
     }
 
-    /// Sets `count` bits from `at`, or clears them. How many that changed.
+    /// Sets or clears `count` bits from `at` on; returns how many changed.
     pub(super) fn put(self, at: usize, count: usize, value: bool) -> usize {
         let mut changed = 0;
         for (word, mask) in masks(at, count) {
@@ -34,7 +35,7 @@ impl Bits<'_> {
         changed
     }
 
-    /// The first bit of that value from `at` on and below `end`; else `end`.
+    /// Returns the first bit of that value in `at..end`, or `end` if there is none.
     pub(super) fn find(self, value: bool, at: usize, end: usize) -> usize {
         find_by(at, end, |word| {
             let word = self.0[word].load(Relaxed);
@@ -42,7 +43,9 @@ impl Bits<'_> {
         })
     }
 
-    /// The same for a bit that is set here and not set there, or not so.
+    /// Finds a bit that is set here and clear in `others`, or not, as `value` says.
+    ///
+    /// Returns the first one in `at..end`, or `end` if there is none.
     pub(super) fn find_without(
         self,
         others: Bits<'_>,
@@ -56,7 +59,7 @@ impl Bits<'_> {
         })
     }
 
-    /// What comes after the last bit that is set from `from` on and below `end`; `from` if none is.
+    /// Returns the bit after the last one set in `from..end`, or `from` if none is set.
     pub(super) fn after_last(self, from: usize, end: usize) -> usize {
         let mut end = end;
         while end > from {
@@ -70,39 +73,39 @@ impl Bits<'_> {
         from
     }
 
-    /// How many of `count` from `at` on are set.
+    /// Returns how many of `count` bits from `at` on are set.
     pub(super) fn count(self, at: usize, count: usize) -> usize {
         masks(at, count)
             .map(|(word, mask)| (self.0[word].load(Relaxed) & mask).count_ones())
             .sum::<u32>() as usize
     }
 
-    /// How many of `count` from `at` on are set neither here nor there.
+    /// Returns how many of `count` bits from `at` on are clear here and in `others`.
     pub(super) fn count_neither(self, others: Bits<'_>, at: usize, count: usize) -> usize {
         let of = |word: usize| !self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
         masks(at, count).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
     }
 
-    /// How many below `end` are set here and not set there.
+    /// Returns how many bits below `end` are set here and clear in `others`.
     pub(super) fn count_without(self, others: Bits<'_>, end: usize) -> usize {
         let of = |word: usize| self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
         masks(0, end).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
     }
 
-    /// Takes up to `most` set bits from word `word` away. They are returned as a mask.
+    /// Clears up to `most` set bits of a word, the lowest ones; returns them as a mask.
     pub(super) fn take(self, word: usize, most: usize) -> u64 {
-        let there = self.0[word].load(Relaxed);
-        let mut taken = there;
+        let before = self.0[word].load(Relaxed);
+        let mut taken = before;
         while taken.count_ones() as usize > most {
-            // The uppermost stays.
+            // The uppermost bit stays set.
             taken &= !(1 << (63 - taken.leading_zeros()));
         }
-        self.0[word].store(there & !taken, Relaxed);
+        self.0[word].store(before & !taken, Relaxed);
         taken
     }
 }
 
-/// The first bit that is set in such words from `at` on and below `end`; else `end`.
+/// Returns the first bit set in the words that `word` yields, in `at..end`, or `end`.
 fn find_by(at: usize, end: usize, word: impl Fn(usize) -> u64) -> usize {
     let mut at = at;
     while at < end {
@@ -115,7 +118,7 @@ fn find_by(at: usize, end: usize, word: impl Fn(usize) -> u64) -> usize {
     end
 }
 
-/// The words that a range of bits covers, each with the bits it covers.
+/// Returns the words that a range of bits covers, each with the mask of those bits.
 fn masks(at: usize, count: usize) -> impl Iterator<Item = (usize, u64)> {
     let end = at + count;
     (at / 64..end.div_ceil(64)).filter_map(move |word| {
@@ -129,14 +132,14 @@ fn masks(at: usize, count: usize) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use super::*;
 
-    fn some(words: usize) -> Bits<'static> {
+    fn zeros(words: usize) -> Bits<'static> {
         let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
         Bits(Vec::leak(words))
     }
 
     #[test]
-    fn ranges_are_set_and_found() {
-        let bits = some(4);
+    fn put_and_find_cover_ranges() {
+        let bits = zeros(4);
         for (at, count) in [(0, 1), (63, 2), (64, 64), (10, 200), (255, 1), (7, 0)] {
             assert_eq!(bits.put(at, count, true), count);
             assert_eq!(bits.put(at, count, true), 0);
@@ -154,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn bits_without_others_are_found() {
-        let (bits, others) = (some(3), some(3));
+    fn find_without_skips_bits_of_others() {
+        let (bits, others) = (zeros(3), zeros(3));
         bits.put(10, 100, true);
         others.put(0, 70, true);
         others.put(90, 5, true);
@@ -168,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_taken_than_asked_for() {
-        let bits = some(1);
+    fn take_returns_at_most_the_requested_bits() {
+        let bits = zeros(1);
         bits.put(0, 64, true);
         assert_eq!(bits.take(0, 3), 0b111);
         assert_eq!(bits.count(0, 64), 61);

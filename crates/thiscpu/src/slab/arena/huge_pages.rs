@@ -1,11 +1,17 @@
-//! Huge pages that slabs fill, once there are many of small objects: they touch all of their chunks before long, and a fault for 2 MiB takes the time of some for 4 KiB.
+//! Huge pages for slabs, once there are many slabs of small objects.
 //!
-//! A slab that is the first in a huge page's range, of which nothing has pages yet, asks for all of it, unless others have left much idle. The first chunks that are given back there make what
-//! is still free count as if it had pages, because it has; and who drops pages in it stops that it asks, or the kernel would soon fill it up again. So
-//! it may ask once more.
+//! Such slabs soon touch all of their chunks, and one fault for 2 MiB takes the time of a few for 4
+//! KiB.
 //!
-//! Pages belong to a node, and a huge one to whose slab comes first: where there are several nodes none advised. Ranges that ask may each take two more of the
-//! process's mappings, so those far into the arena do not.
+//! The first slab in the range of a huge page advises all of it, if nothing there has pages yet. It
+//! does not if other slabs have left much advised memory unused. When a chunk of an advised range
+//! is freed, the other free chunks there count as dirty, because they have pages. A thread that
+//! purges chunks of the range unadvises it, since otherwise the kernel would soon fill it up again.
+//! The next slab there may advise it once more.
+//!
+//! Pages belong to a node, and a huge page to the node of the first slab in it. So nothing is
+//! advised on machines with several nodes. Each advised range may take two more of the process's
+//! mappings, so only ranges near the beginning of the arena are.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicIsize;
@@ -20,22 +26,24 @@ use crate::sys::atomic::{
 };
 use crate::sys::machine::Machine as _;
 
-/// The bytes of a huge page, where others have 4 KiB.
+/// Bytes of a huge page, on machines with pages of 4 KiB.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// The chunks of a huge page.
+/// Number of chunks of a huge page.
 const HUGE_PAGE_CHUNKS: usize = HUGE_PAGE_BYTES / CHUNK_BYTES;
-/// So many of the arena's first ones may ask, 16 GiB.
+/// Number of huge pages, 16 GiB, from the beginning of the arena that may be advised.
 const ADVISABLE_PAGES: usize = if cfg!(thiscpu_model) { 64 } else { 8192 };
-/// Objects of so many bytes at most are small; of larger ones there may be pages that nobody touches.
+/// Bytes up to which objects are small. Larger ones may have pages that are never touched.
 const SMALL_OBJECT_BYTES_MAX: usize = 4096;
-/// Once slabs of small objects have so many chunks, 4 MiB: a process with less has no page more than it touches.
+/// Number of chunks in slabs of small objects, 4 MiB, from which on slabs advise.
+///
+/// A smaller process has no page that it does not touch.
 const SMALL_CHUNKS_MIN: isize = 2 * HUGE_PAGE_CHUNKS as isize;
 
 #[derive(Debug)]
 pub(super) struct SlabThp {
-    /// How many chunks slabs of small objects have; about, and not modelled.
+    /// Number of chunks in slabs of small objects; an estimate, and not modeled.
     small: AtomicIsize,
-    /// Which of those pages ask. Set and looked at under the arena's lock.
+    /// The advised pages. Accessed under the arena's lock.
     advised: [AtomicU64; ADVISABLE_PAGES / 64],
 }
 
@@ -52,19 +60,21 @@ impl SlabThp {
     }
 }
 
-/// The chunks of a slab of that shape, if its objects are small.
+/// Returns the chunks of a slab if its objects are small, or 0.
 fn small_chunks(shape: Shape) -> isize {
     if shape.size <= SMALL_OBJECT_BYTES_MAX { shape.chunks as isize } else { 0 }
 }
 
 impl Arena {
-    /// The huge pages that may ask and of which some of these chunks are a part, and where they begin.
+    /// Returns the advisable pages that `count` chunks from `first` on overlap.
+    ///
+    /// Each comes with its first chunk.
     fn advisable_pages(
         &self,
         first: usize,
         count: usize,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
-        // The first chunk that begins one.
+        // The first chunk at which a huge page begins.
         let from = self.align_up(0, HUGE_PAGE_CHUNKS).unwrap_or(usize::MAX);
         let begin = first.saturating_sub(from) / HUGE_PAGE_CHUNKS;
         let end =
@@ -72,20 +82,20 @@ impl Arena {
         (begin..end).map(move |page| (page, from + page * HUGE_PAGE_CHUNKS))
     }
 
-    /// Those that ask.
+    /// Returns those of [`advisable_pages`](Arena::advisable_pages) that are advised.
     fn advised_pages(&self, first: usize, count: usize) -> impl Iterator<Item = (usize, usize)> {
         self.advisable_pages(first, count).filter(|&(page, _)| self.thp.advised().has(page))
     }
 
-    /// Whether a chunk is in one of them; about.
+    /// Returns whether a chunk is in an advised page; an estimate without the lock.
     pub(super) fn is_advised(&self, chunk: usize) -> bool {
         self.advised_pages(chunk, 1).next().is_some()
     }
 
-    /// A slab has just got chunks. Where it is the first in a huge page's range, asks for that.
+    /// Advises huge pages for a new slab, where it is the first in their range.
     pub(crate) fn advise_for_slab(&self, first: usize, shape: Shape) {
         let small = small_chunks(shape);
-        // Relaxed, all of it: an estimate.
+        // Relaxed, in this function: an estimate.
         let before = self.thp.small.fetch_add(small, Relaxed);
         if small == 0
             || before < SMALL_CHUNKS_MIN
@@ -98,7 +108,7 @@ impl Arena {
         for (page, begin) in self.advisable_pages(first, shape.chunks) {
             let advised = self.thp.advised();
             if !advised.has(page) && self.may_advise(begin, first..first + shape.chunks) {
-                // First: a child that is forked in between counts pages that there are not, and misses none.
+                // First: a child forked in between counts pages that do not exist, but misses none.
                 advised.put(page, 1, true);
                 if !Host::prefer_huge_pages(self.address(begin), HUGE_PAGE_BYTES, true) {
                     advised.put(page, 1, false);
@@ -107,17 +117,19 @@ impl Arena {
         }
     }
 
-    /// A slab has ended.
+    /// Counts a freed slab.
     pub(crate) fn count_slab_freed(&self, shape: Shape) {
         self.thp.small.fetch_sub(small_chunks(shape), Relaxed);
     }
 
-    /// Whether nothing in a huge page's range has pages or is used, but for what a slab has just got, and all of it is accessible now; unless
-    /// slabs still have much to fill.
+    /// Returns whether the range of a huge page may be advised, and commits all of it.
+    ///
+    /// `own` are the chunks of the new slab. All others must be free, and none may have pages.
+    /// Moreover, slabs must not have left much advised memory unused.
     fn may_advise(&self, begin: usize, own: Range<usize>) -> bool {
         let (high, end) = (self.high(), begin + HUGE_PAGE_CHUNKS);
         let (used, dirty) = (self.used_bits(), self.dirty_bits());
-        // What is behind was never used.
+        // Chunks from `high` on were never used.
         let free = |from: usize, to: usize| {
             let to = to.min(high).max(from);
             used.find(true, from, to) == to
@@ -131,15 +143,18 @@ impl Arena {
             return false;
         }
         if end > high {
-            // What is free below is found, and counted if it has pages.
+            // The free chunks below the new `high` can now be found, and are counted once they have
+            // pages.
             self.raise_for_free(high, end - high);
-            // Release: pairs with the Acquire in `slab`; it is accessible.
+            // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is committed.
             self.high.store(end, Release);
         }
         true
     }
 
-    /// How many chunks have pages without ever having been anybody's; for sure under the lock.
+    /// Returns how many chunks have pages although nothing was ever in them.
+    ///
+    /// An estimate without the lock.
     pub(super) fn unused_advised(&self) -> usize {
         let high = self.high();
         if high == 0 {
@@ -151,7 +166,9 @@ impl Arena {
             .sum()
     }
 
-    /// These chunks are about to be given back, or all free ones to be dropped: what else is free in their huge pages has pages too. Under the lock.
+    /// Counts the free chunks of advised pages as dirty, before some chunks there are freed.
+    ///
+    /// Also called before all free chunks are purged. The caller holds the lock.
     pub(super) fn count_dirty(&self, first: usize, count: usize) {
         for (_, begin) in self.advised_pages(first, count) {
             let (used, dirty) = (self.used_bits(), self.dirty_bits());
@@ -161,15 +178,16 @@ impl Arena {
         }
     }
 
-    /// Pages of free chunks are about to be dropped, by who has taken them for that.
+    /// Unadvises the huge pages of chunks about to be purged, which the caller has taken.
     pub(super) fn unadvise(&self, first: usize, count: usize) {
         if self.advised_pages(first, count).next().is_none() {
             return;
         }
         let _guard = self.lock();
         for (page, begin) in self.advised_pages(first, count) {
-            // First: a child that is forked in between does it once more. Nobody asks meanwhile, since those chunks are this thread's; and what is free
-            // besides them was counted when the first were given back.
+            // First: a child forked in between does it again. No slab advises meanwhile, because
+            // the caller holds chunks of the range. Its other free chunks were counted when the
+            // first one was freed.
             Host::prefer_huge_pages(self.address(begin), HUGE_PAGE_BYTES, false);
             self.thp.advised().put(page, 1, false);
         }
@@ -184,8 +202,11 @@ mod tests {
         Shape { size: SMALL_OBJECT_BYTES_MAX, chunks, mark: 0 }
     }
 
-    /// A arena with chunks in use up to where a huge page begins, and that chunk; and so many slabs of small objects. `None` where none advised.
-    fn used(small: isize) -> Option<(&'static Arena, usize)> {
+    /// Returns an arena in use up to the beginning of a huge page, and the chunk there.
+    ///
+    /// `small` is the number of chunks in slabs of small objects. Returns `None` if this machine
+    /// advises nothing.
+    fn arena_with(small: isize) -> Option<(&'static Arena, usize)> {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         arena.init().expect("there is memory");
         let begin =
@@ -195,81 +216,88 @@ mod tests {
         (Host::nodes() == 1).then_some((arena, begin))
     }
 
-    /// Takes the chunk that is next for a slab.
-    fn taken(arena: &Arena, chunk: usize) -> bool {
+    /// Allocates a slab at `chunk`, which must be the next one; returns whether it is advised.
+    fn slab_is_advised(arena: &Arena, chunk: usize) -> bool {
         assert_eq!(arena.alloc(1, 1), Some(chunk));
         arena.advise_for_slab(chunk, slab(1));
         arena.is_advised(chunk)
     }
 
-    /// Gives back what has no pages.
-    fn give_clean(arena: &Arena, first: usize, count: usize) {
+    /// Frees chunks that have no pages.
+    fn free_clean(arena: &Arena, first: usize, count: usize) {
         let _guard = arena.lock();
         arena.mark_free(first, count, false);
     }
 
     #[test]
-    fn the_first_slab_of_many_asks() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
-        assert!(taken(arena, begin), "the first does not");
+    fn first_slab_of_empty_huge_page_advises_it() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
+        assert!(slab_is_advised(arena, begin), "the first slab advised nothing");
         assert!(
             !arena.is_advised(begin - 1) && !arena.is_advised(begin + HUGE_PAGE_CHUNKS),
-            "so do others"
+            "adjacent pages were advised"
         );
-        assert_eq!(arena.high(), begin + HUGE_PAGE_CHUNKS, "not all of it is counted");
-        assert_eq!(arena.find(HUGE_PAGE_CHUNKS - 1, 1), Some(begin + 1), "the rest is not found");
-        assert!(taken(arena, begin + 1), "it does no longer");
+        assert_eq!(arena.high(), begin + HUGE_PAGE_CHUNKS, "not all of the page is counted");
+        assert_eq!(
+            arena.find(HUGE_PAGE_CHUNKS - 1, 1),
+            Some(begin + 1),
+            "the rest of the page is not found"
+        );
+        assert!(slab_is_advised(arena, begin + 1), "a second slab withdrew the advice");
     }
 
     #[test]
-    fn none_of_few_asks() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN - 1) else { return };
+    fn slabs_advise_nothing_while_small_objects_are_few() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN - 1) else { return };
         let large = Shape { size: SMALL_OBJECT_BYTES_MAX + 1, ..slab(8) };
         arena.advise_for_slab(begin, large);
-        assert!(!taken(arena, begin), "one less is not enough");
+        assert!(!slab_is_advised(arena, begin), "advised with one chunk too few");
         arena.advise_for_slab(begin, large);
-        assert!(!arena.is_advised(begin), "large objects ask, once there are many small ones");
+        assert!(!arena.is_advised(begin), "advised for large objects");
         arena.count_slab_freed(slab(1));
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 1, 1), Some(begin + 1));
-        assert!(!taken(arena, begin + HUGE_PAGE_CHUNKS), "one has ended");
+        assert!(
+            !slab_is_advised(arena, begin + HUGE_PAGE_CHUNKS),
+            "advised although a slab was freed"
+        );
     }
 
     #[test]
-    fn no_range_asks_in_which_something_is() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
+    fn slabs_advise_no_page_that_is_used_or_dirty() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
         assert_eq!(arena.alloc(1, 1), Some(begin));
-        assert!(!taken(arena, begin + 1), "a chunk before is used");
+        assert!(!slab_is_advised(arena, begin + 1), "advised although a chunk before is used");
         let next = begin + HUGE_PAGE_CHUNKS;
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 2, 1), Some(begin + 2));
         assert_eq!(arena.alloc(2, 1), Some(next));
-        give_clean(arena, next, 1);
-        assert!(!taken(arena, next), "the chunk behind is used");
+        free_clean(arena, next, 1);
+        assert!(!slab_is_advised(arena, next), "advised although the chunk behind is used");
         arena.free(next, 2);
-        assert!(!taken(arena, next), "two have pages");
+        assert!(!slab_is_advised(arena, next), "advised although two chunks have pages");
     }
 
-    /// What has not been a slab's has pages all the same where a huge one is.
+    /// Covers chunks that have pages because a huge page was filled, not because of a slab.
     #[test]
-    fn all_that_is_free_is_dropped_once_something_was_given_back() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
-        assert!(taken(arena, begin) && taken(arena, begin + 1));
+    fn purge_covers_unused_chunks_of_advised_ranges_after_a_free() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
+        assert!(slab_is_advised(arena, begin) && slab_is_advised(arena, begin + 1));
         assert_eq!(arena.dirty.load(Relaxed), 0);
         arena.free(begin, 1);
         assert_eq!(arena.dirty.load(Relaxed), HUGE_PAGE_CHUNKS - 1);
         assert_eq!(arena.purge(usize::MAX), HUGE_PAGE_CHUNKS - 1);
-        assert!(!arena.is_advised(begin), "the kernel is to fill it up again");
+        assert!(!arena.is_advised(begin), "the kernel would fill it up again");
         arena.free(begin + 1, 1);
-        assert_eq!(arena.dirty.load(Relaxed), 1, "what was dropped has pages");
+        assert_eq!(arena.dirty.load(Relaxed), 1, "purged chunks count as dirty");
         assert_eq!(arena.purge(usize::MAX), 1);
-        assert!(taken(arena, begin), "it asks no more");
+        assert!(slab_is_advised(arena, begin), "not advised again");
     }
 
-    /// Where each of many takes the first chunk of a range, most of it is idle.
+    /// Covers slabs that each take the first chunk of a range.
     #[test]
-    fn little_is_idle() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
+    fn slabs_advise_nothing_while_much_is_unused() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
         let firsts = (0..20).map(|page| begin + page * HUGE_PAGE_CHUNKS);
-        let asking = firsts.filter(|&first| {
+        let advised = firsts.filter(|&first| {
             assert_eq!(
                 arena.alloc_found(1, || arena.find_at_end(1, HUGE_PAGE_CHUNKS)),
                 Some(first)
@@ -277,28 +305,28 @@ mod tests {
             arena.advise_for_slab(first, slab(1));
             arena.is_advised(first)
         });
-        assert_eq!(asking.count(), 2, "a second, since the first has left less than all");
+        assert_eq!(advised.count(), 2, "two: the first left less than a page unused");
         assert_eq!(arena.unused_advised(), 2 * (HUGE_PAGE_CHUNKS - 1));
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 1, 1), Some(begin + 1));
-        assert_eq!(arena.unused_advised(), HUGE_PAGE_CHUNKS - 1, "it is used");
+        assert_eq!(arena.unused_advised(), HUGE_PAGE_CHUNKS - 1, "used chunks count as unused");
     }
 
-    /// Of a slab that lies across, both parts may be the first.
+    /// Covers a slab that is the first in both huge pages that it overlaps.
     #[test]
-    fn both_that_a_slab_is_in_ask() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
+    fn slab_across_two_huge_pages_advises_both() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
         let first = begin + HUGE_PAGE_CHUNKS - 2;
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 2, 1), Some(begin));
         assert_eq!(arena.alloc(4, 1), Some(first));
-        give_clean(arena, begin, HUGE_PAGE_CHUNKS - 2);
+        free_clean(arena, begin, HUGE_PAGE_CHUNKS - 2);
         arena.advise_for_slab(first, slab(4));
         assert!(arena.is_advised(begin) && arena.is_advised(begin + HUGE_PAGE_CHUNKS));
     }
 
-    /// Only so many may: the others would be mappings that others need.
+    /// Covers the limit on the mappings that advice takes.
     #[test]
-    fn none_far_in_asks() {
-        let Some((arena, begin)) = used(SMALL_CHUNKS_MIN) else { return };
+    fn slabs_advise_only_first_pages_of_arena() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
         let far = arena.align_up(0, HUGE_PAGE_CHUNKS).expect("far from the end")
             + ADVISABLE_PAGES * HUGE_PAGE_CHUNKS;
         assert_eq!(arena.advisable_pages(far - 1, 1).count(), 1);

@@ -1,8 +1,10 @@
-//! Blocks that are too large for slabs: runs of chunks, each with one block.
+//! Large blocks: runs of chunks, for blocks that are too large for slabs.
 //!
-//! Large ones ask for huge pages, for the part of them in which whole ones fit, while they live. A block that asks may make two
-//! mappings of one, of which a process has 65,530 as a rule, so only so many do. A slab that lay where a block has asked would have
-//! 2 MiB for its first object, most of which would count as dropped.
+//! Large blocks of 4 MiB and more advise huge pages, for the part of them that whole huge pages fit
+//! into. Advice may split a mapping of the process in two, and a process can have only 65,530
+//! mappings by default. So the number of such blocks is limited. A block unadvises when it is
+//! freed. Otherwise a slab placed there would get 2 MiB for its first object, most of which would
+//! count as purged.
 
 use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
@@ -14,37 +16,43 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
 use crate::sys::machine::Machine as _;
 
-/// Blocks of so many chunks ask.
+/// Number of chunks from which on a block advises huge pages.
 const HUGE_BLOCK_CHUNKS_MIN: usize = 2 * HUGE_PAGE_BYTES / CHUNK_BYTES;
-/// Blocks of so many begin with a huge page. Less before them is left over than an eighth of them.
+/// Number of chunks from which on a block begins at a huge page.
+///
+/// The chunks before it that this leaves free are less than an eighth of its own.
 const ALIGNED_CHUNKS_MIN: usize = 8 * HUGE_PAGE_BYTES / CHUNK_BYTES;
-/// While there are more such blocks than these no further one asks.
+/// Number of blocks that large above which no further one advises.
 const HUGE_BLOCKS_MAX: usize = 8192;
 
-/// How many blocks there are that are large enough to ask.
+/// Number of blocks that are large enough to advise.
 static HUGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The address of a block of so many bytes, aligned to 64 KiB at least. `None` if there is no memory.
+/// Allocates a block, aligned to at least 64 KiB; returns its address.
+///
+/// Returns `None` if there is no memory.
 pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
-    let (first, chunks) = take(bytes, align)?;
-    begin(first, chunks);
+    let (first, chunks) = alloc_chunks(bytes, align)?;
+    init(first, chunks);
     Some(ARENA.address(first))
 }
 
-/// The same, all zero. Pages that were not used before are not touched.
+/// Allocates a block that is all zero; touches only dirty pages of it.
+///
+/// Returns `None` if there is no memory.
 pub fn allocate_zeroed(bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
-    let (first, chunks) = take(bytes, align)?;
-    clear(first, chunks);
-    begin(first, chunks);
+    let (first, chunks) = alloc_chunks(bytes, align)?;
+    clear_dirty(first, chunks);
+    init(first, chunks);
     Some(ARENA.address(first))
 }
 
-fn take(bytes: usize, align: usize) -> Option<(usize, usize)> {
+fn alloc_chunks(bytes: usize, align: usize) -> Option<(usize, usize)> {
     let chunks = chunks_of(bytes)?;
     let align = align.div_ceil(CHUNK_BYTES).max(1);
-    // There may be room only where it does not begin with a huge page.
+    // There may be room only at an address that is not that of a huge page.
     let first = huge_page_align(chunks).and_then(|huge| ARENA.alloc(chunks, align.max(huge)));
     let first = first.or_else(|| ARENA.alloc(chunks, align))?;
     advise(first, 0, chunks);
@@ -55,13 +63,14 @@ fn chunks_of(bytes: usize) -> Option<usize> {
     Some(bytes.max(1).checked_next_multiple_of(CHUNK_BYTES)? / CHUNK_BYTES)
 }
 
-/// Clears what may hold anything of chunks that were just taken.
-fn clear(first: usize, chunks: usize) {
+/// Clears the dirty chunks of those just allocated.
+fn clear_dirty(first: usize, chunks: usize) {
     let (dirty, end) = (ARENA.dirty_bits(), first + chunks);
     let mut at = dirty.find(true, first, end);
     while at < end {
         let stop = dirty.find(false, at, end);
-        // SAFETY: the chunks are nobody else's, accessible, and free of objects.
+        // SAFETY: the chunks were just allocated, so that they are mapped and no one else uses
+        // them.
         unsafe {
             core::ptr::write_bytes(ARENA.address(at) as *mut u8, 0, (stop - at) * CHUNK_BYTES)
         };
@@ -69,43 +78,45 @@ fn clear(first: usize, chunks: usize) {
     }
 }
 
-fn begin(first: usize, chunks: usize) {
+fn init(first: usize, chunks: usize) {
     Slab::init(first, 0, 0, 0, Shape { size: chunks * CHUNK_BYTES, chunks, mark: 0 }, LARGE);
 }
 
-/// The large block that begins at an address.
+/// Returns the large block that begins at an address.
 fn find(address: usize) -> Option<&'static Slab> {
     let slab = (tag_of(address) == LARGE).then(|| Slab::containing(address)).flatten()?;
     (ARENA.address(slab.first_chunk()) == address).then_some(slab)
 }
 
-/// The bytes of the large block that begins at an address, if one does.
+/// Returns the bytes of the large block that begins at an address, if there is one.
 pub fn size(address: usize) -> Option<usize> {
     find(address).map(|slab| slab.size.load(Relaxed))
 }
 
-/// What is wrong with freeing an address at which no block is, and the bytes of the block that there is, or was, 0 if there was none.
+/// Diagnoses a free of an address at which no block begins.
+///
+/// Returns the error, and the bytes of the block that is, or was, there, or 0.
 pub fn error_at(address: usize) -> (HeapError, usize) {
     let Some(chunk) = chunk_of(address).filter(|&chunk| chunk < ARENA.high()) else {
         return (HeapError::InvalidFree, 0);
     };
-    // Whoever has just ended the block that was there has given its chunks back by then.
-    let _held = ARENA.locked();
+    // With the lock, a thread that has just freed the block there has freed its chunks too.
+    let _guard = ARENA.locked();
     let holds = |slab: &Slab| {
         (slab.first_chunk()..slab.first_chunk() + slab.chunks.load(Relaxed) as usize)
             .contains(&chunk)
     };
-    // Of a large block only the first chunk says what it is.
+    // Only the first chunk of a large block has its tag.
     let first = (0..=chunk).rev().find(|&chunk| ARENA.tag(chunk) != NO_TAG);
     let around = first.filter(|&chunk| ARENA.tag(chunk) == LARGE).map(|chunk| ARENA.slab(chunk));
     if let Some(around) = around.filter(|slab| holds(slab)) {
         return (HeapError::InteriorFree, around.size.load(Relaxed));
     }
     if ARENA.used_bits().has(chunk) {
-        // It was passed by, and nothing is known of it.
+        // It was skipped as foreign, so it has no metadata.
         return (HeapError::InvalidFree, 0);
     }
-    // What is known of chunks stays when they are given back.
+    // The metadata of freed chunks stays until they are allocated again.
     let last = ARENA.slab(ARENA.slab(chunk).first_chunk());
     let size = last.size.load(Relaxed);
     let is_start = |start: usize| size != 0 && (address - start).is_multiple_of(size);
@@ -115,18 +126,20 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
     }
 }
 
-/// Ends a large block; false if there is none, or somebody else has just ended it.
+/// Frees a large block.
+///
+/// Returns false if there is none, or if another thread has just freed it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
     let slab = find(address);
     slab.inspect(|slab| unadvise(slab.first_chunk(), slab.chunks.load(Relaxed) as usize, 0));
-    let ended = slab.and_then(Slab::free_large);
-    ended.inspect(|&chunks| count_freed(chunks, 0));
+    let freed = slab.and_then(Slab::free_large);
+    freed.inspect(|&chunks| count_freed(chunks, 0));
     purge::purge_if_excess();
-    ended.is_some()
+    freed.is_some()
 }
 
-/// Makes a large block so large where it is, if that can be done. New memory in it may hold anything.
+/// Resizes a large block in place; returns whether it could. New memory is not cleared.
 pub fn resize(address: usize, bytes: usize) -> bool {
     let _errno = errno::save();
     let Some((slab, wanted)) = find(address).zip(chunks_of(bytes)) else { return false };
@@ -135,8 +148,8 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     if wanted > chunks && ARENA.extend(end, wanted - chunks).is_none() {
         return false;
     }
-    // Its own first, so that chunks are given back that nothing leads to.
-    begin(slab.first_chunk(), wanted);
+    // Stored before chunks are freed, so that no metadata leads to those.
+    init(slab.first_chunk(), wanted);
     if wanted > chunks {
         advise(slab.first_chunk(), chunks, wanted);
     }
@@ -149,12 +162,14 @@ pub fn resize(address: usize, bytes: usize) -> bool {
     true
 }
 
-/// What a block of so many chunks is aligned to, if there is room.
+/// Returns the alignment, in chunks, that a block of `chunks` prefers.
 fn huge_page_align(chunks: usize) -> Option<usize> {
     (chunks >= ALIGNED_CHUNKS_MIN).then_some(HUGE_PAGE_BYTES / CHUNK_BYTES)
 }
 
-/// A block that had `before` chunks, or 0, has more now. Asks for huge pages, but not once more where it has asked before.
+/// Advises huge pages for a block that has grown from `before` chunks, or from 0.
+///
+/// Where the block has advised before, it does not advise again.
 fn advise(first: usize, before: usize, chunks: usize) {
     if chunks < HUGE_BLOCK_CHUNKS_MIN {
         return;
@@ -171,7 +186,7 @@ fn advise(first: usize, before: usize, chunks: usize) {
     }
     let start = match is_new {
         true => ARENA.address(first).next_multiple_of(HUGE_PAGE_BYTES),
-        // The one in which it ended is whole now, if any is.
+        // The huge page that the old end was in is complete now.
         false => ARENA.address(first + before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES,
     };
     let end = ARENA.address(first + chunks) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -180,11 +195,13 @@ fn advise(first: usize, before: usize, chunks: usize) {
     }
 }
 
-/// A block of `before` chunks, or what is behind its first few, is about to be given back: that asks no longer, nor does the rest if it is small.
-/// Who gives back what is somebody else's by now takes no more than advice from them.
+/// Unadvises huge pages for a block that is about to shrink from `before` chunks.
+///
+/// If the rest is too small to advise, it is unadvised too. If the block has just been freed by
+/// another thread, this only withdraws advice from memory of a new owner.
 fn unadvise(first: usize, before: usize, chunks: usize) {
     if before >= HUGE_BLOCK_CHUNKS_MIN {
-        // What is before is not the block's, nor may be what is behind: a huge page that slabs fill goes on asking.
+        // The memory before and behind the block may be that of slabs, whose advice stays.
         let start = match chunks < HUGE_BLOCK_CHUNKS_MIN {
             true => ARENA.address(first).next_multiple_of(HUGE_PAGE_BYTES),
             false => ARENA.address(first + chunks),
@@ -201,7 +218,7 @@ fn unadvise(first: usize, before: usize, chunks: usize) {
     }
 }
 
-/// It was given back.
+/// Counts a block that has shrunk from `before` chunks.
 fn count_freed(before: usize, chunks: usize) {
     if before >= HUGE_BLOCK_CHUNKS_MIN && chunks < HUGE_BLOCK_CHUNKS_MIN {
         HUGE_BLOCKS.fetch_add(1_usize.wrapping_neg(), Relaxed);

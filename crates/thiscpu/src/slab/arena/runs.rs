@@ -1,28 +1,30 @@
-//! Finding free chunks that follow each other: the first run that is long enough; or, for slabs of which there are many, where a extent
-//! of them may begin.
+//! First-fit search for runs of free chunks, and for extents.
 //!
-//! For each summary of 1,024 chunks there is a max_run: no free run that begins in it is longer. A run that goes on in the next summary
-//! has no length there but [`CONTINUES`], so that what is freed behind it, or joined to it from behind, changes nothing where it begins, and
-//! nobody has to go back there: that may be far, where much was freed. Who searches passes by
-//! summaries whose max_run is too low, and lowers that of a summary where it has looked in vain to what it has seen; who gives chunks back
-//! raises that of the summary where the run begins that they are now in, before they are free. So a max_run
-//! is never too low, but where a fork has cut the taking of a long run in two, until something beside that run is freed; and
-//! one that is too high costs one look.
+//! Chunks are summarized in groups of 1,024. The `max_run` of a group says that no free run that
+//! begins in it is longer. A run that goes on in the next group counts as [`CONTINUES`]. So its
+//! length need not be updated in the group where it begins when chunks behind it are freed. That
+//! group may be far away, if much was freed.
+//!
+//! A search skips groups whose `max_run` is too low. Where it finds nothing, it lowers `max_run` to
+//! the longest run that it has seen. A thread that frees chunks first raises the `max_run` of the
+//! group where their run will begin. So `max_run` is never too low, with one exception. A fork may
+//! cut the allocation of a long run in two, and then it is too low until a chunk beside that run is
+//! freed. A `max_run` that is too high costs one search of the group.
 
 use super::{Arena, SUMMARY_CHUNKS};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The chunks of a extent, which begins at a multiple of as many: a mebibyte.
+/// Number of chunks of an extent, 1 MiB, which begins at a multiple of as many.
 const EXTENT_CHUNKS: usize = 16;
-/// The max_run of a summary in which a free run begins that does not end there.
+/// The `max_run` of a group in which a free run begins that ends in a later group.
 const CONTINUES: u32 = u32::MAX;
 
-/// Where the summary of a chunk ends.
+/// Returns the end of the group that a chunk is in.
 fn summary_end(chunk: usize) -> usize {
     (chunk / SUMMARY_CHUNKS + 1) * SUMMARY_CHUNKS
 }
 
-/// The length of a free run, to the summary in which it begins.
+/// Returns the length of a free run, as it counts in the group in which it begins.
 fn run_in_summary(first: usize, end: usize) -> u32 {
     if end > summary_end(first) { CONTINUES } else { (end - first) as u32 }
 }
@@ -31,17 +33,19 @@ impl Arena {
     fn max_run(&self, summary: usize) -> &'static AtomicU32 {
         assert!(summary * SUMMARY_CHUNKS < self.len.load(Relaxed));
         let max_runs = self.start.load(Relaxed) as *const AtomicU32;
-        // SAFETY: there is one for each summary, accessible for ever; zero is one.
+        // SAFETY: the region begins with a word for each group below `len`, mapped forever. Zeros
+        // are valid.
         unsafe { &*max_runs.add(summary) }
     }
 
-    /// The first of `count` free chunks at a multiple of `align`.
+    /// Finds the first `count` free chunks at a multiple of `align`.
     pub(super) fn find_any(&self, count: usize, align: usize) -> Option<usize> {
         self.find(count, align).or_else(|| self.find_at_end(count, align))
     }
 
-    /// The same for the first of many: where a extent begins that is all free, unless there are chunks that have their pages still. If
-    /// there is no room for that, anywhere.
+    /// Finds chunks for the first slab of a new extent.
+    ///
+    /// Prefers free chunks that have pages, then an extent that is all free, then any free chunks.
     pub(super) fn find_extent(&self, count: usize) -> Option<usize> {
         self.find_dirty(count)
             .or_else(|| self.find(EXTENT_CHUNKS, EXTENT_CHUNKS))
@@ -49,7 +53,7 @@ impl Arena {
             .or_else(|| self.find_any(count, 1))
     }
 
-    /// The first free chunk that may have its pages, and those behind it, if so many are free there.
+    /// Finds the first free chunk that has pages, if `count` chunks are free there.
     fn find_dirty(&self, count: usize) -> Option<usize> {
         if self.dirty.load(Relaxed) == 0 {
             return None;
@@ -60,12 +64,12 @@ impl Arena {
         (end <= high && used.find(true, first, end) == end).then_some(first)
     }
 
-    /// Whether so many chunks from one on are in the extent of the one before.
+    /// Returns whether `count` chunks from `next` on are in the extent of the chunk before.
     pub(crate) fn fits_extent(&self, next: usize, count: usize) -> bool {
         self.align_up(next, EXTENT_CHUNKS).is_some_and(|end| next + count <= end)
     }
 
-    /// The first of `count` free chunks below `high`, at a multiple of `align`.
+    /// Finds the first `count` free chunks below `high`, at a multiple of `align`.
     pub(super) fn find(&self, count: usize, align: usize) -> Option<usize> {
         let high = self.high();
         for summary in 0..high.div_ceil(SUMMARY_CHUNKS) {
@@ -80,7 +84,7 @@ impl Arena {
         None
     }
 
-    /// The same in runs that begin in a summary; else the length of the longest of them.
+    /// Finds them in a run that begins in a group, or else returns the longest such run.
     fn find_in_summary(
         &self,
         summary: usize,
@@ -92,7 +96,7 @@ impl Arena {
         let end = high.min((summary + 1) * SUMMARY_CHUNKS);
         let (mut at, mut longest) = (summary * SUMMARY_CHUNKS, 0);
         if at > 0 && !used.has(at - 1) {
-            // It begins before.
+            // This run begins in an earlier group.
             at = used.find(true, at, end);
         }
         loop {
@@ -111,7 +115,7 @@ impl Arena {
         }
     }
 
-    /// A free run begins at a chunk, or will, and ends there at the latest.
+    /// Raises `max_run` for a free run from `first` to `end` at most, which begins or will.
     pub(super) fn raise_max_run(&self, first: usize, end: usize) {
         if first < end {
             let max_run = self.max_run(first / SUMMARY_CHUNKS);
@@ -119,23 +123,24 @@ impl Arena {
         }
     }
 
-    /// What begins behind chunks that are taken.
+    /// Raises `max_run` for the run that begins behind chunks about to be used.
     pub(super) fn raise_after(&self, end: usize) {
         self.raise_max_run(end, self.end_of_run(end, summary_end(end)));
     }
 
-    /// What the chunks will be in when they are free.
+    /// Raises `max_run` for the run that chunks about to be freed will be in.
     pub(super) fn raise_for_free(&self, first: usize, count: usize) {
         let (used, summary_start) = (self.used_bits(), first / SUMMARY_CHUNKS * SUMMARY_CHUNKS);
         let start = used.after_last(summary_start, first);
         if start == summary_start && start > 0 && !used.has(start - 1) {
-            // It begins in a summary before, and if that is not the last one the max_run there says so by now.
+            // The run begins in an earlier group. If that is not the previous one, its `max_run` is
+            // `CONTINUES` already.
             return self.raise_max_run(start - 1, first + count);
         }
         self.raise_max_run(start, self.end_of_run(first + count, summary_end(start)));
     }
 
-    /// Where a free run ends that goes on at a chunk, or somewhere behind `near`.
+    /// Returns the end of the free run that goes on at `from`, or a chunk behind `near`.
     fn end_of_run(&self, from: usize, near: usize) -> usize {
         let most = self.high().min(near + 1).max(from);
         self.used_bits().find(true, from, most)
@@ -149,10 +154,10 @@ mod tests {
     use super::*;
     use crate::slab::arena::{CHUNK_BYTES, NO_TAG};
 
-    /// What is said of chunks, in the plainest way.
+    /// The chunks of an arena, in the plainest way.
     struct Naive {
         arena: &'static Arena,
-        /// Of all chunks below `high` whether they are used.
+        /// Whether each chunk below `high` is used.
         used: Vec<bool>,
     }
 
@@ -166,7 +171,7 @@ mod tests {
             self.used[first..first + count].fill(value);
         }
 
-        /// The first that fits; else what comes after all that is used.
+        /// Returns the first fit, or else the first chunk behind all used ones.
         fn find(&self, count: usize, align: usize) -> usize {
             let align_up = |chunk| self.arena.align_up(chunk, align).expect("far from the end");
             let starts = (0..self.used.len()).filter(|&chunk| chunk == 0 || self.used[chunk - 1]);
@@ -179,18 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_run_is_found() {
-        the_first_is_found(1, 1_000);
+    fn alloc_is_first_fit() {
+        check_first_fit(1, 1_000);
     }
 
-    /// The same where runs begin and end where summaries do.
+    /// Covers runs that begin and end at the borders of groups.
     #[test]
-    fn the_first_run_is_found_where_chunks_end() {
-        the_first_is_found(SUMMARY_CHUNKS / 4, 50);
+    fn alloc_is_first_fit_at_group_borders() {
+        check_first_fit(SUMMARY_CHUNKS / 4, 50);
     }
 
-    /// Takes, gives and extends so many chunks at random, or times as many; each time the arena says what the naive one does.
-    fn the_first_is_found(step: usize, phase_rounds: usize) {
+    /// Allocates, frees and extends at random, and compares the arena with the naive one.
+    ///
+    /// All sizes are multiples of `step` chunks.
+    fn check_first_fit(step: usize, phase_rounds: usize) {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         let mut naive = Naive { arena, used: Vec::new() };
         let mut taken: Vec<(usize, usize)> = Vec::new();
@@ -202,7 +209,7 @@ mod tests {
             (seed >> 33) as usize % below
         };
         for round in 0..30 * phase_rounds {
-            // For some time much is taken, then much is given back, in any order or in that of addresses.
+            // Phases mostly allocate, then mostly free, at random or in the order of addresses.
             let phase = round / phase_rounds % 4;
             if random(10) < [8, 5, 2, 2][phase] || taken.is_empty() {
                 let most = [20, 20, 20, 20, 300, 3_000][random(if step == 1 { 6 } else { 4 })];
@@ -245,12 +252,16 @@ mod tests {
                 }
             }
         }
-        assert!(naive.used.len() > 5 * SUMMARY_CHUNKS, "only {} chunks", naive.used.len());
+        assert!(
+            naive.used.len() > 5 * SUMMARY_CHUNKS,
+            "only {} chunks were used",
+            naive.used.len()
+        );
         assert_eq!(arena.tag(0), NO_TAG);
     }
 
-    /// Takes a chunk beside the last one of each of two in turn, until there are so many or no more. What each has.
-    fn taken_in_turn(arena: &Arena, most: usize) -> [Vec<usize>; 2] {
+    /// Allocates single chunks for two callers in turn, until there are `most` or none is left.
+    fn alloc_in_turn(arena: &Arena, most: usize) -> [Vec<usize>; 2] {
         let mut taken = [Vec::new(), Vec::new()];
         for turn in 0..most {
             let chunks = &mut taken[turn % 2];
@@ -264,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn two_have_neighbourhoods_of_their_own() {
+    fn callers_get_separate_extents() {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         arena.init().expect("there is memory");
-        // The next extent is all free but for one chunk.
+        // The next extent is all free, except for one chunk.
         let next = arena.align_up(1, EXTENT_CHUNKS).expect("far from the end");
         assert_eq!(arena.alloc(next + 1, 1), Some(0));
-        let taken = taken_in_turn(arena, 4 * EXTENT_CHUNKS);
+        let taken = alloc_in_turn(arena, 4 * EXTENT_CHUNKS);
         let extents = taken.map(|chunks| {
             chunks
                 .iter()
@@ -282,23 +293,27 @@ mod tests {
     }
 
     #[test]
-    fn what_has_pages_is_used_before_a_neighbourhood_begins() {
+    fn dirty_chunks_are_used_before_a_new_extent_begins() {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         assert_eq!(arena.alloc(4, 1), Some(0));
-        let nowhere = arena.align_up(0, EXTENT_CHUNKS).expect("far from the end");
-        assert_ne!(arena.alloc_in_extent(nowhere, 1), Some(4), "it has no page");
+        let elsewhere = arena.align_up(0, EXTENT_CHUNKS).expect("far from the end");
+        assert_ne!(
+            arena.alloc_in_extent(elsewhere, 1),
+            Some(4),
+            "a chunk without pages was preferred"
+        );
         {
             let _guard = arena.lock();
             arena.mark_free(0, 1, false);
         }
         arena.free(2, 1);
-        assert_eq!(arena.alloc_in_extent(nowhere, 1), Some(2));
+        assert_eq!(arena.alloc_in_extent(elsewhere, 1), Some(2));
         arena.free(2, 1);
-        assert_ne!(arena.alloc_in_extent(nowhere, 2), Some(2), "there is one");
+        assert_ne!(arena.alloc_in_extent(elsewhere, 2), Some(2), "only one chunk is free there");
     }
 
     #[test]
-    fn a_neighbourhood_is_used_again() {
+    fn free_extent_is_used_again() {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         arena.init().expect("there is memory");
         let first = arena.align_up(1, EXTENT_CHUNKS).expect("far from the end");
@@ -310,19 +325,19 @@ mod tests {
         assert_eq!(arena.alloc_in_extent(first, 1), Some(first));
     }
 
-    /// Where extents are to be had no more all chunks are used all the same.
+    /// Covers an arena in which no free extent is left.
     #[test]
-    fn none_is_left_over() {
-        const UNITS: usize = 256;
-        // An even number of extents is left for two, and an odd one.
+    fn all_chunks_are_used_when_extents_run_out() {
+        const CHUNKS: usize = 256;
+        // The number of extents left for the two callers is even, then odd.
         for before in [EXTENT_CHUNKS / 2, EXTENT_CHUNKS + EXTENT_CHUNKS / 2] {
             let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
-            // A mapping of another test may come in between.
-            assert!((0..10).any(|_| arena.init_with(UNITS).is_some()), "there is no room");
+            // Another test may map something where there was room.
+            assert!((0..10).any(|_| arena.init_with(CHUNKS).is_some()), "there is no room");
             assert_eq!(arena.alloc(before, 1), Some(0));
-            let taken = taken_in_turn(arena, UNITS);
+            let taken = alloc_in_turn(arena, CHUNKS);
             let all: BTreeSet<usize> = taken.iter().flatten().copied().collect();
-            assert_eq!(before + all.len(), UNITS);
+            assert_eq!(before + all.len(), CHUNKS);
         }
     }
 }
