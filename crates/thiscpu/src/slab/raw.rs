@@ -240,7 +240,7 @@ impl RawCache {
     /// unchanged.
     #[expect(
         clippy::result_large_err,
-        reason = "a cache that is not closed is given back, and a box might allocate from it"
+        reason = "the cache is returned in the error, and a box might allocate from it"
     )]
     pub fn close(self) -> Result<(), CacheInUse> {
         let released = self.release();

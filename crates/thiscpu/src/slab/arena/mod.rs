@@ -12,6 +12,7 @@ mod bits;
 pub(crate) mod heap_error;
 mod huge_pages;
 pub mod large;
+mod layout;
 mod map;
 pub(crate) mod purge;
 mod runs;
@@ -24,7 +25,7 @@ use crate::sys::atomic::{
 use crate::sys::lock::{Guard, Lock};
 use bits::Bits;
 use huge_pages::SlabThp;
-use map::{CHUNKS_MAX, TAG_CHUNKS, layout};
+use layout::{CHUNKS_MAX, TAG_CHUNKS, layout};
 use purge::Purging;
 use slab::{OBJECT_BITS_BYTES, Slab};
 

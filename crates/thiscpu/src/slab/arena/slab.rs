@@ -220,7 +220,7 @@ impl Slab {
     }
 
     /// Returns how many objects, the first ones, were ever handed out.
-    pub(crate) fn used(&self) -> usize {
+    pub(crate) fn handed_out(&self) -> usize {
         self.fresh.load(Relaxed) as usize
     }
 
@@ -302,7 +302,7 @@ impl Slab {
 
     /// Returns whether an object is not free.
     pub(crate) fn is_outside(&self, index: usize) -> bool {
-        index < self.used() && !self.bits().has(index)
+        index < self.handed_out() && !self.bits().has(index)
     }
 
     /// Takes an object back; returns false if it is free.

@@ -151,7 +151,7 @@ impl Barn {
         self.window_min.load(Relaxed).min(self.objects.load(Relaxed)) as usize
     }
 
-    /// Pops a filled sheaf if there are unused objects and nobody has the lock.
+    /// Pops a filled sheaf if there are unused objects and no thread has the lock.
     pub(super) fn pop_unused(&self) -> Option<Sheaf> {
         if self.unused_objects() == 0 {
             return None;
@@ -228,7 +228,7 @@ impl Barn {
         Some(sheaf)
     }
 
-    /// Pops a filled sheaf if some objects have been idle for a while and nobody has the lock.
+    /// Pops a filled sheaf if some objects have been idle for a while and no thread has the lock.
     pub(super) fn pop_idle(&self, now: u64) -> Option<Sheaf> {
         let _guard = self.try_lock()?;
         if now.saturating_sub(self.idle_since.load(Relaxed)) < IDLE_NS {

@@ -49,8 +49,8 @@ impl<A: Access> Handle<'_, A> {
         self,
         slow: impl FnOnce() -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell. Whoever made
-        // the handle guaranteed what the access `A` requires.
+        // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell. The handle's
+        // maker guaranteed what the access `A` requires.
         match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
             0 => slow(),
             encoded => self.hand_out_constructed(encoded),
@@ -121,8 +121,8 @@ impl<A: Access> Handle<'_, A> {
         }
         encoding::set_mark(mark, encoded);
         let gate = self.group.gate_ptr();
-        // SAFETY: `gate` is the gate of a group in which this class has its cell. Whoever made the
-        // handle guaranteed what the access `A` requires. `encoded` is not 0, and the caller gives
+        // SAFETY: `gate` is the gate of a group in which this class has its cell. The handle's maker
+        // guaranteed what the access `A` requires. `encoded` is not 0, and the caller gives
         // its object up.
         if unsafe { Processor::push_object::<A>(gate, self.cell, encoded) } != Outcome::Committed {
             slow();
@@ -240,7 +240,7 @@ struct RetiredSlab {
 impl RetiredSlab {
     fn destroy(mut self, lifecycle: Lifecycle) {
         let info = self.backend.info;
-        for object in (0..self.slab.used()).map(|index| self.slab.object_address(index)) {
+        for object in (0..self.slab.handed_out()).map(|index| self.slab.object_address(index)) {
             let encoded = info.key.encode(object);
             let mark = info.mark_of(encoded);
             if encoding::load_mark(mark) == encoded {

@@ -51,7 +51,7 @@ impl Group {
         }
     }
 
-    /// Publishes the item to the calling thread's index, if nobody has the lock.
+    /// Publishes the item to the calling thread's index, if no thread has the lock.
     ///
     /// A holder of the lock closes the gate or publishes the item. The next call then tries again.
     #[cold]

@@ -186,7 +186,7 @@ impl<A: Access> Handle<'_, A> {
     #[inline(always)]
     pub fn alloc_or(self, slow: impl FnOnce() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
         // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed by
-        // the direct table. Whoever made the handle guaranteed what the access `A` requires.
+        // the direct table. The handle's maker guaranteed what the access `A` requires.
         match unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) } {
             0 => slow(),
             encoded => self.hand_out(encoded),
@@ -246,7 +246,7 @@ impl<A: Access> Handle<'_, A> {
     unsafe fn push(self, encoded: usize) -> bool {
         let gate = self.group.gate_ptr();
         // SAFETY: `gate` is the gate of a group in which this class has its cell, followed by the
-        // direct table. Whoever made the handle guaranteed what the access `A` requires. `encoded`
+        // direct table. The handle's maker guaranteed what the access `A` requires. `encoded`
         // is not 0, and the caller gives its object up.
         unsafe { Processor::push_object::<A>(gate, self.cell, encoded) == Outcome::Committed }
     }

@@ -80,7 +80,7 @@ impl Group {
         let sheaves = [const { SheafList::new() }; N];
         self.flush_lanes(&class, fence, &sheaves);
         for (number, sheaves) in sheaves.iter().enumerate() {
-            if let Some((class, backend)) = class(number).and_then(Handle::used) {
+            if let Some((class, backend)) = class(number).and_then(Handle::with_backend) {
                 each(backend, sheaves);
                 class.destroy_all_retired();
             }
@@ -99,7 +99,7 @@ impl Group {
         let Some(item) = seen.item() else { return };
         // An object that a thread puts into a lane after this was freed after this call began.
         let held: [Option<(Handle<'a, A>, &'static Backend)>; N] = core::array::from_fn(|number| {
-            class(number).and_then(Handle::used).filter(|(class, _)| class.has_cached(item))
+            class(number).and_then(Handle::with_backend).filter(|(class, _)| class.has_cached(item))
         });
         let held = || {
             let with_lists = held.iter().zip(sheaves);
@@ -129,7 +129,7 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Returns the handle and the backend, if the class was ever used.
-    fn used(self) -> Option<(Self, &'static Backend)> {
+    fn with_backend(self) -> Option<(Self, &'static Backend)> {
         Some((self, self.class.backend_if_used()?))
     }
 
@@ -157,7 +157,7 @@ impl<A: Access> Handle<'_, A> {
                 let both = [lane.main().swap(None), lane.spare().swap(None)];
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
                 if let Some(encoded) = lane.take_hot() {
-                    add(backend, lane, encoded, sheaves);
+                    add_to_list(backend, lane, encoded, sheaves);
                 }
             }
         }
@@ -165,7 +165,7 @@ impl<A: Access> Handle<'_, A> {
 }
 
 /// Adds a pointer to a list of sheaves, or frees it into its slab without memory for a sheaf.
-fn add(backend: &'static Backend, lane: Lane, encoded: usize, sheaves: &SheafList) {
+fn add_to_list(backend: &'static Backend, lane: Lane, encoded: usize, sheaves: &SheafList) {
     let sheaf = match sheaves.pop() {
         Some(first) if !first.is_full() => Some(first),
         full => {

@@ -74,7 +74,7 @@ impl<A: Access> Handle<'_, A> {
     pub(super) fn find_object(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
-            // by the direct table. Whoever made the handle guaranteed what the access `A` requires.
+            // by the direct table. The handle's maker guaranteed what the access `A` requires.
             let encoded = unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) };
             if encoded != 0 {
                 return Some(encoded);
@@ -108,7 +108,7 @@ impl<A: Access> Handle<'_, A> {
         encoding::set_mark(backend.info.mark_of(encoded), encoded);
         for _ in 0..ATTEMPTS {
             // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
-            // by the direct table. Whoever made the handle guaranteed what the access `A` requires.
+            // by the direct table. The handle's maker guaranteed what the access `A` requires.
             // `encoded` is not 0, and the caller of `free_slow` gives its object up.
             let outcome =
                 unsafe { Processor::push_object::<A>(self.group.gate_ptr(), self.cell, encoded) };
@@ -242,7 +242,7 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// Locks a lane that is changed under its lock, if nobody else has that lock.
+    /// Locks a lane that is changed under its lock, if no other thread has that lock.
     ///
     /// In the atomic tier this is the lane of the CPU that the thread was last seen on. For a
     /// thread without a lane it is lane 0. A thread that has a lane, which just cannot be used,

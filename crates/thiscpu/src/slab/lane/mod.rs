@@ -86,7 +86,7 @@ impl Lane {
         unsafe { &*((self.address + LOCK_OFFSET) as *const Lock) }
     }
 
-    /// Returns whether the lane holds nothing and nobody has its lock; an estimate.
+    /// Returns whether the lane holds nothing and no thread has its lock; an estimate.
     pub(super) fn is_empty(self) -> bool {
         // Checked first: a thread that locks the lane later also began its call later.
         if self.lock().is_held() {
