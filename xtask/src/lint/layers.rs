@@ -86,10 +86,10 @@ fn circles(imports: &Imports) -> Vec<String> {
     for directory in directories.iter().filter(|it| !CIRCLES_ALLOWED.map(Path::new).contains(*it)) {
         let mut targets = BTreeMap::<PathBuf, BTreeSet<PathBuf>>::new();
         for (from, to) in imports {
-            if let Some((from, to)) = entry(directory, from).zip(entry(directory, to)) {
-                if from != to {
-                    targets.entry(from).or_default().insert(to);
-                }
+            if let Some((from, to)) = entry(directory, from).zip(entry(directory, to))
+                && from != to
+            {
+                targets.entry(from).or_default().insert(to);
             }
         }
         findings.extend(circles_of(&targets).into_iter().map(|circle| {

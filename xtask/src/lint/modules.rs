@@ -153,7 +153,8 @@ impl Crate {
             return Vec::new();
         };
         let globs = self.0[module].globs.iter();
-        let globs = globs.map(|glob| Definition::Path([&glob[..], &[first.clone()]].concat()));
+        let globs =
+            globs.map(|glob| Definition::Path([&glob[..], std::slice::from_ref(first)].concat()));
         let named = self.0[module].names.get(first);
         let mut definitions: Vec<_> = match named {
             Some(named) => named.clone(),

@@ -180,8 +180,8 @@ impl<T: PerCpuInt> PerCpu<T> {
         let attempt = || unsafe { unwrap(T::Raw::add_return(item, n)) };
         let value = match attempt() {
             (Outcome::Committed, value) => value,
-            // SAFETY: the address is that of the item in a lane, a word of this size.
             _ => {
+                // SAFETY: the address is that of the item in a lane, a word of this size.
                 retry_or_shared(item, attempt, |address| unsafe {
                     T::Raw::atomic_add_return(address, n)
                 })
