@@ -121,8 +121,8 @@ impl<A: Access> Handle<'_, A> {
         }
         encoding::set_mark(mark, encoded);
         let gate = self.group.gate_ptr();
-        // SAFETY: `gate` is the gate of a group in which this class has its cell. The handle's maker
-        // guaranteed what the access `A` requires. `encoded` is not 0, and the caller gives
+        // SAFETY: `gate` is the gate of a group in which this class has its cell. The handle's
+        // maker guaranteed what the access `A` requires. `encoded` is not 0, and the caller gives
         // its object up.
         if unsafe { Processor::push_object::<A>(gate, self.cell, encoded) } != Outcome::Committed {
             slow();

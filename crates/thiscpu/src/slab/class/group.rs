@@ -93,7 +93,7 @@ impl Group {
         Group { direct_use: DirectUse::Own, ..Group::new(1) }
     }
 
-    /// Creates malloc's group, which uses the shared [`MALLOC_TABLE`](crate::lanes::direct).
+    /// Creates malloc's group, which uses the shared `MALLOC_TABLE`.
     ///
     /// # Safety
     ///

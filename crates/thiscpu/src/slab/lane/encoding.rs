@@ -7,7 +7,7 @@
 //! While an object is free, its first word is its *free mark* and holds its encoded pointer. The
 //! mark reveals a double free and a write after free. An object that stays constructed has its mark
 //! behind it, with another value while it is not constructed: see
-//! [`crate::slab::class::construct`].
+//! `class::construct`.
 //!
 //! The kernel encodes its free lists for the same reason (`CONFIG_SLAB_FREELIST_HARDENED`).
 
