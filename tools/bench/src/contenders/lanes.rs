@@ -1,8 +1,9 @@
-//! What the kernel's designs have on each CPU, on cache lines of its own: one word, for counters.
+//! Per-CPU lanes of the kernel's designs, each on its own cache lines.
 //!
-//! The kernel's word is 32 bits wide, updated by plain instructions with preemption off. Here it is
-//! 64 bits wide, which padding makes free, and updated by atomic instructions, since a program can
-//! be preempted or moved to another CPU between finding its lane and changing it.
+//! A counter's lane is one word. The kernel's word is 32 bits wide and updated with plain
+//! instructions while preemption is off. Here the word is 64 bits wide, which costs nothing because
+//! lanes are padded. It is updated with atomic instructions, because a program can be preempted or
+//! moved to another CPU between finding its lane and changing it.
 
 use std::{
     ops::Deref,
@@ -11,13 +12,15 @@ use std::{
 
 use crate::{cpus, rseq::CurrentCpu};
 
-/// A value with its cache lines to itself. Two 64-byte lines, because processors fetch neighbours.
+/// A value on two 64-byte cache lines of its own.
+///
+/// One line is not enough: processors also prefetch the neighboring line.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(T);
 
 impl<T> Padded<T> {
-    /// Gives `value` its cache lines.
+    /// Puts `value` on its own cache lines.
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
@@ -32,7 +35,7 @@ impl<T> Deref for Padded<T> {
     }
 }
 
-/// A padded `T` per possible CPU.
+/// A padded `T` for each possible CPU.
 pub(super) struct Lanes<T = AtomicI64> {
     lanes: Box<[Padded<T>]>,
     mask: usize,
@@ -40,12 +43,14 @@ pub(super) struct Lanes<T = AtomicI64> {
 }
 
 impl<T: Default> Lanes<T> {
-    /// Makes empty lanes for every CPU this machine can have, rounded up to a power of two.
+    /// Creates one empty lane per possible CPU, rounded up to a power of two.
     pub(super) fn new() -> Self {
         Self::of(cpus::possible().next_power_of_two())
     }
 
-    /// Makes so many empty lanes, a power of two. If that is less than there are CPUs, some share one.
+    /// Creates `count` empty lanes; `count` must be a power of two.
+    ///
+    /// If there are more CPUs than lanes, some CPUs share a lane.
     pub(super) fn of(count: usize) -> Self {
         Self {
             lanes: (0..count).map(|_| Padded::default()).collect(),
@@ -54,41 +59,41 @@ impl<T: Default> Lanes<T> {
         }
     }
 
-    /// This CPU's lane. The thread may have left that CPU by the time it looks.
+    /// Returns this CPU's lane. The thread may have left that CPU before it uses the lane.
     #[inline(always)]
     pub(super) fn here(&self) -> &T {
         &self.lanes[self.cpu.get() & self.mask]
     }
 
-    /// One lane after the other.
+    /// Iterates over all lanes.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().map(|lane| &**lane)
     }
 }
 
 impl Lanes {
-    /// All lanes added up, one after the other, while their owners go on.
+    /// Adds all lanes up, one after the other, while other threads continue to add.
     pub(super) fn sum(&self) -> i64 {
-        // Relaxed: the lanes are read at different times whatever the order; each design's own
-        // protocol, where it has one, orders this walk against its folds.
+        // Relaxed: the lanes are read at different times with any ordering. If a design orders sums
+        // against folds, its own protocol does so.
         self.iter().fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
 }
 
-/// How much a lane may gather before it is folded: the kernel's rule.
+/// Returns the amount at which a lane is folded, by the kernel's rule.
 pub(super) fn batch() -> i64 {
     (2 * cpus::online()).max(32) as i64
 }
 
-/// The most that all lanes together hold back from the total, by the kernel's reckoning.
+/// Returns the kernel's estimate of how much all lanes can hold back from the total.
 pub(super) fn held_back_max(batch: i64) -> i64 {
     batch * cpus::online() as i64
 }
 
 /// Waits for another thread to finish something short.
 ///
-/// Kernel code spins with preemption off, so that whom it waits for is running. Here that thread
-/// may have been preempted, so after a short spin the CPU is offered to it.
+/// Kernel code spins with preemption off, so the thread it waits for is running. Here that thread
+/// may have been preempted, so after a short spin the waiter yields its CPU.
 #[inline]
 pub(super) fn wait_until(is_done: impl Fn() -> bool) {
     const SPINS: u32 = 64;

@@ -1,8 +1,7 @@
-//! The designs that run against each other: a folder for what each kind of structure is for, a file for
-//! each design.
+//! The designs that run against each other: one folder per kind of structure, one file per design.
 //!
-//! Each is written from its description, as its authors meant it. What a kernel gets from disabled
-//! preemption, a program must pay an atomic instruction for; each file says where.
+//! Each design is implemented from its description, as its authors intended it. Where the kernel
+//! relies on disabled preemption, a program needs an atomic instruction; each file says where.
 
 pub(crate) mod allocators;
 pub(crate) mod budgets;

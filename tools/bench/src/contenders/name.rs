@@ -13,29 +13,29 @@ pub(crate) enum Name {
     Atomic,
     /// Lanes folded into a total under a spinlock.
     SpinlockFold,
-    /// Lanes folded into an atomic total, sums announced.
+    /// Lanes folded into an atomic total; sums announce themselves.
     Dumazet,
-    /// Lanes folded into an atomic total, adders and sums behind gates.
+    /// Lanes folded into an atomic total; folding adders and sums pass gates.
     LiGate,
-    /// The contatori crate.
+    /// The contatori crate's counter.
     Striped,
-    /// The floor: the least a restartable section can do.
+    /// The lower bound: the shortest possible restartable section.
     Section,
-    /// One shared word, by compare-exchange.
+    /// One shared word, changed by compare-exchange.
     AtomicCas,
-    /// The kernel's counter, compared before and after.
+    /// The kernel's counter, compared before and after each subtraction.
     CompareTwice,
-    /// The kernel's counter, compared before.
+    /// The kernel's counter, whose first comparison decides if it took a sum.
     CompareOnce,
-    /// The kernel's counter, added to up to a limit.
+    /// The kernel's counter, with adds that stop at a limit.
     LimitedAdd,
     /// The tokio crate's semaphore.
     Semaphore,
-    /// One cached owner a CPU.
+    /// One cached owner per CPU.
     Kamezawa,
-    /// One cached owner a thread, for 64 events.
+    /// One cached owner per thread, for 64 events.
     PerThread64,
-    /// The kernel's stock of charges: seven owners a CPU.
+    /// The kernel's stock of charges: seven owners per CPU.
     MemcgStock,
     /// The C library's `malloc`.
     Glibc,
@@ -47,30 +47,30 @@ pub(crate) enum Name {
     Snmalloc,
     /// The rpmalloc allocator.
     Rpmalloc,
-    /// A freelist a CPU behind a lock.
+    /// One freelist per CPU, behind a lock.
     SlubLock,
-    /// A freelist a CPU, changed together with a transaction id.
+    /// One freelist per CPU, changed together with a transaction id.
     SlubTid,
     /// The metrics-exporter-prometheus crate.
     MetricsExporter,
     /// The prometheus-client crate.
     PrometheusClient,
-    /// The library this program belongs to.
+    /// This project's counter, budget, ledger or registry of metrics.
     ThisCpu,
-    /// The same registry of metrics, by the facade `metrics`.
+    /// This project's registry of metrics, used through the `metrics` facade.
     ThisCpuFacade,
-    /// That library's cache of objects of one size.
+    /// This project's cache of objects of one size.
     ThisCpuCache,
-    /// That library's `malloc`.
+    /// This project's `malloc`.
     ThisCpuMalloc,
-    /// The same, with a sampled share of blocks guarded.
+    /// This project's `malloc`, with a sample of its blocks guarded.
     ThisCpuHardened,
-    /// No counting at all: what the others' work is measured against, and no contender itself.
+    /// No accounting: the baseline of the others' measurements, not itself a contender.
     Nothing,
 }
 
 impl Name {
-    /// Everyone who competes, in the order they are shown.
+    /// All contenders, in the order in which reports show them.
     pub(crate) const ALL: [Self; 28] = [
         Self::Atomic,
         Self::SpinlockFold,
@@ -102,7 +102,7 @@ impl Name {
         Self::ThisCpuHardened,
     ];
 
-    /// The name as it is typed and printed.
+    /// Returns the name as users type it and reports print it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Atomic => "atomic",
@@ -137,21 +137,22 @@ impl Name {
         }
     }
 
-    /// Whether this program and this machine can run it; if not, why.
+    /// Checks that this program and this machine can run the contender.
     ///
     /// # Errors
     ///
-    /// The reason, as a sentence.
+    /// Returns an error that says why they cannot.
     pub(crate) fn available(self) -> anyhow::Result<()> {
         match self {
             Self::Section => counters::Section::try_new().map(drop),
             Self::Mimalloc | Self::Jemalloc | Self::Snmalloc | Self::Rpmalloc => {
-                // The same words for all of them, so that they are said once.
+                // All four share one message, so that it is printed once.
                 ensure!(
                     cfg!(feature = "other-allocators"),
-                    "mimalloc, jemalloc, snmalloc and rpmalloc are not built in, since they need more \
-                     than Rust (C and C++ compilers, cmake, make); with these there, \
-                     `cargo run --release -p thiscpu-bench --features other-allocators -- bench alloc` has them"
+                    "mimalloc, jemalloc, snmalloc and rpmalloc are unavailable: \
+                     this program was built without them; install C and C++ compilers, cmake \
+                     and make, and run `cargo run --release -p thiscpu-bench \
+                     --features other-allocators -- bench alloc`"
                 );
                 Ok(())
             }
@@ -172,7 +173,7 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::as_str).join(", ");
-            format!("no contender has that name; there are {names}")
+            format!("unknown contender \"{text}\": the contenders are {names}")
         })
     }
 }
@@ -182,14 +183,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn name_parses_its_own_text() {
         for name in Name::ALL {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn name_parse_error_lists_all_contenders() {
         let message = "mutex".parse::<Name>().unwrap_err();
         for name in Name::ALL {
             assert!(message.contains(name.as_str()), "{message}");

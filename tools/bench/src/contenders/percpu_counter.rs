@@ -1,12 +1,12 @@
 //! The kernel's counter (design A): lanes whose batches are folded into a total under a spinlock.
 //!
 //! An add that fills its lane's batch moves the lane into the total under the lock. An amount as
-//! large as the batch always takes the lock. The sum holds the lock, so that nothing is folded
-//! meanwhile, and adds the lanes up; adds below the batch go on, so the sum is no snapshot.
+//! large as the batch always takes the lock. A sum adds the lanes up while it holds the lock, which
+//! keeps folds out. Adds below the batch continue, so the sum is not a snapshot.
 //!
-//! The kernel updates its lane by plain instructions with preemption off; here that is one atomic
-//! read-modify-write on the lane. A waiter spins, then yields, because a preempted holder cannot
-//! be ruled out.
+//! The kernel updates its lane with plain instructions while preemption is off. Here one atomic
+//! read-modify-write updates the lane. A waiter spins, then yields, because the holder of the lock
+//! may have been preempted.
 
 use std::{
     cmp::Ordering,
@@ -19,11 +19,11 @@ use std::{
 use super::lanes::{self, Lanes, Padded};
 use crate::cpus;
 
-/// The total and its lock on one line, and the lanes.
+/// The lanes, and the total with its lock on one cache line.
 pub(super) struct PercpuCounter {
     shared: Padded<Total>,
     lanes: Lanes,
-    /// CPUs online when it was made, by which the kernel reckons what lanes hold back.
+    /// CPUs online at creation, from which the kernel estimates how much the lanes hold back.
     cpus: i64,
 }
 
@@ -33,7 +33,7 @@ struct Total {
     value: AtomicI64,
 }
 
-/// The counter while its lock is held.
+/// A counter whose lock is held.
 pub(super) struct Locked<'a>(&'a PercpuCounter);
 
 impl PercpuCounter {
@@ -42,18 +42,18 @@ impl PercpuCounter {
         Self { shared: Padded::new(total), lanes: Lanes::new(), cpus: cpus::online() as i64 }
     }
 
-    /// Runs `work` as the only one who holds the lock.
+    /// Runs `work` while holding the lock.
     pub(super) fn locked<T>(&self, work: impl FnOnce(&Locked<'_>) -> T) -> T {
         loop {
-            // Acquire: pairs with the Release store below, by the holder before us.
+            // Acquire: pairs with the Release store below, made by the previous holder.
             if !self.shared.is_locked.swap(true, Acquire) {
                 break;
             }
-            // Relaxed: only a hint that the swap may now succeed.
+            // Relaxed: the load is only a hint that the swap may now succeed.
             lanes::wait_until(|| !self.shared.is_locked.load(Relaxed));
         }
         let outcome = work(&Locked(self));
-        // Release: pairs with the Acquire swap above, by the next holder.
+        // Release: pairs with the Acquire swap above, made by the next holder.
         self.shared.is_locked.store(false, Release);
         outcome
     }
@@ -64,23 +64,23 @@ impl PercpuCounter {
         if n.unsigned_abs() >= batch.unsigned_abs() {
             return self.locked(|counter| counter.fold(n, lane));
         }
-        // Relaxed: a lane is only ever added up.
+        // Relaxed: sums and folds need only the lane's own modification order.
         let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
         if count.unsigned_abs() >= batch.unsigned_abs() {
             self.locked(|counter| counter.fold(0, lane));
         }
     }
 
-    /// This CPU's lane.
+    /// Returns this CPU's lane.
     #[inline(always)]
     pub(super) fn lane(&self) -> &AtomicI64 {
         self.lanes.here()
     }
 
-    /// The total, without what is in lanes.
+    /// Returns the total, without the amounts in lanes.
     #[inline(always)]
     pub(super) fn rough(&self) -> i64 {
-        // Relaxed: the rough value may be of any recent moment.
+        // Relaxed: any recent total will do.
         self.shared.value.load(Relaxed)
     }
 
@@ -88,8 +88,10 @@ impl PercpuCounter {
         self.locked(|counter| counter.sum())
     }
 
-    /// Compares the kernel's way: the total decides when it is further from the limit than the lanes can
-    /// hold back by the kernel's reckoning; otherwise the sum does, which is handed back too.
+    /// Compares the counter with `limit` as the kernel does.
+    ///
+    /// The total decides if it is further from the limit than the kernel's estimate of what the
+    /// lanes hold back. Otherwise the sum decides, and is returned too.
     #[inline]
     pub(super) fn compare(&self, limit: i64, batch: i64) -> (Ordering, Option<i64>) {
         let rough = self.rough();
@@ -103,10 +105,10 @@ impl PercpuCounter {
 }
 
 impl Locked<'_> {
-    /// Moves `n` and all that the lane holds into the total.
+    /// Moves `n` and the whole content of the lane into the total.
     pub(super) fn fold(&self, n: i64, lane: &AtomicI64) {
-        // Relaxed, all three: the lock orders folds against folds and sums, and an add that races for
-        // the lane needs no more than the lane's own modification order.
+        // Relaxed, all three: the lock orders folds against each other and against sums. An add
+        // that races for the lane needs only the lane's own modification order.
         let folded = n.wrapping_add(lane.swap(0, Relaxed));
         let total = self.0.shared.value.load(Relaxed);
         self.0.shared.value.store(total.wrapping_add(folded), Relaxed);

@@ -1,23 +1,24 @@
-//! Accounts as all contenders but the library have them: four words, in one array.
+//! The accounts of all contenders except the library: four words each, in one array.
 //!
-//! In the kernel an account is part of its owner, whose address everyone has who charges it; caches may
-//! hold that address because they are emptied before the owner goes. Here an account is a place in an array
-//! that is as old as the ledger, so that a cache may name an account as long as it likes.
+//! In the kernel an account is part of its owner, and every charge has the owner's address. Caches
+//! may hold that address because they are emptied before the owner goes away. Here an account is an
+//! index into an array that lives as long as the ledger, so a cache may name an account forever.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// Counters of an account.
+/// The number of counters in an account.
 pub(crate) const COUNTERS: usize = 4;
 
-/// What all CPUs share of one account. None lies across two cache lines.
+/// The counters of one account, shared by all CPUs. They never straddle two cache lines.
 #[derive(Default)]
 #[repr(align(32))]
 pub(super) struct Counters([AtomicI64; COUNTERS]);
 
 impl Counters {
-    // Relaxed, both: a counter is only ever added up, and read when those who charged it are joined.
+    // Relaxed, both: adds commute, and a counter is read after the threads that charged it have
+    // been joined.
 
-    /// Adds `n`, touching nothing for 0.
+    /// Adds `n`. An add of 0 touches no memory.
     #[inline(always)]
     pub(super) fn add(&self, index: usize, n: i64) {
         if n != 0 {
@@ -30,17 +31,17 @@ impl Counters {
     }
 }
 
-/// An account's place, as large as the address that it stands for.
+/// The index of an account, as large as the address that it stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(align(8))]
 pub(crate) struct Account(pub(super) u32);
 
 impl Account {
-    /// Whose account it is that an empty cache names.
+    /// The account that an empty cache names.
     pub(super) const NOBODY: Self = Self(0);
 }
 
-/// All accounts of a ledger, after nobody's.
+/// All accounts of a ledger, after the one of [`Account::NOBODY`].
 pub(super) struct Accounts {
     counters: Box<[Counters]>,
     opened: AtomicU32,
@@ -54,13 +55,14 @@ impl Accounts {
     }
 
     pub(super) fn open(&self) -> Account {
-        // Relaxed: a place is given out once, and has been empty since before anybody knew the ledger.
+        // Relaxed: each index is handed out once, and its counters were zero before any thread
+        // knew the ledger.
         let place = self.opened.fetch_add(1, Relaxed);
-        assert!((place as usize) < self.counters.len(), "there is no room for another account");
+        assert!((place as usize) < self.counters.len(), "the ledger has no room for an account");
         Account(place)
     }
 
-    /// What all CPUs share of `account`.
+    /// Returns the shared counters of `account`.
     #[inline(always)]
     pub(super) fn of(&self, account: Account) -> &Counters {
         &self.counters[account.0 as usize]

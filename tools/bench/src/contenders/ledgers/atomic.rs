@@ -1,4 +1,4 @@
-//! `atomic`: the shared words of an account, and nothing else. What owners had before anybody cached them.
+//! `atomic`: the shared words of an account, without a cache: the design before all the others.
 
 use super::{
     Contender,

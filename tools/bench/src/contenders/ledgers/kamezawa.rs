@@ -1,19 +1,19 @@
 //! `kamezawa`, design D: each CPU caches the counters of one owner.
 //!
-//! A charge of the cached owner is added to the cache. Another owner's charge takes the cache over: what it
-//! has gathered goes to the owner before, and it begins with the new one's.
+//! A charge of the cached owner is added to the cache. A charge of another owner takes the cache
+//! over: its content goes to the previous owner, and the cache begins with the new charge.
 //!
-//! The kernel changes its cache by plain instructions with preemption off. A program can be preempted between
-//! looking at the owner and adding to the count, so here the owner is written beside each count, and one
-//! compare-exchange changes both. Each of the four counters is therefore taken over for itself. (A lock of
-//! each CPU's was tried: with more threads than CPUs its holder is often preempted, and all others go past
-//! the cache until it runs again.) The kernel's side path, for faulting in somebody else's memory, goes past
-//! the cache too; here nobody needs it.
+//! The kernel changes its cache with plain instructions while preemption is off. A program can be
+//! preempted between checking the owner and adding to the count. Here each count therefore has its
+//! owner beside it, and one compare-exchange changes both; each of the four counters is taken over
+//! separately. A lock per CPU is no alternative: with more threads than CPUs its holder is often
+//! preempted, and all other threads bypass the cache until it runs again. The kernel also bypasses
+//! its cache when it faults in another owner's memory; no workload here needs that path.
 //!
-//! The kernel empties its cache when the scheduler switches to another owner and when a thread exits. Programs
-//! hear of neither: here it is emptied when it is taken over and by `sync`, and the work that the design added
-//! to each switch costs nothing. Readers that clamp negatives have no counterpart, since here all is read
-//! after `sync`.
+//! The kernel empties its cache when the scheduler switches to another owner and when a thread
+//! exits. A program sees neither event: here a takeover or `sync` empties the cache, and the work
+//! that the design adds to each switch costs nothing. The kernel's readers clamp negative values;
+//! readers here do not, because they read after `sync`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -29,14 +29,14 @@ pub(crate) struct Kamezawa {
     caches: Lanes<Cache>,
 }
 
-/// What one CPU has gathered in each counter, and the charges that it did not serve.
+/// The amounts one CPU has gathered for each counter, and the number of its cache misses.
 #[derive(Default)]
 struct Cache {
     gathered: [AtomicU64; COUNTERS],
     misses: AtomicU64,
 }
 
-/// A count and whose it is, in one word: the owner in the upper half, the count in the lower.
+/// A count and its owner in one word: the owner in the upper half, the count in the lower.
 #[derive(Clone, Copy)]
 struct Gathered {
     owner: Account,
@@ -70,7 +70,8 @@ impl Contender for Kamezawa {
     fn charge(&self, account: &Account, index: usize, n: i64) {
         let cache = self.caches.here();
         let gathered = &cache.gathered[index];
-        // Relaxed, here and below: counts are only ever added up.
+        // Relaxed, here and below: adds commute, and accounts are read after all threads have been
+        // joined.
         let mut word = gathered.load(Relaxed);
         loop {
             let before = Gathered::of_word(word);
@@ -95,7 +96,7 @@ impl Contender for Kamezawa {
     fn sync(&self) {
         for cache in self.caches.iter() {
             for (index, gathered) in cache.gathered.iter().enumerate() {
-                // Relaxed: counts are only ever added up.
+                // Relaxed: all threads that charged have been joined.
                 let Gathered { owner, count } = Gathered::of_word(gathered.swap(0, Relaxed));
                 self.accounts.of(owner).add(index, count.into());
             }
@@ -107,7 +108,7 @@ impl Contender for Kamezawa {
     }
 
     fn misses(&self) -> Option<u64> {
-        // Relaxed: only ever added up.
+        // Relaxed: all threads that charged have been joined.
         Some(self.caches.iter().map(|cache| cache.misses.load(Relaxed)).sum())
     }
 }

@@ -1,15 +1,16 @@
-//! `memcg-stock`: the kernel's charge cache of memory cgroups, with seven owners a CPU in one cache line.
+//! `memcg-stock`: the memory cgroups' cache of charges: seven owners per CPU in one cache line.
 //!
-//! A charge is paid from what this CPU has in stock for the owner. If that is too little, 64 units are charged
-//! to the owner's shared counter at once, and what is left of them is stocked, in place of a random owner's
-//! stock if all seven places are taken: that goes back to its counter. What is uncharged goes to the stock,
-//! and all of a stock that grows past 64 units back to the counter. Shared counters are therefore ahead by
-//! what is in stock.
+//! A charge is paid from this CPU's stock for the owner. If the stock is too small, 64 units are
+//! charged to the owner's shared counter at once, and the remainder is stocked. If all seven places
+//! are taken, it replaces a random owner's stock, which goes back to that owner's counter. An
+//! uncharge goes to the stock; a stock that grows past 64 units goes back to the counter entirely.
+//! Shared counters are therefore ahead by the units in stock.
 //!
-//! The kernel stocks one amount for each owner. An account has four counters, so here an owner is a counter of
-//! an account, and seven of those share the line. The kernel changes its stocks by plain instructions with
-//! preemption off; here an owner and its units are one word, changed by a compare-exchange. Two threads that
-//! meet at a CPU's stocks can give an owner two places, which is a place wasted, but nothing lost.
+//! The kernel stocks one amount for each owner. An account has four counters, so here an owner is a
+//! counter of an account, and seven of those share the line. The kernel changes its stocks with
+//! plain instructions while preemption is off; here an owner and its units are one word, changed by
+//! compare-exchange. Two threads on one CPU can give an owner two places, which wastes a place but
+//! loses nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,10 +20,10 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// Owners that a CPU has places for.
+/// The number of owners that a CPU has places for.
 const PLACES: usize = 7;
 
-/// The most units of a stock, and what is charged at once to have one.
+/// The largest stock in units, and the amount that is charged at once to fill one.
 const BATCH: i64 = 64;
 
 /// The accounts, and each CPU's stocks.
@@ -31,7 +32,7 @@ pub(crate) struct MemcgStock {
     caches: Lanes<Cache>,
 }
 
-/// One CPU's stocks, and the charges that they did not serve: a cache line.
+/// One CPU's stocks, and the number of charges that missed them: one cache line.
 #[derive(Default)]
 struct Cache {
     places: [AtomicU64; PLACES],
@@ -40,7 +41,7 @@ struct Cache {
 
 const _: () = assert!(size_of::<Cache>() == 64);
 
-/// Units and whose they are, in one word: the units in the lowest byte, the owner above.
+/// Units and their owner in one word: the units in the lowest byte, the owner above.
 #[derive(Clone, Copy)]
 struct Stock {
     owner: Owner,
@@ -53,19 +54,19 @@ impl Stock {
         Self { owner: Owner(word >> 8), units: (word & 0xff) as i64 }
     }
 
-    /// The units must be from none to a batch.
+    /// Packs the stock into a word. `units` must be in `0..=BATCH`.
     #[inline(always)]
     fn word(self) -> u64 {
         self.owner.0 << 8 | self.units as u64
     }
 }
 
-/// A counter of an account, told from all others.
+/// The identity of one counter of one account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(u64);
 
 impl Owner {
-    /// Whose a place is that was never used.
+    /// The owner of a place that was never used.
     const NOBODY: Self = Self::new(Account::NOBODY, 0);
 
     #[inline(always)]
@@ -77,11 +78,11 @@ impl Owner {
 impl Cache {
     #[inline(always)]
     fn place_of(&self, owner: Owner) -> Option<&AtomicU64> {
-        // Relaxed: whoever changes the place makes sure whose it is.
+        // Relaxed: each change of a place checks its owner again.
         self.places.iter().find(|place| Stock::of_word(place.load(Relaxed)).owner == owner)
     }
 
-    /// Pays `n` from the owner's stock, or takes it back into the stock; whether that could be done.
+    /// Pays `n` from the owner's stock, or adds a negative `n` to it; returns whether it fitted.
     #[inline(always)]
     fn pay(&self, owner: Owner, n: i64) -> bool {
         let paid = |word| {
@@ -90,16 +91,17 @@ impl Cache {
             let is_served = stock.owner == owner && (0..=BATCH).contains(&units);
             is_served.then(|| Stock { owner, units }.word())
         };
-        // Relaxed, both: units are only ever added up.
+        // Relaxed, both: adds commute, and accounts are read after all threads have been joined.
         self.place_of(owner).is_some_and(|place| place.fetch_update(Relaxed, Relaxed, paid).is_ok())
     }
 
-    /// Puts `units` into stock, and returns what has to go back to a counter for that.
+    /// Puts `units` into stock, and returns the stock that must go back to its counter instead.
     #[inline(always)]
     fn stock(&self, owner: Owner, units: i64) -> Stock {
         let known = self.place_of(owner).or_else(|| self.place_of(Owner::NOBODY));
         let place = known.unwrap_or_else(|| &self.places[fastrand::usize(..PLACES)]);
-        // Relaxed, here and below: units are only ever added up.
+        // Relaxed, here and below: adds commute, and accounts are read after all threads have been
+        // joined.
         let mut word = place.load(Relaxed);
         loop {
             let before = Stock::of_word(word);
@@ -120,7 +122,7 @@ impl Cache {
 }
 
 impl MemcgStock {
-    /// Charges what was not in stock.
+    /// Charges the shared counter, and stocks the remainder.
     #[inline(always)]
     fn charge_shared(&self, cache: &Cache, owner: Owner, n: i64) {
         let charged = if n > 0 { n.max(BATCH) } else { 0 };
@@ -158,7 +160,7 @@ impl Contender for MemcgStock {
     fn charge(&self, account: &Account, index: usize, n: i64) {
         let (cache, owner) = (self.caches.here(), Owner::new(*account, index));
         if !cache.pay(owner, n) {
-            // Relaxed: only ever added up.
+            // Relaxed: the count is read after all threads have been joined.
             cache.misses.fetch_add(1, Relaxed);
             self.charge_shared(cache, owner, n);
         }
@@ -166,7 +168,7 @@ impl Contender for MemcgStock {
 
     fn sync(&self) {
         for place in self.caches.iter().flat_map(|cache| &cache.places) {
-            // Relaxed: units are only ever added up.
+            // Relaxed: all threads that charged have been joined.
             let Stock { owner, units } = Stock::of_word(place.swap(0, Relaxed));
             self.add(owner, -units);
         }
@@ -177,7 +179,7 @@ impl Contender for MemcgStock {
     }
 
     fn misses(&self) -> Option<u64> {
-        // Relaxed: only ever added up.
+        // Relaxed: all threads that charged have been joined.
         Some(self.caches.iter().map(|cache| cache.misses.load(Relaxed)).sum())
     }
 }

@@ -1,4 +1,4 @@
-//! Accounts of many owners, each with a few counters.
+//! Ledgers: accounts of many owners, each with a few counters.
 
 pub(crate) use self::{
     accounts::COUNTERS, atomic::Atomic, kamezawa::Kamezawa, memcg_stock::MemcgStock,
@@ -16,18 +16,19 @@ mod per_thread_64;
 mod tests;
 mod this_cpu;
 
-/// Who competes as a ledger.
+/// The contenders that are ledgers.
 pub(crate) const ALL: &[Name] =
     &[Name::Atomic, Name::Kamezawa, Name::PerThread64, Name::MemcgStock, Name::ThisCpu];
 
-/// Accounts that many threads charge.
+/// A ledger whose accounts many threads charge.
 ///
-/// Workloads are generic over it, so that each contender's `charge` is inlined into the measured loop.
+/// Workloads are generic over this trait, so that each contender's `charge` is inlined into the
+/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// What whoever charges an account has of it.
+    /// The handle by which threads charge an account.
     type Account: Send + Sync;
 
-    /// Makes a ledger with room for so many accounts.
+    /// Creates a ledger with room for `accounts` accounts.
     fn new(accounts: usize) -> Self;
 
     /// Opens an account whose counters are zero.
@@ -36,20 +37,23 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Adds `n`, which may be negative, to a counter of the account.
     fn charge(&self, account: &Self::Account, index: usize, n: i64);
 
-    /// Takes `n` away again.
+    /// Subtracts `n` from a counter of the account.
     #[inline(always)]
     fn uncharge(&self, account: &Self::Account, index: usize, n: i64) {
         self.charge(account, index, -n);
     }
 
-    /// Brings what caches hold into the accounts, when all other threads that charged have been joined.
+    /// Moves the content of all caches into the accounts.
+    ///
+    /// All other threads that charged must have been joined.
     fn sync(&self);
 
-    /// A counter of the account, after `sync`.
+    /// Returns a counter of the account. Exact after `sync`.
     fn read(&self, account: &Self::Account, index: usize) -> i64;
 
-    /// How many charges had to touch what all CPUs share, after `sync`, where the design has a cache to spare
-    /// them that.
+    /// Returns the number of charges that touched shared memory. Exact after `sync`.
+    ///
+    /// Returns `None` for a design without a cache.
     fn misses(&self) -> Option<u64> {
         None
     }
@@ -66,7 +70,7 @@ macro_rules! for_ledger {
                 type $C = $crate::contenders::ledgers::$variant;
                 $body
             })*
-            other => unreachable!("{other} is no ledger"),
+            other => unreachable!("{other} is not a ledger"),
         }
     };
 }

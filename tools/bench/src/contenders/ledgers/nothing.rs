@@ -1,8 +1,8 @@
-//! `none`: a ledger that keeps no accounts, so that a workload can be timed without accounting.
+//! `none`: a ledger without accounts, to time a workload without accounting.
 
 use super::Contender;
 
-/// Keeps no account at all.
+/// A ledger whose charges do nothing.
 pub(crate) struct Nothing;
 
 impl Contender for Nothing {

@@ -1,12 +1,13 @@
-//! `per-thread-64`: each thread gathers what it charges to one account, and hands it in after 64 events.
+//! `per-thread-64`: each thread gathers its charges to one account and flushes after 64 events.
 //!
-//! So the kernel counted the memory of processes until 2022: a task gathered for its own process, charged any
-//! other process directly, and handed in after 64 faults and when it exited. What threads hold back grows with
-//! their number.
+//! The kernel counted the memory of processes in this way until 2022. A task gathered for its own
+//! process, charged any other process directly, and flushed after 64 faults and at exit. The amount
+//! that threads hold back grows with their number.
 //!
-//! A task has one process all its life; a thread here has no account of its own, so one that charges another
-//! account hands in what it has and takes that one up. A task's counts are part of it, found by one
-//! instruction; here they are a thread-local, whose destructor hands in at exit.
+//! A task has one process all its life. A thread here has no account of its own: when it charges
+//! another account, it flushes and begins to gather for that one. A task finds its counts, which
+//! are part of it, with one instruction; here they are a thread-local, whose destructor flushes at
+//! exit.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,14 +23,14 @@ use super::{
     accounts::{Account, Accounts, Counters},
 };
 
-/// Charges after which a thread hands in.
+/// The number of charges after which a thread flushes.
 const EVENTS_MAX: u32 = 64;
 
 thread_local! {
     static GATHERED: Gathered = const { Gathered::new() };
 }
 
-/// The accounts, which threads have a share in that have something to hand in.
+/// The accounts. Threads that have something to flush share them.
 pub(crate) struct PerThread64(Arc<Shared>);
 
 struct Shared {
@@ -37,9 +38,11 @@ struct Shared {
     misses: AtomicU64,
 }
 
-/// What a thread has gathered, for whom, and where that is to be handed in.
+/// The amounts a thread has gathered, their account, and its ledger.
 struct Gathered {
-    /// The account's counters, of whichever ledger. They are only compared, never looked into.
+    /// The address of the account's counters, which identifies the account among all ledgers.
+    ///
+    /// It is only compared, never dereferenced.
     owner: Cell<*const Counters>,
     account: Cell<Account>,
     shared: RefCell<Option<Arc<Shared>>>,
@@ -60,7 +63,7 @@ impl Gathered {
         }
     }
 
-    /// Hands in the counts.
+    /// Flushes the counts into their account.
     #[inline(always)]
     fn hand_in(&self) {
         self.events.set(0);
@@ -72,7 +75,7 @@ impl Gathered {
         }
     }
 
-    /// Hands in, and begins to gather for `account`.
+    /// Flushes, and begins to gather for `account`.
     #[inline(always)]
     fn take_up(&self, shared: &Arc<Shared>, account: Account) {
         self.hand_in();
@@ -86,12 +89,12 @@ impl Gathered {
         self.owner.set(shared.accounts.of(account));
     }
 
-    /// Hands in, and forgets the ledger.
+    /// Flushes, and drops the reference to the ledger.
     fn leave(&self) {
         self.hand_in();
         self.owner.set(ptr::null());
         if let Some(shared) = self.shared.take() {
-            // Relaxed: only ever added up, and read when whoever left has been joined.
+            // Relaxed: adds commute, and the count is read after the thread has been joined.
             shared.misses.fetch_add(self.misses.take(), Relaxed);
         }
     }
@@ -144,7 +147,7 @@ impl Contender for PerThread64 {
     }
 
     fn misses(&self) -> Option<u64> {
-        // Relaxed: pairs with nothing; whoever left has been joined.
+        // Relaxed: the threads that left have been joined.
         Some(self.0.misses.load(Relaxed))
     }
 }

@@ -1,5 +1,5 @@
-//! What every contender promises: once all are done and caches are empty, nothing is lost, nothing doubled, and
-//! nothing in somebody else's account. And which charges each cache serves.
+//! Every contender's guarantee: once all threads are done and all caches are empty, each charge is
+//! counted exactly once, in its own account. Also tests which charges each cache serves.
 
 use std::thread;
 
@@ -13,10 +13,12 @@ const CHARGES: usize = 20_000;
 /// Amounts on both sides of every batch, of both signs, that do not cancel out.
 const AMOUNTS: [i64; 9] = [1, -1, 7, 64, -63, 65, -1_000, 300, 1];
 
-/// What each counter begins with, so that none is ever negative. No cache has room for it.
+/// The initial charge of each counter, which keeps it positive and exceeds every cache.
 const BEGINNING: i64 = 1 << 40;
 
-/// The account, the counter and the amount of a thread's charges, runs of the same account among them.
+/// Yields the account, counter and amount of each charge of a thread.
+///
+/// Accounts often repeat, so that caches are hit.
 fn charges(thread: usize) -> impl Iterator<Item = (usize, usize, i64)> {
     let mut random = fastrand::Rng::with_seed(thread as u64);
     let mut account = 0;
@@ -28,7 +30,7 @@ fn charges(thread: usize) -> impl Iterator<Item = (usize, usize, i64)> {
     })
 }
 
-fn nothing_is_lost<C: Contender>() {
+fn counts_exactly<C: Contender>() {
     let ledger = C::new(ACCOUNTS);
     let accounts: Vec<C::Account> = (0..ACCOUNTS).map(|_| ledger.open()).collect();
     for account in &accounts {
@@ -46,7 +48,7 @@ fn nothing_is_lost<C: Contender>() {
     thread::scope(|scope| {
         let threads: Vec<_> =
             (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
-        // The scope alone would not wait for destructors of thread-locals.
+        // The end of the scope does not wait for destructors of thread-locals; a join does.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     ledger.sync();
@@ -60,7 +62,7 @@ fn nothing_is_lost<C: Contender>() {
     }
 }
 
-fn one_thread_charges_two_ledgers<C: Contender>() {
+fn counts_exactly_when_one_thread_charges_two_ledgers<C: Contender>() {
     let ledgers = [C::new(1), C::new(1)];
     let accounts = ledgers.each_ref().map(C::open);
     for _ in 0..100 {
@@ -82,13 +84,13 @@ macro_rules! for_each_contender {
             use super::*;
 
             #[test]
-            fn nothing_is_lost() {
-                super::nothing_is_lost::<$contender>();
+            fn counts_exactly() {
+                super::counts_exactly::<$contender>();
             }
 
             #[test]
-            fn one_thread_charges_two_ledgers() {
-                super::one_thread_charges_two_ledgers::<$contender>();
+            fn counts_exactly_when_one_thread_charges_two_ledgers() {
+                super::counts_exactly_when_one_thread_charges_two_ledgers::<$contender>();
             }
         })*
     };
@@ -102,7 +104,7 @@ for_each_contender! {
     this_cpu: ThisCpu,
 }
 
-/// Misses of 64 charges to each of so many accounts, round robin, all by one thread on one CPU.
+/// Counts the misses when a thread on one CPU charges `live` accounts in 64 rounds.
 fn misses_of<C: Contender>(live: usize) -> Option<u64> {
     let cpus = Cpus::allowed().unwrap();
     let work = || {
@@ -119,14 +121,14 @@ fn misses_of<C: Contender>(live: usize) -> Option<u64> {
 }
 
 #[test]
-fn caches_serve_as_many_owners_as_they_have_places_for() {
+fn caches_miss_when_they_have_fewer_places_than_owners() {
     let of_one = [
         misses_of::<Atomic>(1),
         misses_of::<Kamezawa>(1),
         misses_of::<PerThread64>(1),
         misses_of::<MemcgStock>(1),
     ];
-    // The first charge, the last of a batch, and the first of a batch.
+    // Kamezawa misses its first charge, a per-thread cache also the 64th, and a stock its first.
     assert_eq!(of_one, [None, Some(1), Some(2), Some(1)]);
     assert_eq!(misses_of::<Kamezawa>(2), Some(2 * 64));
     assert_eq!(misses_of::<PerThread64>(2), Some(2 * 64));

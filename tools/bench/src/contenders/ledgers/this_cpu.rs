@@ -1,4 +1,4 @@
-//! `thiscpu`: the library's ledger, used as any program would use it.
+//! `thiscpu`: the library's ledger, used as programs use it.
 
 use super::{COUNTERS, Contender};
 
@@ -30,7 +30,7 @@ impl Contender for ThisCpu {
     }
 
     fn misses(&self) -> Option<u64> {
-        // Without lanes there is no cache.
+        // The atomic tier has no lanes and therefore no cache.
         let has_lanes = ::thiscpu::tier() != Ok(::thiscpu::Tier::Atomic);
         has_lanes.then(|| ::thiscpu::__test_support::misses(&self.0))
     }

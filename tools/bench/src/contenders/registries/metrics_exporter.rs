@@ -1,20 +1,20 @@
-//! The metrics-exporter-prometheus crate, by handles of the `metrics` facade.
+//! The metrics-exporter-prometheus crate, used through handles of the `metrics` facade.
 
 use metrics::{Key, Label, Level, Metadata, Recorder as _};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use super::{Contender, METRIC};
 
-/// Where in a program a metric is registered; nobody here looks at it.
+/// The place in the program where a metric is registered. Neither recorder reads it.
 pub(super) const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
 
-/// The recorder, and what reads it.
+/// The recorder, and the handle that renders its metrics.
 pub(crate) struct MetricsExporter {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
 }
 
-/// What the facade calls the counter with this label.
+/// Returns the facade's key of the counter with this label.
 pub(super) fn key(label: &str) -> Key {
     Key::from_parts(METRIC, vec![Label::new("path", label.to_owned())])
 }

@@ -13,31 +13,31 @@ mod prometheus_client;
 mod tests;
 mod this_cpu;
 
-/// Who competes as a registry.
+/// The contenders that are registries.
 pub(crate) const ALL: &[Name] =
     &[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpu, Name::ThisCpuFacade];
 
-/// The name of the only metric, as it is registered. `prometheus-client` writes `_total` behind it.
+/// The name under which the only metric is registered. `prometheus-client` appends `_total`.
 const METRIC: &str = "requests";
 
-/// A registry of counters, which are apart by a label.
+/// A registry of counters that differ in one label.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// What a counter is incremented by.
+    /// A handle that increments a counter.
     type Handle: Clone + Send + Sync;
 
     fn new() -> Self;
 
-    /// Registers the counter whose label has this value; once.
+    /// Registers the counter whose label has this value. Each value is registered only once.
     fn counter(&self, label: &str) -> Self::Handle;
 
     /// Adds 1.
     fn increment(counter: &Self::Handle);
 
-    /// What a scrape is answered with.
+    /// Returns the text that answers a scrape.
     fn scrape(&self) -> String;
 }
 
-/// What all counters in the text of a scrape come to.
+/// Returns the sum of all counters in the text of a scrape.
 pub(crate) fn total(text: &str) -> u64 {
     let values = text.lines().filter(|line| !line.starts_with('#'));
     let value = |line: &str| line.rsplit_once(' ')?.1.parse::<u64>().ok();
@@ -47,7 +47,8 @@ pub(crate) fn total(text: &str) -> u64 {
 /// Evaluates an expression with `C` standing for the type of the registry called `$name`.
 macro_rules! for_registry {
     ($name:expr, $C:ident => $body:expr) => {
-        for_registry!(@match $name, $C, $body, MetricsExporter PrometheusClient ThisCpu ThisCpuFacade)
+        for_registry!(@match $name, $C, $body,
+            MetricsExporter PrometheusClient ThisCpu ThisCpuFacade)
     };
     (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
         match $name {
@@ -55,7 +56,7 @@ macro_rules! for_registry {
                 type $C = $crate::contenders::registries::$variant;
                 $body
             })*
-            other => unreachable!("{other} is no registry"),
+            other => unreachable!("{other} is not a registry"),
         }
     };
 }

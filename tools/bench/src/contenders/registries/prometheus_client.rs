@@ -10,7 +10,7 @@ use super::{Contender, METRIC};
 
 type Labels = [(&'static str, String); 1];
 
-/// The registry, and the family in it that has all counters.
+/// The registry, and its family that holds all counters.
 pub(crate) struct PrometheusClient {
     registry: Registry,
     family: Family<Labels, Counter>,
@@ -36,7 +36,7 @@ impl Contender for PrometheusClient {
 
     fn scrape(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string can be written to");
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
     }
 }

@@ -1,10 +1,10 @@
-//! What every contender promises: a scrape has all that was counted.
+//! Every contender's guarantee: a scrape contains every increment that came before it.
 
 use std::thread;
 
 use super::{Contender, MetricsExporter, PrometheusClient, ThisCpu, ThisCpuFacade, total};
 
-fn a_scrape_has_everything<C: Contender>() {
+fn scrape_includes_all_increments<C: Contender>() {
     let registry = C::new();
     let counters = ["a", "b"].map(|label| registry.counter(label));
     thread::scope(|scope| {
@@ -20,9 +20,9 @@ fn a_scrape_has_everything<C: Contender>() {
 }
 
 #[test]
-fn scrapes_have_everything() {
-    a_scrape_has_everything::<MetricsExporter>();
-    a_scrape_has_everything::<PrometheusClient>();
-    a_scrape_has_everything::<ThisCpu>();
-    a_scrape_has_everything::<ThisCpuFacade>();
+fn scrapes_include_all_increments() {
+    scrape_includes_all_increments::<MetricsExporter>();
+    scrape_includes_all_increments::<PrometheusClient>();
+    scrape_includes_all_increments::<ThisCpu>();
+    scrape_includes_all_increments::<ThisCpuFacade>();
 }

@@ -1,11 +1,11 @@
-//! `thiscpu-metrics`, by its own handles and by those of the `metrics` facade.
+//! `thiscpu-metrics`, used through its own handles and through those of the `metrics` facade.
 
 use metrics::Recorder as _;
 use thiscpu_metrics::{Counter, Recorder, Registry};
 
 use super::{Contender, METRIC, metrics_exporter};
 
-/// By its own.
+/// The registry, used through its own handles.
 pub(crate) struct ThisCpu(Registry);
 
 impl Contender for ThisCpu {
@@ -17,7 +17,7 @@ impl Contender for ThisCpu {
 
     fn counter(&self, label: &str) -> Counter {
         let counter = self.0.counter(METRIC, "Requests", &[("path", label)]);
-        counter.expect("no label is asked for twice")
+        counter.expect("each label is registered once")
     }
 
     #[inline(always)]
@@ -30,7 +30,7 @@ impl Contender for ThisCpu {
     }
 }
 
-/// By the facade's.
+/// The registry, used through handles of the facade.
 pub(crate) struct ThisCpuFacade {
     registry: Registry,
     recorder: Recorder,
