@@ -17,7 +17,10 @@
 //! be allocated and freed before `main`, in destructors of thread-local variables, after a thread's
 //! exit, and in children of `fork`. Signal handlers must not allocate or free.
 
+// The definition in the document leads to a file of the repository; the first one counts.
 /// The user guide: what the allocator guarantees, and how to use it, in Rust and preloaded.
+///
+/// [slab]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/slab.md
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/malloc.md")]
 pub mod guide {}

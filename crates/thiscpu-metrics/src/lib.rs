@@ -6,7 +6,8 @@
 //! - [`Registry`] registers and reads series. Its [`Builder`] sets groups, which are read at one
 //!   instant, and buckets.
 //! - [`Counter`], [`Gauge`] and [`Histogram`] are handles of series.
-//! - [`Recorder`] is for programs and libraries that use the [`metrics`] facade.
+//! - [`Recorder`] is for programs and libraries that use the
+//!   [`metrics`](https://docs.rs/metrics) facade.
 //! - `Endpoint` (feature `http`, on by default) answers `GET /metrics`.
 //! - `Observer` (feature `opentelemetry`) has observable instruments of a meter.
 //!
@@ -20,7 +21,11 @@
 //! # Ok::<(), thiscpu_metrics::Error>(())
 //! ```
 
+// Definitions in the document lead to files of the repository; the first ones count.
 /// The guide: guarantees of a scrape, costs, and how to use this crate.
+///
+/// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
+/// [counters]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/counter.md
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/metrics.md")]
 pub mod guide {}

@@ -22,8 +22,8 @@
 //! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
 //! | [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`] | words, pairs and lists, one for each CPU |
 //!
-//! [`sum_all`] sums many counters for the price of one fence. [`system_info`] tells which tier this
-//! process runs on, and why.
+//! [`sum_all`] sums many counters for the price of one fence. [`system_info()`] tells which tier
+//! this process runs on, and why.
 //!
 //! The [guide] says which type to take and which not, and how to migrate from atomics, striped
 //! counters, semaphores and librseq.
@@ -58,25 +58,63 @@
 //! of the `PerCpu*` types, and [`Budget::release`] if no task waits for units. Everything else may
 //! take a lock.
 
+// In a document, links lead to files of the repository. The definitions here come first, so its
+// links lead to this crate's documentation.
+
 #[cfg(any(doc, doctest))]
+/// The guide, from the first counter to a quota per tenant.
+///
+/// [`Budget`]: crate::Budget
+/// [`Cache`]: crate::Cache
+/// [`ConstructedCache`]: crate::ConstructedCache
+/// [`Counter`]: crate::Counter
+/// [`Counters`]: crate::Counters
+/// [`Lease`]: crate::Lease
+/// [`Ledger`]: crate::Ledger
+/// [`PerCpu`]: crate::PerCpu
+/// [`Reserve`]: crate::Reserve
+/// [`acquire_async`]: crate::Budget::acquire_async
+/// [`with_batch`]: crate::Counter::with_batch
+/// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
+/// [per-CPU memory]: crate::design::percpu
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
 
 /// How this crate works: one page for each mechanism.
 #[cfg(any(doc, doctest))]
-pub mod internals {
+pub mod design {
+    /// How budgets work.
+    ///
+    /// [`Budget`]: crate::Budget
+    /// [`Lease`]: crate::Lease
     #[doc = include_str!("../docs/design/budget.md")]
     pub mod budget {}
+    /// How counters work.
     #[doc = include_str!("../docs/design/counter.md")]
     pub mod counter {}
+    /// How ledgers work.
+    ///
+    /// [`Ledger`]: crate::Ledger
+    /// [`for_each`]: crate::Ledger::for_each
     #[doc = include_str!("../docs/design/ledger.md")]
     pub mod ledger {}
-    #[doc = include_str!("../docs/testing.md")]
-    pub mod testing {}
+    /// How per-CPU memory works.
     #[doc = include_str!("../docs/design/percpu.md")]
     pub mod percpu {}
+    /// How caches work.
+    ///
+    /// [`Cache<T>`]: crate::Cache
+    /// [`CacheBox<T>`]: crate::CacheBox
+    /// [`ConstructedCache`]: crate::ConstructedCache
+    /// [`RawCache`]: crate::RawCache
+    /// [`close`]: crate::Cache::close
+    /// [`prefill`]: crate::Cache::prefill
+    /// [`shrink`]: crate::RawCache::shrink
     #[doc = include_str!("../docs/design/slab.md")]
     pub mod slab {}
+    /// How all of it is tested.
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
 }
 
 #[doc(hidden)]

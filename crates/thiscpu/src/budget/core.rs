@@ -42,7 +42,7 @@ use crate::sys::lock::Lock;
 /// and costs as much as one shared atomic. When about 512 calls in a row have found plenty of
 /// units, it returns to *per-CPU mode*. A new budget starts in shared mode and leaves it after 32
 /// such calls; until then it takes no memory except its own 128 bytes. In the atomic tier a budget
-/// is always in shared mode. [The design page](crate::internals::budget) describes the protocol.
+/// is always in shared mode. [The design page](crate::design::budget) describes the protocol.
 ///
 /// # Where it may be used
 ///

@@ -55,7 +55,7 @@ use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 /// of a transfer at once.
 ///
 /// In the atomic tier each charge is an atomic addition, and no operation needs a fence. [The
-/// design page](crate::internals::ledger) describes how a ledger works.
+/// design page](crate::design::ledger) describes how a ledger works.
 ///
 /// # Memory
 ///

@@ -314,7 +314,7 @@ pub struct Ready;
 
 /// By malloc's direct table, which leads to the item of the gate.
 ///
-/// The thread's index pointer leads to its lane index, as for [`Direct`].
+/// The thread's index pointer leads to its lane index, as for `Direct`.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectMalloc;
 
