@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use thiscpu_test_support::cpus;
+use thiscpu_test_support::stats::{Spread, median, paired_ratios};
 use xshell::{Shell, cmd};
 
 use crate::cargo;
-use crate::stats::{largest, least, median};
 use crate::tools::{Tool, are_here};
 
 #[derive(Debug, clap::Args)]
@@ -156,12 +156,12 @@ fn measure(sh: &Shell, program: &Program, cpus: &str, arguments: &Arguments) -> 
 fn row(name: &str, figures: &Figures) -> Vec<String> {
     let [base, ..] = figures;
     let cell = |own: &Vec<f64>| {
-        let ratios: Vec<_> = own.iter().zip(base).map(|(own, base)| own / base).collect();
-        let [time, ratio] = [median(own), median(&ratios)].map(Option::unwrap_or_default);
-        let [low, high] = [least(&ratios), largest(&ratios)].map(Option::unwrap_or_default);
-        match std::ptr::eq(own, base) {
-            true => format!("{time:.2}"),
-            false => format!("{time:.2}: {ratio:.2} ({low:.2} to {high:.2})"),
+        let time = median(own).unwrap_or_default();
+        match Spread::of(&paired_ratios(own, base)).filter(|_| !std::ptr::eq(own, base)) {
+            None => format!("{time:.2}"),
+            Some(Spread { median, min, max }) => {
+                format!("{time:.2}: {median:.2} ({min:.2} to {max:.2})")
+            }
         }
     };
     [name.to_owned()].into_iter().chain(figures.iter().map(cell)).collect()

@@ -12,7 +12,6 @@ mod install;
 mod lint;
 mod model;
 mod mutants;
-mod stats;
 mod template;
 mod tools;
 mod vm;

@@ -37,6 +37,16 @@ impl Conflict {
 pub(crate) const WITHOUT_GATE: &[Conflict] =
     &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Always];
 
+/// The conflicts of an operation whose gate has no second bank.
+pub(crate) const WITHOUT_FLIP: &[Conflict] = &[
+    Conflict::SameLane,
+    Conflict::Move,
+    Conflict::Leave,
+    Conflict::Close,
+    Conflict::Take,
+    Conflict::Always,
+];
+
 /// The conflicts of an operation on a counter.
 pub(crate) const WITH_GATE: &[Conflict] = &[
     Conflict::SameLane,
@@ -92,6 +102,21 @@ pub(crate) trait Subject {
     /// Checks that the structure holds what the oracle says.
     fn check(&mut self) -> Result<(), Mismatch>;
 }
+
+/// Implements the gate's conflicts and the check of a subject by those of its field 0.
+macro_rules! delegate {
+    () => {
+        fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+            self.0.use_gate(conflict)
+        }
+
+        fn check(&mut self) -> Result<(), Mismatch> {
+            self.0.check()
+        }
+    };
+}
+
+pub(crate) use delegate;
 
 /// Checks that an answer is the expected one.
 pub(crate) fn expect<A: PartialEq + std::fmt::Debug>(

@@ -29,8 +29,9 @@ mod report;
 mod rseq;
 mod rss;
 mod slice;
-mod stats;
 mod workloads;
+
+use thiscpu_test_support::stats;
 
 use std::process::ExitCode;
 

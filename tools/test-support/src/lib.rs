@@ -1,6 +1,7 @@
 //! Helpers for the tests and tools of this workspace.
 
 pub mod cpus;
+pub mod stats;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -9,19 +9,20 @@ use anyhow::Result;
 
 use super::measure::Cost;
 use super::random::Random;
-use super::run::{Run, Scale};
+use super::run::{Parts, Run, Scale};
 use crate::tools::Tool;
 
 const GCC: &str = "/usr/bin/gcc";
 
-pub(super) const TOOLS: [Tool; 1] = [Tool { program: GCC, package: "gcc" }];
+pub(super) const PARTS: Parts =
+    Parts { tools: &[Tool { program: GCC, package: "gcc" }], prepare, run };
 
 const HEAD: &str = "\
 struct item { long key; int kind; struct item *next; double weight; };
 static long table[256];
 ";
 
-pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
+fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     let mut random = Random(1);
     let mut source = BufWriter::new(File::create(inputs.join("large.c"))?);
     source.write_all(HEAD.as_bytes())?;
@@ -78,7 +79,7 @@ fn expression(random: &mut Random, depth: u32) -> String {
     format!("({} {operator} {})", expression(random, depth - 1), expression(random, depth - 1))
 }
 
-pub(super) fn run(run: &Run) -> Result<Cost> {
+fn run(run: &Run) -> Result<Cost> {
     let mut gcc = run.command(GCC)?;
     gcc.args(["-O1", "-c", "-o"]).arg(run.results().join("large.o"));
     // The source comes from standard input, because its path would be part of the result.

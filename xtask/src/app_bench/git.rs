@@ -10,17 +10,18 @@ use anyhow::Result;
 
 use super::measure::Cost;
 use super::random::Random;
-use super::run::{Run, Scale};
+use super::run::{Parts, Run, Scale};
 use crate::tools::Tool;
 
 const GIT: &str = "/usr/bin/git";
 
-pub(super) const TOOLS: [Tool; 1] = [Tool { program: GIT, package: "git" }];
+pub(super) const PARTS: Parts =
+    Parts { tools: &[Tool { program: GIT, package: "git" }], prepare, run };
 
 const VERSIONS: u32 = 3;
 
 /// Writes a directory for each version; some lines of each file change with each version.
-pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
+fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     for version in 0..VERSIONS {
         let tree = inputs.join(version.to_string());
         for number in 0..scale.of(60, 800) {
@@ -56,7 +57,7 @@ fn text(mut file: impl Write, number: u32, version: u32) -> Result<()> {
 ///
 /// The objects are results, but not the packs: how two threads share the work decides which object
 /// is stored as a difference to which.
-pub(super) fn run(run: &Run) -> Result<Cost> {
+fn run(run: &Run) -> Result<Cost> {
     let mut cost = run.measure(git(run)?.args(["init", "--quiet", "--bare"]))?;
     for version in 0..VERSIONS {
         let tree = run.inputs.join(version.to_string());

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::measure::Cost;
-use super::run::{Run, Scale};
+use super::run::{Parts, Run, Scale};
 use super::{gcc, git, redis, scripts, xz};
 use crate::arguments::display_as_argument;
 use crate::tools::Tool;
@@ -46,17 +46,22 @@ impl Program {
         Program::Perl,
     ];
 
+    fn parts(self) -> Parts {
+        match self {
+            Program::Python3 => scripts::PYTHON,
+            Program::Python3Malloc => scripts::PYTHON_MALLOC,
+            Program::Gcc => gcc::PARTS,
+            Program::Git => git::PARTS,
+            Program::Sqlite3 => scripts::SQLITE,
+            Program::Redis => redis::PARTS,
+            Program::Xz => xz::PARTS,
+            Program::Perl => scripts::PERL,
+        }
+    }
+
     /// Returns the tools that it needs: Debian's, by their paths, because PATH may have others.
     pub(super) fn tools(self) -> &'static [Tool] {
-        match self {
-            Program::Python3 | Program::Python3Malloc => &scripts::PYTHON_TOOLS,
-            Program::Gcc => &gcc::TOOLS,
-            Program::Git => &git::TOOLS,
-            Program::Sqlite3 => &scripts::SQLITE_TOOLS,
-            Program::Redis => &redis::TOOLS,
-            Program::Xz => &xz::TOOLS,
-            Program::Perl => &scripts::PERL_TOOLS,
-        }
+        self.parts().tools
     }
 
     /// Returns what a reader of its figures must know.
@@ -68,28 +73,11 @@ impl Program {
 
     /// Writes the inputs of its runs into an empty directory.
     pub(super) fn prepare(self, inputs: &Path, scale: Scale) -> Result<()> {
-        match self {
-            Program::Python3 | Program::Python3Malloc => scripts::prepare_python(inputs),
-            Program::Gcc => gcc::prepare(inputs, scale),
-            Program::Git => git::prepare(inputs, scale),
-            Program::Sqlite3 => scripts::prepare_sqlite(inputs, scale),
-            Program::Redis => Ok(()),
-            Program::Xz => xz::prepare(inputs, scale),
-            Program::Perl => scripts::prepare_perl(inputs),
-        }
+        (self.parts().prepare)(inputs, scale)
     }
 
     /// Runs it once.
     pub(super) fn run(self, run: &Run) -> Result<Cost> {
-        match self {
-            Program::Python3 => scripts::run_python(run, "default"),
-            Program::Python3Malloc => scripts::run_python(run, "malloc"),
-            Program::Gcc => gcc::run(run),
-            Program::Git => git::run(run),
-            Program::Sqlite3 => scripts::run_sqlite(run),
-            Program::Redis => redis::run(run),
-            Program::Xz => xz::run(run),
-            Program::Perl => scripts::run_perl(run),
-        }
+        (self.parts().run)(run)
     }
 }

@@ -15,18 +15,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::measure::{self, Cost};
-use super::run::Run;
+use super::run::{Parts, Run};
 use crate::tools::Tool;
 
 const SERVER: &str = "/usr/bin/redis-server";
 const BENCHMARK: &str = "/usr/bin/redis-benchmark";
 const CLIENT: &str = "/usr/bin/redis-cli";
 
-pub(super) const TOOLS: [Tool; 3] = [
-    Tool { program: SERVER, package: "redis-server" },
-    Tool { program: BENCHMARK, package: "redis-tools" },
-    Tool { program: CLIENT, package: "redis-tools" },
-];
+pub(super) const PARTS: Parts = Parts {
+    tools: &[
+        Tool { program: SERVER, package: "redis-server" },
+        Tool { program: BENCHMARK, package: "redis-tools" },
+        Tool { program: CLIENT, package: "redis-tools" },
+    ],
+    prepare: |_, _| Ok(()),
+    run,
+};
 
 /// A socket in the directory of the run, so the server needs no port.
 const SOCKET: [&str; 2] = ["-s", "redis.sock"];
@@ -40,7 +44,7 @@ const REQUESTS_PER_KEY: u32 = 28;
 const LOADS: [(&str, u32); 5] =
     [("set,hset,sadd", 20), ("set,get", 700), ("lpush,lpop", 90), ("set", 150), ("set,get", 48)];
 
-pub(super) fn run(run: &Run) -> Result<Cost> {
+fn run(run: &Run) -> Result<Cost> {
     let log = run.directory.join("log");
     serve(run, &log).with_context(|| format!("the server's log is in {}", log.display()))
 }

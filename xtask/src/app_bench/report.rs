@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
+use thiscpu_test_support::stats::{Spread, median};
 
 use super::allocator::{Allocator, Choice};
 use super::program::Program;
 use super::series::{Mean, Series, Value};
-use crate::stats::{largest, least, median};
 
 /// The bases of ratios.
 ///
@@ -101,11 +101,13 @@ fn of_program(series: &[&Series], rounds: u32) -> Table {
 }
 
 fn with_spread(values: &[f64], shown: fn(f64) -> String) -> String {
-    let ends = median(values).zip(least(values)).zip(largest(values));
-    ends.map_or_else(String::new, |((middle, least), largest)| {
-        let [middle, least, largest] = [middle, least, largest].map(shown);
-        if least == largest { middle } else { format!("{middle} ({least} to {largest})") }
-    })
+    Spread::of(values).map_or_else(String::new, |spread| in_spread(spread.median, spread, shown))
+}
+
+/// Shows a value, and the ends of its spread unless they are equal.
+fn in_spread(value: f64, spread: Spread, shown: fn(f64) -> String) -> String {
+    let [value, min, max] = [value, spread.min, spread.max].map(shown);
+    if min == max { value } else { format!("{value} ({min} to {max})") }
 }
 
 /// Returns the means over programs that ran on both; `None` if none ran on `base`.
@@ -147,9 +149,7 @@ fn is_pair(one: &Series, other: &Series) -> bool {
 }
 
 fn shown(mean: Mean) -> String {
-    let [least, largest] = mean.of_rounds.map(three_places);
-    let middle = three_places(mean.of_medians);
-    if least == largest { middle } else { format!("{middle} ({least} to {largest})") }
+    in_spread(mean.of_medians, mean.of_rounds, three_places)
 }
 
 fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {

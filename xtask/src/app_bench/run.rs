@@ -1,13 +1,24 @@
 //! One run of a program: its directory, environment and results.
 
 use std::fs::{self, File, OpenOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::allocator::Allocator;
 use super::measure::{self, Cost};
+use crate::tools::Tool;
+
+/// What a program needs and does.
+#[derive(Clone, Copy)]
+pub(super) struct Parts {
+    pub(super) tools: &'static [Tool],
+    /// Writes the inputs of its runs into an empty directory.
+    pub(super) prepare: fn(inputs: &Path, Scale) -> Result<()>,
+    /// Runs it once.
+    pub(super) run: fn(&Run<'_>) -> Result<Cost>,
+}
 
 /// The amount of work of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

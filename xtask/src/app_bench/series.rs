@@ -1,9 +1,10 @@
 //! The runs of one program on one allocator, and ratios and means of several.
 
+use thiscpu_test_support::stats::{Spread, geometric_mean, median, paired_ratios};
+
 use super::allocator::Choice;
 use super::measure::Cost;
 use super::program::Program;
-use crate::stats::{geometric_mean, largest, least, median};
 
 /// The runs of one program on one allocator, in the order of rounds.
 pub(super) struct Series {
@@ -28,8 +29,7 @@ impl Series {
     ///
     /// A disturbance of a whole round, such as other work on the machine, cancels out.
     pub(super) fn ratios(&self, base: &Series, value: Value) -> Vec<f64> {
-        let pairs = self.costs.iter().zip(&base.costs);
-        pairs.map(|(one, base)| value(one) / value(base)).collect()
+        paired_ratios(&self.values(value), &base.values(value))
     }
 
     /// Returns the ratio of the smallest values.
@@ -37,7 +37,8 @@ impl Series {
     /// Other work on the machine never makes a run shorter, so the shortest run is the least
     /// disturbed one.
     pub(super) fn ratio_of_least(&self, base: &Series, value: Value) -> Option<f64> {
-        Some(least(&self.values(value))? / least(&base.values(value))?)
+        let least = |series: &Series| Spread::of(&series.values(value)).map(|spread| spread.min);
+        Some(least(self)? / least(base)?)
     }
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Mean {
     /// The mean of the medians over rounds.
     pub(super) of_medians: f64,
     /// The smallest and the largest mean of a round.
-    pub(super) of_rounds: [f64; 2],
+    pub(super) of_rounds: Spread,
     /// The mean of the ratios of each program's smallest values.
     pub(super) of_least: f64,
 }
@@ -69,7 +70,7 @@ impl Mean {
             pairs.iter().map(|(one, base)| one.ratio_of_least(base, value)).collect();
         Some(Mean {
             of_medians: geometric_mean(&medians?)?,
-            of_rounds: [least(&of_rounds)?, largest(&of_rounds)?],
+            of_rounds: Spread::of(&of_rounds)?,
             of_least: geometric_mean(&of_least?)?,
         })
     }
@@ -124,7 +125,7 @@ pub(super) mod tests {
         let mean = Mean::of(&pairs, time).unwrap();
         assert!(is_close(mean.of_medians, 2.0));
         // Rounds: the roots of 1 times 9, 2 times 2 and 4 times 1.
-        assert!(is_close(mean.of_rounds[0], 2.0) && is_close(mean.of_rounds[1], 3.0));
+        assert!(is_close(mean.of_rounds.min, 2.0) && is_close(mean.of_rounds.max, 3.0));
         assert!(is_close(mean.of_least, 1.0));
         assert!(Mean::of(&[], time).is_none());
         let none = series(gcc, Choice::Thiscpu, &[]);

@@ -8,15 +8,16 @@ use anyhow::Result;
 
 use super::measure::Cost;
 use super::random::Random;
-use super::run::{Run, Scale};
+use super::run::{Parts, Run, Scale};
 use crate::tools::Tool;
 
 const XZ: &str = "/usr/bin/xz";
 
-pub(super) const TOOLS: [Tool; 1] = [Tool { program: XZ, package: "xz-utils" }];
+pub(super) const PARTS: Parts =
+    Parts { tools: &[Tool { program: XZ, package: "xz-utils" }], prepare, run };
 
 /// Writes text of repeated words, with numbers between them that are not repeated.
-pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
+fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
     let mut random = Random(3);
     let words: Vec<String> = (0..2_000).map(|_| random.word()).collect();
     let mut text = BufWriter::new(File::create(inputs.join("text"))?);
@@ -33,7 +34,7 @@ pub(super) fn prepare(inputs: &Path, scale: Scale) -> Result<()> {
 }
 
 /// Runs xz. Blocks are small enough for both threads to have some.
-pub(super) fn run(run: &Run) -> Result<Cost> {
+fn run(run: &Run) -> Result<Cost> {
     let mut compress = run.command(XZ)?;
     compress.args(["-T2", "-3", "--block-size=1MiB", "--stdout"]);
     let packed = File::create(run.results().join("text.xz"))?;

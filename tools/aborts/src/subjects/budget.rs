@@ -6,7 +6,7 @@ use thiscpu::{Budget, Exhausted};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, delegate, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -16,15 +16,6 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Borrow>("Budget", "try_acquire on a lane with too little credit"),
     ]
 }
-
-const CONFLICTS: &[Conflict] = &[
-    Conflict::SameLane,
-    Conflict::Move,
-    Conflict::Leave,
-    Conflict::Close,
-    Conflict::Take,
-    Conflict::Always,
-];
 
 const LIMIT: u64 = 20_000;
 /// The acquires after which a budget has lanes, and credit in that of this CPU.
@@ -92,7 +83,7 @@ macro_rules! subject {
         impl Subject for $name {
             type Answer = $answer;
 
-            const CONFLICTS: &'static [Conflict] = CONFLICTS;
+            const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
 
             fn drives(section: &str) -> bool {
                 section == "add_windowed"
@@ -116,13 +107,7 @@ macro_rules! subject {
                 self.0.acquire(CONFLICT_AMOUNT)
             }
 
-            fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-                self.0.use_gate(conflict)
-            }
-
-            fn check(&mut self) -> Result<(), Mismatch> {
-                self.0.check()
-            }
+            delegate!();
         }
     };
 }
@@ -138,7 +123,7 @@ struct Borrow(Tracked);
 impl Subject for Borrow {
     type Answer = Granted;
 
-    const CONFLICTS: &'static [Conflict] = CONFLICTS;
+    const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
     /// The pool has granted the units before the section, which lends further ones to the lane.
     const COMMIT_IS_OP: bool = false;
 

@@ -6,7 +6,7 @@ use thiscpu::{Counter, Counters};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, delegate, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -96,13 +96,7 @@ impl Subject for Single {
         Ok(())
     }
 
-    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-        self.0.use_gate(conflict)
-    }
-
-    fn check(&mut self) -> Result<(), Mismatch> {
-        self.0.check()
-    }
+    delegate!();
 }
 
 /// An add that does not fit into its lane's window, so it moves the window.
@@ -147,17 +141,11 @@ impl Subject for AtWindowEdge {
         Ok(())
     }
 
-    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-        self.0.use_gate(conflict)
-    }
-
     fn check_between(&self) -> Result<(), Mismatch> {
         self.0.check_bounds()
     }
 
-    fn check(&mut self) -> Result<(), Mismatch> {
-        self.0.check()
-    }
+    delegate!();
 }
 
 struct InGroup {

@@ -6,7 +6,7 @@ use thiscpu::{__test_support, Account, Ledger};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, WITHOUT_GATE, delegate, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -14,15 +14,6 @@ pub(super) fn cases() -> Vec<Case> {
         Case::of::<Full>("Account", "charge of a full way"),
     ]
 }
-
-const CONFLICTS: &[Conflict] = &[
-    Conflict::SameLane,
-    Conflict::Move,
-    Conflict::Leave,
-    Conflict::Close,
-    Conflict::Take,
-    Conflict::Always,
-];
 
 /// The charges after which an account is in this CPU's lane.
 const WARM_UP: usize = 64;
@@ -97,7 +88,7 @@ struct Cached(Tracked);
 impl Subject for Cached {
     type Answer = ();
 
-    const CONFLICTS: &'static [Conflict] = CONFLICTS;
+    const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
 
     fn drives(section: &str) -> bool {
         section == "charge"
@@ -120,13 +111,7 @@ impl Subject for Cached {
         Ok(())
     }
 
-    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-        self.0.use_gate(conflict)
-    }
-
-    fn check(&mut self) -> Result<(), Mismatch> {
-        self.0.check()
-    }
+    delegate!();
 }
 
 /// A charge that does not fit into its way, so it flushes the way.

@@ -2,34 +2,13 @@
 
 use thiscpu::{PairWord, PerCpuPair};
 
+use super::words::{Bits, check_total};
 use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal};
 
-/// A word of a pair, of some width.
-pub(super) trait Half: PairWord + Sync + Send + Copy + PartialEq {
-    const NAME: &'static str;
-    fn of(bits: u64) -> Self;
-    fn bits(self) -> u64;
-}
-
-macro_rules! halves {
-    ($($integer:ty => $name:literal),*) => {$(
-        impl Half for $integer {
-            const NAME: &'static str = $name;
-            fn of(bits: u64) -> Self {
-                bits as $integer
-            }
-            fn bits(self) -> u64 {
-                u64::from(self)
-            }
-        }
-    )*};
-}
-
-halves!(u32 => "pairs_u32", u64 => "pairs_u64");
-
-pub(super) struct Pairs<W: Half> {
+pub(super) struct Pairs<W: PairWord> {
+    name: &'static str,
     pairs: PerCpuPair<W>,
     /// The number of exchanges of each worker.
     exchanges: Tally,
@@ -38,13 +17,13 @@ pub(super) struct Pairs<W: Half> {
 /// Returns the only valid pair with this first word.
 ///
 /// (0, 0) is valid, because pairs begin with it.
-fn pair<W: Half>(first: u64) -> (W, W) {
+fn pair<W: Bits>(first: u64) -> (W, W) {
     (W::of(first), W::of(W::of(first).bits().wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-impl<W: Half> Pairs<W> {
-    pub(super) fn new(slots: usize) -> Self {
-        Pairs { pairs: PerCpuPair::new(), exchanges: Tally::new(slots) }
+impl<W: PairWord + Bits> Pairs<W> {
+    pub(super) fn new(name: &'static str, slots: usize) -> Self {
+        Pairs { name, pairs: PerCpuPair::new(), exchanges: Tally::new(slots) }
     }
 
     fn check((first, second): (W, W)) -> Checked {
@@ -83,15 +62,11 @@ impl<W: Half> Pairs<W> {
     fn total(&self) -> u64 {
         self.pairs.lanes().fold(0, |sum, (first, _)| sum.wrapping_add(first.bits()))
     }
-
-    fn check_total(what: &'static str, expected: u64, found: u64) -> Checked {
-        equal(what, W::of(expected).bits() as i64, W::of(found).bits() as i64)
-    }
 }
 
-impl<W: Half> Structure for Pairs<W> {
+impl<W: PairWord + Bits> Structure for Pairs<W> {
     fn name(&self) -> &'static str {
-        W::NAME
+        self.name
     }
 
     fn step(&self, actor: &mut Actor) -> Checked {
@@ -109,11 +84,11 @@ impl<W: Half> Structure for Pairs<W> {
         for _ in 0..300 {
             expected = expected.wrapping_add(u64::from(self.increment(&mut seen)?));
         }
-        Self::check_total("exchanges of a child", expected, self.total())
+        check_total::<W>("exchanges of a child", expected, self.total())
     }
 
     fn verify(&mut self) -> Checked {
         self.pairs.lanes().try_for_each(Self::check)?;
-        Self::check_total("exchanges of all workers", self.exchanges.total(), self.total())
+        check_total::<W>("exchanges of all workers", self.exchanges.total(), self.total())
     }
 }

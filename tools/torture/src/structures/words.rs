@@ -6,17 +6,15 @@ use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal, holds};
 
-/// A word of some width.
-pub(super) trait Width: PerCpuInt + Sync + Send + PartialEq {
-    const NAME: &'static str;
+/// An integer of some width, as bits of the widest.
+pub(super) trait Bits: Copy + PartialEq + Send + Sync {
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;
 }
 
-macro_rules! widths {
-    ($($integer:ty => $name:literal),*) => {$(
-        impl Width for $integer {
-            const NAME: &'static str = $name;
+macro_rules! bits {
+    ($($integer:ty),*) => {$(
+        impl Bits for $integer {
             fn of(bits: u64) -> Self {
                 bits as $integer
             }
@@ -27,17 +25,23 @@ macro_rules! widths {
     )*};
 }
 
-widths!(u8 => "words_u8", u16 => "words_u16", u32 => "words_u32", u64 => "words_u64");
+bits!(u8, u16, u32, u64);
 
-pub(super) struct Words<T: Width> {
+/// Checks a total that may have wrapped around in `W`.
+pub(super) fn check_total<W: Bits>(what: &'static str, expected: u64, found: u64) -> Checked {
+    equal(what, W::of(expected).bits() as i64, W::of(found).bits() as i64)
+}
+
+pub(super) struct Words<T: PerCpuInt> {
+    name: &'static str,
     words: PerCpu<T>,
     /// What each worker added, minus what it took out.
     added: Tally,
 }
 
-impl<T: Width> Words<T> {
-    pub(super) fn new(slots: usize) -> Self {
-        Words { words: PerCpu::new(), added: Tally::new(slots) }
+impl<T: PerCpuInt + Bits> Words<T> {
+    pub(super) fn new(name: &'static str, slots: usize) -> Self {
+        Words { name, words: PerCpu::new(), added: Tally::new(slots) }
     }
 
     fn total(&self) -> u64 {
@@ -85,15 +89,11 @@ impl<T: Width> Words<T> {
         }
         Ok(())
     }
-
-    fn check_total(what: &'static str, expected: u64, found: u64) -> Checked {
-        equal(what, T::of(expected).bits() as i64, T::of(found).bits() as i64)
-    }
 }
 
-impl<T: Width> Structure for Words<T> {
+impl<T: PerCpuInt + Bits> Structure for Words<T> {
     fn name(&self) -> &'static str {
-        T::NAME
+        self.name
     }
 
     fn step(&self, actor: &mut Actor) -> Checked {
@@ -110,10 +110,10 @@ impl<T: Width> Structure for Words<T> {
         for _ in 0..300 {
             expected = expected.wrapping_add(self.change(actor)?);
         }
-        Self::check_total("the total of all lanes in a child", expected, self.total())
+        check_total::<T>("the total of all lanes in a child", expected, self.total())
     }
 
     fn verify(&mut self) -> Checked {
-        Self::check_total("the total of all lanes", self.added.total(), self.total())
+        check_total::<T>("the total of all lanes", self.added.total(), self.total())
     }
 }

@@ -42,8 +42,7 @@ impl FarFromLimit {
             if actor.random.bool() {
                 self.acquire(actor)?;
             } else {
-                let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..128));
-                self.units.release(actor, whose, most);
+                self.units.release_some(actor, 1..=127)?;
             }
         }
         Ok(())
@@ -66,9 +65,7 @@ impl Structure for FarFromLimit {
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..MUCH));
-        self.units.release(actor, whose, most);
-        Ok(())
+        self.units.release_some(actor, 1..=MUCH)
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {

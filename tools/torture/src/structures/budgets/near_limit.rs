@@ -41,8 +41,7 @@ impl NearLimit {
                 let call = if actor.random.u8(..8) == 0 { Call::UpTo } else { Call::Try };
                 self.acquire(actor, call)?;
             } else {
-                let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..1000));
-                self.units.release(actor, whose, most);
+                self.units.release_some(actor, 1..=999)?;
             }
         }
         Ok(())
@@ -77,9 +76,7 @@ impl Structure for NearLimit {
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..AMOUNT_MAX));
-        self.units.release(actor, whose, most);
-        Ok(())
+        self.units.release_some(actor, 1..=AMOUNT_MAX)
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {

@@ -129,9 +129,7 @@ impl Structure for Queue {
 
     /// Sometimes releases all that a worker holds, so that a handler serves the waiters.
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..=MUCH));
-        self.units.release(actor, whose, most);
-        Ok(())
+        self.units.release_some(actor, 1..=MUCH)
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {

@@ -1,5 +1,6 @@
 //! A budget with an oracle of the units that are held.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -170,6 +171,13 @@ impl Units {
             self.oracle.add(actor.slot, amounts, || self.budget.release(n));
         }
         n
+    }
+
+    /// Releases a random number of units of a random worker.
+    pub(super) fn release_some(&self, actor: &mut Actor, most: RangeInclusive<u64>) -> Checked {
+        let (whose, most) = (self.any_slot(actor), actor.random.u64(most));
+        self.release(actor, whose, most);
+        Ok(())
     }
 
     /// Returns the units that the worker in a slot holds and other threads may release.
