@@ -1,4 +1,4 @@
-//! `atomic-cas`: one shared word. Always right, and as fast as a cache line travels.
+//! `atomic-cas`: one shared word. Always right, and as fast as its cache line moves between CPUs.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -19,18 +19,18 @@ impl Contender for AtomicCas {
 
     #[inline(always)]
     fn try_acquire(&self, n: u64) -> bool {
-        // Acquire: pairs with the Release below, by whom the units come from.
+        // Acquire: pairs with the Release in `release`, made by the thread that freed the units.
         self.0.fetch_update(Acquire, Relaxed, |free| free.checked_sub(n)).is_ok()
     }
 
     #[inline(always)]
     fn release(&self, n: u64) {
-        // Release: pairs with the Acquire above.
+        // Release: pairs with the Acquire in `try_acquire`.
         self.0.fetch_add(n, Release);
     }
 
     fn available(&self) -> i64 {
-        // Relaxed: nobody does anything meanwhile.
+        // Relaxed: no other thread uses the budget meanwhile.
         self.0.load(Relaxed) as i64
     }
 }

@@ -1,7 +1,7 @@
-//! `compare-once`: the first patch to make design E faster, of October 2015.
+//! `compare-once`: the first patch to make design E faster, from October 2015.
 //!
-//! Where the first compare took a sum, that sum also decides whether the units are there, and the second
-//! compare is left out. Two threads that see the last unit both get it.
+//! If the first comparison took a sum, that sum also decides whether there are enough units, and
+//! the second comparison is skipped. Two threads that see the last unit both get it.
 
 use super::{Contender, compare_twice::BATCH};
 use crate::contenders::percpu_counter::PercpuCounter;

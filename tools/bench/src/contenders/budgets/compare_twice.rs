@@ -1,14 +1,15 @@
 //! `compare-twice`, design E: the kernel's counter of free blocks, as XFS used it in 2015.
 //!
-//! A compare chooses the batch, 1 when the value may be near the end; the units are subtracted; a second
-//! compare sees whether they were there, and if not they are added again. Each compare near the limit is a
-//! sum. Meanwhile others are refused because of units that were never taken: the limit holds, but
-//! refusals can be wrong. What is freed is added with the large batch, without a compare.
+//! A first comparison chooses the batch: 1 if the value may be near zero. Then the units are
+//! subtracted. A second comparison checks that there were enough; if not, they are added again.
+//! Each comparison near the limit takes a sum. Meanwhile other threads are refused because of units
+//! that nobody gets: the limit holds, but refusals can be wrong. Released units are added with the
+//! large batch, without a comparison.
 
 use super::Contender;
 use crate::contenders::percpu_counter::PercpuCounter;
 
-/// How much a lane gathers far from the limit, and what lanes are reckoned to hold in each compare.
+/// The batch far from the limit, and the assumed content of a lane in each comparison.
 pub(super) const BATCH: i64 = 1024;
 
 /// The free units.

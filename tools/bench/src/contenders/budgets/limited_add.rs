@@ -1,17 +1,17 @@
-//! `limited-add`: Linux 6.7's way to add to the kernel's counter up to a limit.
+//! `limited-add`: the kernel's counter with the limited add of Linux 6.7.
 //!
-//! While the total is further from the limit than all lanes can hold back, the units go to the lane without
-//! a lock. Otherwise, under the lock, the lanes are added up if the total alone cannot decide. Others go
-//! on adding to their lanes meanwhile, so the limit can be overshot.
+//! While the total is further from the limit than all lanes can hold back, units go to the lane
+//! without a lock. Otherwise the thread takes the lock, and adds the lanes up if the total alone
+//! cannot decide. Other threads still add to their lanes meanwhile, so the limit can be overshot.
 //!
-//! The kernel changes its lane with interrupts off; here that is a compare-exchange on the lane.
+//! The kernel changes its lane with interrupts off; here a compare-exchange changes it.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use super::Contender;
 use crate::contenders::{lanes, percpu_counter::PercpuCounter};
 
-/// The units held, and how many may be.
+/// The number of units held, and its limit.
 pub(crate) struct LimitedAdd {
     held: PercpuCounter,
     limit: i64,
@@ -20,12 +20,12 @@ pub(crate) struct LimitedAdd {
 }
 
 impl LimitedAdd {
-    /// Adds to the lane if that cannot lead past the batch, nor past the limit as far as can be seen.
+    /// Adds to the lane if this cannot exceed the batch or, by the kernel's estimate, the limit.
     #[inline(always)]
     fn add_to_lane(&self, lane: &AtomicI64, n: i64) -> bool {
         let is_far = n < 0 || self.held.rough() + self.held_back_max <= self.limit;
         let fits = |count: i64| Some(count + n).filter(|sum| sum.abs() <= self.batch);
-        // Relaxed: a lane is only ever added up.
+        // Relaxed: sums and folds need only the lane's own modification order.
         is_far && lane.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! Shared amounts with a limit.
+//! Budgets: shared amounts with a limit.
 
 pub(crate) use self::{
     atomic_cas::AtomicCas, compare_once::CompareOnce, compare_twice::CompareTwice,
@@ -15,7 +15,7 @@ mod semaphore;
 mod tests;
 mod this_cpu;
 
-/// Who competes as a budget.
+/// The contenders that are budgets.
 pub(crate) const ALL: &[Name] = &[
     Name::AtomicCas,
     Name::CompareTwice,
@@ -25,27 +25,29 @@ pub(crate) const ALL: &[Name] = &[
     Name::ThisCpu,
 ];
 
-/// Units that many threads share.
+/// A budget of units that many threads share.
 ///
-/// Workloads are generic over it, so that each contender's calls are inlined into the measured loop.
+/// Workloads are generic over this trait, so that each contender's calls are inlined into the
+/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// Whether the design claims that the limit holds and that nobody is refused wrongly. A run in which such
-    /// a claim turns out false fails.
+    /// Whether the design claims that the limit holds and that no refusal is wrong.
+    ///
+    /// A run fails if it finds such a claim to be false.
     const IS_RIGHT: bool;
 
-    /// Makes a budget of `limit` units, all of them free.
+    /// Creates a budget of `limit` units, all of them free.
     fn new(limit: u64) -> Self;
 
-    /// Acquires `n` units, or none.
+    /// Acquires `n` units, or none; returns whether it acquired them.
     fn try_acquire(&self, n: u64) -> bool;
 
-    /// Gives back `n` units that were acquired.
+    /// Releases `n` acquired units.
     fn release(&self, n: u64);
 
-    /// How many units are free, when nobody does anything.
+    /// Returns the number of free units, while no other thread uses the budget.
     fn available(&self) -> i64;
 
-    /// How many recalls there were, where the design has such a thing.
+    /// Returns the number of recalls so far, if the design has recalls.
     fn recalls(&self) -> Option<u64> {
         None
     }
@@ -63,7 +65,7 @@ macro_rules! for_budget {
                 type $C = $crate::contenders::budgets::$variant;
                 $body
             })*
-            other => unreachable!("{other} is no budget"),
+            other => unreachable!("{other} is not a budget"),
         }
     };
 }

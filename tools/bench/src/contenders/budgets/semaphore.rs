@@ -1,4 +1,4 @@
-//! `semaphore`: the tokio crate's, asked without waiting.
+//! `semaphore`: the tokio crate's semaphore, acquired without waiting.
 
 use super::Contender;
 

@@ -1,5 +1,5 @@
-//! What every contender promises: once all are done, nothing is lost and nothing doubled. And what those
-//! promise that claim to be right.
+//! Every contender's guarantee: once all threads are done, no unit is lost and none is duplicated.
+//! Also tests which contenders claim to be right.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::contenders::Name;
 
-fn nothing_is_lost<C: Contender>() {
+fn units_are_conserved<C: Contender>() {
     for limit in [100, 1 << 40] {
         let budget = C::new(limit);
         thread::scope(|scope| {
@@ -26,7 +26,7 @@ fn nothing_is_lost<C: Contender>() {
     }
 }
 
-fn the_limit_holds_for_one_thread<C: Contender>() {
+fn limit_holds_for_one_thread<C: Contender>() {
     let budget = C::new(1000);
     let granted = (0..100).filter(|_| budget.try_acquire(30)).count();
     assert_eq!((granted, budget.available()), (33, 10));
@@ -42,13 +42,13 @@ macro_rules! for_each_contender {
             use super::*;
 
             #[test]
-            fn nothing_is_lost() {
-                super::nothing_is_lost::<$contender>();
+            fn units_are_conserved() {
+                super::units_are_conserved::<$contender>();
             }
 
             #[test]
-            fn the_limit_holds_for_one_thread() {
-                super::the_limit_holds_for_one_thread::<$contender>();
+            fn limit_holds_for_one_thread() {
+                super::limit_holds_for_one_thread::<$contender>();
             }
         })*
     };
@@ -64,7 +64,7 @@ for_each_contender! {
 }
 
 #[test]
-fn those_who_are_right_say_so() {
+fn right_designs_claim_to_be_right() {
     let is_right = |name: &Name| for_budget!(*name, C => C::IS_RIGHT);
     let right: Vec<Name> = super::ALL.iter().copied().filter(is_right).collect();
     assert_eq!(right, [Name::AtomicCas, Name::Semaphore, Name::ThisCpu]);

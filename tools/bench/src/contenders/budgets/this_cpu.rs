@@ -1,4 +1,4 @@
-//! `thiscpu`: the library's budget, used as any program would use it.
+//! `thiscpu`: the library's budget, used as programs use it.
 
 use super::Contender;
 

@@ -1,4 +1,4 @@
-//! `atomic`: one shared word, and nothing else. Always exact, and as fast as a cache line travels.
+//! `atomic`: one shared word. Always exact, and as fast as its cache line moves between CPUs.
 
 use std::{
     cmp::Ordering,
@@ -7,7 +7,7 @@ use std::{
 
 use super::Contender;
 
-/// The word.
+/// The counter's word.
 pub(crate) struct Atomic(AtomicI64);
 
 impl Contender for Atomic {
@@ -17,13 +17,13 @@ impl Contender for Atomic {
 
     #[inline(always)]
     fn add(&self, n: i64) {
-        // Relaxed: the word is all there is, so nothing else needs an order.
+        // Relaxed: the word guards no other data.
         self.0.fetch_add(n, Relaxed);
     }
 
     #[inline(always)]
     fn sum(&self) -> i64 {
-        // Relaxed: one word's own modification order makes the value exact.
+        // Relaxed: the word's own modification order makes the value exact.
         self.0.load(Relaxed)
     }
 

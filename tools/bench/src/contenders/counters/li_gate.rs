@@ -1,13 +1,13 @@
-//! `li-gate`, design C: a gate for folding adders and a gate for sums.
+//! `li-gate`, design C: one gate for folding adders and one for sums.
 //!
-//! An adder that fills its lane's batch announces itself, and steps back while a sum runs; a sum
-//! announces itself and waits for adders that were announced. A fold is therefore never seen half
-//! done, but adders wait for sums, and every fold touches two shared words. Adds below the batch
-//! pass no gate, so the sum is no snapshot. The callback that folds a dead CPU's lane has no
-//! counterpart: a lane here outlives its CPU.
+//! An adder that fills its lane's batch announces itself, and steps back while a sum runs. A sum
+//! announces itself and waits for announced adders. No sum therefore sees half a fold, but adders
+//! wait for sums, and every fold touches two shared words. Adds below the batch pass no gate, so
+//! the sum is not a snapshot. The kernel's callback that folds a dead CPU's lane has no
+//! counterpart, because a lane here outlives its CPU.
 //!
-//! The kernel updates its lane by plain instructions with preemption off; here that is one atomic
-//! read-modify-write on the lane. Waiting spins, then yields.
+//! The kernel updates its lane with plain instructions while preemption is off. Here one atomic
+//! read-modify-write updates the lane. A waiter spins, then yields.
 
 use std::{
     cmp::Ordering,
@@ -36,24 +36,24 @@ struct Shared {
 }
 
 impl LiGate {
-    /// Moves `n` and all that the lane holds into the total, when no sum runs.
+    /// Moves `n` and the whole content of the lane into the total, while no sum runs.
     fn fold(&self, n: i64, lane: &AtomicI64) {
         loop {
-            // SeqCst, both: announce, then look. Pairs with the same two steps in `sum`, so that
-            // of a folder and a sum at least one sees the other.
+            // SeqCst, both: announce, then look. Pairs with the announcement and the look in `sum`:
+            // of a folder and a sum, at least one sees the other.
             self.shared.folders.fetch_add(1, SeqCst);
             if self.sums.load(SeqCst) == 0 {
                 break;
             }
-            // Relaxed: nothing was done that a sum would have to see.
+            // Relaxed: this thread has changed nothing that a sum must see.
             self.shared.folders.fetch_sub(1, Relaxed);
-            // Relaxed: only a hint that it is worth announcing again.
+            // Relaxed: the load is only a hint that it is time to announce again.
             lanes::wait_until(|| self.sums.load(Relaxed) == 0);
         }
         // Relaxed, both: the gates order folds against sums, and folds commute.
         let folded = n.wrapping_add(lane.swap(0, Relaxed));
         self.shared.total.fetch_add(folded, Relaxed);
-        // Release: pairs with the SeqCst load of `folders` in `sum`, which then sees the fold.
+        // Release: pairs with the SeqCst load of `folders` in `sum`; that sum then sees the fold.
         self.shared.folders.fetch_sub(1, Release);
     }
 }
@@ -76,7 +76,7 @@ impl Contender for LiGate {
         if n.unsigned_abs() >= self.batch.unsigned_abs() {
             return self.fold(n, lane);
         }
-        // Relaxed: a lane is only ever added up.
+        // Relaxed: sums and folds need only the lane's own modification order.
         let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
         if count.unsigned_abs() >= self.batch.unsigned_abs() {
             self.fold(0, lane);
@@ -84,21 +84,21 @@ impl Contender for LiGate {
     }
 
     fn sum(&self) -> i64 {
-        // SeqCst, both: announce, then look. Pairs with the same two steps in `fold`.
+        // SeqCst, both: announce, then look. Pairs with the announcement and the look in `fold`.
         self.sums.fetch_add(1, SeqCst);
         lanes::wait_until(|| self.shared.folders.load(SeqCst) == 0);
-        // Relaxed: no fold is under way, and the loads above saw every one that was.
+        // Relaxed: no fold is in progress, and the loads above saw the end of every earlier one.
         let total = self.shared.total.load(Relaxed);
         let sum = total.wrapping_add(self.lanes.sum());
-        // SeqCst: pairs with the SeqCst load of `sums` in `fold`; the walk is over before a folder
-        // goes through.
+        // SeqCst: pairs with the SeqCst load of `sums` in `fold`. The walk ends before a folder
+        // passes.
         self.sums.fetch_sub(1, SeqCst);
         sum
     }
 
     #[inline]
     fn compare(&self, limit: i64) -> Ordering {
-        // Relaxed: the rough value may be of any recent moment.
+        // Relaxed: any recent value will do.
         let rough = self.shared.total.load(Relaxed);
         rough_then_exact(rough, limit, self.held_back_max, || self.sum())
     }

@@ -19,7 +19,7 @@ mod striped;
 mod tests;
 mod this_cpu;
 
-/// Who competes as a counter.
+/// The contenders that are counters.
 pub(crate) const ALL: &[Name] = &[
     Name::Atomic,
     Name::SpinlockFold,
@@ -32,21 +32,22 @@ pub(crate) const ALL: &[Name] = &[
 
 /// A counter that many threads share.
 ///
-/// Workloads are generic over it, so that each contender's `add` is inlined into the measured loop.
+/// Workloads are generic over this trait, so that each contender's `add` is inlined into the
+/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// Makes a counter of zero, or says why this machine cannot have one.
+    /// Creates a counter of zero, or returns why it cannot work on this machine.
     fn try_new() -> anyhow::Result<Self>;
 
     /// Adds `n`, which may be negative.
     fn add(&self, n: i64);
 
-    /// The best value the design has to offer, whatever that takes.
+    /// Returns the most precise value the design offers, at any cost.
     fn sum(&self) -> i64;
 
-    /// How the counter compares with `limit`, by the design's own way of comparing.
+    /// Compares the counter with `limit` as the design does.
     fn compare(&self, limit: i64) -> Ordering;
 
-    /// Takes the calling thread's per-CPU lane away for good, where the design knows such threads.
+    /// Takes the calling thread off per-CPU lanes forever, if the design supports such threads.
     fn leave_lanes() {}
 }
 
@@ -62,14 +63,16 @@ macro_rules! for_counter {
                 type $C = $crate::contenders::counters::$variant;
                 $body
             })*
-            other => unreachable!("{other} is no counter"),
+            other => unreachable!("{other} is not a counter"),
         }
     };
 }
 pub(crate) use for_counter;
 
-/// Compares the kernel's way: a rough value decides when it is further from the limit than the
-/// lanes can hold back; otherwise the exact sum does.
+/// Compares a counter with `limit` as the kernel does.
+///
+/// The rough value decides if it is further from the limit than the lanes can hold back. Otherwise
+/// the exact sum decides.
 #[inline]
 fn rough_then_exact(
     rough: i64,

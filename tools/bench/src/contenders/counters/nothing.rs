@@ -1,10 +1,10 @@
-//! `none`: a counter that does not count, so that a workload can be timed without accounting.
+//! `none`: a counter that does not count, to time a workload without accounting.
 
 use std::cmp::Ordering;
 
 use super::Contender;
 
-/// Keeps no count at all.
+/// A counter whose adds do nothing.
 pub(crate) struct Nothing;
 
 impl Contender for Nothing {

@@ -1,9 +1,9 @@
-//! `section`: the floor under every design that counts per CPU on restartable sequences.
+//! `section`: the lower bound of every design that counts per CPU with restartable sequences.
 //!
-//! It stores the descriptor's address, loads `cpu_id`, shifts it into a lane's address and adds to
-//! memory once; there is no check, no gate and no way out. Preempted or moved in between, the
-//! kernel restarts it, so that no atomic instruction is needed. Its sum adds the lanes up while
-//! adders go on, and a comparison is a sum.
+//! The section stores the descriptor's address, loads `cpu_id`, shifts it into a lane's address and
+//! adds to memory once. It has no check, no gate and no slow path. The kernel restarts it if the
+//! thread is preempted or moved, so it needs no atomic instruction. A sum adds the lanes up while
+//! adders continue, and a comparison is a sum.
 
 use std::{
     cmp::Ordering,
@@ -16,11 +16,11 @@ use super::Contender;
 use crate::contenders::Padded;
 use crate::{cpus, rseq};
 
-/// Lanes are this power of two apart; the assertion ties it to what the array really has.
+/// The binary logarithm of the distance between lanes, checked by the assertion below.
 const STRIDE_SHIFT: u32 = 7;
 const _: () = assert!(size_of::<Padded<AtomicI64>>() == 1 << STRIDE_SHIFT);
 
-/// A padded word for every CPU number this machine can have.
+/// A padded word for each possible CPU number.
 pub(crate) struct Section {
     words: Box<[Padded<AtomicI64>]>,
     area_offset: isize,
@@ -29,21 +29,21 @@ pub(crate) struct Section {
 impl Contender for Section {
     fn try_new() -> anyhow::Result<Self> {
         let area_offset =
-            rseq::area_offset().map_err(|why| anyhow!("section is unavailable: {why}"))?;
+            rseq::area_offset().map_err(|reason| anyhow!("section is unavailable: {reason}"))?;
         Ok(Self { words: (0..cpus::possible()).map(|_| Padded::default()).collect(), area_offset })
     }
 
     #[inline(always)]
     fn add(&self, n: i64) {
-        // SAFETY: glibc registered rseq in this process (or `try_new` had failed) and does so for
+        // SAFETY: `try_new` has checked that glibc registers rseq in this process. It does so for
         // each thread before the thread's own code runs, so `cpu_id` is the number of a possible
-        // CPU; `words` has one for each, `1 << STRIDE_SHIFT` bytes apart, and they live as long as
+        // CPU. `words` has one word for each, `1 << STRIDE_SHIFT` bytes apart, and lives as long as
         // `self`.
         unsafe { add_here(self.area_offset, self.words.as_ptr().cast(), n) }
     }
 
     fn sum(&self) -> i64 {
-        // Relaxed: the lanes are read at different times whatever the order.
+        // Relaxed: the lanes are read at different times with any ordering.
         self.words.iter().fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
 
@@ -52,7 +52,7 @@ impl Contender for Section {
     }
 }
 
-/// Adds `n` to the lane of the CPU this runs on.
+/// Adds `n` to the lane of the current CPU.
 ///
 /// # Safety
 ///
@@ -62,11 +62,11 @@ impl Contender for Section {
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
-    // SAFETY: By the contract the two accesses through fs are to fields of this thread's rseq area
-    // (`rseq_cs` at 8, `cpu_id` at 4), and the add is to a lane. The kernel restarts the section at
-    // 2 if the thread is preempted, migrated or interrupted between 4 and 5, and every register
-    // used there is computed anew, so that the one add before 5 takes effect exactly once. The
-    // bytes before 6 are the registered signature, which makes it a valid abort handler.
+    // SAFETY: the caller guarantees that the two accesses through fs are to fields of this thread's
+    // rseq area (`rseq_cs` at 8, `cpu_id` at 4), and that the add is to a lane. The kernel restarts
+    // the section at 2 if the thread is preempted, migrated or interrupted by a signal between 4
+    // and 5. A restart recomputes every register, so the one add before 5 takes effect exactly
+    // once. The bytes before 6 are the registered signature, which makes 6 a valid abort handler.
     unsafe {
         core::arch::asm!(
             r#".pushsection __rseq_cs, "aw""#,
@@ -75,7 +75,7 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             ".long 0, 0",
             ".quad 4f, 5f - 4f, 6f",
             ".popsection",
-            // For checkers, as the library's sections: which section this is.
+            // Names the section for checkers, as the library's sections do.
             ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 3b",
             ".asciz \"bench::section\"",
@@ -104,7 +104,7 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
     }
 }
 
-/// Adds `n` to the lane of the CPU this runs on.
+/// Adds `n` to the lane of the current CPU.
 ///
 /// # Safety
 ///
@@ -114,12 +114,12 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
 #[inline(always)]
 #[cfg(target_arch = "aarch64")]
 unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
-    // SAFETY: By the contract the two accesses through `area` are to fields of this thread's rseq
-    // area (`rseq_cs` at 8, `cpu_id` at 4), and the load and the store are of a lane. The kernel
-    // restarts the section at 2 if the thread is preempted, migrated or interrupted between 4 and
-    // 5, and every register used there is computed anew, so that the store before 5 takes effect
-    // exactly once, with what was loaded on the same CPU. The word before 6 is the registered
-    // signature, which makes it a valid abort handler.
+    // SAFETY: the caller guarantees that the two accesses through `area` are to fields of this
+    // thread's rseq area (`rseq_cs` at 8, `cpu_id` at 4), and that the load and the store are of a
+    // lane. The kernel restarts the section at 2 if the thread is preempted, migrated or
+    // interrupted by a signal between 4 and 5. A restart recomputes every register that the section
+    // changes, so the store before 5 takes effect exactly once, with the value loaded on that CPU.
+    // The word before 6 is the registered signature, which makes 6 a valid abort handler.
     unsafe {
         core::arch::asm!(
             r#".pushsection __rseq_cs, "aw""#,
@@ -128,7 +128,7 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
             ".long 0, 0",
             ".quad 4f, 5f - 4f, 6f",
             ".popsection",
-            // For checkers, as the library's sections: which section this is.
+            // Names the section for checkers, as the library's sections do.
             ".pushsection .thiscpu_sections, \"o\", %progbits, __rseq_cs",
             ".quad 3b",
             ".asciz \"bench::section\"",
@@ -163,11 +163,11 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
     }
 }
 
-/// `try_new` fails on other architectures, so that nobody comes here.
+/// Panics. Never called, because `try_new` fails on other architectures.
 ///
 /// # Safety
 ///
-/// None.
+/// There are no requirements.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn add_here(_area_offset: isize, _words: *const AtomicI64, _n: i64) {
     unreachable!("there is no section on this architecture");

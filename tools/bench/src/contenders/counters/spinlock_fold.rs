@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::Contender;
 use crate::contenders::{lanes, percpu_counter::PercpuCounter};
 
-/// The counter, and what its lanes may gather.
+/// The counter, and the batch of its lanes.
 pub(crate) struct SpinlockFold {
     counter: PercpuCounter,
     batch: i64,

@@ -1,7 +1,8 @@
 //! `striped`: the contatori crate's signed counter, a padded atomic for each of its thread slots.
 //!
-//! A thread keeps the slot it was given at first use. The sum adds the slots up while threads go
-//! on, and makes no promise to be a snapshot. There is no comparison, so one is a sum.
+//! A thread keeps the slot that it gets at first use. The sum adds the slots up while threads
+//! continue to add, and is not guaranteed to be a snapshot. The crate has no comparison, so a
+//! comparison here is a sum.
 
 use std::cmp::Ordering;
 
@@ -9,7 +10,7 @@ use contatori::counters::{Observable, signed::Signed};
 
 use super::Contender;
 
-/// The crate's own counter.
+/// The crate's counter.
 pub(crate) struct Striped(Signed);
 
 impl Contender for Striped {

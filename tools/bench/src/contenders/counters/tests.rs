@@ -1,4 +1,4 @@
-//! What every contender promises: once all adders are done, nothing is lost and nothing doubled.
+//! Every contender's guarantee: once all adders are done, each add is counted exactly once.
 
 use std::{cmp::Ordering, thread};
 
@@ -10,7 +10,7 @@ const ADDS: i64 = 20_000;
 /// Amounts on both sides of every batch, of both signs, that do not cancel out.
 const AMOUNTS: [i64; 8] = [1, -1, 7, -31, 32, 1_000, -32_768, 32_769];
 
-/// Runs a check unless this machine cannot run the contender at all.
+/// Runs a check if this machine can run the contender.
 fn when_available<C: Contender>(check: impl FnOnce(C)) {
     if let Ok(counter) = C::try_new() {
         check(counter);
@@ -51,7 +51,7 @@ fn counts_exactly_while_others_sum<C: Contender>() {
     });
 }
 
-fn compares_rightly_when_settled<C: Contender>() {
+fn compares_exactly_when_idle<C: Contender>() {
     when_available(|counter: C| {
         let added = add_from_threads(&counter, false);
         for distance in [0, 1, 31, 32, 33, 63, 64, 65, 1_000, 1_000_000] {
@@ -79,8 +79,8 @@ macro_rules! for_each_contender {
             }
 
             #[test]
-            fn compares_rightly_when_settled() {
-                super::compares_rightly_when_settled::<$contender>();
+            fn compares_exactly_when_idle() {
+                super::compares_exactly_when_idle::<$contender>();
             }
         })*
     };

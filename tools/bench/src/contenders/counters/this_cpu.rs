@@ -1,4 +1,4 @@
-//! `thiscpu`: the library's counter, used as any program would use it.
+//! `thiscpu`: the library's counter, used as programs use it.
 
 use std::cmp::Ordering;
 
