@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
-/// Two words, aligned as the exchange wants them.
+/// Two words, aligned for the exchange.
 ///
-/// To the language these are atomics of 8 bytes where the exchange, in assembly, is of 16. To the processor each
-/// is one access of aligned bytes, and all accesses to a byte have one order.
+/// The language sees two 8-byte atomics, while the exchange, in assembly, accesses 16 bytes. The
+/// processor sees single accesses to aligned bytes, and orders all accesses to each byte.
 #[derive(Default)]
 #[repr(C, align(16))]
 pub(super) struct Double([AtomicU64; 2]);
@@ -14,20 +14,22 @@ impl Double {
     /// Loads the second word, then the first, which may be newer.
     #[inline(always)]
     pub(super) fn load(&self) -> [u64; 2] {
-        // Acquire, both: pairs with the exchange that stored the word; the first is not loaded before the
-        // second.
+        // Acquire, both: pairs with the exchange that stored the word. The Acquire load of the
+        // second word also keeps the load of the first behind it.
         let second = self.0[1].load(Acquire);
         [self.0[0].load(Acquire), second]
     }
 
-    /// Replaces both words if they are `old`. Acquire and release; pairs with the loads above.
+    /// Replaces both words if they are `old`; returns whether it did.
+    ///
+    /// Acquire and release: pairs with the loads in `load`.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
         let done: u8;
-        // SAFETY: one locked exchange of 16 bytes that are this value's, aligned by its type. rbx, which the
-        // instruction needs and the compiler reserves, is put back. Processors without the instruction are
-        // refused when the program looks for a tier.
+        // SAFETY: the locked exchange accesses only the 16 bytes of this value, which its type
+        // aligns. The instruction needs rbx, which the compiler reserves; it is restored.
+        // Processors without the instruction are refused when the program selects a tier.
         unsafe {
             core::arch::asm!(
                 "xchg {new_first}, rbx",
@@ -46,14 +48,16 @@ impl Double {
         done != 0
     }
 
-    /// Replaces both words if they are `old`. Acquire and release; pairs with the loads above.
+    /// Replaces both words if they are `old`; returns whether it did.
+    ///
+    /// Acquire and release: pairs with the loads in `load`.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub(super) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {
         use portable_atomic::{AtomicU128, Ordering::AcqRel};
         let join = |[first, second]: [u64; 2]| u128::from(second) << 64 | u128::from(first);
-        // SAFETY: 16 bytes that are this value's, aligned by its type, and may be changed through a shared
-        // reference.
+        // SAFETY: the 16 bytes belong to this value, its type aligns them, and as atomics they may
+        // be changed through a shared reference.
         let both = unsafe { &*self.0.as_ptr().cast::<AtomicU128>() };
         both.compare_exchange(join(old), join(new), AcqRel, Acquire).is_ok()
     }
@@ -64,7 +68,7 @@ mod tests {
     use super::Double;
 
     #[test]
-    fn both_words_are_changed_or_neither() {
+    fn exchange_replaces_both_words_or_none() {
         let double = Double::default();
         assert!(double.exchange([0, 0], [1, 2]));
         for stale in [[0, 2], [1, 0], [0, 0], [2, 1]] {

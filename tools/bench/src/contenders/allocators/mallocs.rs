@@ -1,8 +1,8 @@
-//! Allocators that programs call as `malloc` and `free`, each by its own name for these.
+//! Allocators that programs call as `malloc` and `free`, each under its own function names.
 
 use super::Allocator;
 
-/// Makes a contender of a pair of functions.
+/// Defines contenders from pairs of functions.
 macro_rules! of_functions {
     ($($(#[$doc:meta])* $name:ident: $malloc:path, $free:path;)*) => {
         $($(#[$doc])*
@@ -15,13 +15,14 @@ macro_rules! of_functions {
 
             #[inline(always)]
             fn alloc(&self, size: usize) -> *mut u8 {
-                // SAFETY: it takes any size.
+                // SAFETY: the function accepts any size.
                 unsafe { $malloc(size) }.cast()
             }
 
             #[inline(always)]
             unsafe fn free(&self, object: *mut u8, _size: usize) {
-                // SAFETY: by this function's own contract, it is from the function above, and unused.
+                // SAFETY: the caller guarantees that the object is from `alloc`, which calls the
+                // allocator's own `malloc`, and that it is no longer used.
                 unsafe { $free(object.cast()) }
             }
         })*
@@ -29,21 +30,21 @@ macro_rules! of_functions {
 }
 
 of_functions! {
-    /// The C library's.
+    /// The C library's `malloc`.
     Glibc: libc::malloc, libc::free;
 }
 
 #[cfg(feature = "other-allocators")]
 of_functions! {
-    /// The libmimalloc-sys crate's.
+    /// The libmimalloc-sys crate's `malloc`.
     Mimalloc: libmimalloc_sys::mi_malloc, libmimalloc_sys::mi_free;
-    /// The tikv-jemalloc-sys crate's.
+    /// The tikv-jemalloc-sys crate's `malloc`.
     Jemalloc: tikv_jemalloc_sys::malloc, tikv_jemalloc_sys::free;
-    /// The snmalloc-sys crate's.
+    /// The snmalloc-sys crate's `malloc`.
     Snmalloc: snmalloc_sys::sn_malloc, snmalloc_sys::sn_free;
 }
 
-/// The rpmalloc-sys crate's.
+/// The rpmalloc-sys crate's `malloc`.
 #[cfg(feature = "other-allocators")]
 pub(crate) struct Rpmalloc;
 
@@ -51,7 +52,7 @@ pub(crate) struct Rpmalloc;
 impl Allocator for Rpmalloc {
     fn new(_size: usize) -> Self {
         static INITIALIZED: std::sync::Once = std::sync::Once::new();
-        // SAFETY: once is how often it may be called.
+        // SAFETY: the function may be called once, and `Once` calls it once.
         INITIALIZED.call_once(|| unsafe {
             rpmalloc_sys::rpmalloc_initialize();
         });
@@ -59,19 +60,21 @@ impl Allocator for Rpmalloc {
     }
 
     fn enter(&self) {
-        // SAFETY: the allocator has been initialized; a thread may say so again.
+        // SAFETY: `new` has initialized the allocator. A thread may make this call repeatedly.
         unsafe { rpmalloc_sys::rpmalloc_thread_initialize() };
     }
 
     #[inline(always)]
     fn alloc(&self, size: usize) -> *mut u8 {
-        // SAFETY: it takes any size, from a thread that has entered, as each has.
+        // SAFETY: the function accepts any size from an initialized thread, and each thread calls
+        // `enter` first.
         unsafe { rpmalloc_sys::rpmalloc(size) }.cast()
     }
 
     #[inline(always)]
     unsafe fn free(&self, object: *mut u8, _size: usize) {
-        // SAFETY: by this function's own contract, it is from the function above, and unused.
+        // SAFETY: the caller guarantees that the object is from `alloc`, which calls `rpmalloc`,
+        // and that it is no longer used.
         unsafe { rpmalloc_sys::rpfree(object.cast()) }
     }
 }

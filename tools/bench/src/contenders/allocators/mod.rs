@@ -1,4 +1,4 @@
-//! Sources of objects: the allocators of programs, and the kernel's designs for objects of one size.
+//! Allocators: those of user-space programs, and the kernel's designs for objects of one size.
 
 #[cfg(feature = "other-allocators")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
@@ -24,7 +24,7 @@ mod this_cpu_cache;
 mod this_cpu_malloc;
 mod versions;
 
-/// Who competes where all objects of a process have one size.
+/// The contenders of cases in which all objects have one size.
 pub(crate) const ALL: &[Name] = &[
     Name::Glibc,
     Name::Mimalloc,
@@ -38,11 +38,11 @@ pub(crate) const ALL: &[Name] = &[
     Name::ThisCpuHardened,
 ];
 
-/// Those that others wrote.
+/// The allocators of other projects.
 pub(crate) const OTHER_ALLOCATORS: [Name; 5] =
     [Name::Glibc, Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
 
-/// Who competes where they have several.
+/// The contenders of cases in which objects have several sizes.
 pub(crate) const OF_ANY_SIZE: &[Name] = &[
     Name::Glibc,
     Name::Mimalloc,
@@ -52,26 +52,30 @@ pub(crate) const OF_ANY_SIZE: &[Name] = &[
     Name::ThisCpuMalloc,
 ];
 
-/// Where objects come from, and where they go back to, on any thread.
+/// An allocator that any thread may use.
 ///
-/// Workloads are generic over it, so that each contender is called in the measured loop as a program would
-/// call it: what is a library's function by that function's name, what is inlined into programs inline.
+/// Workloads are generic over this trait, so that the measured loop calls each contender as a
+/// program does: a library's function by its name, inlined code inline.
 pub(crate) trait Allocator: Send + Sync + Sized {
-    /// Makes an allocator for objects of `size` bytes; of other sizes too, if it is one of [`OF_ANY_SIZE`].
+    /// Creates an allocator for objects of `size` bytes.
+    ///
+    /// The contenders in [`OF_ANY_SIZE`] allocate objects of other sizes too.
     fn new(size: usize) -> Self;
 
-    /// Says that the calling thread is about to use it. Each thread does so before anything else.
+    /// Prepares the calling thread. Each thread calls this before it uses the allocator.
     fn enter(&self) {}
 
-    /// An object of `size` bytes, at least 8, aligned to 8, which is good as long as the allocator is there; null
-    /// if there is no memory.
+    /// Allocates an object of `size` bytes, aligned to 8; null if there is no memory.
+    ///
+    /// `size` must be at least 8. The object lives at most as long as the allocator.
     fn alloc(&self, size: usize) -> *mut u8;
 
-    /// Ends an object.
+    /// Frees an object.
     ///
     /// # Safety
     ///
-    /// The object is from this allocator's `alloc` of this size, was not ended before, and nobody uses it.
+    /// The object must be from this allocator's `alloc` with the same size, must not have been
+    /// freed, and must not be in use.
     unsafe fn free(&self, object: *mut u8, size: usize);
 }
 
@@ -92,7 +96,7 @@ macro_rules! for_allocator {
                 type $A = $crate::contenders::allocators::$other;
                 $body
             })*
-            other => unreachable!("{other} is no allocator"),
+            other => unreachable!("{other} is not an allocator"),
         }
     };
 }

@@ -1,8 +1,8 @@
-//! `slub-lock`, what design F replaced: each CPU's freelist behind a lock of that CPU's.
+//! `slub-lock`, the design that F replaced: each CPU's freelist behind a lock of its own.
 //!
-//! The kernel's lock was that interrupts are off, which nobody waits for. A program cannot have that: here it is
-//! a word that is exchanged, and a thread that was moved, or finds that another was preempted while it held
-//! the lock, has to wait.
+//! The kernel disabled interrupts instead of taking a lock, so no thread had to wait. A program
+//! cannot do that: its lock is a word that threads exchange. A thread waits if it was moved, or if
+//! another thread was preempted while it held the lock.
 
 use std::{
     cell::UnsafeCell,
@@ -16,43 +16,43 @@ use std::{
 use super::{Allocator, chain::Chain, slabs::Slabs};
 use crate::contenders::lanes::{self, Lanes};
 
-/// A freelist a CPU, and slabs behind them.
+/// One freelist per CPU, and the slabs behind them.
 pub(crate) struct SlubLock {
     freelists: Lanes<Freelist>,
     slabs: Slabs,
     count_max: usize,
 }
 
-/// One CPU's free objects, and the lock that whoever looks at them holds.
+/// One CPU's free objects, and the lock that guards them.
 #[derive(Default)]
 pub(super) struct Freelist {
     is_locked: AtomicBool,
     objects: UnsafeCell<Chain>,
 }
 
-// SAFETY: the objects are only accessed by `locked`, which lets one thread at a time do so, and may be
-// anybody's.
+// SAFETY: only `locked` accesses the objects, one thread at a time, and `Chain` is `Send`.
 unsafe impl Sync for Freelist {}
 
 impl Freelist {
-    /// Runs `work` as the only one who holds the lock.
+    /// Runs `work` while holding the lock.
     #[inline(always)]
     fn locked<T>(&self, work: impl FnOnce(&mut Chain) -> T) -> T {
-        // Acquire: pairs with the Release store below, by the holder before us.
+        // Acquire: pairs with the Release store below, made by the previous holder.
         while self.is_locked.swap(true, Acquire) {
-            // Relaxed: only a hint that the swap may now succeed.
+            // Relaxed: the load is only a hint that the swap may now succeed.
             lanes::wait_until(|| !self.is_locked.load(Relaxed));
         }
-        // SAFETY: the swap found the lock open, and until the store below nobody else's does.
+        // SAFETY: the swap acquired the lock, so no other thread accesses the objects before the
+        // store below.
         let outcome = work(unsafe { &mut *self.objects.get() });
-        // Release: pairs with the Acquire swap above, by the next holder.
+        // Release: pairs with the Acquire swap above, made by the next holder.
         self.is_locked.store(false, Release);
         outcome
     }
 }
 
 impl SlubLock {
-    /// An allocator that has these freelists, which are empty.
+    /// Creates an allocator with the given empty freelists.
     pub(super) fn with_freelists(freelists: Lanes<Freelist>, size: usize) -> Self {
         let slabs = Slabs::new(size);
         let count_max = slabs.objects_per_slab();
@@ -81,8 +81,8 @@ impl Allocator for SlubLock {
             if objects.count() == self.count_max {
                 self.slabs.put(mem::take(objects));
             }
-            // SAFETY: objects have room for a word, and by this function's own contract this one is
-            // nobody else's.
+            // SAFETY: objects have room for an aligned word, and the caller guarantees that this
+            // one is no longer used.
             unsafe { objects.push(object) };
         });
     }

@@ -1,13 +1,13 @@
-//! `slub-tid`, design F: each CPU's freelist and a transaction id, changed together by an exchange of two words.
+//! `slub-tid`, design F: each CPU's freelist with a transaction id, changed by a two-word exchange.
 //!
-//! The id counts what has happened to the freelist. An exchange that finds both words as they were proves that
-//! nothing has happened since they were loaded, so that the first object's link, which was read in between, is what
-//! comes after it.
+//! The id counts changes of the freelist. An exchange that finds both words unchanged proves that
+//! the freelist has not changed since they were loaded. The first object's link, which was read in
+//! between, is therefore still correct.
 //!
-//! The kernel's exchange is atomic towards its own CPU only, and its id has the CPU's number too, which proves
-//! that we are still there. A program may be moved in the middle of it, so here the exchange is one that all CPUs
-//! respect, and it does not matter whose freelist it changes. The id has the number of free objects instead, by
-//! which the freelist is kept to a slab's worth.
+//! The kernel's exchange is atomic only on its own CPU, and its id contains the CPU's number, which
+//! proves that the thread is still on that CPU. A program may be moved in between, so the exchange
+//! here is atomic for all CPUs, and any CPU's freelist will do. Instead of the CPU's number the id
+//! contains the number of free objects, which limits the freelist to as many as a slab has.
 
 use std::{ptr, sync::atomic::Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// A freelist a CPU, and slabs behind them.
+/// One freelist per CPU, and the slabs behind them.
 pub(crate) struct SlubTid {
     freelists: Lanes<Double>,
     slabs: Slabs,
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl State {
-    /// The bits of an id that are a number of objects; the others are a number of events.
+    /// The bits of an id that count objects; the other bits count changes.
     const COUNT: u64 = 0xffff;
 
     #[inline(always)]
@@ -48,7 +48,7 @@ impl State {
         (self.id & Self::COUNT) as usize
     }
 
-    /// What the freelist is after one more event.
+    /// Returns the state of the freelist after one more change.
     #[inline(always)]
     fn next(self, head: *mut u8, count: usize) -> Self {
         let events = (self.id | Self::COUNT).wrapping_add(1);
@@ -60,7 +60,7 @@ impl State {
         [self.head as u64, self.id]
     }
 
-    /// Makes the freelist `after`, if it is still as it was found.
+    /// Replaces the freelist's state by `after` if it is still `self`; returns whether it did.
     #[inline(always)]
     fn becomes(self, after: Self, freelist: &Double) -> bool {
         freelist.exchange(self.words(), after.words())
@@ -68,14 +68,14 @@ impl State {
 }
 
 impl SlubTid {
-    /// An allocator that has these freelists, which are empty.
+    /// Creates an allocator with the given empty freelists.
     pub(super) fn with_freelists(freelists: Lanes<Double>, size: usize) -> Self {
         let slabs = Slabs::new(size);
         let count_max = slabs.objects_per_slab();
         Self { freelists, slabs, count_max }
     }
 
-    /// An object where the freelist has none, and more of them for the freelist.
+    /// Takes objects from the slabs: returns one, and puts the others on the empty freelist.
     #[cold]
     fn refill(&self, freelist: &Double) -> *mut u8 {
         let mut objects = self.slabs.take();
@@ -86,7 +86,8 @@ impl SlubTid {
             before = State::of(freelist);
         }
         if !before.head.is_null() && count > 0 {
-            // SAFETY: these are the parts of what was taken, which the freelist has not got.
+            // SAFETY: these parts are from the chain that was taken, which never got on the
+            // freelist.
             self.slabs.put(unsafe { Chain::from_parts(head, count) });
         }
         object
@@ -106,12 +107,13 @@ impl Allocator for SlubTid {
             if before.head.is_null() {
                 return self.refill(freelist);
             }
-            // The two words may be of two moments, at one of which there was nothing.
+            // The two words may be from different moments, and the freelist was empty at one.
             let Some(count) = before.count().checked_sub(1) else { continue };
-            // SAFETY: objects' memory stays as long as the allocator. This one may be somebody's by now, who
-            // writes to it; to the language that is a race, to the processor a load of some word, which is used
-            // only if the exchange shows that the object was free all the time. Relaxed: then whoever wrote
-            // it did so before the exchange that made the id what it was, which `State::of` acquires.
+            // SAFETY: the object's memory lives as long as the allocator. Another thread may have
+            // allocated the object by now and write to it. For the language this is a race; for the
+            // processor it is a load of some word, which is used only if the exchange shows that
+            // the object was free all the time. Relaxed: the thread that wrote the link did so
+            // before the exchange that set this id, and `State::of` acquires that exchange.
             let next = unsafe { link(before.head).load(Relaxed) };
             if before.becomes(before.next(next, count), freelist) {
                 return before.head;
@@ -127,12 +129,12 @@ impl Allocator for SlubTid {
             let is_full = before.count() == self.count_max;
             let (next, count) =
                 if is_full { (ptr::null_mut(), 1) } else { (before.head, before.count() + 1) };
-            // SAFETY: objects have room for a word, and by this function's own contract this one is nobody
-            // else's. Relaxed: the exchange releases it.
+            // SAFETY: objects have room for an aligned word, and the caller guarantees that this
+            // one is no longer used. Relaxed: the exchange below releases the link.
             unsafe { link(object).store(next, Relaxed) };
             if before.becomes(before.next(object, count), freelist) {
                 if is_full {
-                    // SAFETY: the exchange has taken all of them out at once.
+                    // SAFETY: the exchange has taken all of these objects off the freelist at once.
                     self.slabs.put(unsafe { Chain::from_parts(before.head, before.count()) });
                 }
                 return;

@@ -1,5 +1,5 @@
-//! What every contender promises: objects that are had at the same time do not overlap, what is written to them
-//! stays, and any thread may end them.
+//! Every contender's guarantee: live objects do not overlap, they keep their contents, and any
+//! thread may free them.
 
 use std::{collections::BTreeSet, sync::mpsc, thread};
 
@@ -12,14 +12,14 @@ use crate::{contenders::lanes::Lanes, cpus::Cpus};
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
 
-/// An object whose words all say which one it is.
+/// An object whose words all contain its mark.
 struct Marked {
     start: *mut u8,
     bytes: usize,
     mark: u64,
 }
 
-// SAFETY: it has its memory to itself, on whichever thread.
+// SAFETY: a `Marked` owns its object, which is plain memory that is not bound to a thread.
 unsafe impl Send for Marked {}
 
 impl Marked {
@@ -27,26 +27,27 @@ impl Marked {
         let start = allocator.alloc(bytes);
         assert!(!start.is_null() && start.cast::<u64>().is_aligned());
         for index in 0..bytes / 8 {
-            // SAFETY: the object has so many bytes, aligned to 8, and is nobody else's.
+            // SAFETY: the object has `bytes` bytes, is aligned to 8, and belongs to this thread.
             unsafe { start.cast::<u64>().add(index).write(mark) };
         }
         Self { start, bytes, mark }
     }
 
-    /// Ends it, if all of its words are still there.
+    /// Frees the object after it has checked that all of its words still contain the mark.
     fn free<A: Allocator>(self, allocator: &A) {
         for index in 0..self.bytes / 8 {
-            // SAFETY: they were written above.
+            // SAFETY: `new` has written all words of the object.
             let word = unsafe { self.start.cast::<u64>().add(index).read() };
-            assert_eq!(word, self.mark, "somebody else wrote to word {index}");
+            assert_eq!(word, self.mark, "word {index} was overwritten");
         }
-        // SAFETY: it is from this allocator, and ends here.
+        // SAFETY: the object is from this allocator, and `self` was its only owner.
         unsafe { allocator.free(self.start, self.bytes) };
     }
 }
 
-/// One of the kernel's designs with one freelist for all CPUs, so that threads do meet there. Where each CPU has
-/// its own, that takes a thread that is preempted within nanoseconds.
+/// One of the kernel's designs with one freelist for all CPUs, so that threads meet there.
+///
+/// With one freelist per CPU they meet only if a thread is preempted within a few nanoseconds.
 struct OnOneFreelist<A>(A);
 
 macro_rules! on_one_freelist {
@@ -61,7 +62,8 @@ macro_rules! on_one_freelist {
             }
 
             unsafe fn free(&self, object: *mut u8, size: usize) {
-                // SAFETY: by this function's own contract.
+                // SAFETY: the caller guarantees that the object is from `alloc`, which calls the
+                // inner allocator with the same size, and that it is no longer used.
                 unsafe { self.0.free(object, size) };
             }
         })*
@@ -70,7 +72,7 @@ macro_rules! on_one_freelist {
 
 on_one_freelist!(SlubLock SlubTid);
 
-/// So many that each contender has to get memory more than once.
+/// Returns a number of objects for which each contender needs to get memory more than once.
 fn count_of(bytes: usize) -> usize {
     (128 << 10) / bytes + 5
 }
@@ -87,7 +89,7 @@ fn objects_are_distinct_and_keep_their_contents<A: Allocator>() {
             let starts: BTreeSet<usize> =
                 objects.iter().map(|object| object.start.addr()).collect();
             assert_eq!(starts.len(), objects.len());
-            // The half that is freed first is allocated again while the other half is there.
+            // One half is freed and allocated again while the other half is live.
             let (early, late): (Vec<_>, Vec<_>) =
                 objects.into_iter().partition(|object| object.mark % 2 == 0);
             early.into_iter().for_each(|object| object.free(allocator));
@@ -98,7 +100,7 @@ fn objects_are_distinct_and_keep_their_contents<A: Allocator>() {
     }
 }
 
-/// Each of several threads passes what it allocates to the next, from more threads than there are CPUs.
+/// Checks that each thread can free what another allocated, with more threads than CPUs.
 fn objects_may_be_freed_on_another_thread<A: Allocator>() {
     const THREADS: usize = 5;
     const PASSED: u64 = 20_000;
@@ -126,7 +128,7 @@ fn objects_may_be_freed_on_another_thread<A: Allocator>() {
     });
 }
 
-/// As many threads as there are in `churn-64`, on each other's CPUs, with a lane that runs empty and exhausted.
+/// Checks many threads that move between CPUs, with lanes that run full and empty.
 fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
     let cpus = &Cpus::allowed().unwrap();
     let allocator = &A::new(4096);
@@ -153,7 +155,7 @@ fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
 }
 
 #[test]
-fn where_sizes_may_differ_they_do() {
+fn allocators_of_any_size_serve_mixed_sizes() {
     for &name in OF_ANY_SIZE.iter().filter(|name| name.available().is_ok()) {
         for_allocator!(name, A => {
             let allocator = &A::new(16);
@@ -208,22 +210,22 @@ for_each_contender! {
     rpmalloc: Rpmalloc,
 }
 
-/// How many other objects are handed out before the one that was freed last.
-fn first_that_comes_back<A: Allocator>() -> usize {
+/// Counts the allocations before the object that was freed last is allocated again.
+fn allocs_before_last_freed<A: Allocator>() -> usize {
     let allocator = &A::new(1024);
     let objects: Vec<*mut u8> = (0..200).map(|_| allocator.alloc(1024)).collect();
-    // SAFETY: they have just been allocated.
+    // SAFETY: the objects have just been allocated with this size, and nothing uses them.
     objects.iter().for_each(|&object| unsafe { allocator.free(object, 1024) });
     let again: Vec<*mut u8> = (0..200).map(|_| allocator.alloc(1024)).collect();
-    assert_eq!(BTreeSet::from_iter(&again), BTreeSet::from_iter(&objects), "none of them is lost");
+    assert_eq!(BTreeSet::from_iter(&again), BTreeSet::from_iter(&objects), "an object is lost");
     again.iter().position(|object| *object == objects[199]).unwrap()
 }
 
 #[test]
-fn slabs_are_used_again_the_last_object_first() {
+fn slab_designs_reuse_the_last_freed_object_first() {
     let cpus = Cpus::allowed().unwrap();
     let first = cpus.confined(0..1, || {
-        [first_that_comes_back::<SlubLock>(), first_that_comes_back::<SlubTid>()]
+        [allocs_before_last_freed::<SlubLock>(), allocs_before_last_freed::<SlubTid>()]
     });
     assert_eq!(first.unwrap(), [0, 0]);
 }

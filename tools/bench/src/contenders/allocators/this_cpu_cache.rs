@@ -1,4 +1,4 @@
-//! `thiscpu-cache`: the library's cache of objects of one size, inlined as into any program that uses it.
+//! `thiscpu-cache`: the library's cache of objects of one size, inlined as in programs that use it.
 
 use std::{
     alloc::Layout,
@@ -15,7 +15,7 @@ pub(crate) struct ThisCpuCache(RawCache);
 impl Allocator for ThisCpuCache {
     fn new(size: usize) -> Self {
         let layout =
-            Layout::from_size_align(size, 8).expect("sizes are small, and 8 is a power of two");
+            Layout::from_size_align(size, 8).expect("the size is small, and 8 is a power of two");
         Self(RawCache::new(layout))
     }
 
@@ -26,7 +26,8 @@ impl Allocator for ThisCpuCache {
 
     #[inline(always)]
     unsafe fn free(&self, object: *mut u8, _size: usize) {
-        // SAFETY: by this function's own contract, it is from the cache, which gives no null, and unused.
+        // SAFETY: the caller guarantees that the object is from this cache, which makes it not
+        // null, and that it is no longer used.
         unsafe { self.0.free(NonNull::new_unchecked(object)) };
     }
 }

@@ -1,7 +1,7 @@
-//! `thiscpu-malloc` and `thiscpu-hardened`: this project's `malloc`, called as programs call one.
+//! `thiscpu-malloc` and `thiscpu-hardened`: this project's `malloc`, called as programs call it.
 //!
-//! Both are the same code, in processes of which one is hardened: two copies of a loop may differ by some per cent, by
-//! where they lie in memory, which is more than what hardening costs.
+//! Both run the same code, in separate processes of which one is hardened. Two copies of a loop can
+//! differ by some percent because of their addresses, which is more than hardening costs.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use thiscpu_malloc::{define_free, define_malloc, export};
 
 use super::Allocator;
 
-// What the preloaded library has by the name of `malloc`. It is not inlined, since the others are not.
+// The preloaded library's `malloc`. It is not inlined, because the other contenders are not.
 define_malloc!(
     fn malloc() -> *mut u8, in ".text.malloc", gated: malloc_gated
 );
@@ -27,21 +27,22 @@ extern "C-unwind" fn malloc_cold(size: usize, cell: usize) -> *mut u8 {
 }
 
 define_free!(
-    /// What it has by the name of `free`.
+    /// Frees a block, as the preloaded library's `free` does.
     ///
     /// # Safety
     ///
-    /// The block is null, or from `malloc`, and nobody uses it.
+    /// The block must be null, or from `malloc` and no longer used.
     fn free(*mut u8), in ".text.free"
 );
 
-/// This project's.
+/// This project's `malloc`.
 pub(crate) struct ThisCpuMalloc;
 
 impl Allocator for ThisCpuMalloc {
     fn new(_size: usize) -> Self {
-        // Never. But a compiler that sees the whole program, and nobody in it who has calls counted, makes constants of what
-        // the preloaded library has to load.
+        // This call is never made, but the compiler must not know that. If it sees no call that
+        // enables counting in the whole program, it turns values that the preloaded library loads
+        // into constants.
         if black_box(false) {
             thiscpu_malloc::enable_counting();
         }
@@ -55,17 +56,18 @@ impl Allocator for ThisCpuMalloc {
 
     #[inline(always)]
     unsafe fn free(&self, object: *mut u8, _size: usize) {
-        // SAFETY: by this function's own contract.
+        // SAFETY: the caller guarantees that the object is from `alloc`, which calls this `malloc`,
+        // and that it is no longer used.
         unsafe { free(object) };
     }
 }
 
-/// Has this process's blocks guarded as with `thiscpu run --harden`.
+/// Enables guarded blocks in this process, like `thiscpu run --harden`.
 ///
 /// # Errors
 ///
-/// If there is no memory for guarded blocks.
+/// Returns an error if there is no memory for guarded blocks.
 pub(crate) fn harden() -> Result<()> {
-    ensure!(thiscpu_malloc::enable_hardening(), "there is no memory for guarded blocks");
+    ensure!(thiscpu_malloc::enable_hardening(), "cannot harden: no memory for guarded blocks");
     Ok(())
 }

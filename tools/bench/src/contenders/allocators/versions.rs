@@ -1,8 +1,8 @@
-//! Which versions of the allocators that others wrote are in this program.
+//! The versions of other projects' allocators in this program.
 
 use std::ffi::CStr;
 
-/// All of them that are built in, each with its version.
+/// Returns the name and version of each allocator that is built in.
 pub(crate) fn versions() -> Vec<String> {
     vec![
         glibc(),
@@ -18,7 +18,8 @@ pub(crate) fn versions() -> Vec<String> {
 }
 
 fn glibc() -> String {
-    // SAFETY: it has no preconditions, and what it returns is a string for as long as the program runs.
+    // SAFETY: the function has no preconditions and returns a string that lives as long as the
+    // program.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
     format!("glibc {}", version.to_string_lossy())
 }
@@ -26,7 +27,7 @@ fn glibc() -> String {
 #[cfg(feature = "other-allocators")]
 fn mimalloc() -> String {
     unsafe extern "C" {
-        /// Two digits each for what comes after the first.
+        /// Returns the version, with two digits each for its second and third number.
         safe fn mi_version() -> libc::c_int;
     }
     let number = mi_version();
@@ -37,8 +38,8 @@ fn mimalloc() -> String {
 fn jemalloc() -> String {
     let mut version: *const libc::c_char = std::ptr::null();
     let mut length = size_of_val(&version);
-    // SAFETY: the name ends with a zero; what is read is a pointer, for which there is room, and nothing is
-    // written.
+    // SAFETY: the name ends with a zero, `version` has room for the pointer that jemalloc stores,
+    // and no new value is passed.
     let status = unsafe {
         tikv_jemalloc_sys::mallctl(
             c"version".as_ptr(),
@@ -51,19 +52,19 @@ fn jemalloc() -> String {
     if status != 0 || version.is_null() {
         return "jemalloc".to_owned();
     }
-    // SAFETY: jemalloc has pointed to a string of its own, which stays.
+    // SAFETY: jemalloc has stored a pointer to a static string.
     let version = unsafe { CStr::from_ptr(version) };
     let text = version.to_string_lossy();
     format!("jemalloc {}", text.split('-').next().unwrap_or_default())
 }
 
-/// It does not say. The crate has the version of what is in it.
+/// Returns the crate's version, which is that of its snmalloc; snmalloc itself reports none.
 #[cfg(feature = "other-allocators")]
 fn snmalloc() -> String {
     "snmalloc 0.7.6".to_owned()
 }
 
-/// It does not say either; the crate is made of a commit.
+/// Returns the version that the crate was made from, a commit; rpmalloc itself reports none.
 #[cfg(feature = "other-allocators")]
 fn rpmalloc() -> String {
     "rpmalloc 1.4.3 and later commits to b097fd0".to_owned()
@@ -74,7 +75,7 @@ mod tests {
     use super::versions;
 
     #[test]
-    fn all_say_their_versions() {
+    fn all_allocators_report_a_version() {
         let versions = versions();
         assert_eq!(versions.len(), if cfg!(feature = "other-allocators") { 5 } else { 1 });
         for version in versions {
