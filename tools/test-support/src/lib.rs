@@ -2,6 +2,8 @@
 
 pub mod cpus;
 pub mod stats;
+#[cfg(feature = "tool")]
+pub mod tool;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,6 +32,7 @@ pub fn build(package: &str) -> PathBuf {
 }
 
 /// Returns whether a tool is installed. If not, prints the command that installs `package`.
+///
 /// # Panics
 ///
 /// If the tool is missing in CI, where no test may be skipped unnoticed.

@@ -1,0 +1,6 @@
+//! Helpers of the programs in `tools/`.
+
+pub mod output;
+pub mod progress;
+pub mod signals;
+pub mod stop;
