@@ -1,10 +1,10 @@
-//! The options of `thiscpu-bench bench`.
+//! The command line.
 
 use std::path::PathBuf;
 
 use crate::{
     contenders::Name,
-    plan::{Options, parse_seconds, parse_threads},
+    plan::{parse_seconds, parse_threads},
     workloads::Workload,
 };
 
@@ -12,58 +12,65 @@ use crate::{
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = include_str!("help.txt"))]
 pub(crate) struct Args {
-    /// What to run: add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc
-    /// [default: all]
-    #[arg(value_name = "WORKLOAD")]
-    workloads: Vec<Workload>,
+    #[command(flatten)]
+    pub(crate) options: Options,
 
-    /// Which cases of these, such as pair-64,resident-64 [default: all]
-    #[arg(long = "case", value_name = "NAME,...", value_delimiter = ',')]
-    cases: Vec<String>,
+    /// List the cases that would run, contenders and metrics, and exit
+    #[arg(long)]
+    pub(crate) list: bool,
 
-    /// Whom to measure; may be given several times [default: all]
-    #[arg(long = "contender", value_name = "NAME", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    /// Compare ratios with an earlier results.csv; exit with 4 on a regression
+    #[arg(long, value_name = "OLD.csv")]
+    pub(crate) compare: Option<PathBuf>,
 
-    /// With how many threads, such as 1,2,16 [default: depends on the workload]
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse_threads)]
-    threads: Vec<usize>,
-
-    /// Length of a slice, in which one contender is measured once [default: 0.05]
-    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
-    seconds: Option<f64>,
-
-    /// How often everything is measured [default: 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
-          allow_negative_numbers = true)]
-    rounds: Option<u32>,
-
-    /// In budget, audit at least so many calls of each contender in each case but far, in ledger so
-    /// many charges in the case audit, with each number of threads [default: as many as fit into a
-    /// quarter of the slices, in ledger into a few tenths of a second]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    audit: u64,
-
-    /// Also write a page with plots to DIR, and the figures as JSON and CSV beside it. DIR is made if it is not
-    /// there; an earlier report in it is replaced; one that has files and no report is refused
+    /// Also write a page with plots, results.csv and results.json to DIR
+    ///
+    /// DIR is created if it does not exist. An earlier report in it is replaced; a directory with
+    /// other files and no report is refused.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 
-    /// Print one JSON object a line instead of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-impl Args {
-    pub(crate) fn options(&self) -> Options {
-        Options {
-            workloads: self.workloads.clone(),
-            cases: self.cases.clone(),
-            contenders: self.contenders.clone(),
-            threads: self.threads.clone(),
-            seconds: self.seconds,
-            rounds: self.rounds,
-            audited_min: self.audit,
-        }
-    }
+/// The options that decide what is measured. An empty list, or no value, means the default.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Run these workloads, such as add, budget and alloc [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) workloads: Vec<Workload>,
+
+    /// Run these cases of the workloads, such as pair-64,resident-64 [default: all]
+    #[arg(long = "case", value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) cases: Vec<String>,
+
+    /// Measure these contenders [default: all]
+    #[arg(long = "contender", value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) contenders: Vec<Name>,
+
+    /// Run with these numbers of threads, such as 1,2,16 [default: depends on the case]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = parse_threads)]
+    pub(crate) threads: Vec<usize>,
+
+    /// Measure a contender for S seconds at a time [default: 0.05]
+    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(crate) seconds: Option<f64>,
+
+    /// Measure everything N times [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
+          allow_negative_numbers = true)]
+    pub(crate) rounds: Option<u32>,
+
+    /// Run everything in 20 seconds, with short slices: a trial, not for figures
+    #[arg(long, conflicts_with_all = ["seconds", "rounds", "audited_min"])]
+    pub(crate) quick: bool,
+
+    /// Audit at least N calls of each contender in each audited case [default: a few]
+    ///
+    /// Audited are the cases near, oscillate and exhausted of budget, and the case audit of ledger.
+    /// By default an audit takes a fraction of a second.
+    #[arg(long = "audit", value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) audited_min: u64,
 }

@@ -1,94 +1,155 @@
-//! Runs the cases that were asked for, and prints what comes of them.
+//! `thiscpu-bench bench`: runs the requested cases and prints their figures.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
+use thiscpu_test_support::tool::{
+    output::{FAILED, REFUSED, complain, note, print_line},
+    stop,
+};
 
 use crate::{
     args::Args,
-    case::{Case, Outcome},
-    figures,
-    output::{REFUSED, complain, end, is_closed_pipe, print_line, warn},
+    case::Outcome,
+    figures::{self, Baseline, Row},
     plan::Plan,
     progress::Progress,
-    report::Report,
+    report::{Directory, Report},
+    workloads::Workload,
 };
+
+/// Exit status if a ratio is worse past its spread.
+const REGRESSED: u8 = 4;
+/// Exit status of a run that was ended by Ctrl-C: that of a program that SIGINT ends.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> ExitCode {
-    let tier = match thiscpu::tier() {
-        Ok(tier) => tier,
-        Err(why) => return complain(&why, REFUSED),
-    };
-    let plan = match Plan::new(&args.options()) {
-        Ok(plan) => plan,
-        Err(why) => return complain(&why, REFUSED),
-    };
-    // Before anything is measured, which takes minutes.
-    let page = args.report.as_deref().map(|dir| Report::prepare(dir, &plan, arguments()));
-    match page.transpose() {
-        Ok(page) => end(run(&plan, args.json, &tier.to_string(), page)),
-        Err(why) => complain(&format!("{why:#}"), REFUSED),
+    match prepare(args) {
+        Ok(Some(run)) => run.run().unwrap_or_else(|why| complain(&format!("{why:#}"), FAILED)),
+        Ok(None) => ExitCode::SUCCESS,
+        Err((why, status)) => complain(&format!("{why:#}"), status),
     }
 }
 
-/// What the program was called with, for people to read and repeat.
+/// Checks the request before anything is measured. Returns no run if it asks for a list.
+fn prepare(args: &Args) -> Result<Option<Run>, (Error, u8)> {
+    let refuse = |why: String| (Error::msg(why), REFUSED);
+    let tier = thiscpu::tier().map_err(|why| refuse(why.to_string()))?;
+    if args.list {
+        // Also the cases that run only if their workload is named.
+        let mut options = args.options.clone();
+        if options.workloads.is_empty() && options.contenders.is_empty() {
+            options.workloads = Workload::ALL.to_vec();
+        }
+        let plan = Plan::new(&options).map_err(refuse)?;
+        print_line(&figures::list(&plan)).map_err(|why| (Error::msg(why), FAILED))?;
+        return Ok(None);
+    }
+    let plan = Plan::new(&args.options).map_err(refuse)?;
+    let refuse = |why: Error| (why, REFUSED);
+    let load = |path| Baseline::load(path, &plan);
+    let baseline = args.compare.as_deref().map(load).transpose().map_err(refuse)?;
+    let directory = args.report.as_deref().map(Directory::prepare).transpose().map_err(refuse)?;
+    let report = Report::new(&plan, arguments()).map_err(refuse)?;
+    stop::listen();
+    Ok(Some(Run { plan, tier: tier.to_string(), json: args.json, report, directory, baseline }))
+}
+
+/// Returns the arguments of the program, for people to read and repeat.
 fn arguments() -> impl Iterator<Item = String> {
     std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
 }
 
-/// Runs the cases one after the other, and prints each as soon as it is done; then what some of them come to. The page, if one is
-/// wanted, is written after each case: what was measured is there if a later one fails.
-fn run(plan: &Plan, json: bool, tier: &str, mut page: Option<Report>) -> Result<()> {
-    let has_page = page.is_some();
-    let mut is_read = true;
-    if json {
-        plan.unavailable.iter().for_each(|why| warn(why));
-    } else {
-        is_read = goes_on(print_line(&figures::heading(plan, tier)), has_page)?;
-    }
-    let progress = Progress::new(plan);
-    let mut outcomes = Vec::new();
-    for case in &plan.cases {
-        outcomes.push(measure(case, &progress)?);
-        if let Some(page) = &mut page {
-            page.write(&outcomes)?;
-        }
-        if let Some(outcome) = outcomes.last().filter(|_| is_read) {
-            is_read = goes_on(progress.aside(|| print_outcome(outcome, json)), has_page)?;
-        }
-    }
-    if !json && is_read {
-        for grid in figures::summary(&outcomes) {
-            progress.aside(|| print_line(&format!("\n{grid}")))?;
-        }
-    }
-    if let Some(page) = page {
-        progress.aside(|| warn(&format!("the report is in {}", page.page().display())));
-    }
-    Ok(())
+/// A run that was found to be possible.
+struct Run {
+    plan: Plan,
+    tier: String,
+    json: bool,
+    report: Report,
+    directory: Option<Directory>,
+    baseline: Option<Baseline>,
 }
 
-/// Whether there is somebody to print to. Without a page that is the end.
-fn goes_on(printed: Result<()>, has_page: bool) -> Result<bool> {
-    match printed {
-        Err(error) if has_page && is_closed_pipe(&error) => Ok(false),
-        other => other.map(|()| true),
+impl Run {
+    /// Runs the cases one after the other, and prints each as soon as it is done; then figures of
+    /// several cases. The page, if one is wanted, is written after each case.
+    fn run(mut self) -> Result<ExitCode> {
+        let progress = Progress::new(&self.plan);
+        let began = Instant::now();
+        let mut is_read = true;
+        if self.json {
+            self.plan.unavailable.iter().for_each(|why| note(why));
+        } else {
+            is_read = self.print(&figures::heading(&self.plan, &self.tier), &progress)?;
+        }
+        let mut steps = 0;
+        for (index, case) in self.plan.cases.iter().enumerate() {
+            if !is_read && self.directory.is_none() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            let cases_left = (self.plan.cases.len() - index) as u32;
+            let share =
+                |time: std::time::Duration| time.saturating_sub(began.elapsed()) / cases_left;
+            let outcome = case.run(&progress, self.plan.time.map(share))?;
+            steps += case.steps();
+            progress.skip_to(steps);
+            let rows = figures::rows(&outcome);
+            self.report.add(&outcome, &rows);
+            if let Some(directory) = &self.directory {
+                self.report.write(directory)?;
+            }
+            if is_read && !rows.is_empty() {
+                is_read = self.print(&self.text_of(&outcome, &rows), &progress)?;
+            }
+            if stop::is_requested() {
+                break;
+            }
+        }
+        self.finish(is_read, &progress)
     }
-}
 
-fn measure(case: &Case, progress: &Progress) -> Result<Outcome> {
-    case.run(|contender, round| {
-        progress.begin(format!("{}: {contender}, round {}", case.title(), round + 1));
-    })
-}
+    /// Prints what several cases come to, and returns the exit status.
+    fn finish(self, mut is_read: bool, progress: &Progress) -> Result<ExitCode> {
+        let rows = &self.report.rows;
+        let mut texts = Vec::new();
+        if !self.json {
+            texts.extend(figures::summary(rows).iter().map(|grid| format!("\n{grid}")));
+            texts.extend(figures::headline(rows).map(|line| format!("\n{line}")));
+        }
+        let mut has_regressed = false;
+        if let Some(baseline) = &self.baseline {
+            let (text, is_worse) = baseline.compare(rows, self.json);
+            has_regressed = is_worse;
+            texts.push(if self.json { text } else { format!("\n{text}") });
+        }
+        for text in texts.iter().filter(|text| !text.is_empty()) {
+            is_read = is_read && self.print(text, progress)?;
+        }
+        if let Some(directory) = &self.directory {
+            progress.aside(|| note(&format!("the report is in {}", directory.page().display())));
+        }
+        if stop::is_requested() {
+            let (done, all) = (self.report.cases_done, self.plan.cases.len());
+            let text =
+                format!("interrupted after {done} of {all} cases: these figures are partial");
+            progress.aside(|| note(&text));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        Ok(if has_regressed { ExitCode::from(REGRESSED) } else { ExitCode::SUCCESS })
+    }
 
-fn print_outcome(outcome: &Outcome, json: bool) -> Result<()> {
-    if json {
-        let rows = figures::rows(outcome);
-        let lines: Vec<String> = rows.iter().map(figures::Row::to_json).collect();
-        print_line(&lines.join("\n"))
-    } else {
-        print_line(&format!("\n{}", figures::table(outcome)))
+    fn text_of(&self, outcome: &Outcome, rows: &[Row]) -> String {
+        if self.json {
+            let lines: Vec<String> = rows.iter().map(Row::to_json).collect();
+            return lines.join("\n");
+        }
+        let partial = if outcome.is_complete { "" } else { " (partial)" };
+        format!("\n{}", figures::table(format!("{}{partial}", outcome.title()), rows))
+    }
+
+    /// Prints without the bar, and returns whether there still is a reader.
+    fn print(&self, text: &str, progress: &Progress) -> Result<bool> {
+        progress.aside(|| print_line(text)).map_err(Error::msg)
     }
 }

@@ -1,8 +1,9 @@
 //! A case: one thing measured for several contenders with one number of threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use thiscpu_test_support::tool::stop;
 
 use crate::{
     contenders::Name,
@@ -10,10 +11,11 @@ use crate::{
     deviations::Deviations,
     kind::Kind,
     metric::{Metric, Reading},
-    workloads::{Setting, Workload},
+    progress::Progress,
+    workloads::Setting,
 };
 
-/// One thing to measure, for all who take part in it.
+/// A kind with a number of threads, and the contenders that run it.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) kind: Kind,
@@ -26,15 +28,16 @@ pub(crate) struct Case {
     pub(crate) is_trial: bool,
 }
 
-/// What a case came to.
+/// The result of running a case.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) kind: Kind,
     pub(crate) threads: usize,
     pub(crate) contenders: Vec<Name>,
-    pub(crate) rounds: u32,
+    /// Whether all rounds were measured.
+    pub(crate) is_complete: bool,
     pub(crate) series: Vec<Series>,
-    /// Of those whose sums were looked at, in all rounds.
+    /// The sums of all rounds, of each contender whose sums were checked.
     pub(crate) deviations: Vec<(Name, Deviations)>,
 }
 
@@ -47,34 +50,39 @@ pub(crate) struct Series {
 }
 
 impl Case {
-    /// How many measurements [`Case::run`] makes.
+    /// Returns how many measurements [`Case::run`] makes.
     pub(crate) fn steps(&self) -> u64 {
         self.contenders.len() as u64 * u64::from(self.rounds)
     }
 
-    /// A short name for people.
     pub(crate) fn title(&self) -> String {
         title(self.kind, self.threads)
     }
 
-    /// Measures everyone once a round, so that a machine that drifts hits all alike, and in the
-    /// opposite order in every other round, so that nobody always comes after the same neighbour.
-    /// `announce` hears who comes next, and in which round.
+    /// Measures every contender once a round.
     ///
-    /// # Errors
+    /// So a machine that drifts affects all alike. Every other round has the opposite order, so that
+    /// no contender always follows the same other one. With a `limit` there are only as many rounds
+    /// as fit into it, but at least one.
     ///
-    /// When a contender loses an add, or the system refuses a thread, memory or a CPU.
-    pub(crate) fn run(&self, mut announce: impl FnMut(Name, u32)) -> Result<Outcome> {
+    /// If an end is requested, the outcome has what was measured so far. An error means that a
+    /// contender lost an add, or that the system refused a thread, memory or a CPU.
+    pub(crate) fn run(&self, progress: &Progress, limit: Option<Duration>) -> Result<Outcome> {
         let cpus = Cpus::allowed().context("cannot learn which CPUs are allowed")?;
         let mut outcome = Outcome {
             kind: self.kind,
             threads: self.threads,
             contenders: self.contenders.clone(),
-            rounds: self.rounds,
+            is_complete: true,
             series: Vec::new(),
             deviations: Vec::new(),
         };
+        let began = Instant::now();
         for round in 0..self.rounds {
+            let is_late = |limit| round > 0 && began.elapsed() / round * (round + 1) > limit;
+            if limit.is_some_and(is_late) {
+                break;
+            }
             let setting = Setting {
                 cpus: &cpus,
                 threads: self.threads,
@@ -83,18 +91,25 @@ impl Case {
                 sums_min: self.sums_min,
                 audited_min: self.audited_min,
                 is_trial: self.is_trial,
+                progress,
             };
             let mut order = self.contenders.clone();
             if round % 2 == 1 {
                 order.reverse();
             }
             for name in order {
-                announce(name, round);
-                let readings = self
-                    .kind
-                    .measure(name, &setting)
-                    .with_context(|| format!("{}: {name} failed", self.title()))?;
-                readings.into_iter().for_each(|reading| outcome.add(name, reading));
+                progress.begin(format!("{}: {name}, round {}", self.title(), round + 1));
+                let readings = self.kind.measure(name, &setting);
+                // A measurement that was cut short has failed; an audit was only shortened.
+                outcome.is_complete &= !stop::is_requested();
+                if outcome.is_complete || readings.is_ok() {
+                    let failed = || format!("{}: {name} failed", self.title());
+                    let readings = readings.with_context(failed)?;
+                    readings.into_iter().for_each(|reading| outcome.add(name, reading));
+                }
+                if !outcome.is_complete {
+                    return Ok(outcome);
+                }
             }
         }
         Ok(outcome)
@@ -102,47 +117,11 @@ impl Case {
 }
 
 impl Outcome {
-    /// A short name for people.
     pub(crate) fn title(&self) -> String {
         title(self.kind, self.threads)
     }
 
-    /// Which workload it is of.
-    pub(crate) fn workload(&self) -> Workload {
-        self.kind.workload()
-    }
-
-    /// Which case of the workload; empty if that has only one.
-    pub(crate) fn case(&self) -> &'static str {
-        self.kind.case_name()
-    }
-
-    /// What is done in it, in a sentence without its full stop.
-    pub(crate) fn what(&self) -> &'static str {
-        self.kind.what()
-    }
-
-    /// With how many threads.
-    pub(crate) fn threads(&self) -> usize {
-        self.threads
-    }
-
-    /// Who took part, in the order they are shown.
-    pub(crate) fn contenders(&self) -> &[Name] {
-        &self.contenders
-    }
-
-    /// The name of the metric that a picture of it shows; none where there is nothing to compare.
-    pub(crate) fn drawn(&self) -> Option<&'static str> {
-        self.kind.drawn().map(|metric| metric.name)
-    }
-
-    /// How far each sum was from what can be true, of those whose sums were looked at.
-    pub(crate) fn deviations(&self) -> &[(Name, Deviations)] {
-        &self.deviations
-    }
-
-    /// One contender's values of one metric, if there are any.
+    /// Returns one contender's values of one metric, if there are any.
     pub(crate) fn values(&self, contender: Name, metric: &Metric) -> Option<&[f64]> {
         self.series
             .iter()
@@ -176,9 +155,8 @@ impl Outcome {
     }
 }
 
-fn title(kind: Kind, threads: usize) -> String {
-    let space = if kind.case_name().is_empty() { "" } else { " " };
+/// Returns the name of a case with its number of threads.
+pub(crate) fn title(kind: Kind, threads: usize) -> String {
     let plural = if threads == 1 { "" } else { "s" };
-    let (workload, case) = (kind.workload(), kind.case_name());
-    format!("{workload}{space}{case}, {threads} thread{plural}")
+    format!("{}, {threads} thread{plural}", kind.title())
 }

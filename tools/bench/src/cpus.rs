@@ -1,14 +1,13 @@
-//! The CPUs a run may use, how threads are pinned to them, and how many lanes that takes.
+//! The CPUs of a run, and how threads are pinned to them.
 
 use std::io;
 
-/// Words of an affinity mask: enough for the 8,192 CPUs of the largest kernel configuration.
-const MASK_WORDS: usize = 128;
+use thiscpu_test_support::cpus;
 
-/// A CPU number no kernel reaches, for machines that do not say which numbers are possible.
-const CPU_IDS_MAX: usize = MASK_WORDS * 64;
+/// One more than the largest CPU number that any kernel has.
+const CPU_IDS_MAX: usize = 8192;
 
-/// The CPUs this process was allowed to run on when it was asked.
+/// The CPUs that this process was allowed to run on when it was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus {
     ids: Vec<usize>,
@@ -17,68 +16,57 @@ pub(crate) struct Cpus {
 impl Cpus {
     /// Asks the kernel which CPUs the calling thread may run on.
     pub(crate) fn allowed() -> io::Result<Self> {
-        let mut mask = [0_u64; MASK_WORDS];
-        // SAFETY: The mask is writable, aligned at least as `cpu_set_t` is, and as long as said.
-        let status =
-            unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
-        if status != 0 {
-            return Err(io::Error::last_os_error());
+        match cpus::allowed() {
+            ids if ids.is_empty() => Err(io::Error::last_os_error()),
+            ids => Ok(Self { ids }),
         }
-        let is_allowed = |id: &usize| mask[id / 64] & (1 << (id % 64)) != 0;
-        Ok(Self { ids: (0..CPU_IDS_MAX).filter(is_allowed).collect() })
     }
 
-    /// How many there are; at least one, since the caller runs on it.
+    /// Returns how many there are: at least one, since the caller runs on it.
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// The CPU of thread `index`, dealt out round robin.
+    /// Returns the CPU of thread `index`; threads get CPUs round robin.
     pub(crate) fn id(&self, index: usize) -> usize {
         self.ids[index % self.ids.len()]
     }
 
     /// Pins the calling thread to the CPU of thread `index`.
     pub(crate) fn pin(&self, index: usize) -> io::Result<()> {
-        set_affinity(&[self.id(index)])
+        confine([self.id(index)])
     }
 
     /// Lets the calling thread run on all of them.
-    pub(crate) fn roam(&self) -> io::Result<()> {
-        set_affinity(&self.ids)
+    pub(crate) fn unpin(&self) -> io::Result<()> {
+        confine(self.ids.iter().copied())
     }
 
-    /// Runs `work` confined to the CPUs of threads `indexes`, then lets the thread roam again.
+    /// Runs `work` confined to the CPUs of threads `indexes`, then unpins the thread.
     pub(crate) fn confined<T>(
         &self,
         indexes: std::ops::Range<usize>,
         work: impl FnOnce() -> T,
     ) -> io::Result<T> {
-        let ids: Vec<usize> = indexes.map(|index| self.id(index)).collect();
-        set_affinity(&ids)?;
+        confine(indexes.map(|index| self.id(index)))?;
         let outcome = work();
-        self.roam()?;
+        self.unpin()?;
         Ok(outcome)
     }
 }
 
-fn set_affinity(ids: &[usize]) -> io::Result<()> {
-    let mut mask = [0_u64; MASK_WORDS];
-    for id in ids {
-        mask[id / 64] |= 1 << (id % 64);
+/// Confines the calling thread.
+fn confine(ids: impl IntoIterator<Item = usize>) -> io::Result<()> {
+    match cpus::confine(0, ids) {
+        true => Ok(()),
+        false => Err(io::Error::last_os_error()),
     }
-    // SAFETY: The mask is readable, aligned at least as `cpu_set_t` is, and as long as said.
-    let status = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
-/// One more than the largest CPU number this machine can ever have.
+/// Returns one more than the largest CPU number that this machine can ever have.
 ///
-/// Where /sys is not mounted this is the most any kernel has: lanes are zero on demand, so the
-/// unused ones cost address space and a longer sum.
+/// Without /sys it is the most that any kernel has. Lanes are zero on demand, so unused ones cost
+/// only address space and a longer sum.
 pub(crate) fn possible() -> usize {
     std::fs::read_to_string("/sys/devices/system/cpu/possible")
         .ok()
@@ -86,12 +74,12 @@ pub(crate) fn possible() -> usize {
         .map_or(CPU_IDS_MAX, |id| id + 1)
 }
 
-/// The largest number in a list such as `0-3,8-11`.
+/// Returns the largest number in a list such as `0-3,8-11`.
 fn largest_of(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-/// How many CPUs are online, which is what the kernel sizes its counters' batches by.
+/// Returns how many CPUs are online: the kernel sizes its counters' batches by that.
 pub(crate) fn online() -> usize {
     // SAFETY: sysconf takes any name and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
@@ -103,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_of_a_list_is_its_last_number() {
+    fn largest_number_of_a_list_is_its_last() {
         assert_eq!(largest_of("0\n"), Some(0));
         assert_eq!(largest_of("0-1\n"), Some(1));
         assert_eq!(largest_of("0-3,8-11\n"), Some(11));

@@ -1,4 +1,4 @@
-//! The kinds of things that are measured: how each is named, who takes part, and what measures it.
+//! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
     contenders::{
@@ -22,68 +22,129 @@ use crate::{
     },
 };
 
-/// What is measured. A workload is one of these or several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Add,
-    Accounting,
-    Syscalls,
-    Token,
-    Slowdown,
-    Threshold,
-    Memory,
-    MemoryAccounts,
-    Far,
-    Near,
-    Oscillate,
-    Exhausted,
-    FaultAccounting,
-    FaultSyscalls,
-    Single,
-    WorkingSet8,
-    WorkingSet64,
-    WorkingSet512,
-    Zipf,
-    SnapshotAll,
-    Audit,
-    Increment,
-    Scrape,
-    Alloc(AllocCase),
+/// Defines the kinds, with the facts that lists and plans need.
+macro_rules! kinds {
+    ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $contenders:expr, $what:literal;)*) => {
+        /// What is measured. A workload is one of these or several.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Kind {
+            $(#[doc = $what] $Kind,)*
+            /// A case of the workload `alloc`.
+            Alloc(AllocCase),
+        }
+
+        impl Kind {
+            /// Returns every kind, in the order they run within their workloads.
+            pub(crate) fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$Kind),*].into_iter().chain(AllocCase::ALL.map(Self::Alloc))
+            }
+
+            pub(crate) const fn info(self) -> Info {
+                match self {
+                    $(Self::$Kind => Info {
+                        workload: Workload::$workload,
+                        name: $name,
+                        threads: $threads,
+                        contenders: $contenders,
+                        what: $what,
+                    },)*
+                    Self::Alloc(case) => case.info(),
+                }
+            }
+        }
+    };
+}
+
+/// The facts about a kind.
+pub(crate) struct Info {
+    pub(crate) workload: Workload,
+    /// The case's name within its workload; empty if that has only one.
+    pub(crate) name: &'static str,
+    pub(crate) threads: Threads,
+    pub(crate) contenders: &'static [Name],
+    /// The description: a phrase without a full stop.
+    pub(crate) what: &'static str,
+}
+
+/// The numbers of threads that a kind runs with.
+#[derive(Clone, Copy)]
+pub(crate) enum Threads {
+    /// These, unless others are requested.
+    Default(&'static [usize]),
+    /// This one, whatever is requested.
+    Fixed(usize),
+}
+use Threads::{Default, Fixed};
+
+kinds! {
+    Add: Add "", Default(&[1, 2]), counters::ALL, "Every thread adds 1";
+    Accounting: Commit "accounting", Default(&[2, 16]), counters::ALL,
+        "Plus and minus 32,768 pages, without a mapping";
+    Syscalls: Commit "syscalls", Default(&[2, 16]), counters::ALL,
+        "Plus and minus around mmap and munmap of 128 MiB; none makes only these calls";
+    Token: Sum "token", Default(&[4]), counters::ALL,
+        "Adders pass a token (+1, -1), so a true sum is 0 or 1; half of them have no lane";
+    Slowdown: Sum "slowdown", Fixed(slowdown::ADDERS), counters::ALL,
+        "The loss of two adders to a third thread that sums 1,000 times a second";
+    Threshold: Threshold "", Default(&[2, 16]), counters::ALL,
+        "Add 1, compare with a limit near the value, subtract 1";
+    Memory: Memory "", Fixed(memory::THREADS), Many::Counters.contenders(),
+        "1,000,000 counters (striped: 5,000), each used from two CPUs; one round";
+    MemoryAccounts: Memory "accounts", Fixed(memory::THREADS), Many::Accounts.contenders(),
+        "1,000,000 accounts of four counters, each used from two CPUs; one round";
+    Far: Budget "far", Default(&[1, 2]), budgets::ALL,
+        "One block allocated and freed, far from the limit";
+    Near: Budget "near", Default(&[2, 16]), budgets::ALL,
+        "1 to 64 blocks allocated or freed, near the limit; every refusal is wrong";
+    Oscillate: Budget "oscillate", Default(&[2, 16]), budgets::ALL,
+        "Writers allocate until they are refused, then free all";
+    Exhausted: Budget "exhausted", Default(&[2, 16]), budgets::ALL,
+        "1 to 64 blocks allocated or freed at the limit; half of the allocations fail";
+    FaultAccounting: Fault "accounting", Default(&[2, 16]), ledgers::ALL,
+        "A page charged to one account's three counters and uncharged, without a fault";
+    FaultSyscalls: Fault "syscalls", Default(&[2, 16]), ledgers::ALL,
+        "A page charged around a page fault and madvise; none makes only these";
+    Single: Ledger "single", Default(&[1, 2]), ledgers::ALL,
+        "One unit charged to one owner's account";
+    WorkingSet8: Ledger "working-set-8", Default(&[2]), ledgers::ALL,
+        "One unit charged to 8 owners in turn";
+    WorkingSet64: Ledger "working-set-64", Default(&[2]), ledgers::ALL,
+        "One unit charged to 64 owners in turn";
+    WorkingSet512: Ledger "working-set-512", Default(&[2]), ledgers::ALL,
+        "One unit charged to 512 owners in turn";
+    Zipf: Ledger "zipf", Default(&[2]), ledgers::ALL,
+        "One unit charged to 1,000,000 owners, drawn by a Zipf law of exponent 0.99";
+    SnapshotAll: Ledger "snapshot-all", Fixed(snapshot_all::THREADS), &[Name::ThisCpu],
+        "One thread charges while another takes snapshots of 1,000,000 accounts";
+    Audit: Ledger "audit", Default(&[2, 4, 16]), &[Name::ThisCpu],
+        "Not timed: accounts for every unit, amid opens, transfers, snapshots and forks";
+    Increment: Metrics "increment", Default(&[1, 2]), registries::ALL,
+        "One counter of a registry incremented through a handle";
+    Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), registries::ALL,
+        "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
 }
 
 impl Kind {
-    const OF_COUNTING: [Self; 23] = [
-        Self::Add,
-        Self::Accounting,
-        Self::Syscalls,
-        Self::Token,
-        Self::Slowdown,
-        Self::Threshold,
-        Self::Memory,
-        Self::MemoryAccounts,
-        Self::Far,
-        Self::Near,
-        Self::Oscillate,
-        Self::Exhausted,
-        Self::FaultAccounting,
-        Self::FaultSyscalls,
-        Self::Single,
-        Self::WorkingSet8,
-        Self::WorkingSet64,
-        Self::WorkingSet512,
-        Self::Zipf,
-        Self::SnapshotAll,
-        Self::Audit,
-        Self::Increment,
-        Self::Scrape,
-    ];
-
-    /// Every kind, in the order they run within their workloads.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        Self::OF_COUNTING.into_iter().chain(AllocCase::ALL.map(Self::Alloc))
+    /// Finds a kind by its workload and its name within that.
+    pub(crate) fn find(workload: Workload, name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.workload() == workload && kind.case_name() == name)
     }
 
-    /// Whether it runs when nobody says what to run, so that everything at once does not take too long.
+    pub(crate) const fn workload(self) -> Workload {
+        self.info().workload
+    }
+
+    /// Returns the name that tells the kinds of one workload apart.
+    pub(crate) const fn case_name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// Returns the workload's name with the case's, if it has one.
+    pub(crate) fn title(self) -> String {
+        format!("{} {}", self.workload(), self.case_name()).trim_end().to_owned()
+    }
+
+    /// Returns whether it runs when no workload is named, so that a full run is not too long.
     pub(crate) const fn runs_by_default(self) -> bool {
         match self {
             Self::Alloc(case) => case.runs_by_default(),
@@ -91,91 +152,20 @@ impl Kind {
         }
     }
 
-    pub(crate) const fn workload(self) -> Workload {
-        match self {
-            Self::Add => Workload::Add,
-            Self::Accounting | Self::Syscalls => Workload::Commit,
-            Self::Token | Self::Slowdown => Workload::Sum,
-            Self::Threshold => Workload::Threshold,
-            Self::Memory | Self::MemoryAccounts => Workload::Memory,
-            Self::Far | Self::Near | Self::Oscillate | Self::Exhausted => Workload::Budget,
-            Self::FaultAccounting | Self::FaultSyscalls => Workload::Fault,
-            Self::Single
-            | Self::WorkingSet8
-            | Self::WorkingSet64
-            | Self::WorkingSet512
-            | Self::Zipf
-            | Self::SnapshotAll
-            | Self::Audit => Workload::Ledger,
-            Self::Increment | Self::Scrape => Workload::Metrics,
-            Self::Alloc(_) => Workload::Alloc,
+    /// Returns the numbers of threads it runs with, given those `requested`.
+    pub(crate) fn threads(self, requested: &[usize]) -> Vec<usize> {
+        match self.info().threads {
+            Fixed(threads) => vec![threads],
+            Default(threads) if requested.is_empty() => threads.to_vec(),
+            Default(_) => requested.to_vec(),
         }
     }
 
-    /// The name that tells the kinds of one workload apart.
-    pub(crate) const fn case_name(self) -> &'static str {
-        match self {
-            Self::Add | Self::Threshold | Self::Memory => "",
-            Self::MemoryAccounts => "accounts",
-            Self::Accounting | Self::FaultAccounting => "accounting",
-            Self::Syscalls | Self::FaultSyscalls => "syscalls",
-            Self::Token => "token",
-            Self::Slowdown => "slowdown",
-            Self::Far => "far",
-            Self::Near => "near",
-            Self::Oscillate => "oscillate",
-            Self::Exhausted => "exhausted",
-            Self::Single => "single",
-            Self::WorkingSet8 => "working-set-8",
-            Self::WorkingSet64 => "working-set-64",
-            Self::WorkingSet512 => "working-set-512",
-            Self::Zipf => "zipf",
-            Self::SnapshotAll => "snapshot-all",
-            Self::Audit => "audit",
-            Self::Increment => "increment",
-            Self::Scrape => "scrape",
-            Self::Alloc(case) => case.name(),
-        }
-    }
-
-    /// The numbers of threads it runs with when `asked` names none, or in spite of it.
-    pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
-        let by_default: &[usize] = match self {
-            Self::Add | Self::Far | Self::Single | Self::Increment => &[1, 2],
-            Self::WorkingSet8 | Self::WorkingSet64 | Self::WorkingSet512 | Self::Zipf => &[2],
-            Self::Accounting
-            | Self::Syscalls
-            | Self::Threshold
-            | Self::Near
-            | Self::Oscillate
-            | Self::Exhausted
-            | Self::FaultAccounting
-            | Self::FaultSyscalls => &[2, 16],
-            Self::Audit => &[2, 4, 16],
-            Self::Token => &[4],
-            Self::Slowdown => return vec![slowdown::ADDERS],
-            Self::Memory | Self::MemoryAccounts => return vec![memory::THREADS],
-            Self::SnapshotAll => return vec![snapshot_all::THREADS],
-            Self::Scrape => return vec![metrics::SCRAPE_THREADS],
-            Self::Alloc(case) => return case.threads(asked),
-        };
-        if asked.is_empty() { by_default } else { asked }.to_vec()
-    }
-
-    /// Who of `asked` takes part, and whom they are measured against.
-    pub(crate) fn contenders(self, asked: &[Name]) -> Vec<Name> {
-        let who = match (self, self.workload()) {
-            (Self::Alloc(case), _) => case.contenders(),
-            (Self::MemoryAccounts, _) => Many::Accounts.contenders(),
-            (Self::SnapshotAll | Self::Audit, _) => &[Name::ThisCpu],
-            (_, Workload::Memory) => Many::Counters.contenders(),
-            (_, Workload::Budget) => budgets::ALL,
-            (_, Workload::Metrics) => registries::ALL,
-            (_, Workload::Fault | Workload::Ledger) => ledgers::ALL,
-            _ => counters::ALL,
-        };
-        let mut names: Vec<Name> =
-            asked.iter().copied().filter(|name| who.contains(name)).collect();
+    /// Returns those of `requested` that can run it, and their baseline if it has one.
+    pub(crate) fn contenders(self, requested: &[Name]) -> Vec<Name> {
+        let can_run = self.info().contenders;
+        let is_able = |name: &Name| can_run.contains(name);
+        let mut names: Vec<Name> = requested.iter().copied().filter(is_able).collect();
         let has_baseline = matches!(self, Self::Syscalls | Self::FaultSyscalls);
         if has_baseline && !names.is_empty() {
             names.insert(0, Name::Nothing);
@@ -183,20 +173,26 @@ impl Kind {
         names
     }
 
-    /// Whether somebody takes part in it.
+    /// Returns whether a contender can run it.
     pub(crate) fn has(self, name: Name) -> bool {
-        self.contenders(&[name]).contains(&name)
+        self.info().contenders.contains(&name)
     }
 
-    /// A million counters or accounts are measured once: their number is repetition enough.
-    pub(crate) const fn rounds(self, asked: u32) -> u32 {
+    /// Returns how often it is measured: a million counters or accounts only once, since their
+    /// number is repetition enough.
+    pub(crate) const fn rounds(self, requested: u32) -> u32 {
         match self {
             Self::Memory | Self::MemoryAccounts => 1,
-            _ => asked,
+            _ => requested,
         }
     }
 
-    /// The figure by which contenders are compared.
+    /// Returns whether it audits calls, so that `--audit` applies.
+    pub(crate) const fn is_audited(self) -> bool {
+        matches!(self, Self::Near | Self::Oscillate | Self::Exhausted | Self::Audit)
+    }
+
+    /// Returns the metric by which contenders are compared.
     pub(crate) const fn compared(self) -> &'static Metric {
         match self {
             Self::Alloc(case) if case.measures_memory() => &RESIDENT_BYTES,
@@ -205,7 +201,7 @@ impl Kind {
         }
     }
 
-    /// The figure that a picture of it shows; none where all that counts is that nothing is wrong.
+    /// Returns the metric that its plot shows; none for a case that only finds errors.
     pub(crate) const fn drawn(self) -> Option<&'static Metric> {
         match self {
             Self::Token => Some(&TIME_PER_SUM),

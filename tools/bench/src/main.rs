@@ -1,10 +1,10 @@
 //! `thiscpu-bench`: measures thiscpu beside the known designs of counters, limits, accounts, metrics
 //! and allocators.
 //!
-//! A `Plan` is made of the command line and holds `Case`s: one thing measured for several contenders
-//! with one number of threads. Running a case measures every contender once a round, so that a
-//! machine that drifts affects all alike, and gives an `Outcome`. `figures` makes lines of JSON and
-//! tables of outcomes, `report` a page with plots.
+//! A `Plan` is made from the command line and holds `Case`s: one thing measured for several
+//! contenders with one number of threads. Running a case measures every contender once a round, so
+//! that a machine that drifts affects all alike, and gives an `Outcome`. `figures` turns outcomes
+//! into rows and tables, `report` into a page with plots.
 //!
 //! Everything is generic over the contender, and so compiled once for each: no call in a measured
 //! loop goes through a pointer.
@@ -16,12 +16,11 @@ mod children;
 mod contenders;
 mod cpu_wait;
 mod cpus;
-mod descriptions;
 mod deviations;
 mod figures;
 mod kind;
 mod metric;
-mod output;
+mod named;
 mod plan;
 mod preempt;
 mod progress;
@@ -31,15 +30,17 @@ mod rss;
 mod slice;
 mod workloads;
 
-use thiscpu_test_support::stats;
+use std::{path::PathBuf, process::ExitCode};
 
-use std::process::ExitCode;
-
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use thiscpu_test_support::{
+    stats,
+    tool::output::{self, FAILED, complain, print_line},
+};
 
 use crate::{
     args::Args,
-    output::{end, print_line},
     workloads::{alloc, memory},
 };
 
@@ -56,24 +57,40 @@ enum Command {
     /// Measure the known designs and thiscpu's side by side (the default)
     Bench(Args),
 
+    /// Draw a report's page and plots again from its results.json
+    Report {
+        /// The directory that `bench --report` has written
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+
     /// Measure memory and print it for the process that started this one
     #[command(name = memory::CHILD, hide = true)]
-    MemoryChild { order: memory::ChildSpec },
+    MemoryChild {
+        #[arg(value_parser = memory::ChildSpec::parse)]
+        spec: memory::ChildSpec,
+    },
 
     /// Use one allocator and print the result for the process that started this one
     #[command(name = alloc::CHILD, hide = true)]
-    AllocChild { order: alloc::ChildSpec },
+    AllocChild {
+        #[arg(value_parser = alloc::ChildSpec::parse)]
+        spec: alloc::ChildSpec,
+    },
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    match output::parse::<Cli>().command {
         Some(Command::Bench(args)) => bench::main(&args),
-        Some(Command::MemoryChild { order }) => {
-            end(memory::child(order).and_then(|answer| print_line(&answer)))
-        }
-        Some(Command::AllocChild { order }) => {
-            end(alloc::child(order).and_then(|answer| print_line(&answer)))
-        }
         None => bench::main(&Args::default()),
+        Some(Command::Report { directory }) => report::redraw(&directory),
+        Some(Command::MemoryChild { spec }) => answer(memory::child(&spec)),
+        Some(Command::AllocChild { spec }) => answer(alloc::child(&spec)),
     }
+}
+
+/// Prints a child's answer.
+fn answer(answer: Result<String>) -> ExitCode {
+    let printed = answer.and_then(|text| print_line(&text).map_err(anyhow::Error::msg));
+    printed.map_or_else(|why| complain(&format!("{why:#}"), FAILED), |_| ExitCode::SUCCESS)
 }

@@ -1,40 +1,131 @@
-//! What is measured, in which unit, and what becomes of its values in several rounds.
+//! Metrics: the name, the unit and the description of each, and what its rounds are combined to.
 
 use crate::{deviations::Deviations, stats::Spread};
 
-/// One kind of figure in a report.
+/// A kind of figure.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Metric {
-    /// Its name in a report.
+    /// Its name in results.
     pub(crate) name: &'static str,
-    /// The unit of its values.
     pub(crate) unit: &'static str,
-    pub(crate) over_rounds: OverRounds,
+    /// Its name in tables and plots.
+    pub(crate) title: &'static str,
+    /// The description: a phrase without a full stop.
+    pub(crate) what: &'static str,
+    over_rounds: OverRounds,
 }
 
-/// How the values of several rounds become one line of a report.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum OverRounds {
+/// The way in which the values of several rounds become one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OverRounds {
     /// Median, smallest and largest.
     Spread,
-    /// All of them together, for counts.
+    /// The sum, for counts.
     Total,
     /// The largest, for errors: the worst is what matters.
     Largest,
 }
+use OverRounds::{Largest, Spread as Median, Total};
+
+macro_rules! metrics {
+    ($($METRIC:ident: $over:ident $name:literal $unit:literal $title:literal $what:literal;)*) => {
+        $(#[doc = $what]
+        pub(crate) static $METRIC: Metric =
+            Metric { name: $name, unit: $unit, title: $title, what: $what, over_rounds: $over };)*
+
+        impl Metric {
+            pub(crate) const ALL: [&'static Self; [$($name),*].len()] = [$(&$METRIC),*];
+        }
+    };
+}
+
+metrics! {
+    TIME_PER_OP: Median "time_per_op" "ns" "time per op"
+        "Time of an operation as a thread sees it while it runs, without waiting for a CPU that another \
+         program has; with more threads than CPUs, wall time x CPUs / operations";
+    THISCPU_RATIO: Median "thiscpu_ratio" "ratio" "thiscpu / this"
+        "thiscpu's time per operation (or scrape) / this contender's, round by round";
+    CACHE_RATIO: Median "cache_ratio" "ratio" "thiscpu-cache / this"
+        "thiscpu-cache's time per operation / this contender's, round by round";
+    MALLOC_RATIO: Median "malloc_ratio" "ratio" "thiscpu-malloc / this"
+        "thiscpu-malloc's time per operation (or resident bytes) / this contender's, round by round";
+    HARDENED_RATIO: Median "hardened_ratio" "ratio" "hardened / this"
+        "thiscpu-hardened's time per operation / thiscpu-malloc's, round by round";
+    RATIO_TO_NONE: Median "ratio_to_none" "ratio" "this / none"
+        "This contender's time per operation / that without accounting, round by round";
+    SUMS: Total "sums" "count" "sums" "Sums taken in all rounds";
+    WRONG_SUMS: Total "wrong_sums" "count" "wrong sums" "Sums that were neither 0 nor 1";
+    MAX_ERROR: Largest "max_error" "count" "max error"
+        "The largest distance of a sum from a possible value";
+    TIME_PER_SUM: Median "time_per_sum" "ns" "time per sum"
+        "Median time of a sum, the clock's own 30 ns or so included";
+    TIME_PER_SUM_P999: Median "time_per_sum_p999" "ns" "p99.9" "99.9th percentile of the same times";
+    TOKEN_MOVES: Total "token_moves" "count" "token moves" "Moves of the token in all rounds";
+    ADDERS_SLOWDOWN: Median "adders_slowdown" "percent" "adders' slowdown"
+        "Loss of the adders' undisturbed work";
+    OVER_GRANTS: Total "over_grants" "count" "over-grants"
+        "Audited grants after which more was held than the limit";
+    WRONG_REFUSALS: Total "wrong_refusals" "count" "wrong refusals"
+        "Audited refusals of units that were available at every instant of the call";
+    AUDITED: Total "audited" "count" "audited"
+        "Calls, or charges, that were audited and not timed";
+    REFUSED: Median "refused" "percent" "refused" "Refused share of the audited calls that acquire";
+    RECALLS_PER_SECOND: Median "recalls_per_second" "count" "recalls/s"
+        "How often thiscpu recalled all units";
+    LOST_UNITS: Total "lost_units" "count" "lost units" "Charged units that are missing; must be 0";
+    DOUBLED_UNITS: Total "doubled_units" "count" "doubled units"
+        "Units that nobody charged; must be 0";
+    OPENED: Total "opened" "count" "opened" "Accounts opened amid charges";
+    CLOSED: Total "closed" "count" "closed" "Accounts checked and closed";
+    TRANSFERS: Total "transfers" "count" "transfers" "Transfers of units between accounts";
+    SNAPSHOTS: Total "snapshots" "count" "snapshots" "Snapshots of all accounts";
+    FORKS: Total "forks" "count" "forks" "Forked children that found every unit";
+    HIT_RATE: Median "hit_rate" "percent" "hits"
+        "Share of the charges that touched no memory which all CPUs share";
+    TIME_PER_SNAPSHOT: Median "time_per_snapshot" "ns" "time per snapshot"
+        "Median time of a snapshot of all accounts at one instant";
+    CHARGE_P9999: Median "charge_p9999" "ns" "charge, p99.99"
+        "99.99th percentile of the times of charges during snapshots";
+    CHARGE_P9999_ALONE: Median "charge_p9999_alone" "ns" "charge alone, p99.99"
+        "99.99th percentile of the times of charges without snapshots";
+    LONGEST_CHARGE: Median "longest_charge" "ns" "longest charge"
+        "The longest time of a charge during snapshots";
+    TIME_PER_SCRAPE: Median "time_per_scrape" "ns" "time per scrape"
+        "Median time of a scrape of all series";
+    SERIES: Median "series" "count" "series" "Counters that were scraped";
+    COUNTERS: Median "counters" "count" "counters" "Counters that were made";
+    RESIDENT_PER_COUNTER: Median "resident_bytes_per_counter" "bytes" "resident per counter"
+        "Resident memory per counter";
+    ACCOUNTS: Median "accounts" "count" "accounts" "Accounts that were opened";
+    RESIDENT_PER_ACCOUNT: Median "resident_bytes_per_account" "bytes" "resident per account"
+        "Resident memory per account, its users' handle included";
+    RESIDENT: Median "resident" "MB" "resident" "Resident memory of all counters or accounts";
+    RESIDENT_BYTES: Median "resident_bytes" "bytes" "resident"
+        "Resident memory with all objects, less that without them";
+    TIME_PER_CREATE: Median "time_per_create" "ns" "time per create"
+        "Time to make a counter or to open an account";
+}
+
+/// A result of measuring one contender once.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// A value of one metric.
+    Value(&'static Metric, f64),
+    /// The distances of all sums from a possible value.
+    Deviations(Box<Deviations>),
+}
 
 impl Metric {
-    const fn spread(name: &'static str, unit: &'static str) -> Self {
-        let over_rounds = OverRounds::Spread;
-        Self { name, unit, over_rounds }
+    pub(crate) fn find(name: &str) -> Option<&'static Self> {
+        Self::ALL.into_iter().find(|metric| metric.name == name)
     }
 
-    const fn total(name: &'static str) -> Self {
-        let (unit, over_rounds) = ("count", OverRounds::Total);
-        Self { name, unit, over_rounds }
+    /// Pairs the metric with a value of it.
+    pub(crate) fn reads(&'static self, value: f64) -> Reading {
+        Reading::Value(self, value)
     }
 
-    /// Brings the values of all rounds together.
+    /// Combines the values of all rounds.
     pub(crate) fn combine(&self, values: &[f64]) -> Option<Spread> {
         match self.over_rounds {
             OverRounds::Spread => Spread::of(values),
@@ -44,111 +135,12 @@ impl Metric {
     }
 }
 
-/// Time of one operation.
-pub(crate) static TIME_PER_OP: Metric = Metric::spread("time_per_op", "ns");
-/// `thiscpu`'s time of one operation divided by the contender's.
-pub(crate) static THISCPU_RATIO: Metric = Metric::spread("thiscpu_ratio", "ratio");
-/// The time of one operation with the library's cache divided by the contender's.
-pub(crate) static CACHE_RATIO: Metric = Metric::spread("cache_ratio", "ratio");
-/// The time of one operation with this project's `malloc`, or the memory that is resident with it, divided by the
-/// contender's.
-pub(crate) static MALLOC_RATIO: Metric = Metric::spread("malloc_ratio", "ratio");
-/// The time of one operation with this project's `malloc` hardened, divided by the same without that.
-pub(crate) static HARDENED_RATIO: Metric = Metric::spread("hardened_ratio", "ratio");
-/// The contender's time of one operation divided by the time without accounting.
-pub(crate) static RATIO_TO_NONE: Metric = Metric::spread("ratio_to_none", "ratio");
-/// How many sums were taken.
-pub(crate) static SUMS: Metric = Metric::total("sums");
-/// How many of them were neither 0 nor 1.
-pub(crate) static WRONG_SUMS: Metric = Metric::total("wrong_sums");
-/// The largest distance of a sum from 0 or 1, whichever is nearer.
-pub(crate) static MAX_ERROR: Metric =
-    Metric { name: "max_error", unit: "count", over_rounds: OverRounds::Largest };
-/// The median time of a call to sum.
-pub(crate) static TIME_PER_SUM: Metric = Metric::spread("time_per_sum", "ns");
-/// The 99.9th percentile of the same.
-pub(crate) static TIME_PER_SUM_P999: Metric = Metric::spread("time_per_sum_p999", "ns");
-/// How often the token moved while sums were taken.
-pub(crate) static TOKEN_MOVES: Metric = Metric::total("token_moves");
-/// How much less two adders get done while a third thread sums.
-pub(crate) static ADDERS_SLOWDOWN: Metric = Metric::spread("adders_slowdown", "percent");
-/// Grants with which more was held than the limit allows.
-pub(crate) static OVER_GRANTS: Metric = Metric::total("over_grants");
-/// Refusals of what was free all the time.
-pub(crate) static WRONG_REFUSALS: Metric = Metric::total("wrong_refusals");
-/// How many calls were audited for the two above, or charges for the two below.
-pub(crate) static AUDITED: Metric = Metric::total("audited");
-/// How many of the audited calls that acquire were refused.
-pub(crate) static REFUSED: Metric = Metric::spread("refused", "percent");
-/// How often a second all units were gathered.
-pub(crate) static RECALLS_PER_SECOND: Metric = Metric::spread("recalls_per_second", "count");
-/// Units that were charged to an account and are missing.
-pub(crate) static LOST_UNITS: Metric = Metric::total("lost_units");
-/// Units that are in an account and nobody charged.
-pub(crate) static DOUBLED_UNITS: Metric = Metric::total("doubled_units");
-/// Accounts that were opened amid charges.
-pub(crate) static OPENED: Metric = Metric::total("opened");
-/// Accounts that were accounted for and closed.
-pub(crate) static CLOSED: Metric = Metric::total("closed");
-/// Moves of units from account to account.
-pub(crate) static TRANSFERS: Metric = Metric::total("transfers");
-/// Reports of all accounts.
-pub(crate) static SNAPSHOTS: Metric = Metric::total("snapshots");
-/// Children that were forked, and found everything right.
-pub(crate) static FORKS: Metric = Metric::total("forks");
-/// Charges that touched nothing but a cache of this CPU's or thread's.
-pub(crate) static HIT_RATE: Metric = Metric::spread("hit_rate", "percent");
-/// The median time of a report over all accounts.
-pub(crate) static TIME_PER_SNAPSHOT: Metric = Metric::spread("time_per_snapshot", "ns");
-/// The 99.99th percentile of the times of charges while reports are made.
-pub(crate) static CHARGE_P9999: Metric = Metric::spread("charge_p9999", "ns");
-/// The same without reports.
-pub(crate) static CHARGE_P9999_ALONE: Metric = Metric::spread("charge_p9999_alone", "ns");
-/// The longest time of a charge while reports are made.
-pub(crate) static LONGEST_CHARGE: Metric = Metric::spread("longest_charge", "ns");
-/// The median time of a scrape of all counters.
-pub(crate) static TIME_PER_SCRAPE: Metric = Metric::spread("time_per_scrape", "ns");
-/// How many counters were scraped.
-pub(crate) static SERIES: Metric = Metric::spread("series", "count");
-/// How many counters were made.
-pub(crate) static COUNTERS: Metric = Metric::spread("counters", "count");
-/// Resident memory that one counter came to.
-pub(crate) static RESIDENT_PER_COUNTER: Metric =
-    Metric::spread("resident_bytes_per_counter", "bytes");
-/// How many accounts were opened.
-pub(crate) static ACCOUNTS: Metric = Metric::spread("accounts", "count");
-/// Resident memory that one account came to, what its users have of it included.
-pub(crate) static RESIDENT_PER_ACCOUNT: Metric =
-    Metric::spread("resident_bytes_per_account", "bytes");
-/// Resident memory that all of them came to.
-pub(crate) static RESIDENT: Metric = Metric::spread("resident", "MB");
-/// Memory that is resident because of all objects together.
-pub(crate) static RESIDENT_BYTES: Metric = Metric::spread("resident_bytes", "bytes");
-/// Time to make one counter, or open one account.
-pub(crate) static TIME_PER_CREATE: Metric = Metric::spread("time_per_create", "ns");
-
-/// One thing that measuring a contender once gave.
-#[derive(Debug)]
-pub(crate) enum Reading {
-    /// A value of one metric.
-    Value(&'static Metric, f64),
-    /// How far each sum was from what can be true.
-    Deviations(Box<Deviations>),
-}
-
-impl Metric {
-    /// Pairs the metric with a value of it.
-    pub(crate) fn reads(&'static self, value: f64) -> Reading {
-        Reading::Value(self, value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_combined_by_the_metric() {
+    fn rounds_are_combined_as_the_metric_says() {
         let values = [3.0, 1.0, 2.0];
         let spread = TIME_PER_OP.combine(&values).unwrap();
         assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));

@@ -1,71 +1,51 @@
-//! From what was asked for to the cases that will run, or to a reason why nothing will.
+//! From options to the cases that will run, or to the reason why nothing will.
 
 use std::time::Duration;
 
-use crate::{case::Case, contenders::Name, kind::Kind, workloads::Workload};
+use crate::{args::Options, case::Case, contenders::Name, kind::Kind, workloads::Workload};
 
-/// Seconds a slice when nobody says otherwise; with [`DEFAULT_ROUNDS`] everything takes little more
-/// than a minute.
+/// The default length of a slice; with [`DEFAULT_ROUNDS`] everything takes about three minutes.
 pub(crate) const DEFAULT_SECONDS: f64 = 0.05;
-
-/// Rounds when nobody says otherwise.
 pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 
-/// The most threads that can be asked for.
+/// The length of a slice and the time for everything in a quick run.
+const QUICK_SECONDS: f64 = 0.01;
+const QUICK_TIME: Duration = Duration::from_secs(20);
+
+/// The most threads that can be requested.
 pub(crate) const THREADS_MAX: usize = 4096;
 
-/// The longest slice that can be asked for.
+/// The longest slice that can be requested, in seconds.
 pub(crate) const SECONDS_MAX: f64 = 3600.0;
 
-/// Sums of each contender in the rounds of case `token` together.
+/// Sums of each contender in all rounds of `sum token`.
 const SUMS_MIN: u64 = 100_000;
-
-/// What was asked for. An empty list, or no value, means the default.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// Which workloads; all by default.
-    pub(crate) workloads: Vec<Workload>,
-    /// Which cases of these, by their names; all by default.
-    pub(crate) cases: Vec<String>,
-    /// Which contenders; by default all that this machine can run.
-    pub(crate) contenders: Vec<Name>,
-    /// With how many threads; each workload has its own default.
-    pub(crate) threads: Vec<usize>,
-    /// How long a slice lasts.
-    pub(crate) seconds: Option<f64>,
-    /// How often everything is measured.
-    pub(crate) rounds: Option<u32>,
-    /// How many calls of each contender are audited at least, in each case that does so.
-    pub(crate) audited_min: u64,
-}
 
 /// Everything that will be measured.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The cases, in order.
     pub(crate) cases: Vec<Case>,
-    /// Who cannot take part on this machine, and why.
+    /// The reasons why contenders cannot run here.
     pub(crate) unavailable: Vec<String>,
-    /// How long a slice lasts.
+    /// The length of a slice.
     pub(crate) seconds: f64,
-    /// How often everything is measured.
     pub(crate) rounds: u32,
+    /// The time for all cases together; there are no more rounds than fit.
+    pub(crate) time: Option<Duration>,
 }
 
 impl Plan {
     /// Works out what `options` ask for.
     ///
-    /// # Errors
-    ///
-    /// When a contender that was named is unavailable, no workload has a case that was named, or nobody is
-    /// left to run a workload that was named.
+    /// It is an error if a named contender is unavailable, if no workload has a named case, or if no
+    /// contender can run a named workload.
     pub(crate) fn new(options: &Options) -> Result<Self, String> {
         let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
         let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
-        let (contenders, unavailable) = who_can_run(&options.contenders, &kinds)?;
-        let seconds = options.seconds.unwrap_or(DEFAULT_SECONDS);
+        let (contenders, unavailable) = available(&options.contenders, &kinds)?;
+        let default = if options.quick { QUICK_SECONDS } else { DEFAULT_SECONDS };
+        let seconds = options.seconds.unwrap_or(default);
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
-        // A run with slices shorter than the default only tries whether everything works.
         let is_trial = seconds < DEFAULT_SECONDS;
         let mut cases: Vec<Case> = Vec::new();
         for kind in kinds {
@@ -87,67 +67,75 @@ impl Plan {
             cases.extend(threads.into_iter().map(case));
         }
         let runs = |workload| cases.iter().any(|case| case.kind.workload() == workload);
-        let measures_memory = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
-        if let Some(&idle) = options.workloads.iter().find(measures_memory) {
-            return Err(nobody_runs(idle));
+        let is_idle = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
+        if let Some(&idle) = options.workloads.iter().find(is_idle) {
+            return Err(no_contender(idle));
         }
-        Ok(Self { cases, unavailable, seconds, rounds })
+        let time = options.quick.then_some(QUICK_TIME);
+        Ok(Self { cases, unavailable, seconds, rounds, time })
     }
 }
 
-/// Why none of the contenders that were named can run any case of `workload`.
-fn nobody_runs(workload: Workload) -> String {
+/// Says which contenders can run `workload`, for a request that has none of them.
+fn no_contender(workload: Workload) -> String {
     let kinds = kinds_of(&[workload]);
-    let takes_part = |name: &Name| kinds.iter().any(|kind| kind.has(*name));
+    let can_run = |name: &Name| kinds.iter().any(|kind| kind.has(*name));
     let names: Vec<_> =
-        Name::ALL.iter().filter(|name| takes_part(name)).map(|name| name.as_str()).collect();
+        Name::ALL.iter().filter(|name| can_run(name)).map(|name| name.as_str()).collect();
     format!("only {} can run the workload {workload}", names.join(", "))
 }
 
-/// Those of `asked` that can be run, and why others of those that take part in `kinds` cannot. Nobody named may be
-/// missing; of all, some may.
-fn who_can_run(asked: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>), String> {
-    let everyone = if asked.is_empty() { &Name::ALL } else { asked };
-    let (mut names, mut unavailable) = (Vec::new(), Vec::new());
-    for name in without_repeats(everyone) {
+/// Returns the available ones of `requested`, or of all contenders, and why others that could run
+/// `kinds` are unavailable. Named contenders must be available.
+fn available(requested: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>), String> {
+    let all = if requested.is_empty() { &Name::ALL } else { requested };
+    let (mut names, mut reasons) = (Vec::new(), Vec::new());
+    for name in without_repeats(all) {
         match name.available() {
             Ok(()) => names.push(name),
-            Err(why) if !asked.is_empty() => return Err(format!("{why:#}")),
+            Err(why) if !requested.is_empty() => return Err(format!("{why:#}")),
             Err(why) if kinds.iter().any(|kind| kind.has(name)) => {
-                unavailable.push(format!("{why:#}"));
-                unavailable.dedup();
+                reasons.push(format!("{why:#}"));
+                reasons.dedup();
             }
             Err(_) => {}
         }
     }
-    Ok((names, unavailable))
+    Ok((names, reasons))
 }
 
-/// The kinds of the workloads `asked` for, in that order; of all workloads, those for which there is time.
-fn kinds_of(asked: &[Workload]) -> Vec<Kind> {
+/// Returns the kinds of the `requested` workloads, in that order; without a request, those of all
+/// workloads that run by default.
+fn kinds_of(requested: &[Workload]) -> Vec<Kind> {
     let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
-    if asked.is_empty() {
+    if requested.is_empty() {
         Workload::ALL.into_iter().flat_map(kinds_of).filter(|kind| kind.runs_by_default()).collect()
     } else {
-        without_repeats(asked).into_iter().flat_map(kinds_of).collect()
+        without_repeats(requested).into_iter().flat_map(kinds_of).collect()
     }
 }
 
-/// Those of `kinds` whose names were asked for, each of which at least one has; all if none was.
-fn of_cases(kinds: Vec<Kind>, asked: &[String]) -> Result<Vec<Kind>, String> {
+/// Returns those of `kinds` with a requested name; all if no name was requested.
+fn of_cases(kinds: Vec<Kind>, requested: &[String]) -> Result<Vec<Kind>, String> {
     let has = |name: &&String| kinds.iter().any(|kind| kind.case_name() == name.as_str());
-    if let Some(unknown) = asked.iter().find(|name| !has(name)) {
-        let names: Vec<_> = kinds.iter().map(|kind| kind.case_name()).collect();
-        let names: Vec<_> =
-            without_repeats(&names).into_iter().filter(|name| !name.is_empty()).collect();
-        return Err(format!("no case is called {unknown:?}; there are {}", names.join(", ")));
+    if let Some(unknown) = requested.iter().find(|name| !has(name)) {
+        let named = |kinds: &[Kind]| -> Vec<String> {
+            let named = kinds.iter().filter(|kind| !kind.case_name().is_empty());
+            named.map(|kind| kind.title()).collect()
+        };
+        // Where the workloads have one case each, those of all workloads are the ones there are.
+        let mut known = named(&kinds);
+        if known.is_empty() {
+            known = named(&Kind::all().collect::<Vec<_>>());
+        }
+        return Err(format!("no case is named {unknown:?}; known are {}", known.join(", ")));
     }
-    let is_asked =
-        |kind: &Kind| asked.is_empty() || asked.iter().any(|name| name == kind.case_name());
-    Ok(kinds.into_iter().filter(is_asked).collect())
+    let is_requested =
+        |kind: &Kind| requested.is_empty() || requested.iter().any(|name| name == kind.case_name());
+    Ok(kinds.into_iter().filter(is_requested).collect())
 }
 
-/// Each item once, where it was first.
+/// Returns each item once, at its first position.
 fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     let mut once = Vec::with_capacity(items.len());
     for item in items {
@@ -158,27 +146,19 @@ fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     once
 }
 
-/// Reads a number of threads.
-///
-/// # Errors
-///
-/// When it is not a whole number from 1 to [`THREADS_MAX`].
+/// Parses a number of threads, from 1 to [`THREADS_MAX`].
 pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
-        _ => Err(format!("want a whole number from 1 to {THREADS_MAX}")),
+        _ => Err(format!("expected a whole number from 1 to {THREADS_MAX}")),
     }
 }
 
-/// Reads the length of a slice.
-///
-/// # Errors
-///
-/// When it is not a positive number up to [`SECONDS_MAX`], or shorter than a nanosecond.
+/// Parses the length of a slice, from a nanosecond to [`SECONDS_MAX`].
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
         Ok(seconds) if (1e-9..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("want a number of seconds greater than 0, at most {SECONDS_MAX}")),
+        _ => Err(format!("expected a number of seconds greater than 0, at most {SECONDS_MAX}")),
     }
 }
 
@@ -187,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_runs_if_its_workload_is_named_and_most_by_default() {
+    fn kinds_run_when_their_workload_is_named_and_most_by_default() {
         let plan = Plan::new(&Options::default()).unwrap();
         let named = Options { workloads: Workload::ALL.to_vec(), ..Options::default() };
         let plan_of_all = Plan::new(&named).unwrap();
@@ -206,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_twice_runs_once() {
+    fn repeated_requests_run_once() {
         let plan = Plan::new(&Options {
             workloads: vec![Workload::Add, Workload::Add],
             contenders: vec![Name::Atomic, Name::Atomic],
@@ -220,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_without_contenders_is_refused_only_if_it_was_named() {
+    fn workload_without_contenders_is_refused_only_when_named() {
         let mut options = Options { contenders: vec![Name::Dumazet], ..Options::default() };
         let cases = Plan::new(&options).unwrap().cases;
         assert!(cases.iter().all(|case| case.kind != Kind::Memory));
@@ -238,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_those_that_were_named() {
+    fn named_cases_run_and_unknown_ones_are_refused() {
         let mut options = Options {
             workloads: vec![Workload::Alloc],
             cases: vec!["resident-64".to_owned(), "pair-8".to_owned()],
@@ -249,7 +229,7 @@ mod tests {
         assert_eq!(names, ["pair-8", "pair-8", "resident-64"]);
         options.cases.push("pair-9".to_owned());
         let message = Plan::new(&options).unwrap_err();
-        assert!(message.contains("\"pair-9\"; there are pair-8, pair-16"), "{message}");
+        assert!(message.contains("\"pair-9\"; known are alloc pair-8, alloc pair-16"), "{message}");
     }
 
     #[test]

@@ -1,49 +1,81 @@
-//! A progress bar on standard error, if that is a terminal.
+//! The progress of a run on standard error.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar};
+use thiscpu_test_support::tool::{output, progress};
 
 use crate::plan::Plan;
 
-/// The bar; on anything but a terminal, nothing.
-///
-/// It draws only when something begins, never from a thread of its own, so that it takes no time
-/// from what is measured.
+/// Audits that take less in all are not announced.
+const ANNOUNCED_MIN: Duration = Duration::from_secs(5);
+
+/// The bar, and what it needs to tell how long audits take.
 #[derive(Debug)]
-pub(crate) struct Progress(ProgressBar);
-
-impl Progress {
-    /// A bar as long as `plan`.
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let target = if io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let steps = plan.cases.iter().map(crate::case::Case::steps).sum();
-        let bar = ProgressBar::with_draw_target(Some(steps), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
-            bar.set_style(style);
-        }
-        Self(bar)
-    }
-
-    /// Says what begins now, and that it is one more step.
-    pub(crate) fn begin(&self, what: String) {
-        self.0.set_message(what);
-        self.0.inc(1);
-    }
-
-    /// Takes the bar away while `print` writes to the same terminal.
-    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.0.suspend(print)
-    }
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    /// How many measurements of the run audit calls.
+    audits: u64,
+    has_announced: AtomicBool,
 }
 
-impl Drop for Progress {
-    /// Takes the bar away, also when a run fails and something else is to be read there.
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
+impl Progress {
+    /// Makes a bar as long as `plan`.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let steps = |is_counted: fn(&crate::case::Case) -> bool| {
+            plan.cases.iter().filter(|case| is_counted(case)).map(crate::case::Case::steps).sum()
+        };
+        let bar = progress::bar(steps(|_| true));
+        let audits = steps(|case| case.kind.is_audited());
+        Self { bar, audits, has_announced: AtomicBool::new(false) }
+    }
+
+    /// Shows what begins now, as one more step.
+    pub(crate) fn begin(&self, what: String) {
+        self.bar.set_message(what);
+        self.bar.inc(1);
+    }
+
+    /// Shows that so many steps are done or left out.
+    pub(crate) fn skip_to(&self, steps: u64) {
+        self.bar.set_position(steps);
+    }
+
+    /// Shows how far an audit is. Announces once how long all audits take, if that is long.
+    pub(crate) fn audited(&self, done: u64, wanted: u64, elapsed: Duration) {
+        const ESTIMATED_AFTER: Duration = Duration::from_millis(200);
+        if elapsed < ESTIMATED_AFTER || done == 0 {
+            return;
+        }
+        let seconds = elapsed.as_secs_f64() / done as f64;
+        let duration =
+            |calls: f64| Duration::try_from_secs_f64(calls * seconds).unwrap_or(Duration::MAX);
+        let each = duration(wanted as f64);
+        let all = duration(wanted as f64 * self.audits as f64);
+        // Relaxed: only the thread that conducts slices calls this.
+        if all >= ANNOUNCED_MIN && !self.has_announced.swap(true, Relaxed) {
+            let text = format!(
+                "auditing {} calls takes about {}, and {} in all for {} measurements; Ctrl-C ends it \
+                 with the audit so far",
+                HumanCount(wanted),
+                HumanDuration(each),
+                HumanDuration(all),
+                self.audits
+            );
+            self.aside(|| output::note(&text));
+        }
+        if !self.bar.is_hidden() {
+            let left = HumanDuration(each.saturating_sub(elapsed));
+            let percent = 100 * u128::from(done.min(wanted)) / u128::from(wanted.max(1));
+            self.bar.set_message(format!("audited {percent} %, {left:#} left"));
+        }
+    }
+
+    /// Hides the bar while `print` writes to the same terminal.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 }

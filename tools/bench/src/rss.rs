@@ -1,14 +1,13 @@
-//! How much memory of this process is in RAM.
+//! The resident memory of this process.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
-/// The memory of this process that is in RAM, in bytes.
+/// Returns the resident memory of this process, in bytes.
 ///
-/// The kernel keeps the size that most files show by counters of each CPU, which are some hundred KiB
-/// behind; `smaps_rollup` looks at the pages themselves. It is missing in some sandboxes, and there what
-/// the counters say has to do.
+/// Most files show counters of each CPU, which lag by some hundred KiB; `smaps_rollup` looks at the
+/// pages themselves. Some sandboxes lack it, and then the counters have to do.
 pub(crate) fn bytes() -> Result<u64> {
     match fs::read_to_string("/proc/self/smaps_rollup") {
         Ok(text) => of_rollup(&text).context("/proc/self/smaps_rollup has no line Rss"),
@@ -16,7 +15,7 @@ pub(crate) fn bytes() -> Result<u64> {
     }
 }
 
-/// The value of the line `Rss:`, which is in KiB.
+/// Returns the value of the line `Rss:`, which is in KiB.
 fn of_rollup(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -37,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rollup_is_read() {
+    fn rollup_is_parsed() {
         let text =
             "55e0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:                1364 kB\nPss: 3 kB\n";
         assert_eq!(of_rollup(text), Some(1364 * 1024));
@@ -45,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_written_is_resident() {
+    fn written_memory_is_resident() {
         const BYTES: u64 = 64 << 20;
         let written = std::hint::black_box(vec![1_u8; BYTES as usize]);
         let (exact, counted) = (bytes().unwrap(), by_counters().unwrap());

@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use thiscpu_test_support::tool::stop;
 
 use crate::{cpu_wait, cpus::Cpus};
 
@@ -193,12 +194,21 @@ fn repeat(times: u32, op: &mut impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Conducts a slice of a given length by sleeping through it.
+/// Conducts a slice of a given length by sleeping through it. Fails if an end is requested before.
 pub(crate) fn lasting(length: Duration) -> impl FnOnce() -> Result<()> {
-    move || {
-        thread::sleep(length);
-        Ok(())
-    }
+    move || sleep(length)
+}
+
+/// Sleeps for `length`. Fails if an end is requested before.
+pub(crate) fn sleep(length: Duration) -> Result<()> {
+    stop::sleep(length);
+    check_stop()
+}
+
+/// Fails if an end is requested.
+pub(crate) fn check_stop() -> Result<()> {
+    ensure!(!stop::is_requested(), "interrupted");
+    Ok(())
 }
 
 #[cfg(test)]

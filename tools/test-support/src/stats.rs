@@ -25,6 +25,16 @@ impl Spread {
     pub const fn exactly(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
+
+    /// Divides the medians, and those extremes that give the widest range.
+    #[must_use]
+    pub fn divided_by(self, other: Self) -> Self {
+        Self {
+            median: self.median / other.median,
+            min: self.min / other.max,
+            max: self.max / other.min,
+        }
+    }
 }
 
 /// Returns the middle value, or the mean of the middle two.
@@ -69,6 +79,13 @@ mod tests {
         assert_eq!((spread.median, spread.min, spread.max), (2.0, -1.0, 5.0));
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(Spread::of(&[7.0]), Some(Spread::exactly(7.0)));
+    }
+
+    #[test]
+    fn divided_spreads_cover_all_pairs_of_values() {
+        let (one, other) = (Spread::of(&[2.0, 4.0, 6.0]), Spread::of(&[1.0, 2.0, 4.0]));
+        let ratio = one.unwrap().divided_by(other.unwrap());
+        assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 0.5, 6.0));
     }
 
     #[test]

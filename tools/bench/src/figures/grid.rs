@@ -1,4 +1,4 @@
-//! A table before it is drawn: what the terminal and a page show alike.
+//! A table before it is drawn, for the terminal and for a page.
 
 use std::fmt;
 
@@ -7,7 +7,6 @@ use comfy_table::{CellAlignment, Table, presets};
 /// A title, and cells in columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// What it is a table of.
     pub(crate) title: String,
     /// The heads of the columns.
     pub(crate) header: Vec<String>,
@@ -18,7 +17,7 @@ pub(crate) struct Grid {
 }
 
 impl fmt::Display for Grid {
-    /// The title, an empty line, and a table of plain characters.
+    /// Writes the title, an empty line, and a table of plain characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);

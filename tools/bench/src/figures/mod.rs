@@ -1,17 +1,17 @@
-//! What is shown of an outcome: lines for programs, tables for people.
+//! Figures of outcomes: rows for programs, tables for people.
 
+mod compare;
 mod grid;
-mod measured;
+mod list;
 mod rows;
 mod summary;
 mod table;
 
-pub(crate) use crate::contenders::allocators::versions;
-
 pub(crate) use self::{
+    compare::Baseline,
     grid::Grid,
-    measured::{Measured, Subject, measured},
-    rows::{Row, rows},
-    summary::summary,
-    table::{heading, metric_title, table, with_unit},
+    list::list,
+    rows::{Row, read_csv, rows, to_csv},
+    summary::{headline, summary},
+    table::{heading, table, with_unit},
 };

@@ -1,91 +1,152 @@
-//! The lines of a report, one for each figure. `--json` prints them as they are.
+//! Rows: one figure each. `--json` prints them as lines, and results.csv has the same columns.
 
-use serde::Serialize;
+use std::io;
 
-use super::Subject;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
 use crate::{
     case::Outcome,
     contenders::Name,
+    kind::Kind,
     metric::{CACHE_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
     stats::{self, Spread},
+    workloads::Workload,
 };
 
-/// One figure. Its fields are the keys of a line of JSON, in this order, those of its subject first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One figure. Its fields are the keys of a line of JSON, and the columns of results.csv.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// What the figure is of.
-    #[serde(flatten)]
-    pub(crate) of: Subject,
+    pub(crate) workload: Workload,
+    /// The name of the case; empty if the workload has only one.
+    pub(crate) case: String,
+    pub(crate) contender: Name,
+    pub(crate) threads: usize,
+    pub(crate) metric: String,
+    pub(crate) unit: String,
     /// The median over the rounds.
     pub(crate) median: f64,
-    /// The smallest value of a round.
     pub(crate) min: f64,
-    /// The largest value of a round.
     pub(crate) max: f64,
-    /// How many rounds there were.
-    pub(crate) rounds: u32,
+    /// How many rounds were measured.
+    pub(crate) rounds: usize,
+    /// The value of each round; only results.json has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) values: Vec<f64>,
 }
 
 impl Row {
-    fn new(outcome: &Outcome, contender: Name, metric: &Metric, spread: Spread) -> Self {
-        Self {
-            of: Subject::new(outcome, contender, metric),
-            median: spread.median,
-            min: spread.min,
-            max: spread.max,
-            rounds: outcome.rounds,
-        }
+    /// Makes the row of a metric, unless there are no values.
+    fn new(outcome: &Outcome, contender: Name, metric: &Metric, values: Vec<f64>) -> Option<Self> {
+        let Spread { median, min, max } = metric.combine(&values)?;
+        Some(Self {
+            workload: outcome.kind.workload(),
+            case: outcome.kind.case_name().to_owned(),
+            contender,
+            threads: outcome.threads,
+            metric: metric.name.to_owned(),
+            unit: metric.unit.to_owned(),
+            median,
+            min,
+            max,
+            rounds: values.len(),
+            values,
+        })
     }
 
-    /// The figure as a line of JSON, without the line's end.
-    ///
-    /// # Panics
-    ///
-    /// Never: text and numbers can always be written as JSON.
+    pub(crate) fn spread(&self) -> Spread {
+        Spread { median: self.median, min: self.min, max: self.max }
+    }
+
+    /// Returns the kind that it is of, if this version has it.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::find(self.workload, &self.case)
+    }
+
+    pub(crate) fn is_of(&self, kind: Kind, threads: usize) -> bool {
+        self.kind() == Some(kind) && self.threads == threads
+    }
+
+    /// Returns whether two rows are of the same case, contender and metric.
+    pub(crate) fn is_same_figure(&self, other: &Self) -> bool {
+        let key = |row: &Self| (row.workload, row.contender, row.threads);
+        key(self) == key(other) && self.case == other.case && self.metric == other.metric
+    }
+
+    /// Returns the row without the values of its rounds, as lines of JSON and CSV have it.
+    fn without_values(&self) -> Self {
+        Self { values: Vec::new(), ..self.clone() }
+    }
+
+    /// Returns the row as a line of JSON, without a line feed.
     pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("text and numbers can be written as JSON")
+        serde_json::to_string(&self.without_values()).expect("text and numbers serialize as JSON")
     }
 }
 
-/// All figures of an outcome, contender by contender.
+/// Returns all figures of an outcome, contender by contender.
 pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();
     for &contender in &outcome.contenders {
         let own = outcome.series.iter().filter(|series| series.contender == contender);
-        for series in own {
-            let combined = series.metric.combine(&series.values);
-            rows.extend(combined.map(|spread| Row::new(outcome, contender, series.metric, spread)));
-        }
+        rows.extend(own.filter_map(|series| {
+            Row::new(outcome, contender, series.metric, series.values.clone())
+        }));
         if contender == Name::Nothing {
             continue;
         }
-        let ratios = [
+        let mut ratios = vec![
             (&THISCPU_RATIO, Name::ThisCpu, contender),
             (&CACHE_RATIO, Name::ThisCpuCache, contender),
             (&MALLOC_RATIO, Name::ThisCpuMalloc, contender),
             (&RATIO_TO_NONE, contender, Name::Nothing),
         ];
-        for (metric, numerator, denominator) in ratios {
-            let spread = ratio(outcome, numerator, denominator);
-            rows.extend(spread.map(|spread| Row::new(outcome, contender, metric, spread)));
-        }
         if contender == Name::ThisCpuMalloc {
-            let spread = ratio(outcome, Name::ThisCpuHardened, contender);
-            rows.extend(spread.map(|spread| Row::new(outcome, contender, &HARDENED_RATIO, spread)));
+            ratios.push((&HARDENED_RATIO, Name::ThisCpuHardened, contender));
         }
+        rows.extend(ratios.into_iter().filter_map(|(metric, numerator, denominator)| {
+            Row::new(outcome, contender, metric, ratios_of(outcome, numerator, denominator)?)
+        }));
     }
     rows
 }
 
-/// How the figures by which contenders are compared relate for two of them, if both were measured.
-pub(super) fn ratio(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Spread> {
-    if numerator == denominator {
-        return None;
+/// Returns the ratio of two contenders in each round, by the metric that compares them.
+fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Vec<f64>> {
+    let values = |name| outcome.values(name, outcome.kind.compared());
+    let ratios = || Some(stats::paired_ratios(values(numerator)?, values(denominator)?));
+    (numerator != denominator).then(ratios)?
+}
+
+/// The columns of results.csv.
+const COLUMNS: [&str; 10] = [
+    "workload",
+    "case",
+    "contender",
+    "threads",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "rounds",
+];
+
+/// Writes rows as CSV, after a line with the names of the columns.
+pub(crate) fn to_csv(rows: &[Row]) -> Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    writer.write_record(COLUMNS)?;
+    rows.iter().try_for_each(|row| writer.serialize(row.without_values()))?;
+    Ok(writer.into_inner()?)
+}
+
+/// Reads such a CSV. Rows of workloads or contenders that this version lacks are left out.
+pub(crate) fn read_csv(file: impl io::Read) -> csv::Result<Vec<Row>> {
+    let mut reader = csv::Reader::from_reader(file);
+    if !reader.headers()?.iter().eq(COLUMNS) {
+        return Err(io::Error::other("it is not a results.csv of this version").into());
     }
-    let compared = outcome.kind.compared();
-    let numerators = outcome.values(numerator, compared)?;
-    let denominators = outcome.values(denominator, compared)?;
-    Spread::of(&stats::paired_ratios(numerators, denominators))
+    Ok(reader.into_deserialize().filter_map(Result::ok).collect())
 }
 
 #[cfg(test)]
@@ -93,7 +154,6 @@ mod tests {
     use super::*;
     use crate::{
         case::Series,
-        kind::Kind,
         metric::{TIME_PER_OP, WRONG_SUMS},
     };
 
@@ -107,7 +167,7 @@ mod tests {
             kind: Kind::Syscalls,
             threads: 2,
             contenders: vec![Name::Nothing, Name::Atomic, Name::ThisCpu],
-            rounds: 3,
+            is_complete: true,
             series: vec![
                 series(Name::Nothing, &TIME_PER_OP, &[10.0, 20.0, 40.0]),
                 series(Name::Atomic, &TIME_PER_OP, &[40.0, 80.0, 160.0]),
@@ -120,7 +180,7 @@ mod tests {
 
     fn median(rows: &[Row], contender: Name, metric: &Metric) -> Option<f64> {
         rows.iter()
-            .find(|row| row.of.contender == contender.as_str() && row.of.metric == metric.name)
+            .find(|row| row.contender == contender && row.metric == metric.name)
             .map(|row| row.median)
     }
 
@@ -137,12 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_has_exactly_the_stated_keys() {
+    fn json_line_has_exactly_the_documented_keys() {
         let line = rows(&outcome())[0].to_json();
         let expected = concat!(
             r#"{"workload":"commit","case":"syscalls","contender":"none","threads":2,"#,
             r#""metric":"time_per_op","unit":"ns","median":20.0,"min":10.0,"max":40.0,"rounds":3}"#,
         );
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn csv_reads_back_without_unknown_rows() {
+        let written = rows(&outcome());
+        let mut csv = to_csv(&written).unwrap();
+        csv.extend(b"add,,retired-design,2,time_per_op,ns,1,1,1,3\n");
+        let read = read_csv(&*csv).unwrap();
+        assert_eq!(read, written.iter().map(Row::without_values).collect::<Vec<_>>());
+        read_csv(&b"name,value\nx,1\n"[..]).unwrap_err();
     }
 }

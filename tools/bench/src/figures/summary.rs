@@ -1,49 +1,81 @@
-//! What all cases of the workload `object` come to: this project's allocators against the fastest that others wrote.
+//! Figures across cases: how often thiscpu is fastest, and its allocators beside all others.
 
 use super::{
-    Grid,
-    rows::ratio,
+    Grid, Row,
     table::{span, with_unit},
 };
 use crate::{
-    case::Outcome,
+    case,
     contenders::{Name, allocators::OTHER_ALLOCATORS},
     kind::Kind,
-    stats::Spread,
+    stats::{self, Spread},
 };
 
-/// Which of the values of several rounds stands for all.
+/// The value that stands for all rounds.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
-    /// The median, and the median of the ratios of each round.
+    /// The median; for ratios, the median of the ratios of each round.
     Median,
-    /// The least, and the ratio of the least: whatever else a machine does makes a slice longer and never shorter.
+    /// The least; for ratios, the ratio of the least. Disturbances make a slice longer, never shorter.
     Least,
 }
 
-/// Two tables with a row for each outcome of the workload `object`, by medians and by what was disturbed least; none if
-/// there is no such outcome.
-pub(crate) fn summary(outcomes: &[Outcome]) -> Vec<Grid> {
-    let is_of_objects = |outcome: &&Outcome| matches!(outcome.kind, Kind::Alloc(_));
-    let outcomes: Vec<_> = outcomes.iter().filter(is_of_objects).collect();
-    if outcomes.is_empty() {
-        return Vec::new();
+/// Returns the cases that `rows` are of, each with its number of threads and its rows.
+fn cases(rows: &[Row]) -> Vec<(Kind, usize, Vec<&Row>)> {
+    let mut cases: Vec<(Kind, usize, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let Some(kind) = row.kind() else { continue };
+        match cases.iter_mut().find(|case| (case.0, case.1) == (kind, row.threads)) {
+            Some((_, _, own)) => own.push(row),
+            None => cases.push((kind, row.threads, vec![row])),
+        }
     }
-    let others = OTHER_ALLOCATORS
-        .iter()
-        .filter(|other| other.available().is_ok())
-        .map(|other| other.as_str());
-    let others: Vec<_> = others.collect();
-    let by_median = format!(
-        "alloc, all cases: who of {} had the smallest median (in resident-64, jemalloc), and ratios of each round",
-        others.join(", ")
-    );
-    let by_least =
-        "alloc, all cases, by the least of all rounds, which is what was disturbed least";
-    vec![grid(by_median, &outcomes, By::Median), grid(by_least.to_owned(), &outcomes, By::Least)]
+    cases
 }
 
-fn grid(title: String, outcomes: &[&Outcome], by: By) -> Grid {
+/// Says in how many cases this project is the fastest, in a sentence; none if nothing compares.
+///
+/// The floor and the baseline do not count: both do less than is asked of a contender.
+pub(crate) fn headline(rows: &[Row]) -> Option<String> {
+    let (mut compared, mut won) = (0, 0);
+    for (kind, _, rows) in cases(rows) {
+        let best = |is_ours: bool| {
+            let counts = |row: &&&Row| {
+                row.metric == kind.compared().name
+                    && row.contender.is_ours() == is_ours
+                    && !matches!(row.contender, Name::Section | Name::Nothing)
+            };
+            rows.iter().filter(counts).map(|row| row.median).min_by(f64::total_cmp)
+        };
+        if let (Some(ours), Some(theirs)) = (best(true), best(false)) {
+            compared += 1;
+            won += usize::from(ours <= theirs);
+        }
+    }
+    (compared > 0).then(|| {
+        format!("In {won} of {compared} comparisons, a design of thiscpu has the smallest median.")
+    })
+}
+
+/// Makes two tables with a row for each case of the workload `alloc`, by medians and by the least;
+/// none if there is no such case.
+pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
+    let mut cases = cases(rows);
+    cases.retain(|case| matches!(case.0, Kind::Alloc(_)));
+    if cases.is_empty() {
+        return Vec::new();
+    }
+    let others = OTHER_ALLOCATORS.iter().filter(|other| other.available().is_ok());
+    let others: Vec<_> = others.map(|other| other.as_str()).collect();
+    let by_median = format!(
+        "alloc, all cases: the smallest median of {} (in resident-64, jemalloc), and ratios of each round",
+        others.join(", ")
+    );
+    let by_least = "alloc, all cases, by the smallest value of all rounds, the least disturbed one";
+    vec![grid(by_median, &cases, By::Median), grid(by_least.to_owned(), &cases, By::Least)]
+}
+
+fn grid(title: String, cases: &[(Kind, usize, Vec<&Row>)], by: By) -> Grid {
     let header = [
         "case",
         "fastest other",
@@ -53,112 +85,125 @@ fn grid(title: String, outcomes: &[&Outcome], by: By) -> Grid {
         "cache / slub-lock",
         "hardened / malloc",
     ];
-    let rows = outcomes.iter().map(|outcome| row(outcome, by).to_vec()).collect();
-    Grid { title, header: header.map(str::to_owned).to_vec(), rows, names: 2 }
-}
-
-fn row(outcome: &Outcome, by: By) -> [String; 7] {
-    let Kind::Alloc(case) = outcome.kind else { unreachable!("only objects are summed up") };
-    let plural = if outcome.threads == 1 { "" } else { "s" };
-    let fastest = match case.measures_memory() {
-        true => value(outcome, Name::Jemalloc, by).map(|value| (Name::Jemalloc, value)),
-        false => fastest_other(outcome, by),
+    let row = |(kind, threads, rows): &(Kind, usize, Vec<&Row>)| {
+        let case = Compared { kind: *kind, rows, by };
+        let fastest = case.fastest_other();
+        let to_other = |name| case.ratio(name, fastest?.0);
+        let title = case::title(*kind, *threads);
+        [
+            title.trim_start_matches("alloc ").to_owned(),
+            fastest.map_or_else(String::new, |(other, _)| other.to_string()),
+            fastest.map_or_else(String::new, |(_, value)| with_unit(value, kind.compared().unit)),
+            to_other(Name::ThisCpuCache).unwrap_or_default(),
+            to_other(Name::ThisCpuMalloc).unwrap_or_default(),
+            case.ratio(Name::ThisCpuCache, Name::SlubLock).unwrap_or_default(),
+            case.ratio(Name::ThisCpuHardened, Name::ThisCpuMalloc).unwrap_or_default(),
+        ]
+        .to_vec()
     };
-    let to_peer = |name| relation(outcome, name, fastest?.0, by);
-    let unit = outcome.kind.compared().unit;
-    [
-        format!("{}, {} thread{plural}", case.name(), outcome.threads),
-        fastest.map_or_else(String::new, |(other, _)| other.to_string()),
-        fastest.map_or_else(String::new, |(_, value)| with_unit(value, unit)),
-        to_peer(Name::ThisCpuCache).unwrap_or_default(),
-        to_peer(Name::ThisCpuMalloc).unwrap_or_default(),
-        relation(outcome, Name::ThisCpuCache, Name::SlubLock, by).unwrap_or_default(),
-        relation(outcome, Name::ThisCpuHardened, Name::ThisCpuMalloc, by).unwrap_or_default(),
-    ]
+    let header = header.map(str::to_owned).to_vec();
+    Grid { title, header, rows: cases.iter().map(row).collect(), names: 2 }
 }
 
-fn value(outcome: &Outcome, name: Name, by: By) -> Option<f64> {
-    let spread = Spread::of(outcome.values(name, outcome.kind.compared())?)?;
-    Some(if by == By::Median { spread.median } else { spread.min })
+/// The rows of a case, and how they are compared.
+struct Compared<'a> {
+    kind: Kind,
+    rows: &'a [&'a Row],
+    by: By,
 }
 
-/// How two contenders relate, if both were measured.
-fn relation(outcome: &Outcome, one: Name, other: Name, by: By) -> Option<String> {
-    let spread = match by {
-        By::Median => ratio(outcome, one, other)?,
-        By::Least => Spread::exactly(value(outcome, one, by)? / value(outcome, other, by)?),
-    };
-    Some(span(spread, "ratio"))
-}
+impl Compared<'_> {
+    fn row(&self, name: Name) -> Option<&Row> {
+        let metric = self.kind.compared().name;
+        self.rows.iter().copied().find(|row| row.contender == name && row.metric == metric)
+    }
 
-/// Who of those that others wrote took the least, and how much.
-fn fastest_other(outcome: &Outcome, by: By) -> Option<(Name, f64)> {
-    let timed =
-        OTHER_ALLOCATORS.into_iter().filter_map(|other| Some((other, value(outcome, other, by)?)));
-    timed.min_by(|one, other| one.1.total_cmp(&other.1))
+    fn value(&self, name: Name) -> Option<f64> {
+        let row = self.row(name)?;
+        Some(if self.by == By::Median { row.median } else { row.min })
+    }
+
+    /// Returns the ratio of two contenders, if both were measured.
+    fn ratio(&self, one: Name, other: Name) -> Option<String> {
+        let spread = match self.by {
+            By::Median => {
+                Spread::of(&stats::paired_ratios(&self.row(one)?.values, &self.row(other)?.values))?
+            }
+            By::Least => Spread::exactly(self.value(one)? / self.value(other)?),
+        };
+        Some(span(spread, "ratio"))
+    }
+
+    /// Returns the fastest of the allocators that others wrote, with its value.
+    fn fastest_other(&self) -> Option<(Name, f64)> {
+        let with_value = |name| Some((name, self.value(name)?));
+        match self.kind {
+            Kind::Alloc(case) if case.measures_memory() => with_value(Name::Jemalloc),
+            _ => OTHER_ALLOCATORS
+                .into_iter()
+                .filter_map(with_value)
+                .min_by(|one, other| one.1.total_cmp(&other.1)),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        case::Series,
         metric::{Metric, RESIDENT_BYTES, TIME_PER_OP},
-        workloads::alloc::AllocCase,
+        workloads::Workload,
     };
 
-    fn outcome(
-        case: &str,
-        threads: usize,
-        values: &[(Name, &'static Metric, [f64; 3])],
-    ) -> Outcome {
-        let is_it = |known: &AllocCase| known.name() == case;
-        let series = |&(contender, metric, values): &(_, _, [f64; 3])| Series {
+    fn row(
+        (workload, case, threads): (Workload, &str, usize),
+        contender: Name,
+        metric: &Metric,
+        values: [f64; 3],
+    ) -> Row {
+        let Spread { median, min, max } = Spread::of(&values).unwrap();
+        let (metric, unit) = (metric.name.to_owned(), metric.unit.to_owned());
+        let (case, values) = (case.to_owned(), values.to_vec());
+        Row {
+            workload,
+            case,
             contender,
-            metric,
-            values: values.to_vec(),
-        };
-        Outcome {
-            kind: Kind::Alloc(AllocCase::ALL.into_iter().find(is_it).unwrap()),
             threads,
-            contenders: values.iter().map(|value| value.0).collect(),
+            metric,
+            unit,
+            median,
+            min,
+            max,
             rounds: 3,
-            series: values.iter().map(series).collect(),
-            deviations: Vec::new(),
+            values,
         }
     }
 
-    fn words(grids: &[Grid]) -> Vec<String> {
+    fn lines(grids: &[Grid]) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = |grid: &Grid| grid.to_string().lines().map(words).collect::<Vec<_>>();
         grids.iter().flat_map(lines).collect()
     }
 
     #[test]
-    fn ratios_are_to_the_fastest_of_the_others() {
-        let pair = outcome(
-            "pair-64",
-            1,
-            &[
-                (Name::Glibc, &TIME_PER_OP, [20.0, 20.0, 20.0]),
-                // Faster in the middle, if not always.
-                (Name::Jemalloc, &TIME_PER_OP, [10.0, 10.0, 30.0]),
-                (Name::SlubLock, &TIME_PER_OP, [1.0, 1.0, 1.0]),
-                (Name::ThisCpuCache, &TIME_PER_OP, [5.0, 6.0, 6.0]),
-                (Name::ThisCpuMalloc, &TIME_PER_OP, [10.0, 8.0, 30.0]),
-                (Name::ThisCpuHardened, &TIME_PER_OP, [11.0, 8.0, 30.0]),
-            ],
-        );
-        let idle = outcome(
-            "resident-64",
-            64,
-            &[
-                (Name::Glibc, &RESIDENT_BYTES, [1e6, 1e6, 1e6]),
-                (Name::Jemalloc, &RESIDENT_BYTES, [4e6, 4e6, 4e6]),
-                (Name::ThisCpuMalloc, &RESIDENT_BYTES, [1e6, 1e6, 1e6]),
-            ],
-        );
-        let lines = words(&summary(&[pair, idle]));
+    fn ratios_are_to_the_fastest_other_allocator() {
+        let pair = |name, values| row((Workload::Alloc, "pair-64", 1), name, &TIME_PER_OP, values);
+        let resident = |name, value| {
+            row((Workload::Alloc, "resident-64", 64), name, &RESIDENT_BYTES, [value; 3])
+        };
+        let rows = [
+            pair(Name::Glibc, [20.0, 20.0, 20.0]),
+            // The fastest by its median, but not in every round.
+            pair(Name::Jemalloc, [10.0, 10.0, 30.0]),
+            pair(Name::SlubLock, [1.0, 1.0, 1.0]),
+            pair(Name::ThisCpuCache, [5.0, 6.0, 6.0]),
+            pair(Name::ThisCpuMalloc, [10.0, 8.0, 30.0]),
+            pair(Name::ThisCpuHardened, [11.0, 8.0, 30.0]),
+            resident(Name::Glibc, 1e6),
+            resident(Name::Jemalloc, 4e6),
+            resident(Name::ThisCpuMalloc, 1e6),
+        ];
+        let lines = lines(&summary(&rows));
         for wanted in [
             "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 (0.200 to 0.600) | 1.000 (0.800 to 1.000) | \
              6.000 (5.000 to 6.000) | 1.000 (1.000 to 1.100) |",
@@ -170,10 +215,28 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_measured_leaves_an_empty_cell() {
-        let alone = outcome("pair-8", 2, &[(Name::ThisCpuCache, &TIME_PER_OP, [1.0; 3])]);
-        let lines = words(&summary(&[alone]));
+    fn missing_contenders_leave_empty_cells() {
+        let alone = (Workload::Alloc, "pair-8", 2);
+        let lines = lines(&summary(&[row(alone, Name::ThisCpuCache, &TIME_PER_OP, [1.0; 3])]));
         assert!(lines.iter().any(|line| line == "| pair-8, 2 threads | | | | | | |"), "{lines:#?}");
         assert_eq!(summary(&[]), []);
+    }
+
+    #[test]
+    fn headline_counts_cases_with_other_contenders() {
+        let of = |threads, name, value| {
+            row((Workload::Add, "", threads), name, &TIME_PER_OP, [value; 3])
+        };
+        let rows = [
+            of(1, Name::Section, 1.0),
+            of(1, Name::Atomic, 4.0),
+            of(1, Name::ThisCpu, 2.0),
+            of(2, Name::Atomic, 1.0),
+            of(2, Name::ThisCpu, 2.0),
+            of(3, Name::ThisCpu, 2.0),
+        ];
+        let text = headline(&rows).unwrap();
+        assert!(text.starts_with("In 1 of 2 comparisons"), "{text}");
+        assert_eq!(headline(&rows[5..]), None);
     }
 }

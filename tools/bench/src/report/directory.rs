@@ -1,7 +1,6 @@
 //! The directory of a report: whether it may be written to, and how its files are replaced.
 
 use std::{
-    collections::BTreeSet,
     fs::{self, Permissions},
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
@@ -9,145 +8,114 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
 
-use crate::report::data::FORMAT;
+use super::series;
+use crate::{figures::read_csv, kind::Kind};
 
 /// The page's file.
-pub(crate) const PAGE: &str = "index.html";
+pub(super) const PAGE: &str = "index.html";
 
-/// What the names of files begin with that are not written yet.
+/// The file by which an earlier report is recognized.
+const FIGURES: &str = "results.csv";
+
+/// The prefix of files that are not written completely yet.
 const TEMPORARY: &str = ".report-";
 
-/// The file that says which others belong to the report.
-pub(crate) const RESULTS: &str = "results.json";
-
-/// A directory that was found to be fit for a report.
+/// A directory that a report may be written to.
 #[derive(Debug)]
-pub(crate) struct Directory {
-    path: PathBuf,
-    /// Pictures that are there.
-    pictures: BTreeSet<String>,
-}
-
-/// What [`RESULTS`] says of itself.
-#[derive(Deserialize)]
-struct Earlier {
-    format: String,
-    #[serde(default)]
-    plots: BTreeSet<String>,
-}
-
-/// The same while files are being replaced.
-#[derive(Serialize)]
-struct Begun<'a> {
-    format: &'static str,
-    is_complete: bool,
-    plots: &'a BTreeSet<String>,
-}
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes the directory if it is not there, and tries whether a file can be written.
+    /// Creates the directory if needed, and tries whether a file can be written.
+    ///
+    /// A directory that has files and no report is refused, because one of them might be overwritten.
     pub(crate) fn prepare(path: &Path) -> Result<Self> {
         let shown = path.display();
         if path.exists() && !path.is_dir() {
-            bail!("{shown} is a file; name a directory for the report, or one that is to be made");
+            bail!("{shown} is a file; name a directory, which need not exist");
         }
-        fs::create_dir_all(path).with_context(|| {
-            format!("cannot make the directory {shown}; name one that you may make or write to")
-        })?;
-        let pictures = pictures_of_earlier(path)?;
-        temporary(path).with_context(|| {
-            format!("cannot write to the directory {shown}; name one that you may write to")
-        })?;
-        Ok(Self { path: path.to_owned(), pictures })
+        fs::create_dir_all(path)
+            .with_context(|| format!("cannot create the directory {shown}; name another one"))?;
+        let has_files = has_files(path)
+            .with_context(|| format!("cannot read the directory {shown}; name another one"))?;
+        let is_report = || fs::File::open(path.join(FIGURES)).is_ok_and(|it| read_csv(it).is_ok());
+        if has_files && !is_report() {
+            bail!(
+                "{shown} has files that are not of a report; name an empty directory, a new one, or \
+                 one with a report to replace"
+            );
+        }
+        temporary(path)
+            .with_context(|| format!("cannot write to the directory {shown}; name another one"))?;
+        Ok(Self(path.to_owned()))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Returns the path of the page.
+    pub(crate) fn page(&self) -> PathBuf {
+        self.0.join(PAGE)
     }
 
-    /// Writes files, each of which appears whole, and removes pictures that are not among them.
-    pub(crate) fn replace(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
-        let names = files.iter().map(|(name, _)| name).filter(|name| is_picture(name));
-        self.pictures.extend(names.cloned());
-        // First, for whoever finds this half done: all of these are files of a report.
-        let begun = Begun { format: FORMAT, is_complete: false, plots: &self.pictures };
-        let begun = serde_json::to_vec(&begun)?;
-        self.put(RESULTS, &begun).with_context(|| format!("cannot write {RESULTS}"))?;
-        for (name, content) in files {
-            self.put(name, content).with_context(|| format!("cannot write {name}"))?;
+    /// Writes files, each of which appears whole, and removes plots that are not among them.
+    pub(super) fn replace(&self, files: &[(String, Vec<u8>)]) -> Result<()> {
+        // The figures come first: by them the directory is a report's, even if this fails halfway.
+        let (figures, others): (Vec<_>, Vec<_>) =
+            files.iter().partition(|(name, _)| name == FIGURES);
+        for (name, content) in figures.into_iter().chain(others) {
+            self.put(name, content)
+                .with_context(|| format!("cannot write {}", self.0.join(name).display()))?;
         }
         let is_new = |name: &String| files.iter().any(|(new, _)| new == name);
-        for stale in self.pictures.iter().filter(|name| !is_new(name)) {
-            // It may be gone already, which is as well.
-            let _ = fs::remove_file(self.path.join(stale));
+        for stale in plots().filter(|name| !is_new(name)) {
+            // Most do not exist.
+            let _ = fs::remove_file(self.0.join(stale));
         }
-        let names = files.iter().map(|(name, _)| name);
-        self.pictures = names.filter(|name| is_picture(name)).cloned().collect();
         Ok(())
     }
 
     fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let mut file = temporary(&self.path)?;
+        let mut file = temporary(&self.0)?;
         file.write_all(content)?;
-        file.persist(self.path.join(name))?;
+        file.persist(self.0.join(name))?;
         Ok(())
     }
 }
 
-/// A file that is gone when it is dropped, and that others may read as they may read any new file.
+/// Returns the names of all plots that any report has.
+fn plots() -> impl Iterator<Item = String> {
+    Kind::all()
+        .map(series::slug)
+        .flat_map(|slug| [format!("{slug}.svg"), format!("{slug}-deviations.svg")])
+}
+
+/// Makes a file that is deleted when dropped, with the usual permissions of a new file.
 fn temporary(directory: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(TEMPORARY).permissions(Permissions::from_mode(0o666));
     builder.tempfile_in(directory)
 }
 
-/// The pictures that an earlier report has left, if there is one; an error if there are files and no report, because one of
-/// them might be overwritten.
-fn pictures_of_earlier(path: &Path) -> Result<BTreeSet<String>> {
-    let shown = path.display();
-    let cannot_read = || format!("cannot read the directory {shown}; name another one");
-    let mut names = BTreeSet::new();
-    for entry in fs::read_dir(path).with_context(cannot_read)? {
-        names.insert(entry.with_context(cannot_read)?.file_name().to_string_lossy().into_owned());
-    }
-    // What a report that was killed was about to write.
-    names.retain(|name| !name.starts_with(TEMPORARY));
-    if names.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let earlier: Option<Earlier> = fs::read(path.join(RESULTS))
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok())
-        .filter(|earlier: &Earlier| earlier.format == FORMAT);
-    let Some(earlier) = earlier else {
-        bail!(
-            "{shown} has files in it that are not of a report; name an empty directory, one that is to be \
-             made, or one with an earlier report, which is then replaced"
-        );
-    };
-    let strange = names.iter().find(|name| is_picture(name) && !earlier.plots.contains(*name));
-    if let Some(name) = strange {
-        bail!(
-            "{shown} has a picture {name} in it that is not of the report there, and might be replaced; move it, \
-             or name another directory"
-        );
-    }
-    Ok(earlier.plots.into_iter().filter(|name| is_picture(name)).collect())
-}
-
-/// Whether a name is one that a picture has: of this directory, whatever a file says that somebody may have changed.
-fn is_picture(name: &str) -> bool {
-    name.ends_with(".svg") && !name.contains('/')
+/// Returns whether a directory has files other than those that a killed run left behind.
+fn has_files(path: &Path) -> io::Result<bool> {
+    let names: io::Result<Vec<_>> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect();
+    Ok(names?.iter().any(|name| !name.to_string_lossy().starts_with(TEMPORARY)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::figures::to_csv;
 
     fn file(name: &str, content: &str) -> (String, Vec<u8>) {
         (name.to_owned(), content.into())
+    }
+
+    /// The figures of a report, with a title and no rows.
+    fn figures() -> (String, Vec<u8>) {
+        let columns = "workload,case,contender,threads,metric,unit,median,min,max,rounds\n";
+        file(FIGURES, columns)
     }
 
     fn names(directory: &Path) -> BTreeSet<String> {
@@ -155,46 +123,38 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    fn results(plots: &str) -> (String, Vec<u8>) {
-        file(RESULTS, &format!(r#"{{"format": "{FORMAT}", "plots": [{plots}]}}"#))
-    }
-
     #[test]
-    fn a_directory_is_made_and_stays_empty_until_something_is_written() {
+    fn directory_is_created_and_stays_empty_until_written() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("one/two");
-        let mut directory = Directory::prepare(&path).unwrap();
+        let directory = Directory::prepare(&path).unwrap();
         assert_eq!(names(&path), BTreeSet::new());
         directory.replace(&[file(PAGE, "page")]).unwrap();
         assert_eq!(fs::read_to_string(path.join(PAGE)).unwrap(), "page");
-        let mode = fs::metadata(path.join(PAGE)).unwrap().permissions().mode();
-        let of_any_file = fs::metadata(file_beside(&path)).unwrap().permissions().mode();
-        assert_eq!(mode, of_any_file);
-    }
-
-    fn file_beside(path: &Path) -> PathBuf {
         let beside = path.join("beside");
         fs::write(&beside, "").unwrap();
-        beside
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&path.join(PAGE)), mode(&beside));
     }
 
     #[test]
-    fn what_is_no_directory_is_refused() {
+    fn files_are_refused() {
         let above = tempfile::tempdir().unwrap();
-        let path = file_beside(above.path());
+        let path = above.path().join("file");
+        fs::write(&path, "").unwrap();
         let why = Directory::prepare(&path).unwrap_err().to_string();
         assert!(why.contains("is a file; name a directory"), "{why}");
         let why = Directory::prepare(&path.join("below")).unwrap_err().to_string();
-        assert!(why.contains("cannot make the directory"), "{why}");
+        assert!(why.contains("cannot create the directory"), "{why}");
     }
 
     #[test]
-    fn files_that_are_no_report_are_not_overwritten() {
+    fn foreign_files_are_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(PAGE), "somebody's").unwrap();
-        for results in [None, Some("no JSON"), Some(r#"{"format": "another"}"#)] {
-            if let Some(text) = results {
-                fs::write(directory.path().join(RESULTS), text).unwrap();
+        fs::write(directory.path().join(PAGE), "a page of another program").unwrap();
+        for figures in [None, Some("no figures"), Some("")] {
+            if let Some(text) = figures {
+                fs::write(directory.path().join(FIGURES), text).unwrap();
             }
             let why = Directory::prepare(directory.path()).unwrap_err().to_string();
             assert!(why.contains("not of a report"), "{why}");
@@ -202,36 +162,29 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_report_is_replaced_and_only_its_pictures_go() {
+    fn earlier_report_is_replaced_and_only_its_plots_are_removed() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("report");
-        let mut first = Directory::prepare(&path).unwrap();
-        let listed = r#""old.svg", "kept.svg", "../outside.svg", "notes.txt""#;
-        let pictures = [file("old.svg", "1"), file("kept.svg", "1"), results(listed)];
-        first.replace(&pictures).unwrap();
-        fs::write(path.join("notes.txt"), "").unwrap();
-        fs::write(above.path().join("outside.svg"), "").unwrap();
+        let first = Directory::prepare(&path).unwrap();
+        first.replace(&[file("add.svg", "1"), file("sum-token.svg", "1"), figures()]).unwrap();
         fs::write(path.join("mine.svg"), "").unwrap();
-        let why = Directory::prepare(&path).unwrap_err().to_string();
-        assert!(why.contains("a picture mine.svg in it that is not of the report"), "{why}");
-        fs::remove_file(path.join("mine.svg")).unwrap();
-
-        let mut second = Directory::prepare(&path).unwrap();
-        second.replace(&[file("kept.svg", "2"), file("new.svg", "2"), results("")]).unwrap();
-        let left = ["kept.svg", "new.svg", "notes.txt", RESULTS];
-        assert_eq!(names(&path), BTreeSet::from(left.map(str::to_owned)));
-        assert!(above.path().join("outside.svg").exists());
-        assert_eq!(fs::read_to_string(path.join("kept.svg")).unwrap(), "2");
-
-        // A report that ends amid this leaves a directory that is a report's.
+        // A report that ended in the middle of this leaves a directory that is a report's.
         fs::create_dir(path.join(PAGE)).unwrap();
-        second.replace(&[file("late.svg", ""), file(PAGE, "")]).unwrap_err();
+        first.replace(&[file(PAGE, ""), figures()]).unwrap_err();
         fs::remove_dir(path.join(PAGE)).unwrap();
         fs::write(path.join(".report-left"), "").unwrap();
-        let mut second = Directory::prepare(&path).unwrap();
 
-        // What this report has written goes as well.
-        second.replace(&[results("")]).unwrap();
-        assert!(!path.join("new.svg").exists());
+        let second = Directory::prepare(&path).unwrap();
+        second.replace(&[file("sum-token.svg", "2"), figures()]).unwrap();
+        let left = [".report-left", "mine.svg", "sum-token.svg", FIGURES];
+        assert_eq!(names(&path), BTreeSet::from(left.map(str::to_owned)));
+        assert_eq!(fs::read_to_string(path.join("sum-token.svg")).unwrap(), "2");
+    }
+
+    #[test]
+    fn figures_without_rows_are_recognized() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FIGURES), to_csv(&[]).unwrap()).unwrap();
+        Directory::prepare(directory.path()).unwrap();
     }
 }

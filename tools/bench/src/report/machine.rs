@@ -1,35 +1,27 @@
-//! What the figures were measured on.
+//! The machine that figures were measured on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// The machine, as far as it tells. An empty text is what it did not tell.
-#[derive(Debug, Serialize)]
-pub(crate) struct Machine {
+/// The facts that the machine tells. Those that it does not tell are empty.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Machine {
     /// The model of the first CPU.
-    pub(crate) cpu: String,
-    /// How many CPUs the process may run on.
-    pub(crate) cpus_allowed: usize,
-    /// How many are online.
-    pub(crate) cpus_online: usize,
-    /// How much memory there is.
-    pub(crate) memory_bytes: u64,
+    pub(super) cpu: String,
+    pub(super) cpus_allowed: usize,
+    pub(super) cpus_online: usize,
+    pub(super) memory_bytes: u64,
     /// The kernel's release.
-    pub(crate) kernel: String,
-    /// The instruction set.
-    pub(crate) architecture: &'static str,
-    /// What the library ran on.
-    pub(crate) tier: String,
+    pub(super) kernel: String,
+    pub(super) architecture: String,
+    /// The tier that the library ran on.
+    pub(super) tier: String,
 }
 
 impl Machine {
-    /// Asks the kernel, and the library.
-    ///
-    /// # Errors
-    ///
-    /// When the library cannot run here.
-    pub(crate) fn ask() -> Result<Self, thiscpu::Error> {
-        let report = thiscpu::system_info()?;
+    /// Asks the kernel and the library; fails if the library cannot run here.
+    pub(super) fn ask() -> Result<Self, thiscpu::Error> {
+        let info = thiscpu::system_info()?;
         let wanted = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
@@ -37,12 +29,12 @@ impl Machine {
         let cpu = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
         Ok(Self {
             cpu: cpu.unwrap_or_default(),
-            cpus_allowed: report.cpus_allowed.len(),
-            cpus_online: report.cpus_online.as_ref().map_or(0, thiscpu::CpuSet::len),
+            cpus_allowed: info.cpus_allowed.len(),
+            cpus_online: info.cpus_online.as_ref().map_or(0, thiscpu::CpuSet::len),
             memory_bytes: system.total_memory(),
             kernel: System::kernel_version().unwrap_or_default(),
-            architecture: std::env::consts::ARCH,
-            tier: report.tier.to_string(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            tier: info.tier.to_string(),
         })
     }
 }
@@ -52,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells() {
+    fn machine_tells_its_facts() {
         let machine = Machine::ask().unwrap();
         assert!(machine.cpus_allowed >= 1);
         assert!(machine.memory_bytes > 1 << 20);

@@ -1,14 +1,13 @@
-//! A report to look at: `thiscpu-bench bench --report DIR`.
+//! The report of a run: a page with plots, and its figures as files.
 //!
-//! A [`Report`] is a directory with one page that needs nothing else (`index.html`: plots, tables, the machine, how to repeat it), the
-//! plots also as pictures of their own (`*.svg`), and the figures as `results.json`, `results.csv`, `rounds.csv` and `deviations.csv`. It is made before
-//! anything is measured, so that a directory that cannot be written to is known then, and written anew after each outcome, so that what
-//! was measured is there if a later case fails.
+//! A directory that holds one has `index.html`, which needs no other file (plots, tables, the
+//! machine, and how to repeat the run); each plot as a file (`*.svg`); `results.csv`; and
+//! `results.json`, which is [`Report`] itself.
 //!
-//! The layers, each of which uses only those above it: `directory` (files), `machine` and `run` (what is said once), `series` (figures
-//! by case, contender and threads), `data` (JSON and CSV), `plot` (SVG), `page` (HTML).
+//! It is written again after each case, so that it has what was measured if a later case fails. The
+//! layers, each of which uses only those before it: `directory` (files), `machine` and `run` (facts
+//! of the run), `series` (figures by case, contender and threads), `plot` (SVG), `page` (HTML).
 
-mod data;
 mod directory;
 mod machine;
 mod page;
@@ -16,65 +15,124 @@ mod plot;
 mod run;
 mod series;
 
-use std::path::{Path, PathBuf};
+use std::{path::Path, process::ExitCode};
 
-use crate::{case::Outcome, plan::Plan};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use thiscpu_test_support::tool::output::{FAILED, complain, note};
 
-use self::{directory::Directory, run::Run};
+pub(crate) use self::directory::Directory;
+use self::run::Run;
+use crate::{
+    case::Outcome,
+    contenders::Name,
+    figures::{Row, to_csv},
+    plan::Plan,
+    workloads::Workload,
+};
 
-/// The report of one run, in a directory.
-#[derive(Debug)]
+/// The value of `format` in results.json. A change of its keys changes the number.
+const FORMAT: &str = "thiscpu-bench-report-2";
+
+const RESULTS: &str = "results.json";
+
+/// All that is known of a run so far; the content of results.json.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    directory: Directory,
+    format: String,
+    /// Whether all cases of the run are there, with all their rounds.
+    is_complete: bool,
+    /// How many cases are complete.
+    pub(crate) cases_done: usize,
     run: Run,
+    pub(crate) rows: Vec<Row>,
+    deviations: Vec<Deviation>,
+}
+
+/// How many of one contender's sums were off by that much.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Deviation {
+    workload: Workload,
+    case: String,
+    contender: Name,
+    threads: usize,
+    /// The least distance from a possible value; negative where the sum was too small.
+    from: i64,
+    /// The greatest distance.
+    to: i64,
+    sums: u64,
 }
 
 impl Report {
-    /// Prepares `directory`, which is made if it is not there, for what `plan` will come to. `arguments` are those of the program, as it was
-    /// called: the page says by them how to repeat the run. Nothing is in the directory before the first [`Report::write`].
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be made or written to, or has files in it that no report has left there. It says
-    /// what to do.
-    pub(crate) fn prepare(
-        directory: &Path,
-        plan: &Plan,
-        arguments: impl IntoIterator<Item = String>,
-    ) -> Result<Self> {
-        let run = Run::new(plan, arguments)?;
-        Ok(Self { directory: Directory::prepare(directory)?, run })
+    /// Begins the report of `plan`. The page tells by `arguments`, those of the program, how to
+    /// repeat the run.
+    pub(crate) fn new(plan: &Plan, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
+        Ok(Self {
+            format: FORMAT.to_owned(),
+            is_complete: false,
+            cases_done: 0,
+            run: Run::new(plan, arguments)?,
+            rows: Vec::new(),
+            deviations: Vec::new(),
+        })
     }
 
-    /// Writes all files anew, with what came of the cases so far. Each appears whole or not at all; others of an
-    /// earlier report in the same directory go.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be written.
-    pub(crate) fn write(&mut self, outcomes: &[Outcome]) -> Result<()> {
-        let cases = series::cases(outcomes);
+    /// Adds a case that was measured, with its figures.
+    pub(crate) fn add(&mut self, outcome: &Outcome, rows: &[Row]) {
+        self.rows.extend_from_slice(rows);
+        self.cases_done += usize::from(outcome.is_complete);
+        self.is_complete = self.cases_done == self.run.cases;
+        for (contender, deviations) in &outcome.deviations {
+            self.deviations.extend(deviations.classes().map(|class| Deviation {
+                workload: outcome.kind.workload(),
+                case: outcome.kind.case_name().to_owned(),
+                contender: *contender,
+                threads: outcome.threads,
+                from: class.from,
+                to: class.to,
+                sums: class.sums,
+            }));
+        }
+    }
+
+    /// Writes all files. Each appears whole or not at all; plots of an earlier report are removed.
+    pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
+        let cases = series::cases(&self.rows, &self.deviations);
         let pictures = plot::pictures(&cases)?;
         let mut files: Vec<(String, Vec<u8>)> = pictures
             .iter()
             .map(|picture| (picture.file_name(), picture.to_file().into_bytes()))
             .collect();
-        let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
-        files.push(("results.csv".to_owned(), data::figures_as_csv(outcomes)?));
-        files.push(("rounds.csv".to_owned(), data::rounds_as_csv(outcomes)?));
-        files.push(("deviations.csv".to_owned(), data::deviations_as_csv(outcomes)?));
-        let page = page::page(&self.run, outcomes, &cases, &pictures);
-        files.push((directory::PAGE.to_owned(), page.into_bytes()));
-        // Last, because it is what tells that all of these are files of a report.
-        let json = data::as_json(&self.run, outcomes, &names)?;
-        files.push((directory::RESULTS.to_owned(), json));
-        let failed = format!("cannot write the report to {}", self.directory.path().display());
-        self.directory.replace(&files).context(failed)
+        files.push(("results.csv".to_owned(), to_csv(&self.rows)?));
+        files.push((RESULTS.to_owned(), serde_json::to_vec(self)?));
+        files.push((directory::PAGE.to_owned(), page::page(self, &cases, &pictures).into_bytes()));
+        directory.replace(&files)
     }
 
-    /// Where the page is.
-    pub(crate) fn page(&self) -> PathBuf {
-        self.directory.path().join(directory::PAGE)
+    /// Reads the report in a directory.
+    fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(RESULTS);
+        let failed = || format!("cannot read {}", path.display());
+        let report: Self = serde_json::from_slice(&std::fs::read(&path).with_context(failed)?)
+            .with_context(failed)?;
+        let format = &report.format;
+        ensure!(format == FORMAT, "{} has the format {format}, not {FORMAT}", path.display());
+        Ok(report)
+    }
+}
+
+/// Runs `thiscpu-bench report DIR`: draws the report in a directory again.
+pub(crate) fn redraw(path: &Path) -> ExitCode {
+    let redrawn = Report::read(path).and_then(|report| {
+        let directory = Directory::prepare(path)?;
+        report.write(&directory)?;
+        Ok(directory.page())
+    });
+    match redrawn {
+        Ok(page) => {
+            note(&format!("the report is in {}", page.display()));
+            ExitCode::SUCCESS
+        }
+        Err(why) => complain(&format!("{why:#}"), FAILED),
     }
 }

@@ -1,54 +1,51 @@
-//! What is said once of a run: when, by which command, of which build, on which machine.
+//! The facts of a run: when, by which command, with which build, on which machine.
 
 use std::env;
 
-use crate::{figures, plan::Plan};
 use anyhow::{Context as _, Result};
 use jiff::{Timestamp, Unit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::report::machine::Machine;
+use super::machine::Machine;
+use crate::{contenders::allocators, plan::Plan};
 
-/// The setting that changes what thiscpu runs on, and so belongs to the command.
+/// The variable that forces a tier, and so belongs to the command.
 const TIER: &str = "THISCPU_TIER";
 
-/// Everything about a run but its figures.
-#[derive(Debug, Serialize)]
-pub(crate) struct Run {
+/// All facts of a run but its figures.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Run {
     /// When it began, in RFC 3339, to the second.
-    pub(crate) date: String,
-    /// What repeats it, from a checkout of this project.
-    pub(crate) command: String,
-    /// How many rounds were asked for.
-    pub(crate) rounds: u32,
-    /// How long a slice is.
-    pub(crate) seconds_per_slice: f64,
+    pub(super) date: String,
+    /// The command that repeats it in a checkout of this project.
+    pub(super) command: String,
+    pub(super) rounds: u32,
+    pub(super) seconds_per_slice: f64,
     /// How many cases it has in all.
-    pub(crate) cases: usize,
-    /// Who could not take part, and why.
-    pub(crate) unavailable: Vec<String>,
-    pub(crate) machine: Machine,
-    pub(crate) build: Build,
+    pub(super) cases: usize,
+    /// The reasons why contenders could not run.
+    pub(super) unavailable: Vec<String>,
+    pub(super) machine: Machine,
+    pub(super) build: Build,
 }
 
-/// The program.
-#[derive(Debug, Serialize)]
-pub(crate) struct Build {
+/// The program that measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Build {
     /// Its version, and the library's.
-    pub(crate) thiscpu: &'static str,
-    /// Whether its times mean something.
-    pub(crate) is_optimised: bool,
-    /// The allocators of others that are in it, with their versions.
-    pub(crate) allocators: Vec<String>,
+    pub(super) thiscpu: String,
+    pub(super) is_optimized: bool,
+    /// The other allocators that are built in, with their versions.
+    pub(super) allocators: Vec<String>,
 }
 
 impl Run {
-    pub(crate) fn new(plan: &Plan, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
         let now = Timestamp::now().round(Unit::Second).context("cannot tell the time")?;
         let build = Build {
-            thiscpu: env!("CARGO_PKG_VERSION"),
-            is_optimised: !cfg!(debug_assertions),
-            allocators: figures::versions(),
+            thiscpu: env!("CARGO_PKG_VERSION").to_owned(),
+            is_optimized: !cfg!(debug_assertions),
+            allocators: allocators::versions(),
         };
         let tier = env::var(TIER).ok();
         Ok(Self {
@@ -64,7 +61,7 @@ impl Run {
     }
 }
 
-/// The command by which the build is made and run with these arguments, as a shell wants it.
+/// Returns the shell command that builds the same program and runs it with these arguments.
 fn command(
     build: &Build,
     tier: Option<&str>,
@@ -75,11 +72,11 @@ fn command(
         words.push(format!("{TIER}={}", quoted(tier)));
     }
     words.extend(["cargo", "run"].map(str::to_owned));
-    if build.is_optimised {
+    if build.is_optimized {
         words.push("--release".to_owned());
     }
     words.extend(["-p", env!("CARGO_PKG_NAME")].map(str::to_owned));
-    // The C library's is always there.
+    // The C library's is in every build.
     if build.allocators.len() > 1 {
         words.extend(["--features", "other-allocators"].map(str::to_owned));
     }
@@ -88,7 +85,7 @@ fn command(
     words.join(" ")
 }
 
-/// No argument of a process has a zero in it, which is all that cannot be quoted.
+/// Quotes a word for the shell. It fails only on NUL, which no argument of a process has.
 fn quoted(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), |word| word.into_owned())
 }
@@ -97,17 +94,17 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
 
-    fn build(is_optimised: bool, allocators: &[&str]) -> Build {
+    fn build(is_optimized: bool, allocators: &[&str]) -> Build {
         let allocators = allocators.iter().map(|&name| name.to_owned()).collect();
-        Build { thiscpu: "0.1.0", is_optimised, allocators }
+        Build { thiscpu: "0.1.0".to_owned(), is_optimized, allocators }
     }
 
     #[test]
-    fn the_command_makes_the_same_build_and_quotes_its_arguments() {
+    fn command_makes_the_same_build_and_quotes_its_arguments() {
         let arguments = ["bench", "add", "--report", "a dir;"].map(str::to_owned);
-        let with_peers = build(true, &["glibc 2", "mimalloc 3"]);
+        let with_others = build(true, &["glibc 2", "mimalloc 3"]);
         assert_eq!(
-            command(&with_peers, Some("atomic"), arguments),
+            command(&with_others, Some("atomic"), arguments),
             "THISCPU_TIER=atomic cargo run --release -p thiscpu-bench --features other-allocators -- \
              bench add --report 'a dir;'"
         );

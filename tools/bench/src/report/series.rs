@@ -1,166 +1,146 @@
 //! The figures that plots show: by case, contender and number of threads.
 
-use crate::{case::Outcome, contenders::Name, deviations::Class, figures, workloads::Workload};
+use super::Deviation;
+use crate::{contenders::Name, figures::Row, kind::Kind, metric::Metric};
 
 /// A case with all numbers of threads that it was measured with.
 #[derive(Debug)]
-pub(crate) struct Case {
-    pub(crate) workload: Workload,
-    /// Empty if the workload has only one case.
-    pub(crate) name: &'static str,
-    /// What is done in it.
-    pub(crate) what: &'static str,
-    /// What is drawn of it; none if nothing is.
-    pub(crate) drawn: Option<Drawn>,
-    /// How far sums were off; empty where that was not looked at.
-    pub(crate) deviations: Vec<Deviation>,
+pub(super) struct Case {
+    pub(super) kind: Kind,
+    /// The numbers of threads, in the order in which they ran.
+    pub(super) threads: Vec<usize>,
+    /// The figures that its plot shows, if it has one.
+    pub(super) drawn: Option<Drawn>,
+    /// The distances of its sums; empty where they were not checked.
+    pub(super) deviations: Vec<Deviations>,
 }
 
-/// The figure that a plot of a case shows.
+/// The figures of a plot.
 #[derive(Debug)]
-pub(crate) struct Drawn {
-    /// Its name, for people.
-    pub(crate) title: &'static str,
-    pub(crate) unit: &'static str,
+pub(super) struct Drawn {
+    pub(super) metric: &'static Metric,
     /// The numbers of threads, in ascending order.
-    pub(crate) threads: Vec<usize>,
-    /// Who has figures, in the order they are shown.
-    pub(crate) series: Vec<Series>,
+    pub(super) threads: Vec<usize>,
+    /// The contenders that have figures, in the order in which they are shown.
+    pub(super) series: Vec<Series>,
 }
 
 /// One contender's figures, by threads.
 #[derive(Debug)]
-pub(crate) struct Series {
-    pub(crate) contender: Name,
-    pub(crate) points: Vec<Point>,
+pub(super) struct Series {
+    pub(super) contender: Name,
+    pub(super) points: Vec<Point>,
 }
 
 /// A figure with one number of threads, and its spread over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Point {
-    pub(crate) threads: usize,
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+pub(super) struct Point {
+    pub(super) threads: usize,
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
-/// How far one contender's sums were off.
+/// The distances of one contender's sums from a possible value.
 #[derive(Clone, Debug)]
-pub(crate) struct Deviation {
-    pub(crate) contender: Name,
-    pub(crate) classes: Vec<Class>,
+pub(super) struct Deviations {
+    pub(super) contender: Name,
+    /// In ascending order of their distances, with all numbers of threads added up.
+    pub(super) classes: Vec<Deviation>,
 }
 
 impl Case {
-    /// Its workload and name in one.
-    pub(crate) fn title(&self) -> String {
-        let space = if self.name.is_empty() { "" } else { " " };
-        format!("{}{space}{}", self.workload, self.name)
-    }
-
-    /// The same as the name of a file, or of a place on a page.
-    pub(crate) fn slug(&self) -> String {
-        self.title().replace(' ', "-")
+    pub(super) fn slug(&self) -> String {
+        slug(self.kind)
     }
 }
 
-impl Deviation {
-    /// How many sums there were.
-    pub(crate) fn sums(&self) -> u64 {
+impl Deviations {
+    /// Returns how many sums there were.
+    pub(super) fn sums(&self) -> u64 {
         self.classes.iter().map(|class| class.sums).sum()
     }
 
-    /// How many were something that cannot be true.
-    pub(crate) fn wrong(&self) -> u64 {
+    /// Returns how many sums were no possible value.
+    pub(super) fn wrong(&self) -> u64 {
         self.classes.iter().filter(|class| class.from != 0).map(|class| class.sums).sum()
     }
 }
 
-/// The cases of `outcomes`, each once.
-pub(crate) fn cases(outcomes: &[Outcome]) -> Vec<Case> {
-    let mut cases: Vec<Case> = Vec::new();
-    for outcome in outcomes {
-        let is_it =
-            |case: &&Case| case.workload == outcome.workload() && case.name == outcome.case();
-        if cases.iter().any(|case| is_it(&case)) {
-            continue;
-        }
-        let all: Vec<&Outcome> = outcomes
-            .iter()
-            .filter(|other| {
-                other.workload() == outcome.workload() && other.case() == outcome.case()
-            })
-            .collect();
-        cases.push(Case {
-            workload: outcome.workload(),
-            name: outcome.case(),
-            what: outcome.what(),
-            drawn: outcome.drawn().and_then(|metric| drawn(metric, &all)),
-            deviations: deviations(&all),
-        });
-    }
-    cases
+/// Returns the name of a kind's plot, as part of a file name or a link.
+pub(super) fn slug(kind: Kind) -> String {
+    kind.title().replace(' ', "-")
 }
 
-fn drawn(metric: &'static str, outcomes: &[&Outcome]) -> Option<Drawn> {
+/// Returns the cases that `rows` are of, each once. Rows of unknown cases are left out.
+pub(super) fn cases(rows: &[Row], deviations: &[Deviation]) -> Vec<Case> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for kind in rows.iter().filter_map(Row::kind) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let case = |kind: Kind| {
+        let own = rows.iter().filter(|row| row.kind() == Some(kind));
+        let mut threads: Vec<usize> = own.map(|row| row.threads).collect();
+        threads.dedup();
+        Case {
+            kind,
+            threads,
+            drawn: drawn(kind, rows),
+            deviations: deviations_of(kind, deviations),
+        }
+    };
+    kinds.into_iter().map(case).collect()
+}
+
+fn drawn(kind: Kind, rows: &[Row]) -> Option<Drawn> {
+    let metric = kind.drawn()?;
     let mut series: Vec<Series> = Vec::new();
-    let mut unit = None;
-    let rows = outcomes.iter().flat_map(|outcome| figures::rows(outcome));
-    for row in rows.filter(|row| row.of.metric == metric) {
-        let point =
-            Point { threads: row.of.threads, median: row.median, min: row.min, max: row.max };
-        unit = Some(row.of.unit);
-        match series.iter_mut().find(|series| series.contender.as_str() == row.of.contender) {
+    let is_drawn = |row: &&Row| row.kind() == Some(kind) && row.metric == metric.name;
+    for row in rows.iter().filter(is_drawn) {
+        let Row { contender, threads, median, min, max, .. } = *row;
+        let point = Point { threads, median, min, max };
+        match series.iter_mut().find(|series| series.contender == contender) {
             Some(series) => series.points.push(point),
-            None => series.push(Series {
-                contender: contender(outcomes, row.of.contender)?,
-                points: vec![point],
-            }),
+            None => series.push(Series { contender, points: vec![point] }),
         }
     }
-    let mut threads: Vec<usize> = outcomes.iter().map(|outcome| outcome.threads()).collect();
-    threads.sort_unstable();
     series.iter_mut().for_each(|series| series.points.sort_by_key(|point| point.threads));
-    Some(Drawn { title: figures::metric_title(metric), unit: unit?, threads, series })
+    let points = series.iter().flat_map(|series| &series.points);
+    let mut threads: Vec<usize> = points.map(|point| point.threads).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    (!series.is_empty()).then_some(Drawn { metric, threads, series })
 }
 
-fn contender(outcomes: &[&Outcome], name: &str) -> Option<Name> {
-    let all = outcomes.iter().flat_map(|outcome| outcome.contenders());
-    all.copied().find(|contender| contender.as_str() == name)
-}
-
-/// With several numbers of threads, of all of them together.
-fn deviations(outcomes: &[&Outcome]) -> Vec<Deviation> {
-    let mut all: Vec<Deviation> = Vec::new();
-    for (contender, deviations) in outcomes.iter().flat_map(|outcome| outcome.deviations()) {
-        let index = match all.iter().position(|known| known.contender == *contender) {
-            Some(index) => index,
-            None => {
-                all.push(Deviation { contender: *contender, classes: Vec::new() });
-                all.len() - 1
-            }
-        };
-        for class in deviations.classes() {
-            add(&mut all[index].classes, class);
+fn deviations_of(kind: Kind, deviations: &[Deviation]) -> Vec<Deviations> {
+    let mut all: Vec<Deviations> = Vec::new();
+    let is_own = |it: &&Deviation| Kind::find(it.workload, &it.case) == Some(kind);
+    for class in deviations.iter().filter(is_own) {
+        let contender = class.contender;
+        let index = all.iter().position(|known| known.contender == contender);
+        let index = index.unwrap_or_else(|| {
+            all.push(Deviations { contender, classes: Vec::new() });
+            all.len() - 1
+        });
+        let classes = &mut all[index].classes;
+        match classes.binary_search_by_key(&class.from, |known| known.from) {
+            Ok(index) => classes[index].sums += class.sums,
+            Err(index) => classes.insert(index, class.clone()),
         }
     }
     all
 }
 
-fn add(classes: &mut Vec<Class>, class: Class) {
-    match classes.binary_search_by_key(&class.from, |known| known.from) {
-        Ok(index) => classes[index].sums += class.sums,
-        Err(index) => classes.insert(index, class),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::{plan::Options, plan::Plan};
-
     use super::*;
+    use crate::{
+        args::Options, figures, plan::Plan, progress::Progress, report::Report, workloads::Workload,
+    };
 
-    fn outcomes(workload: Workload, threads: &[usize]) -> Vec<Outcome> {
+    fn report(workload: Workload, threads: &[usize]) -> Report {
         let options = Options {
             workloads: vec![workload],
             contenders: vec![Name::Atomic, Name::ThisCpu],
@@ -170,17 +150,23 @@ mod tests {
             ..Options::default()
         };
         let plan = Plan::new(&options).unwrap();
-        plan.cases.iter().map(|case| case.run(|_, _| {}).unwrap()).collect()
+        let mut report = Report::new(&plan, []).unwrap();
+        for case in &plan.cases {
+            let outcome = case.run(&Progress::new(&plan), None).unwrap();
+            report.add(&outcome, &figures::rows(&outcome));
+        }
+        report
     }
 
     #[test]
-    fn numbers_of_threads_come_together_in_their_case() {
-        let cases = cases(&outcomes(Workload::Commit, &[2, 1]));
-        let titles: Vec<String> = cases.iter().map(Case::title).collect();
+    fn numbers_of_threads_are_joined_in_their_case() {
+        let report = report(Workload::Commit, &[2, 1]);
+        let cases = cases(&report.rows, &report.deviations);
+        let titles: Vec<String> = cases.iter().map(|case| case.kind.title()).collect();
         assert_eq!(titles, ["commit accounting", "commit syscalls"]);
         let drawn = cases[1].drawn.as_ref().unwrap();
-        assert_eq!((drawn.title, drawn.unit), ("time per op", "ns"));
-        assert_eq!(drawn.threads, [1, 2]);
+        assert_eq!((drawn.metric.title, drawn.metric.unit), ("time per op", "ns"));
+        assert_eq!((&drawn.threads[..], &cases[1].threads[..]), (&[1, 2][..], &[2, 1][..]));
         let names: Vec<Name> = drawn.series.iter().map(|series| series.contender).collect();
         assert_eq!(names, [Name::Nothing, Name::Atomic, Name::ThisCpu]);
         for series in &drawn.series {
@@ -193,20 +179,18 @@ mod tests {
 
     #[test]
     fn deviations_of_all_numbers_of_threads_are_added_up() {
-        let outcomes = outcomes(Workload::Sum, &[2, 4]);
-        let all = cases(&outcomes);
-        let token = all.iter().find(|case| case.name == "token").unwrap();
+        let report = report(Workload::Sum, &[2, 4]);
+        let all = cases(&report.rows, &report.deviations);
+        let token = all.iter().find(|case| case.kind == Kind::Token).unwrap();
         let sums_in_rows = |name: Name| {
-            let rows = outcomes.iter().flat_map(figures::rows);
-            let own =
-                rows.filter(|row| row.of.metric == "sums" && row.of.contender == name.as_str());
-            own.map(|row| row.median as u64).sum::<u64>()
+            let is_own = |row: &&Row| row.metric == "sums" && row.contender == name;
+            report.rows.iter().filter(is_own).map(|row| row.median as u64).sum::<u64>()
         };
         assert_eq!(token.deviations.len(), 2);
-        for deviation in &token.deviations {
-            assert_eq!(deviation.sums(), sums_in_rows(deviation.contender));
-            assert_eq!(deviation.wrong(), 0, "{deviation:?}");
+        for deviations in &token.deviations {
+            assert_eq!(deviations.sums(), sums_in_rows(deviations.contender));
+            assert_eq!(deviations.wrong(), 0, "{deviations:?}");
         }
-        assert!(all.iter().all(|case| case.name == "token" || case.deviations.is_empty()));
+        assert!(all.iter().all(|case| case.kind == Kind::Token || case.deviations.is_empty()));
     }
 }

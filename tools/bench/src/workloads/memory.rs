@@ -1,15 +1,13 @@
-//! `memory`: what a million counters take, or a million accounts, used from two CPUs.
+//! `memory`: what a million counters, or a million accounts, cost when used from two CPUs.
 //!
-//! A process's resident size says what they take only if nothing else happened in it, so each
-//! measurement is a child process, told so by [`CHILD`].
+//! A process's resident size tells that only if nothing else happened in it, so each measurement is a
+//! child process, started with the subcommand [`CHILD`].
 //!
-//! Only contenders whose layout is their own take part. The kernel's designs and the floor are
-//! padded arrays here, which says nothing about the layout their authors chose.
+//! Only contenders with a layout of their own take part. The kernel's designs and the floor are
+//! padded arrays here, which says nothing about the layout that their authors chose.
 
 use std::{
-    fmt, io,
-    str::FromStr,
-    thread,
+    io, thread,
     time::{Duration, Instant},
 };
 
@@ -31,40 +29,31 @@ use crate::{
     rss,
 };
 
-/// The subcommand, hidden from users, that a child is started with. Its argument is an [`ChildSpec`].
+/// The hidden subcommand that a child is started with.
 pub(crate) const CHILD: &str = "memory-child";
 
-/// How long a child may take. The slowest, in a build that is not optimised, takes a minute.
+/// The time limit of a child. The slowest, in a build that is not optimized, takes a minute.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
-/// One thread for each of two CPUs.
+/// One thread on each of two CPUs.
 pub(crate) const THREADS: usize = 2;
 
-/// Adds by each thread to each counter: enough for any design to have spread over both CPUs.
+/// Adds by each thread to each counter: enough for any design to use memory of both CPUs.
 const ADDS: i64 = 600;
 
-/// Charges by each thread to each counter of each account. Then each account has been in a cache of each
-/// CPU, and has left it.
+/// Charges by each thread to each counter of each account. After them, each account has been in a
+/// cache of each CPU and was evicted.
 const CHARGES: i64 = 1;
 
-/// What there are many of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The structure that many are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Many {
     Counters,
     Accounts,
 }
 
 impl Many {
-    const ALL: [Self; 2] = [Self::Counters, Self::Accounts];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counters => "counters",
-            Self::Accounts => "accounts",
-        }
-    }
-
-    /// Who takes part.
     pub(crate) const fn contenders(self) -> &'static [Name] {
         match self {
             Self::Counters => &[Name::Atomic, Name::Striped, Name::ThisCpu],
@@ -73,8 +62,8 @@ impl Many {
     }
 }
 
-/// What a child is to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The measurement that a child makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChildSpec {
     many: Many,
     contender: Name,
@@ -82,38 +71,30 @@ pub(crate) struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// A trial makes a hundredth. A striped counter takes 16 KiB, of which a million would not fit
-    /// into most machines; what one takes does not depend on how many there are.
+    /// Makes the spec of a full measurement, or of a trial, which makes a hundredth.
+    ///
+    /// A striped counter takes 16 KiB, and few machines have room for a million. What one takes does
+    /// not depend on how many there are.
     fn new(many: Many, contender: Name, is_trial: bool) -> Self {
         let full = if contender == Name::Striped { 5_000 } else { 1_000_000 };
         let count = if is_trial { full / 100 } else { full };
         Self { many, contender, count }
     }
-}
 
-impl fmt::Display for ChildSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.many.as_str(), self.contender, self.count)
-    }
-}
-
-impl FromStr for ChildSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.splitn(3, ':');
-        let mut part = || parts.next().ok_or("want counters:NAME:COUNT or accounts:NAME:COUNT");
-        let (many, contender, count) = (part()?, part()?.parse()?, part()?.parse());
-        let is_named = |known: &Many| known.as_str() == many;
-        let many = Many::ALL.into_iter().find(is_named).ok_or("want counters or accounts")?;
-        if !many.contenders().contains(&contender) {
-            return Err(format!("{contender} takes no part"));
+    /// Reads the argument of a child.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if !spec.many.contenders().contains(&spec.contender) || spec.count == 0 {
+            return Err(format!(
+                "{} cannot run it, or there is nothing to measure",
+                spec.contender
+            ));
         }
-        Ok(Self { many, contender, count: count.map_err(|error| format!("{error}"))? })
+        Ok(spec)
     }
 }
 
-/// What a child reports.
+/// A child's answer.
 #[derive(Debug, Serialize, Deserialize)]
 struct Footprint {
     count: usize,
@@ -121,24 +102,19 @@ struct Footprint {
     create_ns: u64,
 }
 
-/// Does a child's work and returns what it is to print.
-///
-/// # Errors
-///
-/// When the contender is unavailable, or a sum is not what was added.
-pub(crate) fn child(order: ChildSpec) -> Result<String> {
-    ensure!(order.count > 0, "nothing to measure");
-    let footprint = match order.many {
-        Many::Counters => for_counter!(order.contender, C => of_counters::<C>(order.count))?,
-        Many::Accounts => for_ledger!(order.contender, C => of_accounts::<C>(order.count))?,
+/// Does a child's work and returns its answer as JSON.
+pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
+    let footprint = match spec.many {
+        Many::Counters => for_counter!(spec.contender, C => of_counters::<C>(spec.count))?,
+        Many::Accounts => for_ledger!(spec.contender, C => of_accounts::<C>(spec.count))?,
     };
     Ok(serde_json::to_string(&footprint)?)
 }
 
 /// Has a child measure one contender.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
-    let order = ChildSpec::new(many, contender, setting.is_trial);
-    let footprint: Footprint = children::ask(CHILD, &order.to_string(), PATIENCE)?;
+    let spec = ChildSpec::new(many, contender, setting.is_trial);
+    let footprint: Footprint = children::ask(CHILD, &spec, PATIENCE)?;
     let count = footprint.count as f64;
     let resident_bytes = footprint.resident_bytes as f64;
     let (counted, each) = match many {
@@ -153,7 +129,7 @@ pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Mea
     ])
 }
 
-/// Makes counters, uses each from two CPUs, and sees what has become resident.
+/// Makes counters, uses each from two CPUs, and measures the memory that became resident.
 fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let mut counters = Vec::with_capacity(count);
@@ -170,7 +146,7 @@ fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     Ok(footprint)
 }
 
-/// Opens accounts of a ledger, uses each from two CPUs, and sees what has become resident.
+/// Opens accounts, uses each from two CPUs, and measures the memory that became resident.
 fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let ledger = C::new(count);
@@ -192,13 +168,12 @@ fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
     Ok(footprint)
 }
 
-/// About a thousand of `items`.
+/// Returns about a thousand of `items`.
 fn some_of<T>(items: &[T]) -> impl Iterator<Item = &T> {
     items.iter().step_by(items.len().div_ceil(1_000))
 }
 
-/// Uses every item from both threads, which begin at opposite ends of the circle so that they seldom
-/// meet at one item.
+/// Uses every item from two threads, which start half the items apart so that they seldom meet.
 fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Result<()> {
     let cpus = Cpus::allowed()?;
     let (cpus, use_one) = (&cpus, &use_one);
@@ -220,7 +195,7 @@ fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Resul
     Ok(used?)
 }
 
-/// Sees how much memory becomes resident while it runs.
+/// Measures how much memory becomes resident while it runs.
 struct Meter {
     before_bytes: u64,
     started: Instant,
@@ -248,38 +223,36 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Everything that a child may be told to measure, but for the count.
+    /// Returns every structure with every contender that has it.
     fn all() -> impl Iterator<Item = (Many, Name)> {
-        Many::ALL
-            .into_iter()
-            .flat_map(|many| many.contenders().iter().map(move |&name| (many, name)))
+        let of = |many: Many| many.contenders().iter().map(move |&name| (many, name));
+        [Many::Counters, Many::Accounts].into_iter().flat_map(of)
     }
 
     #[test]
-    fn orders_read_back() {
-        for is_trial in [false, true] {
-            for (many, contender) in all() {
-                let order = ChildSpec::new(many, contender, is_trial);
-                assert_eq!(order.to_string().parse(), Ok(order));
-            }
-        }
-        for text in [
-            "counters:thiscpu",
-            "counters:nobody:5",
-            "counters:thiscpu:many",
-            "counters:kamezawa:5",
-            "ledgers:thiscpu:5",
-        ] {
-            text.parse::<ChildSpec>().unwrap_err();
-        }
-    }
-
-    #[test]
-    fn a_child_reports_every_contender() {
+    fn child_specs_parse_back_and_bad_ones_are_refused() {
         for (many, contender) in all() {
-            let order = ChildSpec { many, contender, count: 20 };
-            let report: Footprint = serde_json::from_str(&child(order).unwrap()).unwrap();
-            assert_eq!(report.count, 20);
+            let spec = ChildSpec::new(many, contender, true);
+            assert_eq!(ChildSpec::parse(&serde_json::to_string(&spec).unwrap()), Ok(spec));
+        }
+        for (many, contender, count) in [
+            ("counters", "nobody", "5"),
+            ("counters", "thiscpu", "\"many\""),
+            ("counters", "thiscpu", "0"),
+            ("counters", "kamezawa", "5"),
+            ("ledgers", "thiscpu", "5"),
+        ] {
+            let text = format!(r#"{{"many":"{many}","contender":"{contender}","count":{count}}}"#);
+            ChildSpec::parse(&text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn children_measure_every_contender() {
+        for (many, contender) in all() {
+            let answer = child(&ChildSpec { many, contender, count: 20 }).unwrap();
+            let footprint: Footprint = serde_json::from_str(&answer).unwrap();
+            assert_eq!(footprint.count, 20);
         }
     }
 }

@@ -59,6 +59,7 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     let mut rounds = FIRST_ROUNDS;
     let (began, mut times) = (Instant::now(), Vec::new());
     while times.len() < SCRAPES_MIN || began.elapsed() < setting.length {
+        slice::check_stop()?;
         let timed = || {
             let before = Instant::now();
             let text = registry.scrape();

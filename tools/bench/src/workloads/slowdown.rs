@@ -74,18 +74,18 @@ fn median_loss<C: Contender>(
     let pairs = (length * SLICES).div_duration_f64(one_while * 2).round() as u32;
     let undisturbed = || adds_per_s(progress, || thread::sleep(one_while));
     let disturbed = || adds_per_s(progress, || sum_at_intervals(counter, one_while));
-    let losses: Vec<f64> = (0..pairs.max(1))
-        .map(|pair| {
-            let (with, without) = if pair % 2 == 0 {
-                let without = undisturbed();
-                (disturbed(), without)
-            } else {
-                (disturbed(), undisturbed())
-            };
-            100.0 * (1.0 - with / without)
-        })
-        .filter(|loss| loss.is_finite())
-        .collect();
+    let mut losses = Vec::new();
+    for pair in 0..pairs.max(1) {
+        slice::check_stop()?;
+        let (with, without) = if pair % 2 == 0 {
+            let without = undisturbed();
+            (disturbed(), without)
+        } else {
+            (disturbed(), undisturbed())
+        };
+        losses.push(100.0 * (1.0 - with / without));
+    }
+    losses.retain(|loss| loss.is_finite());
     stats::median(&losses).context("the adders never got to run")
 }
 

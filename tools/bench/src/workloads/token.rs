@@ -101,6 +101,9 @@ impl Half {
                 sums.call_ns.record((after - before).as_nanos() as u64)?;
             }
             let elapsed = after - started;
+            if EACH > 1 {
+                slice::check_stop()?;
+            }
             let is_late = elapsed >= self.length * OVERTIME_MAX;
             if elapsed >= self.length && (sums.count >= enough || is_late) {
                 return Ok(());

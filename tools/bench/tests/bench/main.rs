@@ -1,17 +1,17 @@
-//! `thiscpu-bench bench` as its users see it: exit statuses, lines of JSON, tables.
+//! `thiscpu-bench` as its users see it: exit statuses, lines of JSON, tables.
+
+mod alloc;
+mod output;
+mod report;
+mod requests;
 
 use std::{
     collections::BTreeSet,
-    io::Read as _,
     process::{Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::Value;
-
-mod alloc;
-mod report;
-mod tier;
 
 /// The shortest run that still measures something.
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
@@ -19,18 +19,18 @@ const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
 const CONTENDERS: [&str; 6] =
     ["atomic", "spinlock-fold", "dumazet", "li-gate", "striped", "thiscpu"];
 
-fn bench_program() -> Command {
+fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_thiscpu-bench"))
 }
 
 fn bench(args: &[&str]) -> Command {
-    let mut command = bench_program();
+    let mut command = program();
     command.arg("bench").args(args).stdin(Stdio::null());
     command
 }
 
-/// Waits until no other test of this file measures. Each measures with more threads than there are CPUs; all at
-/// once, some thread would get no CPU in a slice as short as these.
+/// Waits until no other test of this file measures. Each uses more threads than there are CPUs; all
+/// at once, some thread would get no CPU in so short a slice.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,8 +40,11 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a tiny bench and returns its lines, each of which must be an object with exactly the keys
-/// that programs are told to expect.
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a tiny bench and returns its lines, which must have exactly the documented keys.
 fn lines(args: &[&str]) -> Vec<Value> {
     const KEYS: [&str; 10] = [
         "workload",
@@ -71,8 +74,8 @@ fn lines(args: &[&str]) -> Vec<Value> {
     lines
 }
 
-/// The values of `key` in those lines that belong to the case and the metric.
-fn those<'a>(lines: &'a [Value], case: &str, metric: &str, key: &str) -> Vec<&'a Value> {
+/// Returns the values of `key` in the lines of a case and a metric.
+fn of_case<'a>(lines: &'a [Value], case: &str, metric: &str, key: &str) -> Vec<&'a Value> {
     lines
         .iter()
         .filter(|line| line["case"] == case && line["metric"] == metric)
@@ -80,104 +83,42 @@ fn those<'a>(lines: &'a [Value], case: &str, metric: &str, key: &str) -> Vec<&'a
         .collect()
 }
 
-fn assert_everyone_has(lines: &[Value], case: &str, metric: &str) {
-    let names = those(lines, case, metric, "contender");
+fn assert_all_have(lines: &[Value], case: &str, metric: &str) {
+    let names = of_case(lines, case, metric, "contender");
     for name in CONTENDERS {
         assert!(names.iter().any(|known| *known == name), "{name} has no {metric}");
     }
 }
 
 #[test]
-fn bad_input_runs_nothing_and_says_what_exists() {
-    let cases: [(&[&str], &str); 20] = [
-        (&["adds"], "add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc"),
-        (
-            &["--contender", "mutex"],
-            "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
-             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
-             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, metrics-exporter-prometheus, \
-             prometheus-client, thiscpu, thiscpu-facade, thiscpu-cache, thiscpu-malloc, \
-             thiscpu-hardened",
-        ),
-        (&["--contender", "none"], "thiscpu"),
-        (&["--threads", "0"], "from 1 to 4096"),
-        (&["--threads", "4097"], "from 1 to 4096"),
-        (&["--threads", "1,,2"], "from 1 to 4096"),
-        (&["--threads", "99999999999999999999"], "from 1 to 4096"),
-        (&["--rounds", "0"], "0"),
-        (&["--rounds", "-1"], "-1"),
-        (&["--seconds", "0"], "greater than 0"),
-        (&["--seconds", "-1"], "greater than 0"),
-        (&["--seconds", "NaN"], "greater than 0"),
-        (&["memory", "--contender", "dumazet"], "atomic, striped, thiscpu"),
-        (
-            &["budget", "--contender", "dumazet"],
-            "atomic-cas, compare-twice, compare-once, limited-add, semaphore, thiscpu",
-        ),
-        (&["budget", "--audit", "some"], "invalid digit"),
-        (
-            &["ledger", "--contender", "dumazet"],
-            "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
-        ),
-        (
-            &["alloc", "--contender", "thiscpu"],
-            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
-             thiscpu-malloc, thiscpu-hardened can run the workload alloc",
-        ),
-        (
-            &["metrics", "--contender", "atomic"],
-            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run the workload metrics",
-        ),
-        (&["alloc", "--case", "pair-63"], "there are pair-8, pair-16"),
-        (&["--no-such-option"], "--no-such-option"),
-    ];
-    for (args, hint) in cases {
-        let output = bench(args).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(output.stdout.is_empty(), "{args:?}");
-        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
-    }
-}
-
-#[test]
-fn the_floor_is_refused_with_the_reason_where_it_cannot_run() {
-    let output = bench(&["add", "--contender", "section"])
-        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("section is unavailable"), "{}", stderr(&output));
-}
-
-#[test]
-fn add_times_everyone() {
+fn add_times_all_contenders() {
     let lines = lines(&["add", "--threads", "1,2"]);
-    assert_everyone_has(&lines, "", "time_per_op");
-    let threads = those(&lines, "", "time_per_op", "threads");
+    assert_all_have(&lines, "", "time_per_op");
+    let threads = of_case(&lines, "", "time_per_op", "threads");
     assert!([1, 2].iter().all(|count| threads.iter().any(|known| *known == count)));
-    let ratios = those(&lines, "", "thiscpu_ratio", "contender");
+    let ratios = of_case(&lines, "", "thiscpu_ratio", "contender");
     assert!(ratios.iter().all(|name| *name != "thiscpu"));
-    assert!(those(&lines, "", "time_per_op", "unit").iter().all(|unit| *unit == "ns"));
+    assert!(of_case(&lines, "", "time_per_op", "unit").iter().all(|unit| *unit == "ns"));
 }
 
 #[test]
 fn commit_has_two_cases_and_a_baseline() {
     let lines = lines(&["commit", "--threads", "2"]);
-    assert_everyone_has(&lines, "accounting", "time_per_op");
-    assert_everyone_has(&lines, "syscalls", "time_per_op");
-    assert_everyone_has(&lines, "syscalls", "ratio_to_none");
+    assert_all_have(&lines, "accounting", "time_per_op");
+    assert_all_have(&lines, "syscalls", "time_per_op");
+    assert_all_have(&lines, "syscalls", "ratio_to_none");
     let is_baseline = |name: &&Value| **name == "none";
-    assert!(those(&lines, "syscalls", "time_per_op", "contender").iter().any(is_baseline));
-    assert!(!those(&lines, "accounting", "time_per_op", "contender").iter().any(is_baseline));
+    assert!(of_case(&lines, "syscalls", "time_per_op", "contender").iter().any(is_baseline));
+    assert!(!of_case(&lines, "accounting", "time_per_op", "contender").iter().any(is_baseline));
 }
 
 #[test]
-fn sum_tells_how_wrong_everyone_is() {
+fn sum_counts_errors_of_all_contenders() {
     let lines = lines(&["sum"]);
     for metric in ["sums", "wrong_sums", "max_error", "time_per_sum", "time_per_sum_p999"] {
-        assert_everyone_has(&lines, "token", metric);
+        assert_all_have(&lines, "token", metric);
     }
-    assert_everyone_has(&lines, "slowdown", "adders_slowdown");
+    assert_all_have(&lines, "slowdown", "adders_slowdown");
     for line in &lines {
         if line["metric"] == "wrong_sums"
             && ["atomic", "thiscpu"].contains(&line["contender"].as_str().unwrap())
@@ -188,63 +129,62 @@ fn sum_tells_how_wrong_everyone_is() {
 }
 
 #[test]
-fn threshold_times_everyone() {
-    assert_everyone_has(&lines(&["threshold", "--threads", "2"]), "", "time_per_op");
+fn threshold_times_all_contenders() {
+    assert_all_have(&lines(&["threshold", "--threads", "2"]), "", "time_per_op");
 }
 
 #[test]
-fn nospace_audits_everyone_and_those_who_are_right_pass() {
+fn budget_audits_all_contenders() {
     let lines = lines(&["budget", "--threads", "2", "--audit", "5000"]);
-    let competes = |case: &str, metric: &str| {
-        let names = those(&lines, case, metric, "contender");
+    let all_have = |case: &str, metric: &str| {
+        let names = of_case(&lines, case, metric, "contender");
         ["atomic-cas", "compare-twice", "compare-once", "limited-add", "semaphore", "thiscpu"]
             .iter()
             .all(|name| names.iter().any(|known| *known == name))
     };
-    assert!(
-        ["far", "near", "oscillate", "exhausted"].iter().all(|case| competes(case, "time_per_op"))
-    );
-    for case in ["near", "oscillate", "exhausted"] {
-        assert!(competes(case, "over_grants") && competes(case, "wrong_refusals"), "{case}");
-        let audited = those(&lines, case, "audited", "median");
+    let cases = ["far", "near", "oscillate", "exhausted"];
+    assert!(cases.iter().all(|case| all_have(case, "time_per_op")));
+    for case in &cases[1..] {
+        assert!(all_have(case, "over_grants") && all_have(case, "wrong_refusals"), "{case}");
+        let audited = of_case(&lines, case, "audited", "median");
         assert!(audited.iter().all(|calls| calls.as_f64() >= Some(5000.0)), "{case}: {audited:?}");
     }
-    let recalls = those(&lines, "oscillate", "recalls_per_second", "contender");
+    let recalls = of_case(&lines, "oscillate", "recalls_per_second", "contender");
     assert_eq!(recalls, ["thiscpu"]);
 }
 
 #[test]
 fn fault_has_two_cases_and_a_baseline() {
     let lines = lines(&["fault", "--threads", "2"]);
-    let timed = |case| those(&lines, case, "time_per_op", "contender");
+    let timed = |case| of_case(&lines, case, "time_per_op", "contender");
     let ledgers = ["atomic", "kamezawa", "per-thread-64", "memcg-stock", "thiscpu"];
     assert_eq!(timed("accounting"), ledgers);
     assert_eq!(timed("syscalls")[0], "none");
     assert_eq!(timed("syscalls")[1..], ledgers);
-    assert_eq!(those(&lines, "syscalls", "ratio_to_none", "contender"), ledgers);
+    assert_eq!(of_case(&lines, "syscalls", "ratio_to_none", "contender"), ledgers);
 }
 
 #[test]
-fn tenants_times_everyone_and_caches_say_what_they_served() {
+fn ledger_times_all_contenders_and_reports_hit_rates() {
     let lines = lines(&["ledger"]);
     for case in ["single", "working-set-8", "working-set-64", "working-set-512", "zipf"] {
-        let timed = those(&lines, case, "time_per_op", "contender");
-        let cached = those(&lines, case, "hit_rate", "contender");
+        let timed = of_case(&lines, case, "time_per_op", "contender");
+        let cached = of_case(&lines, case, "hit_rate", "contender");
         for name in ["kamezawa", "per-thread-64", "memcg-stock"] {
-            let competes = |names: &[&Value]| names.iter().any(|known| **known == name);
-            assert!(competes(&timed) && competes(&cached), "{case}: {name}");
+            let has_it = |names: &[&Value]| names.iter().any(|known| **known == name);
+            assert!(has_it(&timed) && has_it(&cached), "{case}: {name}");
         }
         assert!(timed.iter().any(|name| *name == "atomic"), "{case}");
-        let rates = those(&lines, case, "hit_rate", "median");
+        let rates = of_case(&lines, case, "hit_rate", "median");
         let is_percent = |rate: &&Value| (0.0..=100.0).contains(&rate.as_f64().unwrap());
         assert!(rates.iter().all(is_percent), "{case}: {rates:?}");
     }
 }
 
 #[test]
-fn tenants_accounts_for_every_unit() {
+fn ledger_audit_accounts_for_every_unit() {
     let lines = lines(&["ledger", "--contender", "thiscpu", "--threads", "2", "--audit", "50000"]);
-    let figure = |metric| match those(&lines, "audit", metric, "median")[..] {
+    let figure = |metric| match of_case(&lines, "audit", metric, "median")[..] {
         [value] => value.as_f64().unwrap(),
         ref values => panic!("{metric}: {values:?}"),
     };
@@ -266,10 +206,10 @@ fn metrics_are_incremented_and_scraped() {
         });
         assert!(timed.map(|line| &line["contender"]).eq(registries), "{threads}");
     }
-    assert_eq!(those(&lines, "scrape", "time_per_scrape", "contender"), registries);
-    let series = those(&lines, "scrape", "series", "median");
+    assert_eq!(of_case(&lines, "scrape", "time_per_scrape", "contender"), registries);
+    let series = of_case(&lines, "scrape", "series", "median");
     assert!(series.iter().all(|count| **count == 1000.0), "{series:?}");
-    let compared = those(&lines, "scrape", "thiscpu_ratio", "contender");
+    let compared = of_case(&lines, "scrape", "thiscpu_ratio", "contender");
     assert_eq!(compared, [registries[0], registries[1], registries[3]]);
 }
 
@@ -277,41 +217,23 @@ fn metrics_are_incremented_and_scraped() {
 fn memory_is_measured_in_children() {
     let lines = lines(&["memory", "--contender", "thiscpu,striped", "--contender", "atomic"]);
     for metric in ["counters", "resident", "resident_bytes_per_counter", "time_per_create"] {
-        assert_eq!(those(&lines, "", metric, "contender").len(), 3, "{metric}");
+        assert_eq!(of_case(&lines, "", metric, "contender").len(), 3, "{metric}");
     }
     for metric in ["accounts", "resident", "resident_bytes_per_account", "time_per_create"] {
-        let names = those(&lines, "accounts", metric, "contender");
+        let names = of_case(&lines, "accounts", metric, "contender");
         assert_eq!(names, ["thiscpu", "atomic"], "{metric}");
     }
 }
 
 #[test]
-fn a_table_says_how_it_was_measured() {
+fn text_begins_with_the_conditions() {
     let _turn = alone();
     let output =
         bench(&["add", "--threads", "1", "--contender", "atomic"]).args(TINY).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = stdout(&output);
     assert!(text.starts_with("tier "), "{text}");
     assert!(text.contains("1 round, 0.01 s a slice"), "{text}");
     assert!(text.contains("add, 1 thread") && text.contains("| atomic"), "{text}");
     assert_eq!(stderr(&output), "", "no progress bar without a terminal");
-}
-
-#[test]
-fn a_reader_that_goes_away_is_no_failure() {
-    let _turn = alone();
-    let mut child = bench(&["add", "commit", "--threads", "1", "--json"])
-        .args(TINY)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = [0];
-    let mut stdout = child.stdout.take().unwrap();
-    stdout.read_exact(&mut first).unwrap();
-    drop(stdout);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
 }

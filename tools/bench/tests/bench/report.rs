@@ -1,4 +1,4 @@
-//! `--report`: what is refused before anything is measured, what is written, and what is left when a run ends early.
+//! `--report`: refused directories, the files it writes, and those of a run that ends early.
 
 use std::{
     fs,
@@ -10,9 +10,9 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{TINY, alone, bench, stderr};
+use crate::{TINY, alone, bench, program, stderr, stdout};
 
-/// A directory of a test's own, with nothing in it.
+/// Makes an empty directory for a test.
 fn directory(test: &str) -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = fs::remove_dir_all(&directory);
@@ -31,21 +31,21 @@ fn results(directory: &Path) -> Value {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_is_measured() {
+fn unusable_directories_are_refused_before_anything_is_measured() {
     let directory = directory("refused");
     let file = directory.join("file");
-    fs::write(&file, "somebody's").unwrap();
+    fs::write(&file, "foreign").unwrap();
     let closed = directory.join("closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
     let below_file = file.join("report");
     let mut cases: Vec<(&Path, &str)> = vec![
-        (&file, "is a file; name a directory for the report"),
-        (&below_file, "cannot make the directory"),
-        (Path::new("/proc/report"), "cannot make the directory"),
-        (&directory, "has files in it that are not of a report; name an empty directory"),
+        (&file, "is a file; name a directory"),
+        (&below_file, "cannot create the directory"),
+        (Path::new("/proc/report"), "cannot create the directory"),
+        (&directory, "has files that are not of a report; name an empty directory"),
     ];
-    // Nothing is closed to root.
+    // Root may write everywhere.
     if fs::write(closed.join("tried"), "").is_err() {
         cases.push((&closed, "cannot write to the directory"));
     }
@@ -55,7 +55,7 @@ fn what_cannot_be_written_is_refused_before_anything_is_measured() {
         assert!(output.stdout.is_empty(), "{}", report.display());
         assert!(stderr(&output).contains(hint), "{}: {}", report.display(), stderr(&output));
     }
-    assert_eq!(fs::read_to_string(file).unwrap(), "somebody's");
+    assert_eq!(fs::read_to_string(file).unwrap(), "foreign");
     assert_eq!(bench(&["--report"]).output().unwrap().status.code(), Some(2));
     // A bad request of another kind leaves no directory behind.
     let unmade = directory.join("unmade");
@@ -65,68 +65,50 @@ fn what_cannot_be_written_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn a_report_has_what_was_printed() {
+fn report_has_the_printed_figures() {
     let report = directory("printed").join("made/for/it");
     let output = bench_add(&report, &["--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let place = format!("the report is in {}\n", report.join("index.html").display());
     assert_eq!(stderr(&output), place);
 
-    let printed = String::from_utf8(output.stdout).unwrap();
     let printed: Vec<Value> =
-        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let results = results(&report);
-    assert_eq!(results["rows"], Value::Array(printed.clone()));
-    assert_eq!(results["format"], "thiscpu-bench-report-1");
+    assert_eq!(results["format"], "thiscpu-bench-report-2");
     assert_eq!((&results["is_complete"], &results["cases_done"]), (&true.into(), &1.into()));
     let run = &results["run"];
     let command = run["command"].as_str().unwrap();
     assert!(command.contains(" -- bench add --threads 1 --contender "), "{command}");
     assert!(run["machine"]["cpus_allowed"].as_u64() >= Some(1), "{run}");
-    assert_eq!(results["plots"], serde_json::json!(["add.svg"]));
     assert!(report.join("add.svg").exists());
 
+    // The rows are the printed lines, with the values of the rounds.
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), printed.len());
+    for (row, printed) in rows.iter().zip(&printed) {
+        let values = row["values"].as_array().unwrap();
+        assert_eq!(values.len() as u64, row["rounds"].as_u64().unwrap());
+        let smallest = values.iter().map(|value| value.as_f64().unwrap()).reduce(f64::min);
+        assert_eq!(smallest, row["min"].as_f64());
+        let mut row = row.clone();
+        row.as_object_mut().unwrap().remove("values");
+        assert_eq!(row, *printed);
+    }
     let csv = fs::read_to_string(report.join("results.csv")).unwrap();
     let mut lines = csv.lines();
     let columns = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
     assert_eq!(lines.next(), Some(columns));
     assert_eq!(lines.count(), printed.len());
-    assert_eq!(fs::read_to_string(report.join("deviations.csv")).unwrap(), "");
-    // The medians are those of the rounds, which are there once as lines and once as lists.
-    let rounds = fs::read_to_string(report.join("rounds.csv")).unwrap();
-    let mut lines = rounds.lines();
-    let columns = "workload,case,contender,threads,metric,unit,round,value";
-    assert_eq!(lines.next(), Some(columns));
-    let lists = results["measured"].as_array().unwrap();
-    let values = |list: &Value| -> Vec<f64> {
-        list["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
-    };
-    assert_eq!(lines.count(), lists.iter().map(|list| values(list).len()).sum::<usize>());
-    for list in lists.iter().filter(|list| list["metric"] == "time_per_op") {
-        let row = printed.iter().find(|row| {
-            ["contender", "metric", "threads"].iter().all(|&key| row[key] == list[key])
-        });
-        let row = row.unwrap();
-        let smallest = values(list).into_iter().fold(f64::INFINITY, f64::min);
-        assert_eq!(Some(smallest), row["min"].as_f64());
-        assert_eq!(values(list).len() as u64, row["rounds"].as_u64().unwrap());
-        // As numbers: the last digit is lost on the way.
-        let is_first = |line: &str| {
-            let (rest, value) = line.rsplit_once(',')?;
-            let value: f64 = value.parse().ok()?;
-            Some(rest.ends_with(",1") && (value - values(list)[0]).abs() < 1e-9)
-        };
-        assert!(rounds.lines().any(|line| is_first(line) == Some(true)), "{rounds}");
-    }
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     let median = printed[0]["median"].as_f64().unwrap();
-    // As long as it is below 100 ns.
+    // Above 100 ns the page has fewer digits.
     assert!(median >= 100.0 || page.contains(&format!("{median:.2} ns")), "{median}");
-    assert!(!page.contains("not complete"));
+    assert!(!page.contains("figures are partial"));
 }
 
 #[test]
-fn a_table_and_a_report_go_together_and_an_earlier_report_is_replaced() {
+fn earlier_report_is_replaced() {
     let report = directory("replaced");
     assert_eq!(bench_add(&report, &[]).status.code(), Some(0));
     let earlier = results(&report);
@@ -135,28 +117,44 @@ fn a_table_and_a_report_go_together_and_an_earlier_report_is_replaced() {
     let output = again.arg(&report).args(TINY).output().unwrap();
     drop(turn);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("sum token, 4 threads"));
+    assert!(stdout(&output).contains("sum token, 4 threads"));
     let results = results(&report);
     assert_ne!(earlier["rows"], results["rows"]);
     assert!(!report.join("add.svg").exists() && report.join("sum-token.svg").exists());
-    let deviations = fs::read_to_string(report.join("deviations.csv")).unwrap();
-    let lines: Vec<&str> = deviations.lines().collect();
-    assert_eq!(lines[0], "workload,case,contender,threads,from,to,sums");
-    assert!(lines[1].starts_with("sum,token,thiscpu,4,0,0,"), "{deviations}");
-    assert_eq!(lines.len(), 2);
+    let deviations = results["deviations"].as_array().unwrap();
+    assert_eq!(deviations.len(), 1);
+    assert_eq!((&deviations[0]["from"], &deviations[0]["to"]), (&0.into(), &0.into()));
     let figure = |metric: &str| {
         let rows = results["rows"].as_array().unwrap();
         rows.iter().find(|row| row["metric"] == metric).unwrap()["median"].as_f64().unwrap()
     };
-    let sums = results["deviations"][0]["sums"].as_f64().unwrap();
+    let sums = deviations[0]["sums"].as_f64().unwrap();
     assert_eq!((sums, figure("wrong_sums")), (figure("sums"), 0.0));
 }
 
 #[test]
-fn what_was_measured_is_there_when_a_run_is_interrupted() {
-    let report = directory("interrupted").join("report");
+fn report_is_drawn_again_from_its_results() {
+    let report = directory("redrawn");
+    assert_eq!(bench_add(&report, &[]).status.code(), Some(0));
+    let read = |name: &str| fs::read_to_string(report.join(name)).unwrap();
+    let before = ["index.html", "add.svg", "results.csv", "results.json"].map(read);
+    fs::remove_file(report.join("index.html")).unwrap();
+    fs::remove_file(report.join("add.svg")).unwrap();
+    let output = program().arg("report").arg(&report).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(["index.html", "add.svg", "results.csv", "results.json"].map(read), before);
+
+    fs::remove_file(report.join("results.json")).unwrap();
+    let output = program().arg("report").arg(&report).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot read"), "{}", stderr(&output));
+}
+
+#[test]
+fn report_of_a_killed_run_has_the_finished_cases() {
+    let report = directory("killed").join("report");
     let _turn = alone();
-    // More than can be done before this process has read a line, and done what it does then.
+    // More than can run before this process has read a line.
     let workloads = ["add", "commit", "threshold", "budget", "fault", "ledger", "memory", "sum"];
     let mut child = bench(&workloads)
         .args(["--json", "--report"])
@@ -175,18 +173,19 @@ fn what_was_measured_is_there_when_a_run_is_interrupted() {
     assert!(results["rows"].as_array().unwrap().iter().all(|row| row["workload"] != "sum"));
     assert_eq!(results["rows"][0]["workload"], "add");
     let page = fs::read_to_string(report.join("index.html")).unwrap();
-    assert!(page.contains("This run is not complete"), "{page}");
+    assert!(page.contains("These figures are partial"), "{page}");
 }
 
 /// `bench --report DIR | head -1`: the page has all.
 #[test]
-fn a_report_goes_on_when_nobody_reads_what_is_printed() {
+fn report_is_completed_when_nobody_reads_the_output() {
     let report = directory("unread").join("report");
     let _turn = alone();
     let mut child = bench(&["add", "--threads", "1,2", "--contender", "thiscpu", "--report"])
         .arg(&report)
         .args(TINY)
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     drop(child.stdout.take());

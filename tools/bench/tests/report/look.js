@@ -73,8 +73,12 @@
     sections: [...document.querySelectorAll("h2")].map((heading) => heading.textContent),
     brokenLinks: [...document.querySelectorAll("a")].map((link) => link.getAttribute("href"))
       .filter((href) => !href.startsWith("#") || !document.getElementById(href.slice(1))),
+    summary: document.querySelector("h1 + p")?.textContent ?? "",
+    content: document.querySelector("main") && box(document.querySelector("main section")),
     tables: [...document.querySelectorAll("table")].map((table) => ({
       box: box(table),
+      isCut: table.parentElement.scrollWidth > table.parentElement.clientWidth + 1,
+      hint: getComputedStyle(table.parentElement, "::before").content,
       caption: table.caption.textContent,
       rows: [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent)),
     })),

@@ -146,6 +146,54 @@ fn the_page_is_readable_on_paper() {
     assert!(document.starts_with(b"%PDF") && document.len() > 50_000, "{} bytes", document.len());
 }
 
+/// The plots are as wide as their columns allow; a lone one need not fill a large screen.
+#[test]
+fn page_begins_with_a_summary_and_its_plots_fill_the_width() {
+    if !has("chromium", "chromium") {
+        return;
+    }
+    let page = Page::open(&report().join("index.html"), SCREENS[2]);
+    for medium in [SCREENS[0], SCREENS[2]] {
+        page.show(medium);
+        let seen = page.look();
+        let summary = text(&seen["summary"]);
+        assert!(summary.starts_with("In "), "{summary}");
+        assert!(
+            summary.contains("comparisons, a design of thiscpu has the smallest median. Measured")
+        );
+        let content = number(&seen["content"]["width"]);
+        let mut rows: BTreeMap<i64, f64> = BTreeMap::new();
+        for plot in list(&seen["plots"]) {
+            let row = rows.entry(number(&plot["box"]["top"]) as i64).or_default();
+            *row += number(&plot["box"]["width"]);
+        }
+        // The last row of a workload may be half full.
+        let full = rows.values().filter(|&&width| width >= 0.8 * content).count();
+        assert!(3 * full >= 2 * rows.len(), "{medium:?}: {content}: {rows:?}");
+        assert!(rows.values().all(|&width| width >= 0.45 * content), "{medium:?}: {rows:?}");
+    }
+}
+
+#[test]
+fn tables_hint_at_scrolling_only_where_they_are_cut() {
+    if !has("chromium", "chromium") {
+        return;
+    }
+    let page = Page::open(&report().join("index.html"), SCREENS[0]);
+    for medium in [SCREENS[0], SCREENS[2], Medium::PAPER] {
+        page.show(medium);
+        let seen = page.look();
+        let mut cut = 0;
+        for table in list(&seen["tables"]) {
+            let is_cut = table["isCut"] == true && !medium.is_print;
+            cut += usize::from(is_cut);
+            let has_hint = text(&table["hint"]).contains("scroll sideways");
+            assert_eq!(has_hint, is_cut, "{medium:?}: {table}");
+        }
+        assert_eq!(cut > 0, medium.width == 360, "{medium:?}");
+    }
+}
+
 #[test]
 fn everything_that_was_measured_is_on_the_page() {
     if !has("chromium", "chromium") {
@@ -162,8 +210,9 @@ fn everything_that_was_measured_is_on_the_page() {
         .iter()
         .map(|plot| format!("{}.svg", text(&plot["id"]).trim_start_matches("plot-")))
         .collect();
-    let files = list(&results["plots"]).iter().map(|name| text(name).to_owned()).collect();
-    assert_eq!(figures, files);
+    let files = std::fs::read_dir(report()).unwrap().map(|entry| entry.unwrap().file_name());
+    let files = files.map(|name| name.into_string().unwrap());
+    assert_eq!(figures, files.filter(|name| name.ends_with(".svg")).collect());
     assert_eq!(figures.len(), 29);
 
     // A table for each case and number of threads, with a row for each contender.

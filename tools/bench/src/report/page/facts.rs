@@ -1,19 +1,37 @@
-//! What a page says once: on what and how it was measured, how to repeat that, and what a reader has to be warned of.
+//! The facts of a run: its summary, its conditions, and warnings to the reader.
 
 use maud::{Markup, html};
 
-use crate::report::run::Run;
+use crate::{
+    figures,
+    report::{Report, run::Run},
+};
 
-/// What makes the figures mean less than they seem to.
-pub(super) fn notices(run: &Run, done: usize) -> Markup {
+/// The first line of the page: what came of the run, and on which machine.
+pub(super) fn summary(report: &Report) -> Markup {
+    let machine = &report.run.machine;
+    let cpu = if machine.cpu.is_empty() { "an unknown processor" } else { &machine.cpu };
+    let headline = figures::headline(&report.rows);
     html! {
-        @if done < run.cases {
+        p.summary {
+            @if let Some(line) = headline { (line) " " }
+            "Measured with " (machine.cpus_allowed) " CPUs of " (cpu) ", tier " (machine.tier) "."
+        }
+    }
+}
+
+/// Warnings: what makes the figures mean less than they seem to.
+pub(super) fn notices(report: &Report) -> Markup {
+    let run = &report.run;
+    html! {
+        @if !report.is_complete {
             p.notice role="note" {
-                "This run is not complete: " (done) " of " (run.cases) " cases. It is still under way, or it has ended early."
+                "These figures are partial: " (report.cases_done) " of " (run.cases) " cases are complete. \
+                 The run is still in progress, or was interrupted."
             }
         }
-        @if !run.build.is_optimised {
-            p.notice role="note" { "This is not an optimised build: its times mean nothing." }
+        @if !run.build.is_optimized {
+            p.notice role="note" { "This build is not optimized: its times mean nothing." }
         }
         @for reason in &run.unavailable {
             p.notice role="note" { (with_code(reason)) "." }
@@ -21,7 +39,7 @@ pub(super) fn notices(run: &Run, done: usize) -> Markup {
     }
 }
 
-/// A sentence whose commands are between backticks, without these.
+/// A sentence, with the parts between backticks as code.
 fn with_code(sentence: &str) -> Markup {
     html! {
         @for (index, part) in sentence.split('`').enumerate() {
@@ -36,7 +54,7 @@ pub(super) fn machine(run: &Run) -> Markup {
     let unknown = "unknown";
     let cpu = if machine.cpu.is_empty() { unknown } else { &machine.cpu };
     let kernel = if machine.kernel.is_empty() { unknown } else { &machine.kernel };
-    let build = if run.build.is_optimised { "optimised" } else { "not optimised" };
+    let build = if run.build.is_optimized { "optimized" } else { "not optimized" };
     let gibibytes = machine.memory_bytes as f64 / f64::from(1 << 30);
     html! {
         section #machine aria-labelledby="machine-title" {
@@ -59,7 +77,7 @@ fn fact(name: &str, value: &str) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// The command, and how to read what it comes to.
+/// The command, and how to read the figures.
 pub(super) fn repeat(run: &Run) -> Markup {
     let plural = if run.rounds == 1 { "" } else { "s" };
     html! {
@@ -69,9 +87,9 @@ pub(super) fn repeat(run: &Run) -> Markup {
             pre { code { (run.command) } }
             p {
                 (run.rounds) " round" (plural) ", " (run.seconds_per_slice) " s a slice. A round measures every contender once, \
-                 and the next one goes the other way round. Points and figures are medians over the rounds; lines through points, and \
-                 figures in brackets, go from the smallest to the largest. Ratios are medians of the ratios of each round: below 1 is \
-                 for thiscpu. A scale is logarithmic where that is written above it, and begins at 0 elsewhere."
+                 and the next round has the opposite order. Points and figures are medians over the rounds. Lines through points, and \
+                 figures in brackets, go from the smallest to the largest. Ratios are medians of the ratios of each round; thiscpu is \
+                 faster where they are below 1. A scale is logarithmic if the line above it says so, and begins at 0 otherwise."
             }
         }
     }

@@ -1,32 +1,33 @@
-//! The page: everything in one file, which loads nothing.
-
-use crate::{
-    case::Outcome,
-    contenders::Name,
-    figures::{self, Grid},
-    workloads::Workload,
-};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-
-use super::{
-    plot::{Picture, palette},
-    run::Run,
-    series::Case,
-};
+//! The page: one file, which loads nothing.
 
 mod facts;
 mod table;
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{
+    Report,
+    plot::{Picture, palette},
+    series::Case,
+};
+use crate::{
+    case,
+    contenders::Name,
+    figures::{self, Grid, Row},
+    workloads::Workload,
+};
+
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page.
-pub(crate) fn page(
-    run: &Run,
-    outcomes: &[Outcome],
-    cases: &[Case],
-    pictures: &[Picture],
-) -> String {
-    let workloads = workloads(cases);
+/// Marks boxes that can be scrolled sideways, so that they say so.
+const SCRIPT: &str = "for (const box of document.querySelectorAll('.scroll')) new ResizeObserver(\
+     () => box.classList.toggle('wide', box.scrollWidth > box.clientWidth + 1)).observe(box);";
+
+/// Returns the whole page.
+pub(super) fn page(report: &Report, cases: &[Case], pictures: &[Picture]) -> String {
+    let run = &report.run;
+    let mut workloads: Vec<Workload> = cases.iter().map(|case| case.kind.workload()).collect();
+    workloads.dedup();
     let dark =
         format!("@media screen and (prefers-color-scheme:dark){{{}}}", palette::dark_rules());
     let markup = html! {
@@ -42,32 +43,27 @@ pub(crate) fn page(
             body {
                 header {
                     h1 { "thiscpu-bench" }
+                    (facts::summary(report))
                     p { "The known designs of shared counters, limits, accounts and allocators, and thiscpu's, side by side on one machine." }
-                    (facts::notices(run, outcomes.len()))
+                    (facts::notices(report))
                     (contents(&workloads))
                 }
                 main {
                     (facts::machine(run))
                     (facts::repeat(run))
                     @for workload in &workloads {
-                        (section(*workload, outcomes, cases, pictures))
+                        (section(*workload, report, cases, pictures))
                     }
-                    (contenders(outcomes))
+                    (contenders(&report.rows))
                 }
                 footer {
-                    p { "The figures of this page as data: results.json, results.csv, rounds.csv (each round of its own) and deviations.csv, beside it." }
+                    p { "The figures of this page are also in results.csv, and with each round in results.json, beside it." }
                 }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     };
     markup.into_string()
-}
-
-/// The workloads there are, each once.
-fn workloads(cases: &[Case]) -> Vec<Workload> {
-    let mut workloads: Vec<Workload> = cases.iter().map(|case| case.workload).collect();
-    workloads.dedup();
-    workloads
 }
 
 fn contents(workloads: &[Workload]) -> Markup {
@@ -86,30 +82,30 @@ fn contents(workloads: &[Workload]) -> Markup {
 }
 
 /// A workload: the plots of its cases side by side, and then the tables.
-fn section(
-    workload: Workload,
-    outcomes: &[Outcome],
-    cases: &[Case],
-    pictures: &[Picture],
-) -> Markup {
-    let own_cases = cases.iter().filter(|case| case.workload == workload);
-    let own = outcomes.iter().filter(|outcome| outcome.workload() == workload);
-    let grids: Vec<Grid> = own.map(figures::table).collect();
-    let summary = match workload {
-        Workload::Alloc => figures::summary(outcomes),
-        _ => Vec::new(),
-    };
+fn section(workload: Workload, report: &Report, cases: &[Case], pictures: &[Picture]) -> Markup {
+    let own: Vec<&Case> = cases.iter().filter(|case| case.kind.workload() == workload).collect();
+    let mut grids: Vec<Grid> = Vec::new();
+    for case in &own {
+        for &threads in &case.threads {
+            let is_own = |row: &&Row| row.is_of(case.kind, threads);
+            let rows: Vec<Row> = report.rows.iter().filter(is_own).cloned().collect();
+            grids.push(figures::table(case::title(case.kind, threads), &rows));
+        }
+    }
+    if workload == Workload::Alloc {
+        grids.extend(figures::summary(&report.rows));
+    }
     html! {
         section id=(workload) aria-labelledby={ (workload) "-title" } {
             h2 id={ (workload) "-title" } { (workload) }
             p { (workload.what()) "." }
             div.plots {
-                @for case in own_cases {
-                    (figures(case, pictures))
+                @for case in own {
+                    (plots(case, pictures))
                 }
             }
             div.tables {
-                @for grid in grids.iter().chain(&summary) {
+                @for grid in &grids {
                     (table::table(grid))
                 }
             }
@@ -117,9 +113,8 @@ fn section(
     }
 }
 
-/// The plots of a case, each with its name and what is done.
-fn figures(case: &Case, pictures: &[Picture]) -> Markup {
-    let deviations = format!("{}-deviations", case.slug());
+/// The plots of a case, each with its name and description.
+fn plots(case: &Case, pictures: &[Picture]) -> Markup {
     let figure = |slug: &str, title: &str, what: &str| {
         let picture = pictures.iter().find(|picture| picture.slug == slug);
         html! {
@@ -131,20 +126,19 @@ fn figures(case: &Case, pictures: &[Picture]) -> Markup {
             }
         }
     };
+    let title = case.kind.title();
     html! {
-        (figure(&case.slug(), &case.title(), case.what))
+        (figure(&case.slug(), &title, case.kind.info().what))
         (figure(
-            &deviations,
-            &format!("{}: deviations", case.title()),
-            "How far sums were from what can be true; a design that is exact has one column, at 0",
+            &format!("{}-deviations", case.slug()),
+            &format!("{title}: deviations"),
+            "The distance of each sum from a possible value; an exact design has one column, at 0",
         ))
     }
 }
 
-/// Who is who.
-fn contenders(outcomes: &[Outcome]) -> Markup {
-    let took_part =
-        |name: &Name| outcomes.iter().any(|outcome| outcome.contenders().contains(name));
+fn contenders(rows: &[Row]) -> Markup {
+    let took_part = |name: &Name| rows.iter().any(|row| row.contender == *name);
     let names = Name::ALL.into_iter().chain([Name::Nothing]).filter(took_part);
     html! {
         section #contenders aria-labelledby="contenders-title" {

@@ -1,4 +1,4 @@
-//! A table, in a box of its own that can be scrolled where the page is narrow.
+//! A table, in a box of its own that scrolls sideways on narrow pages.
 
 use crate::{contenders::Name, figures::Grid};
 use maud::{Markup, html};
@@ -38,7 +38,7 @@ fn is_ours(row: &[String]) -> bool {
     name.is_some_and(Name::is_ours)
 }
 
-/// A figure, with its spread in less weight.
+/// A figure, with its spread in a lighter color.
 fn figure(cell: &str) -> Markup {
     match cell.split_once(" (") {
         Some((median, spread)) => html! { (median) " " span.spread { "(" (spread) } },

@@ -32,7 +32,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
     let scale = super::scale_of(drawn);
     let threads = Axis::of_names(drawn.threads.iter().map(usize::to_string));
     let margins = Margins { top: TOP, right: 160, bottom: BOTTOM, left: 62 };
-    let figures = Axis::of(&scale, drawn.unit, 7);
+    let figures = Axis::of(&scale, drawn.metric.unit, 7);
     let frame = Frame::draw(area, &margins, threads, figures)?;
     super::write_heading(area, drawn, &scale)?;
     let (across, along) = frame.extent();

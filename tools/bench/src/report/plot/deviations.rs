@@ -9,7 +9,7 @@ use super::{
     frame::{Axis, Frame, Margins},
     palette::{INK, MUTED},
 };
-use crate::report::series::Deviation;
+use crate::report::series::Deviations;
 
 const TOP: i32 = 30;
 const BOTTOM: i32 = 40;
@@ -21,12 +21,12 @@ const PANEL_TOP: i32 = 36;
 const LABELS_MAX: usize = 11;
 
 /// The plot's height, and its drawing.
-pub(super) fn draw(deviations: &[Deviation]) -> Result<(i32, String)> {
+pub(super) fn draw(deviations: &[Deviations]) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + deviations.len() as i32 * PANEL;
     Ok((height, drawing(height, |area| draw_on(area, deviations))?))
 }
 
-fn draw_on(area: &Area<'_>, deviations: &[Deviation]) -> Result<()> {
+fn draw_on(area: &Area<'_>, deviations: &[Deviations]) -> Result<()> {
     let muted = || text_style(MUTED, false, HPos::Left);
     write(area, "sums (log scale)", (4 * FINE, 14 * FINE), muted())?;
     let classes = || deviations.iter().flat_map(|deviation| &deviation.classes);
@@ -49,7 +49,7 @@ fn draw_on(area: &Area<'_>, deviations: &[Deviation]) -> Result<()> {
 fn draw_panel<'a>(
     panel: &Area<'a>,
     area: &Area<'a>,
-    deviation: &Deviation,
+    deviation: &Deviations,
     side: i32,
     most: f64,
     is_last: bool,
@@ -83,7 +83,7 @@ fn draw_panel<'a>(
 }
 
 /// How many sums were wrong, for people.
-pub(super) fn wrong_of(deviation: &Deviation) -> String {
+pub(super) fn wrong_of(deviation: &Deviations) -> String {
     format!("{} wrong of {}", HumanCount(deviation.wrong()), HumanCount(deviation.sums()))
 }
 

@@ -10,7 +10,7 @@ use self::{
     palette::{MUTED, PAPER},
     scale::Scale,
 };
-use crate::report::series::{Case, Deviation, Drawn};
+use crate::report::series::{Case, Deviations, Drawn};
 
 mod by_threads;
 mod canvas;
@@ -98,7 +98,7 @@ fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
     let mut description = String::new();
     for series in &drawn.series {
         let figures = series.points.iter().map(|point| {
-            let text = |value| figures::with_unit(value, drawn.unit);
+            let text = |value| figures::with_unit(value, drawn.metric.unit);
             let (median, min, max) = (text(point.median), text(point.min), text(point.max));
             format!("{median} ({min} to {max}) at {}", point.threads)
         });
@@ -107,7 +107,7 @@ fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
     }
     Ok(Picture {
         slug: case.slug(),
-        title: format!("{}: {}, by threads", case.title(), drawn.title),
+        title: format!("{}: {}, by threads", case.kind.title(), drawn.metric.title),
         description: description.trim_end().to_owned(),
         height,
         drawing,
@@ -116,7 +116,7 @@ fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
 
 fn of_deviations(case: &Case) -> Result<Picture> {
     let (height, drawing) = deviations::draw(&case.deviations)?;
-    let sentence = |deviation: &Deviation| {
+    let sentence = |deviation: &Deviations| {
         let wrong = deviations::wrong_of(deviation);
         let widest = deviation.classes.iter().map(|class| (class.from, class.to));
         let (from, to) =
@@ -126,7 +126,7 @@ fn of_deviations(case: &Case) -> Result<Picture> {
     let sentences: Vec<String> = case.deviations.iter().map(sentence).collect();
     Ok(Picture {
         slug: format!("{}-deviations", case.slug()),
-        title: format!("{}: how far sums were from what can be true", case.title()),
+        title: format!("{}: how far sums were from what can be true", case.kind.title()),
         description: sentences.join(" "),
         height,
         drawing,
@@ -147,6 +147,6 @@ fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> Result<()> {
         _ => String::new(),
     };
     let kind = if scale.is_logarithmic() { " (log scale)" } else { "" };
-    let text = format!("{}{threads}{kind}", drawn.title);
+    let text = format!("{}{threads}{kind}", drawn.metric.title);
     write(area, &text, (4 * FINE, 14 * FINE), text_style(MUTED, false, HPos::Left))
 }

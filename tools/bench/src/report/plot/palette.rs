@@ -176,7 +176,7 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{plan::Options, plan::Plan, workloads::Workload};
+    use crate::{args::Options, plan::Plan, workloads::Workload};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
                     for &other in &names[..index] {
                         let ((hue, shape), (other_hue, other_shape)) = (look(one), look(other));
                         let is_apart = hue != other_hue && shape != other_shape;
-                        assert!(is_apart, "{}: {one} and {other}", case.title());
+                        assert!(is_apart, "{}: {one} and {other}", case.kind.title());
                     }
                 }
             }

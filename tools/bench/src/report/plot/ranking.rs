@@ -32,7 +32,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<
     let margins = Margins { top: TOP, right: 100, bottom: BOTTOM, left: 144 };
     // The first row is the uppermost.
     let names = Axis { labels: Vec::new(), ends: (0.5 - rows.len() as f64, 0.5), has_lines: false };
-    let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.unit, 3), names)?;
+    let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.metric.unit, 3), names)?;
     super::write_heading(area, drawn, &scale)?;
     let (across, _) = frame.extent();
     for (index, (series, point)) in rows.iter().enumerate() {
@@ -45,7 +45,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<
         write(area, name.as_str(), (across.start - 10 * FINE, at.1), name_style)?;
         let hue = if name.is_ours() { INK } else { MUTED };
         let figure_style = text_style(hue, name.is_ours(), HPos::Right);
-        let figure = figures::with_unit(point.median, drawn.unit);
+        let figure = figures::with_unit(point.median, drawn.metric.unit);
         write(area, &figure, (across.end + 96 * FINE, at.1), figure_style)?;
     }
     Ok(())

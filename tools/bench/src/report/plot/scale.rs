@@ -85,7 +85,7 @@ impl Scale {
 pub(crate) fn tick(value: f64, unit: &str) -> String {
     let (factor, unit) = match unit {
         "ns" if value.abs() >= 1e6 => (1e-6, "ms"),
-        "ns" if value.abs() >= 1e3 => (1e-3, "us"),
+        "ns" if value.abs() >= 1e3 => (1e-3, "µs"),
         "bytes" if value.abs() >= 1e6 => (1e-6, "MB"),
         "bytes" if value.abs() >= 1e3 => (1e-3, "kB"),
         "percent" => (1.0, "%"),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn ticks_are_short() {
         assert_eq!(tick(0.30000000000000004, "ns"), "0.3 ns");
-        assert_eq!(tick(20_000.0, "ns"), "20 us");
+        assert_eq!(tick(20_000.0, "ns"), "20 µs");
         assert_eq!(tick(2_000_000.0, "bytes"), "2 MB");
         assert_eq!(tick(-5.0, "percent"), "-5 %");
         assert_eq!(tick(3.0, "count"), "3");

@@ -1,32 +1,16 @@
-//! `object`: objects are allocated and freed.
+//! `alloc`: objects are allocated and freed.
 //!
 //! | case | an operation |
 //! |---|---|
-//! | `pair-8` to `pair-16384` | one object of so many bytes allocated and freed |
-//! | `burst-64`, `burst-1024` | the same, but a thread allocates 10,000 of them, and then frees them in that order |
+//! | `pair-8` to `pair-16384` | one object of that many bytes allocated and freed |
+//! | `burst-64`, `burst-1024` | one of 10,000 objects that a thread allocates, then frees in the same order |
 //! | `remote-64` | an object allocated on one CPU and freed on another |
-//! | `churn-64` | one allocated, and a random one of 16 that the thread has freed, by many threads a CPU |
+//! | `churn-64` | one object allocated and a random one of the thread's 16 freed, with many threads per CPU |
 //! | `resident-64` | not timed: 64 threads allocate an object of each of 31 sizes, and then do nothing |
 //!
-//! The first eight bytes of each object are written. Each slice is a child process in which one contender
-//! allocates and the others do not, so that none distorts another's memory; this program's own memory is the C
-//! library's in all of them.
-
-use std::{fmt, str::FromStr, time::Duration};
-
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
-use super::{Measured, Setting};
-use crate::{
-    children,
-    contenders::{
-        Name,
-        allocators::{self, for_allocator},
-    },
-    cpus::Cpus,
-    metric::{RESIDENT_BYTES, TIME_PER_OP},
-};
+//! The first eight bytes of each object are written. Each slice is a child process in which one
+//! contender allocates and the others do not, so that none distorts another's memory. The program's
+//! own memory comes from the C library in all of them.
 
 mod laps;
 mod remote;
@@ -34,19 +18,36 @@ mod resident;
 mod timed;
 mod touch;
 
-/// The subcommand, hidden from users, that a child is started with. Its argument is an [`ChildSpec`].
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::{Measured, Setting, Workload};
+use crate::{
+    children,
+    contenders::{
+        Name,
+        allocators::{self, for_allocator},
+    },
+    cpus::Cpus,
+    kind::{Info, Threads},
+    metric::{RESIDENT_BYTES, TIME_PER_OP},
+};
+
+/// The hidden subcommand that a child is started with.
 pub(crate) const CHILD: &str = "alloc-child";
 
-/// What is done to objects, and what that is called.
+/// A case: a pattern of calls, with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AllocCase {
     name: &'static str,
-    what: What,
+    pattern: Pattern,
 }
 
-/// What is done to objects of so many bytes.
+/// A pattern of calls, for objects of that many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Pattern {
     Pair(usize),
     Burst(usize),
     Remote(usize),
@@ -56,156 +57,128 @@ enum What {
 
 impl AllocCase {
     pub(crate) const ALL: [Self; 17] = [
-        Self::new("pair-8", What::Pair(8)),
-        Self::new("pair-16", What::Pair(16)),
-        Self::new("pair-32", What::Pair(32)),
-        Self::new("pair-64", What::Pair(64)),
-        Self::new("pair-128", What::Pair(128)),
-        Self::new("pair-256", What::Pair(256)),
-        Self::new("pair-512", What::Pair(512)),
-        Self::new("pair-1024", What::Pair(1024)),
-        Self::new("pair-2048", What::Pair(2048)),
-        Self::new("pair-4096", What::Pair(4096)),
-        Self::new("pair-8192", What::Pair(8192)),
-        Self::new("pair-16384", What::Pair(16384)),
-        Self::new("burst-64", What::Burst(64)),
-        Self::new("burst-1024", What::Burst(1024)),
-        Self::new("remote-64", What::Remote(64)),
-        Self::new("churn-64", What::Churn(64)),
-        Self::RESIDENT,
+        Self::new("pair-8", Pattern::Pair(8)),
+        Self::new("pair-16", Pattern::Pair(16)),
+        Self::new("pair-32", Pattern::Pair(32)),
+        Self::new("pair-64", Pattern::Pair(64)),
+        Self::new("pair-128", Pattern::Pair(128)),
+        Self::new("pair-256", Pattern::Pair(256)),
+        Self::new("pair-512", Pattern::Pair(512)),
+        Self::new("pair-1024", Pattern::Pair(1024)),
+        Self::new("pair-2048", Pattern::Pair(2048)),
+        Self::new("pair-4096", Pattern::Pair(4096)),
+        Self::new("pair-8192", Pattern::Pair(8192)),
+        Self::new("pair-16384", Pattern::Pair(16384)),
+        Self::new("burst-64", Pattern::Burst(64)),
+        Self::new("burst-1024", Pattern::Burst(1024)),
+        Self::new("remote-64", Pattern::Remote(64)),
+        Self::new("churn-64", Pattern::Churn(64)),
+        Self::new("resident-64", Pattern::Resident),
     ];
 
-    const RESIDENT: Self = Self::new("resident-64", What::Resident);
-
-    const fn new(name: &'static str, what: What) -> Self {
-        Self { name, what }
+    const fn new(name: &'static str, pattern: Pattern) -> Self {
+        Self { name, pattern }
     }
 
-    pub(crate) const fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// What is done in it, in a sentence without its full stop.
-    pub(crate) const fn what(self) -> &'static str {
-        match self.what {
-            What::Pair(_) => "One object of so many bytes allocated and freed",
-            What::Burst(_) => "10,000 objects of so many bytes allocated, then freed",
-            What::Remote(_) => "Objects of 64 bytes allocated by one thread and freed by another",
-            What::Churn(_) => {
-                "An object of 64 bytes allocated, and a random one of the thread's 16 freed"
+    pub(crate) const fn info(self) -> Info {
+        let (threads, what) = match self.pattern {
+            Pattern::Pair(_) => (Threads::Default(&[1, 2]), "One object allocated and freed"),
+            Pattern::Burst(_) => {
+                (Threads::Default(&[1, 2]), "10,000 objects allocated, then freed")
             }
-            What::Resident => {
-                "Resident memory while each thread has 31 objects, 16 bytes to 16 KiB"
-            }
-        }
-    }
-
-    /// Whether it is one of those that a run of all workloads has time for.
-    pub(crate) const fn runs_by_default(self) -> bool {
-        match self.what {
-            What::Pair(size) | What::Burst(size) => size == 64,
-            What::Remote(_) | What::Churn(_) | What::Resident => true,
-        }
-    }
-
-    /// Whether it is about memory, not time.
-    pub(crate) const fn measures_memory(self) -> bool {
-        matches!(self.what, What::Resident)
-    }
-
-    /// The numbers of threads it runs with when `asked` names none, or in spite of it.
-    pub(crate) fn threads(self, asked: &[usize]) -> Vec<usize> {
-        let by_default: &[usize] = match self.what {
-            What::Pair(_) | What::Burst(_) => &[1, 2],
-            What::Churn(_) => &[64],
-            What::Remote(_) => return vec![remote::THREADS],
-            What::Resident => return vec![resident::THREADS],
+            Pattern::Remote(_) => (
+                Threads::Fixed(remote::THREADS),
+                "Objects allocated by one thread and freed by another, in batches of 64",
+            ),
+            Pattern::Churn(_) => (
+                Threads::Default(&[64]),
+                "One object allocated and a random one of the thread's 16 freed",
+            ),
+            Pattern::Resident => (
+                Threads::Fixed(resident::THREADS),
+                "Not timed: resident memory of 31 objects per thread, 16 bytes to 16 KiB",
+            ),
         };
-        if asked.is_empty() { by_default } else { asked }.to_vec()
+        let contenders = match self.pattern {
+            Pattern::Resident => allocators::OF_ANY_SIZE,
+            _ => allocators::ALL,
+        };
+        Info { workload: Workload::Alloc, name: self.name, threads, contenders, what }
     }
 
-    /// Who takes part.
-    pub(crate) const fn contenders(self) -> &'static [Name] {
-        match self.what {
-            What::Resident => allocators::OF_ANY_SIZE,
-            _ => allocators::ALL,
+    pub(crate) const fn runs_by_default(self) -> bool {
+        match self.pattern {
+            Pattern::Pair(size) | Pattern::Burst(size) => size == 64,
+            Pattern::Remote(_) | Pattern::Churn(_) | Pattern::Resident => true,
         }
+    }
+
+    /// Returns whether it measures memory instead of time.
+    pub(crate) const fn measures_memory(self) -> bool {
+        matches!(self.pattern, Pattern::Resident)
     }
 }
 
-/// What a child is to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The measurement that a child makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChildSpec {
-    case: AllocCase,
-    /// [`Name::Nothing`] for what there is without any objects.
+    case: String,
+    /// [`Name::Nothing`] for the memory that is resident without any objects.
     contender: Name,
     threads: usize,
     length: Duration,
 }
 
-impl fmt::Display for ChildSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, contender, threads, length } = self;
-        write!(f, "{}:{contender}:{threads}:{}", case.name, length.as_nanos())
-    }
-}
-
-impl FromStr for ChildSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let [case, contender, threads, length_ns] = text.split(':').collect::<Vec<_>>()[..] else {
-            return Err("want CASE:NAME:THREADS:NANOSECONDS".to_owned());
-        };
-        let is_named = |known: &AllocCase| known.name == case;
-        let case = AllocCase::ALL.into_iter().find(is_named).ok_or("no case has that name")?;
-        let contender = match contender {
-            "none" if case.measures_memory() => Name::Nothing,
-            name => name.parse()?,
-        };
-        if contender != Name::Nothing && !case.contenders().contains(&contender) {
-            return Err(format!("{contender} takes no part"));
-        }
-        contender.available().map_err(|why| format!("{why:#}"))?;
-        let threads = crate::plan::parse_threads(threads)?;
-        let length_ns = length_ns.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { case, contender, threads, length: Duration::from_nanos(length_ns) })
-    }
-}
-
-/// What a child reports: nanoseconds an operation took, or bytes that are resident.
+/// A child's answer: nanoseconds per operation, or resident bytes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     value: f64,
 }
 
-/// Does a child's work and returns what it is to print.
-///
-/// # Errors
-///
-/// When the system refuses a thread or a CPU, or nothing was done in the time there was.
-pub(crate) fn child(order: ChildSpec) -> Result<String> {
+impl ChildSpec {
+    /// Reads the argument of a child.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let Self { case, contender, threads, .. } = &spec;
+        let known = spec.known_case().ok_or_else(|| format!("no case is named {case:?}"))?;
+        let is_baseline = *contender == Name::Nothing && known.measures_memory();
+        if !is_baseline && !known.info().contenders.contains(contender) {
+            return Err(format!("{contender} cannot run {case}"));
+        }
+        contender.available().map_err(|why| format!("{why:#}"))?;
+        crate::plan::parse_threads(&threads.to_string())?;
+        Ok(spec)
+    }
+
+    fn known_case(&self) -> Option<AllocCase> {
+        AllocCase::ALL.into_iter().find(|known| known.name == self.case)
+    }
+}
+
+/// Does a child's work and returns its answer as JSON.
+pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
-    let ChildSpec { case, mut contender, threads, length } = order;
+    let (threads, length, mut contender) = (spec.threads, spec.length, spec.contender);
     if contender == Name::ThisCpuHardened {
         allocators::harden()?;
         contender = Name::ThisCpuMalloc;
     }
-    let value = match (case.what, contender) {
+    let case = spec.known_case().expect("`parse` has looked it up");
+    let value = match (case.pattern, contender) {
         (_, Name::Nothing) => resident::resident_bytes::<allocators::Glibc>(cpus, &[])? as f64,
-        (What::Resident, name) => {
+        (Pattern::Resident, name) => {
             for_allocator!(name, A => resident::resident_bytes::<A>(cpus, &resident::SIZES))? as f64
         }
-        (What::Pair(size), name) => {
+        (Pattern::Pair(size), name) => {
             for_allocator!(name, A => timed::pair::<A>(cpus, threads, length, size))?
         }
-        (What::Burst(size), name) => {
+        (Pattern::Burst(size), name) => {
             for_allocator!(name, A => timed::burst::<A>(cpus, threads, length, size))?
         }
-        (What::Churn(size), name) => {
+        (Pattern::Churn(size), name) => {
             for_allocator!(name, A => timed::churn::<A>(cpus, threads, length, size))?
         }
-        (What::Remote(size), name) => {
+        (Pattern::Remote(size), name) => {
             for_allocator!(name, A => remote::measure::<A>(cpus, length, size))?
         }
     };
@@ -214,65 +187,72 @@ pub(crate) fn child(order: ChildSpec) -> Result<String> {
 
 /// Has a child measure one contender.
 pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -> Measured {
-    let order = ChildSpec { case, contender, threads: setting.threads, length: setting.length };
-    let value = ask(order)?;
-    Ok(vec![if case.measures_memory() {
-        let without_objects = ask(ChildSpec { contender: Name::Nothing, ..order })?;
-        RESIDENT_BYTES.reads(value - without_objects)
-    } else {
-        TIME_PER_OP.reads(value)
+    let (threads, length) = (setting.threads, setting.length);
+    let ask = |contender| {
+        let case = case.name.to_owned();
+        let spec = ChildSpec { case, contender, threads, length };
+        // Many threads that share CPUs may need some of the extra minute to begin and to end.
+        let patience = length * 2 + Duration::from_secs(60);
+        children::ask(CHILD, &spec, patience).map(|Answer { value }| value)
+    };
+    let value = ask(contender)?;
+    Ok(vec![match case.measures_memory() {
+        true => RESIDENT_BYTES.reads(value - ask(Name::Nothing)?),
+        false => TIME_PER_OP.reads(value),
     }])
-}
-
-/// A child's value, which has to come within a minute of what its slice takes: threads that are many and have
-/// to take turns may need some of it to begin and to end.
-fn ask(order: ChildSpec) -> Result<f64> {
-    let patience = order.length * 2 + Duration::from_secs(60);
-    children::ask(CHILD, &order.to_string(), patience).map(|Answer { value }| value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::Kind;
 
-    /// Everything that a child may be told to measure, briefly.
-    fn orders() -> impl Iterator<Item = ChildSpec> {
-        let length = Duration::from_millis(10);
-        let order = move |case: AllocCase, contender| {
-            let threads = case.threads(&[2])[0];
-            ChildSpec { case, contender, threads, length }
+    /// Every measurement that a child may be asked for, briefly.
+    fn specs() -> impl Iterator<Item = ChildSpec> {
+        let spec = |case: AllocCase, contender| ChildSpec {
+            case: case.name.to_owned(),
+            contender,
+            threads: Kind::Alloc(case).threads(&[2])[0],
+            length: Duration::from_millis(10),
         };
-        let of_scene =
-            move |case: AllocCase| case.contenders().iter().map(move |&name| order(case, name));
-        let baseline = order(AllocCase::RESIDENT, Name::Nothing);
-        let orders = AllocCase::ALL.into_iter().flat_map(of_scene).chain([baseline]);
-        orders.filter(|order| order.contender.available().is_ok())
+        let of_case = move |case: AllocCase| {
+            let baseline = case.measures_memory().then_some(Name::Nothing);
+            let names = case.info().contenders.iter().copied().chain(baseline);
+            names.map(move |name| spec(case, name))
+        };
+        let specs = AllocCase::ALL.into_iter().flat_map(of_case);
+        specs.filter(|spec| spec.contender.available().is_ok())
     }
 
     #[test]
-    fn orders_read_back() {
-        for order in orders() {
-            assert_eq!(order.to_string().parse(), Ok(order));
+    fn child_specs_parse_back_and_bad_ones_are_refused() {
+        for spec in specs() {
+            assert_eq!(ChildSpec::parse(&serde_json::to_string(&spec).unwrap()), Ok(spec));
         }
-        for text in [
-            "pair-64:glibc:2",
-            "pair-64:glibc:2:5:5",
-            "pair-65:glibc:2:5",
-            "pair-64:none:2:5",
-            "pair-64:atomic:2:5",
-            "resident-64:slub-tid:64:5",
-            "pair-64:glibc:0:5",
-            "pair-64:glibc:2:soon",
+        let text = |case, contender, threads| {
+            format!(
+                r#"{{"case":"{case}","contender":"{contender}","threads":{threads},
+                     "length":{{"secs":0,"nanos":5}}}}"#
+            )
+        };
+        ChildSpec::parse(&text("pair-64", "glibc", 2)).unwrap();
+        for (case, contender, threads) in [
+            ("pair-65", "glibc", 2),
+            ("pair-64", "none", 2),
+            ("pair-64", "atomic", 2),
+            ("resident-64", "slub-tid", 64),
+            ("pair-64", "glibc", 0),
         ] {
-            text.parse::<ChildSpec>().unwrap_err();
+            ChildSpec::parse(&text(case, contender, threads)).unwrap_err();
         }
+        ChildSpec::parse("pair-64").unwrap_err();
     }
 
     #[test]
-    fn a_child_reports_every_contender_in_every_case() {
-        for order in orders() {
-            let Answer { value } = serde_json::from_str(&child(order).unwrap()).unwrap();
-            assert!(value > 0.0, "{order}: {value}");
+    fn children_measure_every_contender_in_every_case() {
+        for spec in specs() {
+            let Answer { value } = serde_json::from_str(&child(&spec).unwrap()).unwrap();
+            assert!(value > 0.0, "{spec:?}: {value}");
         }
     }
 }

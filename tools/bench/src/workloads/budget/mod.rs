@@ -11,9 +11,13 @@
 //! against oracle that all writers keep. What a writer does to remember its blocks is part of the time, for all
 //! contenders alike.
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
+use thiscpu_test_support::tool::stop;
 
 mod audit;
 mod writer;
@@ -88,7 +92,7 @@ fn in_reach<C: Contender>(setting: &Setting<'_>, each: u64, policy: FreePolicy) 
         };
         let conduct = || {
             let before = budget.recalls();
-            std::thread::sleep(setting.length);
+            slice::sleep(setting.length)?;
             Ok(budget.recalls().map(|recalls| recalls - before.unwrap_or_default()))
         };
         slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?
@@ -131,9 +135,11 @@ fn audited<'a, C: Contender>(
         }
     };
     let conduct = || {
-        std::thread::sleep(setting.length / SHARE);
-        while audit.calls() < setting.audited_min {
-            std::thread::sleep(Duration::from_millis(10));
+        let began = Instant::now();
+        stop::sleep(setting.length / SHARE);
+        while audit.calls() < setting.audited_min && !stop::is_requested() {
+            setting.progress.audited(audit.calls(), setting.audited_min, began.elapsed());
+            stop::sleep(Duration::from_millis(10));
         }
         Ok(())
     };

@@ -6,11 +6,10 @@
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    thread,
     time::Instant,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use thiscpu::Ledger;
 
 use super::{Measured, Setting, zipf::Stream};
@@ -51,13 +50,13 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     };
     let conduct = || {
         let reporting = || {
-            thread::sleep(setting.length);
+            slice::sleep(setting.length)?;
             is_reporting.store(true, Relaxed);
             let time = reports(&ledger, setting);
             is_reporting.store(false, Relaxed);
             time
         };
-        setting.cpus.confined(1..2, reporting).context("cannot confine the reporting thread")
+        setting.cpus.confined(1..2, reporting).context("cannot confine the reporting thread")?
     };
     let slice = slice::run(setting.cpus, THREADS, STEP, prepare, conduct)?;
     let charges = slice.ops + slice.warmup_ops;
@@ -72,17 +71,18 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
 }
 
 /// The median time of some reports, in nanoseconds.
-fn reports(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> f64 {
+fn reports(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> Result<f64> {
     let began = Instant::now();
     let mut times = Vec::new();
     while times.len() < REPORTS_MIN || began.elapsed() < setting.length {
+        slice::check_stop()?;
         let before = Instant::now();
         let mut units = 0;
         ledger.for_each(|_, counters| units += counters[0]);
         std::hint::black_box(units);
         times.push(before.elapsed().as_nanos() as f64);
     }
-    stats::median(&times).unwrap_or_default()
+    Ok(stats::median(&times).unwrap_or_default())
 }
 
 /// How many charges took how long: a place for each 64 ns up to a quarter of a second. One thread writes.

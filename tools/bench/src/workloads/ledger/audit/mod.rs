@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::ensure;
+use thiscpu_test_support::tool::stop;
 
 use self::{fork::Forks, shared::Shared, worker::Worker};
 use super::{Measured, Setting};
@@ -47,7 +48,7 @@ pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
                 && forks.children >= FORKS_MIN
                 && began.elapsed() >= setting.length;
             // What comes after an error would tell nothing new.
-            if is_enough || forks.wrong > 0 || shared.errors.are_any() {
+            if is_enough || stop::is_requested() || forks.wrong > 0 || shared.errors.are_any() {
                 return Ok(());
             }
             for _ in 0..LOOKS {
@@ -55,6 +56,8 @@ pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
                 thread::sleep(REST);
             }
             shared.counts.snapshots.add(LOOKS);
+            let charges = shared.counts.charges.get();
+            setting.progress.audited(charges, setting.audited_min, began.elapsed());
         }
     };
     slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;

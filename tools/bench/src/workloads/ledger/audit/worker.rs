@@ -202,7 +202,7 @@ impl<'a> Worker<'a> {
     fn migrate(&mut self) -> anyhow::Result<()> {
         match self.random.bool() {
             true => self.cpus.pin(self.random.usize(..self.cpus.len())),
-            false => self.cpus.roam(),
+            false => self.cpus.unpin(),
         }
         .context("cannot move a thread to another CPU")
     }

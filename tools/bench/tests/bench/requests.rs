@@ -1,0 +1,201 @@
+//! What a run is asked for: bad requests, `--list`, `--quick` and `--compare`.
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use crate::{TINY, alone, bench, lines, stderr, stdout};
+
+#[test]
+fn bad_requests_run_nothing_and_name_what_exists() {
+    let cases: [(&[&str], &str); 22] = [
+        (&["adds"], "add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc"),
+        (
+            &["--contender", "mutex"],
+            "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
+             compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
+             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, metrics-exporter-prometheus, \
+             prometheus-client, thiscpu, thiscpu-facade, thiscpu-cache, thiscpu-malloc, \
+             thiscpu-hardened",
+        ),
+        (&["--contender", "none"], "thiscpu"),
+        (&["--threads", "0"], "from 1 to 4096"),
+        (&["--threads", "4097"], "from 1 to 4096"),
+        (&["--threads", "1,,2"], "from 1 to 4096"),
+        (&["--threads", "99999999999999999999"], "from 1 to 4096"),
+        (&["--rounds", "0"], "0"),
+        (&["--rounds", "-1"], "-1"),
+        (&["--seconds", "0"], "greater than 0"),
+        (&["--seconds", "-1"], "greater than 0"),
+        (&["--seconds", "NaN"], "greater than 0"),
+        (&["memory", "--contender", "dumazet"], "atomic, striped, thiscpu"),
+        (
+            &["budget", "--contender", "dumazet"],
+            "atomic-cas, compare-twice, compare-once, limited-add, semaphore, thiscpu",
+        ),
+        (&["budget", "--audit", "some"], "invalid digit"),
+        (
+            &["ledger", "--contender", "dumazet"],
+            "atomic, kamezawa, per-thread-64, memcg-stock, thiscpu",
+        ),
+        (
+            &["alloc", "--contender", "thiscpu"],
+            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
+             thiscpu-malloc, thiscpu-hardened can run the workload alloc",
+        ),
+        (
+            &["metrics", "--contender", "atomic"],
+            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run the workload metrics",
+        ),
+        (&["alloc", "--case", "pair-63"], "known are alloc pair-8, alloc pair-16"),
+        (&["add", "--case", "nope"], "known are commit accounting, commit syscalls, sum token"),
+        (&["--quick", "--rounds", "2"], "cannot be used with"),
+        (&["--no-such-option"], "--no-such-option"),
+    ];
+    for (args, hint) in cases {
+        let output = bench(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn unknown_tier_is_refused_with_the_known_ones() {
+    let output = bench(&["add"]).args(TINY).env("THISCPU_TIER", "percpu").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    for tier in ["rseq-cid", "rseq-cpu", "atomic"] {
+        assert!(stderr(&output).contains(tier), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn section_is_refused_with_the_reason_where_rseq_is_unregistered() {
+    let output = bench(&["add", "--contender", "section"])
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("section is unavailable"), "{}", stderr(&output));
+}
+
+#[test]
+fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
+    let began = Instant::now();
+    let output = bench(&["--list"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for line in [
+        "  budget near            2,16    1 to 64 blocks allocated",
+        "  alloc pair-16384       1,2     One object allocated and freed (only if named)",
+        "  fault      atomic, kamezawa, per-thread-64, memcg-stock, thiscpu, none",
+        "  dumazet                     Lanes folded into an atomic total",
+        "  wrong_sums                  Sums that were neither 0 nor 1 (count)",
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+    // A run of all cases takes minutes.
+    assert!(began.elapsed().as_secs() < 30);
+    let some = bench(&["budget", "--case", "far", "--threads", "3", "--list"]).output().unwrap();
+    let text = stdout(&some);
+    assert!(
+        text.contains("  budget far             3 ") && !text.contains("budget near"),
+        "{text}"
+    );
+}
+
+/// 20 s, and at most one round of the last case more; on a machine that is busy with other tests.
+#[test]
+fn quick_run_takes_20_seconds_and_has_all_workloads() {
+    let _turn = alone();
+    let began = Instant::now();
+    let output = bench(&["--quick", "--json"]).output().unwrap();
+    let seconds = began.elapsed().as_secs();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(seconds < 60, "{seconds} s");
+    let text = stdout(&output);
+    for workload in ["add", "commit", "sum", "threshold", "memory", "budget", "fault", "ledger"] {
+        assert!(text.contains(&format!(r#"{{"workload":"{workload}","#)), "{workload}");
+    }
+    assert!(text.contains(r#""case":"scrape""#) && text.contains(r#""case":"resident-64""#));
+}
+
+/// Writes a results.csv with the ratio of `add` to `atomic`, with one thread.
+fn old_csv(test: &str, ratio: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.csv"));
+    let text = format!(
+        "workload,case,contender,threads,metric,unit,median,min,max,rounds\n\
+         add,,atomic,1,time_per_op,ns,6,5,7,7\n\
+         add,,retired-design,1,thiscpu_ratio,ratio,1,1,1,7\n\
+         add,,atomic,1,thiscpu_ratio,ratio,{ratio}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn compare_exits_with_4_only_past_the_spread() {
+    let compare = |test: &str, ratio: &str, more: &[&str]| {
+        let _turn = alone();
+        let mut command = bench(&["add", "--threads", "1", "--contender", "atomic,thiscpu"]);
+        command.args(["--seconds", "0.01", "--rounds", "3"]).args(more);
+        command.arg("--compare").arg(old_csv(test, ratio)).output().unwrap()
+    };
+    let worse = compare("worse", "1e-6,1e-6,2e-6,7", &[]);
+    assert_eq!(worse.status.code(), Some(4), "{}", stderr(&worse));
+    let text = stdout(&worse);
+    assert!(text.contains("| regression"), "{text}");
+    assert!(text.contains("1 ratios compared: 1 worse past the spread, 0 better"), "{text}");
+
+    // The old spread has any ratio of today in it.
+    let same = compare("same", "1,1e-6,1e6,7", &["--json"]);
+    assert_eq!(same.status.code(), Some(0), "{}", stderr(&same));
+    let last = stdout(&same).lines().last().unwrap().to_owned();
+    let compared: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(
+        (&compared["contender"], &compared["compared"]),
+        (&"atomic".into(), &"thiscpu_ratio".into())
+    );
+    assert_eq!(
+        (&compared["verdict"], &compared["old"]["max"]),
+        (&"within the spread".into(), &1e6.into())
+    );
+    let ratio = compared["new_to_old"]["median"].as_f64().unwrap();
+    assert_eq!(Some(ratio), compared["new"]["median"].as_f64());
+
+    let better = compare("better", "1e6,1e6,2e6,7", &[]);
+    assert_eq!(better.status.code(), Some(0), "{}", stderr(&better));
+    assert!(stdout(&better).contains("| improvement"), "{}", stdout(&better));
+    let once = compare("once", "1e-6,1e-6,1e-6,1", &[]);
+    assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
+    assert!(stdout(&once).contains("| too few rounds"), "{}", stdout(&once));
+}
+
+#[test]
+fn compare_refuses_files_without_the_ratios_of_the_cases() {
+    let other = old_csv("other", "1,1,1,7");
+    let missing = PathBuf::from("/nowhere/old.csv");
+    let foreign = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    for (path, workload, hint) in [
+        (&missing, "add", "cannot open /nowhere/old.csv"),
+        (&foreign, "add", "cannot read"),
+        (&other, "commit", "has no ratio of the cases that would run"),
+    ] {
+        let output = bench(&[workload, "--compare"]).arg(path).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(hint), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn figures_of_the_repository_can_be_compared() {
+    let figures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/plots/results.csv");
+    let text = fs::read_to_string(figures).unwrap();
+    let cases: Vec<(String, String)> = lines(&["budget", "--contender", "atomic-cas,thiscpu"])
+        .iter()
+        .map(|line| (line["workload"].to_string(), line["case"].to_string()))
+        .collect();
+    for (workload, case) in cases {
+        let columns = format!("{workload},{case},").replace('"', "");
+        assert!(text.lines().any(|line| line.starts_with(&columns)), "{columns}");
+    }
+}
