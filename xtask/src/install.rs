@@ -1,4 +1,4 @@
-//! `cargo xtask install`: put the library for C and C++ where compilers find it.
+//! `cargo xtask install`: put the libraries and the program where compilers and users find them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,13 +17,22 @@ const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
 const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
+const PROGRAM: &str = "thiscpu";
+const PRELOADED: &str = "libthiscpu_malloc.so";
+/// For each shell, the file that it loads completions from.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/thiscpu"),
+    ("zsh", "share/zsh/site-functions/_thiscpu"),
+    ("fish", "share/fish/vendor_completions.d/thiscpu.fish"),
+];
 
-/// Build and install the library for C and C++, for pkg-config and CMake
+/// Build and install the library for C and C++, the program, and the preloaded malloc
 ///
+/// Includes files for pkg-config and CMake, man pages, and completions for bash, zsh and fish.
 /// Installs below DESTDIR if that is set, as package builders do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Install to DIR/include and DIR/lib
+    /// Install to DIR/bin, DIR/include, DIR/lib and DIR/share
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
     /// Build without optimization and with the library's assertions, which takes seconds
@@ -35,23 +44,25 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
     let target = cargo::target_directory(sh);
     // For this machine and in this directory, whatever a configuration file says.
-    cmd!(
-        sh,
-        "cargo build --quiet --package thiscpu-capi --profile {profile} --target-dir {target}"
-    )
-    .env_remove("CARGO_BUILD_TARGET")
-    .run()?;
+    let packages = ["thiscpu-capi", "thiscpu-cli", "thiscpu-malloc-preload"];
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    cmd!(sh, "cargo build --quiet {packages...} --profile {profile} --target-dir {target}")
+        .env_remove("CARGO_BUILD_TARGET")
+        .run()?;
     let built = target.join(if arguments.debug { "debug" } else { "release" });
-    for library in LIBRARIES.map(|library| built.join(library)) {
-        let is_here = library.is_file();
-        ensure!(is_here, "cargo has not built {}; it builds for another target", library.display());
+    for file in [&LIBRARIES[..], &[PROGRAM, PRELOADED]].concat() {
+        let file = built.join(file);
+        let is_here = file.is_file();
+        ensure!(is_here, "cargo has not built {}; it builds for another target", file.display());
     }
     let prefix = std::path::absolute(&arguments.prefix)?;
     let root = staged(&prefix, std::env::var_os("DESTDIR").map(PathBuf::from));
     let package = sh.current_dir().join(CRATE);
-    install(&package, &built, &root).with_context(|| {
-        format!("installing to {}; choose another place by --prefix DIR", root.display())
-    })?;
+    install(&package, &built, &root)
+        .and_then(|()| install_program(sh, &built, &root))
+        .with_context(|| {
+            format!("installing to {}; choose another place by --prefix DIR", root.display())
+        })?;
     if root == prefix {
         print_usage(&prefix);
     } else {
@@ -77,15 +88,14 @@ fn print_usage(prefix: &Path) {
     } else {
         println!("for pkg-config: export PKG_CONFIG_PATH={}", lib.join("pkgconfig").display());
         println!("to run programs: export LD_LIBRARY_PATH={}", lib.display());
+        println!("to run thiscpu: export PATH={}:$PATH", prefix.join("bin").display());
     }
 }
 
 fn install(package: &Path, built: &Path, prefix: &Path) -> Result<()> {
     let [include, lib] = ["include", "lib"].map(|name| prefix.join(name));
     let [for_pkg_config, for_cmake] = ["pkgconfig", "cmake/thiscpu"].map(|name| lib.join(name));
-    for directory in [&include, &lib, &for_pkg_config, &for_cmake] {
-        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
-    }
+    [&include, &lib, &for_pkg_config, &for_cmake].into_iter().try_for_each(|it| make(it))?;
     for header in ["thiscpu.h", "thiscpu.hpp", "thiscpu_inline.h", "thiscpu_sections.h"] {
         copy(&package.join("include").join(header), &include.join(header))?;
     }
@@ -111,6 +121,23 @@ fn install(package: &Path, built: &Path, prefix: &Path) -> Result<()> {
     fill("thiscpu-config-version.cmake", &for_cmake)
 }
 
+/// Installs the program with its man pages and completions, and the library that it preloads.
+fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
+    let [bin, lib, manual] = ["bin", "lib", "share/man/man1"].map(|name| prefix.join(name));
+    [&bin, &lib, &manual].into_iter().try_for_each(|it| make(it))?;
+    let program = bin.join(PROGRAM);
+    copy(&built.join(PROGRAM), &program)?;
+    copy(&built.join(PRELOADED), &lib.join(PRELOADED))?;
+    cmd!(sh, "{program} man {manual}").quiet().run()?;
+    for (shell, file) in COMPLETIONS {
+        let script = cmd!(sh, "{program} completions {shell}").quiet().read()?;
+        let file = prefix.join(file);
+        file.parent().map_or(Ok(()), make)?;
+        fs::write(&file, script + "\n").with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
+}
+
 /// Returns the version of the interface, as in the library's soname.
 pub(crate) fn interface() -> String {
     match VERSION.split('.').collect::<Vec<_>>()[..] {
@@ -118,6 +145,10 @@ pub(crate) fn interface() -> String {
         [major, ..] => major.into(),
         [] => unreachable!("a version has a number"),
     }
+}
+
+fn make(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))
 }
 
 /// Copies a file to a new file, because programs may be running the old one.
@@ -137,18 +168,28 @@ fn link(to: &str, from: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::tools::{Tool, are_here};
+    use xshell::TempDir;
 
-    const PROGRAM: &str = "#include <thiscpu.h>\n\
-        int main(void) { thiscpu_tier tier; return (int)thiscpu_get_tier(&tier); }\n";
-    const CLASSES: &str = "#include <thiscpu.hpp>\n\
-        int main() { thiscpu::counter all; ++all; return all.sum() != 1; }\n";
-    const PROJECT: &str = "cmake_minimum_required(VERSION 3.16)\n\
-        project(uses C)\n\
+    /// The C++ example, linked to the static library.
+    const STATIC_PROJECT: &str = "cmake_minimum_required(VERSION 3.16)\n\
+        project(uses CXX)\n\
         find_package(thiscpu 0.1 REQUIRED)\n\
-        add_executable(uses main.c)\n\
-        target_link_libraries(uses thiscpu::thiscpu)\n\
-        add_executable(alone main.c)\n\
-        target_link_libraries(alone thiscpu::static)\n";
+        find_package(Threads REQUIRED)\n\
+        add_executable(tenants EXAMPLE/tenants.cpp)\n\
+        target_link_libraries(tenants thiscpu::static Threads::Threads)\n";
+
+    /// Installs a debug build into a new directory, or returns `None` if a tool is missing.
+    fn installed(sh: &Shell, task: &str, programs: &[&'static str]) -> Option<TempDir> {
+        sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let package = |program| if program == "readelf" { "binutils" } else { program };
+        let tools = programs.iter().map(|&program| Tool { program, package: package(program) });
+        if !are_here(sh, task, &tools.collect::<Vec<_>>()).unwrap() {
+            return None;
+        }
+        let prefix = sh.create_temp_dir().unwrap();
+        run(sh, &Arguments { prefix: prefix.path().to_owned(), debug: true }).unwrap();
+        Some(prefix)
+    }
 
     #[test]
     fn packages_are_staged_below_destdir() {
@@ -160,57 +201,65 @@ mod tests {
     }
 
     #[test]
-    fn compilers_find_installed_files() {
-        let needed = ["gcc", "g++", "pkg-config", "cmake", "make"];
-        let needed = needed.map(|program| Tool { program, package: program });
-        let binutils = Tool { program: "readelf", package: "binutils" };
-        let needed = [&needed[..], &[binutils]].concat();
+    fn program_finds_installed_library() {
         let sh = Shell::new().unwrap();
-        sh.change_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        if !are_here(&sh, "installing", &needed).unwrap() {
-            return;
-        }
-        let place = sh.create_temp_dir().unwrap();
-        let prefix = place.path().join("prefix");
-        run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
+        let Some(prefix) = installed(&sh, "installing", &[]) else { return };
+        let prefix = prefix.path().to_owned();
         // Again, over existing files.
         run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
-
-        sh.change_dir(place.path());
-        sh.write_file("main.c", PROGRAM).unwrap();
-        sh.write_file("main.cpp", CLASSES).unwrap();
-        let packages = prefix.join("lib/pkgconfig");
-        let _path = sh.push_env("PKG_CONFIG_PATH", packages);
-        for linked in [None, Some("-static")] {
-            let flags =
-                cmd!(sh, "pkg-config --cflags --libs thiscpu").args(linked.map(|_| "--static"));
-            let flags = flags.quiet().read().unwrap();
-            let flags = flags.split_whitespace();
-            let rpath = format!("-Wl,-rpath,{}", prefix.join("lib").display());
-            let linked = linked.map_or_else(|| vec![&*rpath], |linked| vec![linked]);
-            let flags: Vec<_> = flags.collect();
-            for [compiler, source] in [["gcc", "main.c"], ["g++", "main.cpp"]] {
-                let (flags, linked) = (&flags, &linked);
-                cmd!(sh, "{compiler} {source} -o main {flags...} {linked...}")
-                    .quiet()
-                    .run()
-                    .unwrap();
-                cmd!(sh, "./main").quiet().run().unwrap();
-                // The name changes with the interface.
-                let needs = cmd!(sh, "readelf -d main").quiet().read().unwrap();
-                let name = format!("[libthiscpu.so.{}]", interface());
-                assert_eq!(needs.contains(&name), linked[0] == rpath, "{needs}");
-            }
+        let program = prefix.join("bin/thiscpu");
+        let table = cmd!(sh, "{program} run --stats -- ls").quiet().ignore_stdout().read_stderr();
+        let table = table.unwrap();
+        assert!(table.contains("thiscpu-malloc, process "), "{table}");
+        for page in ["thiscpu", "thiscpu-run", "thiscpu-doctor"] {
+            let page = prefix.join("share/man/man1").join(format!("{page}.1"));
+            assert!(sh.read_file(page).unwrap().contains(".SH NAME"));
         }
+        for (shell, file) in COMPLETIONS {
+            let script = sh.read_file(prefix.join(file)).unwrap();
+            assert!(script.contains("doctor"), "{shell}: {script}");
+        }
+    }
 
-        sh.write_file("CMakeLists.txt", PROJECT).unwrap();
-        cmd!(sh, "cmake -S . -B built -DCMAKE_PREFIX_PATH={prefix}")
-            .quiet()
-            .ignore_stdout()
-            .run()
-            .unwrap();
-        cmd!(sh, "cmake --build built").quiet().ignore_stdout().run().unwrap();
-        cmd!(sh, "built/uses").quiet().run().unwrap();
-        cmd!(sh, "built/alone").quiet().run().unwrap();
+    /// Builds the examples like their readers: in C by make and pkg-config, in C++ by CMake.
+    #[test]
+    fn compilers_find_installed_files() {
+        let sh = Shell::new().unwrap();
+        let tools = ["gcc", "g++", "pkg-config", "cmake", "make", "readelf"];
+        let Some(prefix) = installed(&sh, "compiling with installed files", &tools) else { return };
+        let (prefix, lib) = (prefix.path(), prefix.path().join("lib"));
+        let examples = sh.current_dir().join("examples");
+        let place = sh.create_temp_dir().unwrap();
+        sh.change_dir(place.path());
+        let _packages = sh.push_env("PKG_CONFIG_PATH", lib.join("pkgconfig"));
+        let _libraries = sh.push_env("LD_LIBRARY_PATH", &lib);
+
+        let c = examples.join("c");
+        let make = || cmd!(sh, "make --always-make -f {c}/Makefile VPATH={c}").quiet();
+        let uses_shared = || {
+            cmd!(sh, "./requests").quiet().ignore_stdout().run().unwrap();
+            // The name changes with the interface.
+            let needs = cmd!(sh, "readelf -d requests").quiet().read().unwrap();
+            needs.contains(&format!("[libthiscpu.so.{}]", interface()))
+        };
+        make().ignore_stdout().run().unwrap();
+        assert!(uses_shared());
+        let flags = cmd!(sh, "pkg-config --static --libs thiscpu").quiet().read().unwrap();
+        make().arg(format!("LDLIBS={flags} -static")).ignore_stdout().run().unwrap();
+        assert!(!uses_shared());
+
+        let cpp = examples.join("cpp");
+        let project = STATIC_PROJECT.replace("EXAMPLE", &cpp.display().to_string());
+        sh.write_file("CMakeLists.txt", project).unwrap();
+        for (project, built) in [(&*cpp, "shared"), (place.path(), "static")] {
+            let found = "-DCMAKE_PREFIX_PATH";
+            cmd!(sh, "cmake -S {project} -B {built} {found}={prefix}")
+                .quiet()
+                .ignore_stdout()
+                .run()
+                .unwrap();
+            cmd!(sh, "cmake --build {built}").quiet().ignore_stdout().run().unwrap();
+            cmd!(sh, "{built}/tenants").quiet().ignore_stdout().run().unwrap();
+        }
     }
 }

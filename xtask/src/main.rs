@@ -47,7 +47,7 @@ enum Task {
     Header(header::Arguments),
     /// Check imports between layers, and the prose of code and documents
     Lint(lint::Arguments),
-    /// Build and install the library for C and C++
+    /// Build and install the library for C and C++, the program, and the preloaded malloc
     Install(install::Arguments),
     /// Run applications on this and other allocators, and compare results, time and memory
     AppBench(app_bench::Arguments),
