@@ -16,7 +16,7 @@ use crate::{
     state::{Instrument, Request},
 };
 
-/// A recorder of the [`metrics`](https://docs.rs/metrics) facade, whose series are those of a [`Registry`].
+/// A recorder of the `metrics` facade, whose series are those of a [`Registry`].
 ///
 /// In names and labels, each character that Prometheus does not allow becomes `_`, as in other
 /// exporters for the facade. A metric that still cannot be registered gets a no-op handle: two
