@@ -15,14 +15,14 @@ named_enum! {
         LiGate "li-gate" "Lanes folded into an atomic total; adders and sums pass gates",
         Striped "striped" "The contatori crate",
         Section "section"
-            "The floor of an add: the shortest restartable section; its sums are not exact",
+            "The lower bound of an add: the shortest restartable section; its sums are not exact",
         AtomicCas "atomic-cas" "One shared word, changed by compare-exchange",
         CompareTwice "compare-twice"
             "The kernel's counter, compared before and after (XFS in 2015); may refuse wrongly",
         CompareOnce "compare-once"
-            "compare-twice without the second compare; grants past the limit",
+            "compare-twice without the second comparison; grants past the limit",
         LimitedAdd "limited-add"
-            "The kernel's counter, added to up to a limit (Linux 6.7); grants past the limit",
+            "The kernel's counter with limited adds (Linux 6.7); grants past the limit",
         Semaphore "semaphore" "The tokio crate's semaphore",
         Kamezawa "kamezawa" "One cached account per CPU (proposed for Linux in 2009)",
         PerThread64 "per-thread-64"
@@ -51,7 +51,7 @@ named_enum! {
 }
 
 impl Name {
-    /// Returns whether this project wrote it.
+    /// Returns whether the contender is part of this project.
     pub(crate) const fn is_ours(self) -> bool {
         matches!(
             self,
@@ -63,7 +63,7 @@ impl Name {
         )
     }
 
-    /// Returns the reason if this program or this machine cannot run it.
+    /// Returns an error with the reason if this program or this machine cannot run the contender.
     pub(crate) fn available(self) -> anyhow::Result<()> {
         match self {
             Self::Section => counters::Section::try_new().map(drop),
@@ -72,8 +72,8 @@ impl Name {
                 ensure!(
                     cfg!(feature = "other-allocators"),
                     "mimalloc, jemalloc, snmalloc and rpmalloc are not built in: they need C and \
-                     C++ compilers, cmake and make; with these, run \
-                     `cargo run --release -p thiscpu-bench --features other-allocators -- bench alloc`"
+                     C++ compilers, cmake and make; with these, run `cargo run --release \
+                     -p thiscpu-bench --features other-allocators -- bench alloc`"
                 );
                 Ok(())
             }

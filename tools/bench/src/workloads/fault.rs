@@ -1,9 +1,9 @@
-//! `fault`: page faults, each charged to the account of the process that all threads belong to.
+//! `fault`: page faults, each charged to one account that all threads share.
 //!
-//! In a turn a thread brings 64 pages in and charges each as it comes, as a page of a file, as anonymous or as
-//! swapped; then it throws all of them away at once and takes them off the three counters, as a kernel
-//! does. Case `accounting` does that around nothing. Case `syscalls` really brings in fresh memory, by
-//! writing to it, and throws it away by `madvise`.
+//! In a turn a thread faults 64 pages in and charges each one as a file page, as anonymous or as
+//! swapped. Then it discards all of them at once and uncharges the three counters, as a kernel
+//! does. Case `accounting` only charges. Case `syscalls` also faults in fresh memory, by writing to
+//! it, and discards it with `madvise`.
 
 use std::{
     io, ptr, slice as slices,
@@ -19,29 +19,31 @@ use crate::{
     slice,
 };
 
-/// Pages of a turn.
+/// The number of pages in a turn.
 const PAGES: usize = 64;
 
 const FILE: usize = 0;
 const ANON: usize = 1;
 const SWAP: usize = 2;
 
-/// What pages are charged as, one after the other. In truth all are anonymous: which of a process's counters
-/// it is makes no difference to the fault, but caches have to bear that it is not always the same.
+/// The counters that pages are charged to, in turn.
+///
+/// In reality all pages are anonymous. The counter makes no difference to the fault, but caches
+/// must cope with changes of the counter.
 const KINDS: [usize; 8] = [ANON, FILE, ANON, ANON, SWAP, ANON, FILE, ANON];
 
-/// Turns between two looks at the stop flag.
+/// Turns between two checks of the stop flag.
 const ACCOUNTING_STEP: u32 = 8;
 
-/// A turn of page faults costs far more than a look at the stop flag.
+/// Turns between two checks of the stop flag, where page faults cost far more than a check.
 const SYSCALLS_STEP: u32 = 1;
 
-/// Measures the time of accounting for a page.
+/// Measures the time to charge and uncharge a page.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
     measure::<C>(setting, ACCOUNTING_STEP, |_, _| (), |_| Ok(()))
 }
 
-/// Measures the time of a page fault with its accounting.
+/// Measures the time of a page fault with its charge.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
     let memory: Vec<Memory> = (0..setting.threads).map(|_| Memory::map()).collect::<Result<_>>()?;
     let touch = |thread: usize, page| memory[thread].touch(page);
@@ -76,13 +78,15 @@ fn measure<C: Contender>(
     ledger.sync();
     for (kind, _) in charged {
         let left = ledger.read(&account, kind);
-        ensure!(left == 0, "all was uncharged, but counter {kind} is {left}");
+        ensure!(left == 0, "every charge was uncharged, but counter {kind} is {left}");
     }
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)? / PAGES as f64)])
 }
 
-/// A thread's memory, which is brought in page by page. Before its neighbour's lies a page that nobody may
-/// touch, or the kernel would treat both as one, with a lock that both threads take in each fault.
+/// A thread's memory, which is faulted in page by page.
+///
+/// An inaccessible page separates it from the next mapping. Otherwise the kernel would merge the
+/// two, and both threads would take one lock in each fault.
 struct Memory {
     bytes: &'static [AtomicU8],
     page_bytes: usize,
@@ -94,40 +98,43 @@ impl Memory {
         let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })?;
         let (len, mapped_len) = (PAGES * page_bytes, (PAGES + 1) * page_bytes);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: A new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: the kernel chooses the address of a new anonymous mapping, so it overlaps
+        // nothing.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), mapped_len, libc::PROT_NONE, flags, -1, 0) };
         ensure!(start != libc::MAP_FAILED, "cannot map memory: {}", io::Error::last_os_error());
-        // SAFETY: The range is the beginning of the mapping made above, which nothing refers to. A kernel that
-        // has no huge pages refuses the advice, and brings in single pages anyway.
+        // SAFETY: the range is the beginning of the mapping made above, to which there are no
+        // references yet. A kernel without huge pages refuses the advice, and faults in single
+        // pages anyway.
         let status = unsafe {
             libc::madvise(start, len, libc::MADV_NOHUGEPAGE);
             libc::mprotect(start, len, libc::PROT_READ | libc::PROT_WRITE)
         };
-        // SAFETY: The mapping stays until `Drop`, which is the last use of these bytes; they are zero on
-        // demand, may be read and written if `mprotect` succeeded, and are not touched otherwise.
+        // SAFETY: the mapping lives until `Drop`, the last use of these bytes. They are readable
+        // and writable, and initially zero, if `mprotect` succeeded; otherwise nothing accesses
+        // them.
         let bytes = unsafe { slices::from_raw_parts(start.cast(), len) };
         let memory = Self { bytes, page_bytes };
-        ensure!(status == 0, "cannot open memory to writes: {}", io::Error::last_os_error());
+        ensure!(status == 0, "cannot make memory writable: {}", io::Error::last_os_error());
         Ok(memory)
     }
 
-    /// Writes to a page, which brings it in.
+    /// Writes to a page, which faults it in.
     #[inline(always)]
     fn touch(&self, page: usize) {
-        // Relaxed: nobody reads it.
+        // Relaxed: nothing reads the byte.
         self.bytes[page * self.page_bytes].store(1, Relaxed);
     }
 
-    /// Throws all pages away.
+    /// Discards all pages.
     #[inline]
     fn discard(&self) -> Result<()> {
         let start = self.bytes.as_ptr().cast_mut().cast();
-        // SAFETY: The range is this mapping, of atomics; that they become zero is no more than if somebody had
-        // stored zeroes.
+        // SAFETY: the range is within this mapping. Its bytes are atomics, for which becoming zero
+        // is like a store of zero by another thread.
         match unsafe { libc::madvise(start, self.bytes.len(), libc::MADV_DONTNEED) } {
             0 => Ok(()),
-            _ => Err(io::Error::last_os_error()).context("cannot throw memory away"),
+            _ => Err(io::Error::last_os_error()).context("cannot discard memory"),
         }
     }
 }
@@ -135,8 +142,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let start = self.bytes.as_ptr().cast_mut().cast();
-        // SAFETY: The range is the mapping made by `map`, one page longer than the bytes; they are private to
-        // this value, which nobody has any more.
+        // SAFETY: the range is the mapping made by `map`, one page longer than the bytes. Only this
+        // value, which is being dropped, refers to it.
         unsafe { libc::munmap(start, self.bytes.len() + self.page_bytes) };
     }
 }
@@ -146,12 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_come_in_one_by_one_and_go_together() {
+    fn memory_faults_pages_in_singly_and_discards_all() {
         let memory = Memory::map().unwrap();
         let resident = || {
             let mut pages = [0_u8; PAGES];
             let start = memory.bytes.as_ptr().cast_mut().cast();
-            // SAFETY: The range is a mapping, and there is a byte of room for each of its pages.
+            // SAFETY: the range is mapped, and `pages` has a byte for each of its pages.
             let status = unsafe { libc::mincore(start, memory.bytes.len(), pages.as_mut_ptr()) };
             assert_eq!(status, 0);
             pages.iter().filter(|&page| page & 1 != 0).count()

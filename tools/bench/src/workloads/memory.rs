@@ -1,10 +1,10 @@
-//! `memory`: what a million counters, or a million accounts, cost when used from two CPUs.
+//! `memory`: the memory of a million counters, or a million accounts, used from two CPUs.
 //!
-//! A process's resident size tells that only if nothing else happened in it, so each measurement is a
-//! child process, started with the subcommand [`CHILD`].
+//! A process's resident size is meaningful only if nothing else runs in it. Each measurement is
+//! therefore a child process, started with the subcommand [`CHILD`].
 //!
-//! Only contenders with a layout of their own take part. The kernel's designs and the floor are
-//! padded arrays here, which says nothing about the layout that their authors chose.
+//! Only contenders with a layout of their own take part. The kernel's designs and the lower bound
+//! are padded arrays here, which do not reflect the layout their authors chose.
 
 use std::{
     io, thread,
@@ -41,11 +41,12 @@ pub(crate) const THREADS: usize = 2;
 /// Adds by each thread to each counter: enough for any design to use memory of both CPUs.
 const ADDS: i64 = 600;
 
-/// Charges by each thread to each counter of each account. After them, each account has been in a
-/// cache of each CPU and was evicted.
+/// Charges by each thread to each counter of each account.
+///
+/// Afterwards each account has entered and left the cache of each CPU.
 const CHARGES: i64 = 1;
 
-/// The structure that many are made of.
+/// The kind of structure whose memory is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Many {
@@ -71,10 +72,10 @@ pub(crate) struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// Makes the spec of a full measurement, or of a trial, which makes a hundredth.
+    /// Describes the measurement of one contender; a trial creates a hundredth of the structures.
     ///
-    /// A striped counter takes 16 KiB, and few machines have room for a million. What one takes does
-    /// not depend on how many there are.
+    /// A striped counter takes 16 KiB, and few machines have room for a million. The memory of one
+    /// does not depend on their number, so fewer are created.
     fn new(many: Many, contender: Name, is_trial: bool) -> Self {
         let full = if contender == Name::Striped { 5_000 } else { 1_000_000 };
         let count = if is_trial { full / 100 } else { full };
@@ -86,7 +87,7 @@ impl ChildSpec {
         let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !spec.many.contenders().contains(&spec.contender) || spec.count == 0 {
             return Err(format!(
-                "{} cannot run it, or there is nothing to measure",
+                "cannot measure memory: {} has no such structure, or the count is 0",
                 spec.contender
             ));
         }
@@ -102,7 +103,7 @@ struct Footprint {
     create_ns: u64,
 }
 
-/// Does a child's work and returns its answer as JSON.
+/// Makes a child's measurement and returns its answer as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let footprint = match spec.many {
         Many::Counters => for_counter!(spec.contender, C => of_counters::<C>(spec.count))?,
@@ -111,7 +112,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     Ok(serde_json::to_string(&footprint)?)
 }
 
-/// Has a child measure one contender.
+/// Measures one contender in a child process.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
     let spec = ChildSpec::new(many, contender, setting.is_trial);
     let footprint: Footprint = children::ask(CHILD, &spec, PATIENCE)?;
@@ -129,7 +130,7 @@ pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Mea
     ])
 }
 
-/// Makes counters, uses each from two CPUs, and measures the memory that became resident.
+/// Creates counters, uses each from two CPUs, and measures the growth of resident memory.
 fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let mut counters = Vec::with_capacity(count);
@@ -141,12 +142,12 @@ fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     let footprint = meter.end(count, created_in)?;
     for counter in some_of(&counters) {
         let (sum, added) = (counter.sum(), ADDS * THREADS as i64);
-        ensure!(sum == added, "{added} was added, but the sum is {sum}");
+        ensure!(sum == added, "threads added {added}, but the sum is {sum}");
     }
     Ok(footprint)
 }
 
-/// Opens accounts, uses each from two CPUs, and measures the memory that became resident.
+/// Opens accounts, uses each from two CPUs, and measures the growth of resident memory.
 fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let ledger = C::new(count);
@@ -162,18 +163,20 @@ fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
         let charged = CHARGES * THREADS as i64;
         for index in 0..ledgers::COUNTERS {
             let value = ledger.read(account, index);
-            ensure!(value == charged, "{charged} was charged, but counter {index} is {value}");
+            ensure!(value == charged, "threads charged {charged}, but counter {index} is {value}");
         }
     }
     Ok(footprint)
 }
 
-/// Returns about a thousand of `items`.
+/// Returns at most a thousand of `items`, evenly spaced.
 fn some_of<T>(items: &[T]) -> impl Iterator<Item = &T> {
     items.iter().step_by(items.len().div_ceil(1_000))
 }
 
-/// Uses every item from two threads, which start half the items apart so that they seldom meet.
+/// Uses every item from two threads.
+///
+/// The second thread begins in the middle of `items`, so that the threads rarely meet at an item.
 fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Result<()> {
     let cpus = Cpus::allowed()?;
     let (cpus, use_one) = (&cpus, &use_one);
@@ -195,7 +198,7 @@ fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Resul
     Ok(used?)
 }
 
-/// Measures how much memory becomes resident while it runs.
+/// Measures the growth of resident memory.
 struct Meter {
     before_bytes: u64,
     started: Instant,

@@ -1,9 +1,9 @@
 //! `metrics`: registries of metrics that Prometheus scrapes.
 //!
-//! | case | what |
+//! | case | operation |
 //! |---|---|
-//! | `increment` | every thread adds 1 to the same counter, by a handle it holds |
-//! | `scrape` | a scrape of 100,000 counters, each of which threads on two CPUs have incremented since the one before |
+//! | `increment` | a thread adds 1 to the counter that all threads share, through its own handle |
+//! | `scrape` | a scrape of 100,000 counters; two threads increment each before every scrape |
 
 use std::{thread, time::Instant};
 
@@ -16,23 +16,24 @@ use crate::{
     slice, stats,
 };
 
-/// Increments between two looks at the stop flag.
+/// Increments between two checks of the stop flag.
 const STEP: u32 = 256;
 
-/// Counters that are scraped; and in a trial.
+/// The number of counters in a scrape.
 const COUNTERS: usize = 100_000;
+/// The number of counters in a scrape of a trial.
 const COUNTERS_OF_TRIAL: usize = 1_000;
 
-/// Threads that increment them, on a CPU each if there are so many.
+/// The number of threads that increment the counters, each on its own CPU if possible.
 pub(crate) const SCRAPE_THREADS: usize = 2;
 
-/// How often each thread increments each counter first: often enough for each to take lanes.
+/// The initial increments of each counter by each thread, enough for it to get lanes.
 const FIRST_ROUNDS: usize = 20;
 
-/// So many scrapes at least, however short the slices.
+/// The least number of scrapes, however short the slice.
 const SCRAPES_MIN: usize = 3;
 
-/// Measures the time of an increment, and makes sure that none was lost.
+/// Measures the time of an increment, and checks that none is lost.
 pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
     let registry = C::new();
     let counter = registry.counter("/");
@@ -46,11 +47,14 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
     let conduct = slice::lasting(setting.length);
     let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
     let (told, incremented) = (total(&registry.scrape()), slice.ops + slice.warmup_ops);
-    ensure!(told == incremented, "{incremented} increments were made, but the scrape has {told}");
+    ensure!(
+        told == incremented,
+        "threads made {incremented} increments, but the scrape has {told}"
+    );
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
 }
 
-/// Measures the time of a scrape, and makes sure that it has all increments.
+/// Measures the time of a scrape, and checks that it includes all increments.
 pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     let registry = C::new();
     let counters = if setting.is_trial { COUNTERS_OF_TRIAL } else { COUNTERS };
@@ -70,7 +74,7 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
         let (told, incremented) = (total(&text), (counters * SCRAPE_THREADS * rounds) as u64);
         ensure!(
             told == incremented,
-            "{incremented} increments were made, but the scrape has {told}"
+            "threads made {incremented} increments, but the scrape has {told}"
         );
         increment_all::<C>(setting, &handles, 1)?;
         rounds += 1;
@@ -79,7 +83,7 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     Ok(vec![TIME_PER_SCRAPE.reads(time), SERIES.reads(counters as f64)])
 }
 
-/// Has each thread increment each counter so many times.
+/// Increments each counter `times` times from each thread.
 fn increment_all<C: Contender>(
     setting: &Setting<'_>,
     handles: &[C::Handle],

@@ -44,11 +44,11 @@ pub(crate) struct Setting<'a> {
     pub(crate) threads: usize,
     pub(crate) round: u32,
     pub(crate) length: Duration,
-    /// The number of sums that `sum token` takes at least, within 50 times its length.
+    /// The least number of sums of `sum token`, which may take 50 times its length for them.
     pub(crate) sums_min: u64,
-    /// The number of calls that an audit checks at least.
+    /// The least number of calls that an audit checks.
     pub(crate) audited_min: u64,
-    /// Whether this run is too short for figures, so that workloads make fewer counters and accounts.
+    /// Whether the run only checks that everything works, with fewer counters and accounts.
     pub(crate) is_trial: bool,
     pub(crate) progress: &'a Progress,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Setting<'a> {
 /// The result of measuring one contender once: a value for each of the case's metrics.
 pub(crate) type Measured = anyhow::Result<Vec<Reading>>;
 
-/// Makes the counter of a slice, on cache lines that it shares with nothing of the workload.
+/// Creates the counter of a slice, on cache lines that nothing else of the workload uses.
 pub(crate) fn shared_counter<C: Contender>() -> anyhow::Result<Padded<C>> {
     C::try_new().map(Padded::new)
 }

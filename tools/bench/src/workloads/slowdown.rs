@@ -1,8 +1,8 @@
-//! `sum`, case `slowdown`: what adders lose to somebody who sums 1,000 times a second.
+//! `sum`, case `slowdown`: how much adders lose to a thread that sums 1,000 times a second.
 //!
-//! Two adders run flat out on two CPUs. A third thread, confined to the same two, in turn sleeps
-//! for a while and sums at that rate for a while; what the adders get done in two such neighbouring
-//! whiles is compared. The time the summing thread takes from them is part of the loss.
+//! Two adders run at full speed on two CPUs. A third thread, confined to the same two, alternates
+//! between phases of sleep and phases of sums at that rate. The adders' progress in neighboring
+//! phases is compared. The CPU time that the summing thread takes from them is part of the loss.
 
 use std::{
     hint::black_box,
@@ -20,24 +20,24 @@ use crate::{
     slice, stats,
 };
 
-/// One adder for each of the two CPUs.
+/// The number of adders: one for each of two CPUs.
 pub(crate) const ADDERS: usize = 2;
 
 const SUM_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A while is long enough for twenty sums and short enough for many pairs.
+/// The longest phase: long enough for twenty sums, and short enough for many pairs.
 const WHILE_MAX: Duration = Duration::from_millis(20);
 
-/// However short the slices, adders must get something done in every while.
+/// The shortest phase, in which adders still make progress, even if slices are shorter.
 const WHILE_MIN: Duration = Duration::from_millis(5);
 
-/// How much of a slice's length one round spends on pairs.
+/// The time that one round spends on pairs of phases, in lengths of a slice.
 const SLICES: u32 = 2;
 
-/// Adds between two looks at the stop flag, and between two reports of progress.
+/// Adds between two checks of the stop flag, and between two updates of the progress.
 const STEP: u64 = 256;
 
-/// Measures the loss in percent of what the adders do undisturbed.
+/// Measures the loss in percent of the adders' undisturbed speed.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
     let progress: [Padded<AtomicU64>; ADDERS] = Default::default();
@@ -47,7 +47,7 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         move || {
             (0..STEP).for_each(|_| counter.add(1));
             added += STEP;
-            // Relaxed: pairs with the load in `adds_per_s`, which wants a recent count only.
+            // Relaxed: the load in `adds_per_s` needs only a recent count.
             progress.store(added, Relaxed);
             Ok(())
         }
@@ -59,12 +59,14 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let added = ((slice.ops + slice.warmup_ops) * STEP) as i64;
     let sum = counter.sum();
-    ensure!(sum == added, "{added} was added, but the sum is {sum}");
+    ensure!(sum == added, "adders added {added}, but the sum is {sum}");
     Ok(vec![ADDERS_SLOWDOWN.reads(slice.outcome)])
 }
 
-/// Compares neighbouring whiles, the summing one first in every other pair, so that neither gains
-/// from a machine that speeds up or slows down.
+/// Returns the median loss, in percent, over pairs of neighboring phases.
+///
+/// The phase with sums comes first in every other pair, so that a machine that speeds up or slows
+/// down favors neither.
 fn median_loss<C: Contender>(
     counter: &C,
     progress: &[Padded<AtomicU64>],
@@ -89,9 +91,9 @@ fn median_loss<C: Contender>(
     stats::median(&losses).context("the adders never got to run")
 }
 
-/// What all adders together get done a second while `pass_time` runs.
+/// Returns the adds per second of all adders while `pass_time` runs.
 fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
-    // Relaxed: pairs with the adders' stores; a count that is a few adds old is as good.
+    // Relaxed: a count that is a few adds old is as good.
     let added = || -> u64 { progress.iter().map(|count| count.load(Relaxed)).sum() };
     let (started, added_before) = (Instant::now(), added());
     pass_time();
@@ -99,7 +101,9 @@ fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
     (added() - added_before) as f64 / elapsed_s
 }
 
-/// Sums once at the beginning of every interval; a sum that takes longer makes the next one late.
+/// Sums once at the beginning of every interval.
+///
+/// A sum that takes longer than an interval delays the next one.
 fn sum_at_intervals<C: Contender>(counter: &C, length: Duration) {
     let started = Instant::now();
     let mut next = Duration::ZERO;

@@ -1,10 +1,10 @@
-//! `sum`, case `token`: is a sum ever something the counter never was?
+//! `sum`, case `token`: whether a sum ever has a value that the counter never had.
 //!
-//! Adders pass a token: who takes it over adds 1 if the one before took 1 away, and the other way
-//! round. Only its holder adds, so at every instant the true value is 0 or 1, and a sum that is
-//! neither was never true. The later half of the adders have no lane. Meanwhile one thread sums: for
-//! half of the round as it likes, which is timed, and for the other half interrupted all the time,
-//! so that much happens in the middle of its sums.
+//! Adders pass a token: the next holder adds 1 if the previous one subtracted 1, and subtracts 1
+//! otherwise. Only the holder adds, so the true value is always 0 or 1, and any other sum is wrong.
+//! Half of the adders have no lane. Meanwhile one thread sums. In the first half of the round its
+//! sums are timed; in the second half it is interrupted constantly, so that many adds happen in the
+//! middle of its sums.
 
 use std::{
     sync::atomic::{
@@ -27,17 +27,18 @@ use crate::{
     slice,
 };
 
-/// How many times longer a half may take to get as many sums as it should.
+/// The factor by which a half may take longer than planned to reach its number of sums.
 const OVERTIME_MAX: u32 = 50;
 
-/// Sums between two looks at the clock while nobody times them. A look takes longer than most sums,
-/// and an interruption in the middle of a look shows nothing.
+/// Sums between two reads of the clock while they are not timed.
+///
+/// A read of the clock takes longer than most sums, and an interruption of it tests nothing.
 const SUMS_A_LOOK: u64 = 16;
 
-/// Moves of an adder before it gives way to others on its CPU.
+/// Moves of an adder before it yields to other threads on its CPU.
 const MOVES_A_TURN: u32 = 16;
 
-/// Measures how many sums are wrong, by how much, and how long a sum takes.
+/// Measures the number of wrong sums, their largest error, and the time of a sum.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
     let token = Token::default();
@@ -49,14 +50,14 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         let (counter, token) = (&*counter, &token);
         move || {
             (0..MOVES_A_TURN).for_each(|_| token.pass(adder as u64, |n| counter.add(n)));
-            // Whoever shares this CPU gets a turn, or two adders whose hands are free would play
-            // alone until the scheduler parts them.
+            // Other adders on this CPU get a turn. Otherwise two running adders would pass the
+            // token between themselves until the scheduler preempts one.
             thread::yield_now();
             Ok(())
         }
     };
-    // The summing thread takes a CPU with adders on it, another one each round. Whom it displaces
-    // does not stop the token: the adders of the other CPUs pass it among themselves.
+    // The summing thread shares a CPU with adders, another one in each round. The adders that it
+    // displaces do not stop the token: those on other CPUs pass it among themselves.
     let seat = setting.round as usize;
     let conduct = || {
         let half = Half { length: setting.length / 2, sums_min: setting.sums_min.div_ceil(2) };
@@ -65,13 +66,13 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     };
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let (sum, truth) = (counter.sum(), (token.moves() % 2) as i64);
-    ensure!(sum == truth, "the sum settled at {sum} instead of {truth}");
+    ensure!(sum == truth, "the final sum is {sum} instead of {truth}");
     let mut readings = slice.outcome.readings();
     readings.push(TOKEN_MOVES.reads(token.moves() as f64));
     Ok(readings)
 }
 
-/// Takes sums for two halves of a round.
+/// Takes sums for both halves of a round.
 fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
     let mut sums = Sums::new()?;
     half.take::<1>(counter, &mut sums)?;
@@ -81,14 +82,14 @@ fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
     Ok(sums)
 }
 
-/// How long sums are taken for, and how many at least.
+/// The length of a half, and its least number of sums.
 struct Half {
     length: Duration,
     sums_min: u64,
 }
 
 impl Half {
-    /// Takes `EACH` sums between two looks at the clock. If it is one, its time is kept.
+    /// Takes sums, `EACH` between two reads of the clock. If `EACH` is 1, records their times.
     #[inline(always)]
     fn take<const EACH: u64>(&self, counter: &impl Contender, sums: &mut Sums) -> Result<()> {
         let enough = sums.count + self.sums_min;
@@ -108,13 +109,13 @@ impl Half {
             if elapsed >= self.length && (sums.count >= enough || is_late) {
                 return Ok(());
             }
-            // One look at the clock ends this call and begins the next.
+            // One read of the clock ends this sum and begins the next.
             before = after;
         }
     }
 }
 
-/// What came of the sums of one round.
+/// The results of the sums of one round.
 struct Sums {
     count: u64,
     wrong: u64,
@@ -153,8 +154,10 @@ impl Sums {
     }
 }
 
-/// The token, in one word: bit 0 is set while somebody holds it, bits 1 to 15 name the last holder,
-/// and the rest counts its moves. An even count means that the counter is at 0.
+/// The token, in one word.
+///
+/// Bit 0 is set while a thread holds the token, bits 1 to 15 name the last holder, and the other
+/// bits count its moves. An even count means that the counter is at 0.
 #[derive(Default)]
 struct Token(AtomicU64);
 
@@ -164,8 +167,10 @@ const MOVES_SHIFT: u32 = 16;
 const HOLDER_MASK: u64 = (1 << MOVES_SHIFT) - 1 - HELD;
 
 impl Token {
-    /// Waits a while for the token to come from somebody else and moves it on; takes it back from
-    /// itself if nobody comes, as when all others are preempted.
+    /// Waits briefly for another adder to pass the token, and moves it on.
+    ///
+    /// If no other adder does, for example because all are preempted, this adder moves the token
+    /// that it has passed itself.
     fn pass(&self, adder: u64, add: impl Fn(i64)) {
         const YIELDS: u32 = 2;
         const SPINS: u32 = 32;
@@ -183,28 +188,28 @@ impl Token {
 
     #[inline]
     fn try_move(&self, adder: u64, even_if_mine: bool, add: impl Fn(i64)) -> bool {
-        // Relaxed: only a hint; the exchange below decides.
+        // Relaxed: the value is only a hint; the exchange below decides.
         let word = self.0.load(Relaxed);
         let is_mine = word & HOLDER_MASK == adder << HOLDER_SHIFT;
         if word & HELD != 0 || (is_mine && !even_if_mine) {
             return false;
         }
-        // Acquire: pairs with the Release store below, by the holder before us, so that its add
-        // comes before ours.
+        // Acquire: pairs with the Release store below, made by the previous holder, so that its add
+        // happens before this one.
         let taken = self.0.compare_exchange(word, word | HELD, Acquire, Relaxed);
         if taken.is_err() {
             return false;
         }
         let moves = word >> MOVES_SHIFT;
         add(if moves.is_multiple_of(2) { 1 } else { -1 });
-        // Release: pairs with the Acquire exchange above, by the next holder.
+        // Release: pairs with the Acquire exchange above, made by the next holder.
         let handed_on = (moves + 1) << MOVES_SHIFT | adder << HOLDER_SHIFT;
         self.0.store(handed_on, Release);
         true
     }
 
     fn moves(&self) -> u64 {
-        // Relaxed: asked when the adders have been joined.
+        // Relaxed: the adders have been joined.
         self.0.load(Relaxed) >> MOVES_SHIFT
     }
 }
@@ -216,12 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_adds_and_takes_away_in_turn() {
+    fn token_adds_and_subtracts_in_turn() {
         let (token, value) = (Token::default(), Cell::new(0));
         let add = |n| value.set(value.get() + n);
         assert!(token.try_move(1, false, add));
         assert_eq!(value.get(), 1);
-        assert!(!token.try_move(1, false, add), "its own token");
+        assert!(!token.try_move(1, false, add), "an adder moved its own token");
         assert!(token.try_move(4095, false, add));
         assert_eq!(value.get(), 0);
         assert!(token.try_move(4095, true, add));
@@ -229,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_the_distance_from_what_can_be_true() {
+    fn sum_error_is_distance_from_possible_values() {
         let mut sums = Sums::new().unwrap();
         for sum in [0, 1, 2, -3, 1] {
             sums.record(sum);

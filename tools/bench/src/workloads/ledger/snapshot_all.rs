@@ -1,8 +1,9 @@
-//! `tenants`, case `report`: what a report over all accounts holds up.
+//! `ledger`, case `snapshot-all`: how a snapshot of all accounts delays charges.
 //!
-//! One thread charges a million accounts (as in case `zipf`) and takes the time of each charge, first alone and then
-//! while another, on a CPU of its own if there is one, makes one report after another. Of this library only: no other contender
-//! can tell what all accounts had at one instant.
+//! One thread charges a million accounts, as in case `zipf`, and measures the time of each charge:
+//! first alone, then while another thread takes one snapshot after another. That thread has its own
+//! CPU if there are two. Only this library takes part, because no other contender can read all
+//! accounts at one instant.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -19,16 +20,16 @@ use crate::{
     slice, stats,
 };
 
-/// One charges, the other reports.
+/// The number of charging threads. One more thread takes snapshots.
 pub(crate) const THREADS: usize = 1;
 
-/// Charges between two looks at the stop flag.
+/// Charges between two checks of the stop flag.
 const STEP: u32 = 64;
 
-/// So many reports at least, however short the slices.
+/// The least number of snapshots, however short the slice.
 const REPORTS_MIN: usize = 3;
 
-/// Measures the time of reports, and of charges meanwhile.
+/// Measures the time of snapshots, and of charges meanwhile.
 pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     let stream = Stream::get(setting.is_trial);
     let ledger: Ledger<COUNTERS> = Ledger::new();
@@ -56,12 +57,12 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
             is_reporting.store(false, Relaxed);
             time
         };
-        setting.cpus.confined(1..2, reporting).context("cannot confine the reporting thread")?
+        setting.cpus.confined(1..2, reporting).context("cannot confine the snapshot thread")?
     };
     let slice = slice::run(setting.cpus, THREADS, STEP, prepare, conduct)?;
     let charges = slice.ops + slice.warmup_ops;
     let charged: i64 = accounts.iter().map(|account| account.sum(0)).sum();
-    ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
+    ensure!(charged == charges as i64, "threads charged {charges}, but accounts have {charged}");
     Ok(vec![
         TIME_PER_SNAPSHOT.reads(slice.outcome),
         CHARGE_P9999_ALONE.reads(alone.quantile(0.9999)),
@@ -70,7 +71,7 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     ])
 }
 
-/// The median time of some reports, in nanoseconds.
+/// Takes snapshots and returns their median time in nanoseconds.
 fn reports(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> Result<f64> {
     let began = Instant::now();
     let mut times = Vec::new();
@@ -85,9 +86,12 @@ fn reports(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> Result<f64> {
     Ok(stats::median(&times).unwrap_or_default())
 }
 
-/// How many charges took how long: a place for each 64 ns up to a quarter of a second. One thread writes.
+/// A histogram of charge times: a count for each 64 ns, up to a quarter of a second.
+///
+/// Only one thread writes to it.
 struct Times(Box<[AtomicU32]>);
 
+/// The width of a count's interval in nanoseconds.
 const GRAIN: usize = 64;
 
 impl Times {
@@ -97,11 +101,11 @@ impl Times {
 
     fn add(&self, nanoseconds: usize) {
         let place = &self.0[(nanoseconds / GRAIN).min(self.0.len() - 1)];
-        // Relaxed, and not one step: read when the only writer has been joined.
+        // Relaxed, and no read-modify-write: there is one writer, joined before anything reads.
         place.store(place.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The time that so large a part did not exceed.
+    /// Returns the time, in nanoseconds, that the share `part` of charges did not exceed.
     fn quantile(&self, part: f64) -> f64 {
         let counts = || self.0.iter().map(|count| f64::from(count.load(Relaxed)));
         let wanted = counts().sum::<f64>() * part;
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_times() {
+    fn times_quantile_rounds_down_and_saturates() {
         let times = Times::new();
         (0..9_999).for_each(|_| times.add(70));
         times.add(1_000_000);

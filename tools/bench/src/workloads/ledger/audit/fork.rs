@@ -1,7 +1,7 @@
-//! Children that are forked in the middle of everything, and check what they find.
+//! Children that are forked while all threads work, and that check the ledger they inherit.
 //!
-//! A child has one thread and whatever others left half done. It uses the ledger, and takes no lock of anything but that
-//! and the allocator, which glibc makes for it.
+//! A child has one thread, and operations that other threads have left half done. It uses the
+//! ledger, and takes no locks except the ledger's and the allocator's, which glibc makes usable.
 
 use std::{
     io,
@@ -17,20 +17,21 @@ use super::{
     tenant::{COUNTERS, Errors, Tenant},
 };
 
-/// How many tenants a child looks at.
+/// The number of tenants that a child checks.
 const TENANTS: usize = 64;
-/// A child that hangs is ended by a signal after so many seconds, by itself.
+/// The time in seconds after which a signal ends a child that hangs.
 const ALARM_S: u32 = 60;
 
-/// How children end.
+// The exit statuses of children.
 const SOUND: i32 = 0;
 const WRONG: i32 = 1;
 const PANICKED: i32 = 2;
 
+/// The children of one slice.
 pub(super) struct Forks {
     random: Rng,
     pub(super) children: u64,
-    /// Those that found something wrong, panicked or hung.
+    /// Children that found an error, panicked or hung.
     pub(super) wrong: u64,
 }
 
@@ -41,10 +42,12 @@ impl Forks {
 
     /// Forks a child and waits for its end.
     pub(super) fn fork(&mut self, shared: &Shared) -> Result<()> {
-        // Taken before: in the child somebody may have the lock of a slot for ever.
+        // Taken before the fork: in the child, a slot's lock may be held forever.
         let tenants: Vec<_> =
             (0..TENANTS).map(|_| shared.tenant(self.random.usize(..TENANT_SLOTS))).collect();
-        // SAFETY: the child does only what the child of a process with threads may; see above.
+        // SAFETY: the child of a process with threads may use only what stays usable after a fork.
+        // `live` takes no locks except the ledger's, which recover after a fork, and the
+        // allocator's, which glibc makes usable.
         let child = match unsafe { libc::fork() } {
             0 => live(shared, &tenants),
             -1 => return Err(io::Error::last_os_error()).context("cannot fork"),
@@ -57,9 +60,10 @@ impl Forks {
     }
 }
 
-/// A child's life.
+/// Runs a child's checks, and exits with its status.
 fn live(shared: &Shared, tenants: &[Arc<Tenant>]) -> ! {
-    // SAFETY: neither call touches this process's memory; the default action ends it.
+    // SAFETY: neither call accesses this process's memory. The signal's default action ends the
+    // process.
     unsafe {
         libc::signal(libc::SIGALRM, libc::SIG_DFL);
         libc::alarm(ALARM_S);
@@ -69,11 +73,11 @@ fn live(shared: &Shared, tenants: &[Arc<Tenant>]) -> ! {
         Ok(false) => WRONG,
         Err(_) => PANICKED,
     };
-    // SAFETY: ends the child without running what the parent registered for its exit.
+    // SAFETY: `_exit` has no preconditions. It skips the exit handlers that the parent registered.
     unsafe { libc::_exit(status) }
 }
 
-/// In a child: whether what it finds is what the oracle say, and what becomes of it when it goes on alone.
+/// Checks, in a child, the inherited accounts and further operations on them.
 fn is_right(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
     let errors = Errors::default();
     shared.check_snapshot(&errors);
@@ -98,11 +102,11 @@ fn is_right(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
     !errors.are_any()
 }
 
-/// Waits for a child's end. Its status, or that of a child which panicked if a signal ended it.
+/// Waits for a child to end, and returns its exit status; `PANICKED` if a signal ended it.
 fn wait(child: i32) -> Result<i32> {
     let mut status = 0;
     loop {
-        // SAFETY: the status is valid for writes.
+        // SAFETY: `status` is valid for writes.
         match unsafe { libc::waitpid(child, &mut status, 0) } {
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             -1 => return Err(io::Error::last_os_error()).context("cannot wait for a child"),

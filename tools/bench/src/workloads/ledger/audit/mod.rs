@@ -1,7 +1,8 @@
-//! The case `audit` of `tenants`: every unit of very many charges is accounted for, while accounts are opened and
-//! closed, units move, sums and reports are taken, and the process forks.
+//! `ledger`, case `audit`: checks that no unit of many charges is lost or counted twice.
 //!
-//! What threads do is in `worker`, what children of a fork check in `fork`. Nothing is timed.
+//! Meanwhile accounts open and close, units move between accounts, threads take sums and snapshots,
+//! and the process forks. The threads' operations are in `worker`, and the checks of forked
+//! children in `fork`. Nothing is timed.
 
 mod fork;
 mod shared;
@@ -26,13 +27,14 @@ use crate::{
     slice,
 };
 
-/// Children, however few charges are asked for.
+/// The least number of forked children, however few charges are requested.
 const FORKS_MIN: u64 = 5;
-/// Reports between two of them, and the rest after each.
+/// The number of snapshots between two forks.
 const LOOKS: u64 = 4;
+/// The pause after each snapshot.
 const REST: Duration = Duration::from_millis(5);
 
-/// Audits charges, at least as many as were asked for.
+/// Audits at least `setting.audited_min` charges.
 pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
     let mut shared = Shared::new(setting.threads);
     let mut forks = Forks::new(setting.round);
@@ -47,7 +49,7 @@ pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
             let is_enough = shared.counts.charges.get() >= setting.audited_min
                 && forks.children >= FORKS_MIN
                 && began.elapsed() >= setting.length;
-            // What comes after an error would tell nothing new.
+            // After an error, further checks show nothing new.
             if is_enough || stop::is_requested() || forks.wrong > 0 || shared.errors.are_any() {
                 return Ok(());
             }
@@ -70,8 +72,8 @@ fn readings(shared: &Shared, forks: &Forks) -> Measured {
     let charges = counts.charges.get();
     ensure!(
         lost == 0 && doubled == 0 && forks.wrong == 0,
-        "{lost} units lost and {doubled} counted twice in {charges} charges; {} of {} forked \
-         children found so too, or failed",
+        "{lost} units lost and {doubled} counted twice in {charges} charges; \
+         {} of {} forked children found errors or failed",
         forks.wrong,
         forks.children
     );

@@ -1,4 +1,5 @@
-//! What all threads share: accounts of tenants who come and go, and transfer_accounts between which a fixed amount goes round.
+//! State that all workers share: tenant accounts that open and close, and transfer accounts whose
+//! total is constant.
 
 use std::{
     mem,
@@ -13,17 +14,21 @@ use thiscpu::{__test_support, Account, AccountId, Ledger, Tier};
 use super::tenant::{COUNTERS, Errors, Tenant};
 use crate::contenders::Padded;
 
-/// How many tenants there are: twice as many as fit into a lane.
+/// The number of tenants: twice as many as a lane caches.
 pub(super) const TENANT_SLOTS: usize = 2_048;
+/// The number of transfer accounts.
 const TRANSFER_ACCOUNTS: usize = 64;
-/// The counter of transfer_accounts that only moves change, and what is in each at first. In all it never differs.
+/// The counter of transfer accounts that only transfers change. Its total is constant.
 pub(super) const MOVED: usize = 0;
+/// The units that each transfer account has at first in counter `MOVED`.
 const INITIAL_UNITS: u32 = 1_000;
-/// The counter of transfer_accounts that is charged in one first, and then uncharged in another: in all it is never less than 0,
-/// nor more than one for each thread.
+/// The counter of transfer accounts that passes change.
+///
+/// A pass charges one account, then uncharges another. The counter's total is at least 0, and at
+/// most one for each thread.
 pub(super) const PASSED: usize = 1;
 
-/// How often something was done. Relaxed: nothing follows from it.
+/// A count of operations. Relaxed: no other data depends on it.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -37,6 +42,7 @@ impl Count {
     }
 }
 
+/// The counts of all operations.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) charges: Count,
@@ -47,13 +53,14 @@ pub(super) struct Counts {
     pub(super) snapshots: Count,
 }
 
+/// The ledger, its accounts, and the results of all checks.
 pub(super) struct Shared {
     pub(super) ledger: Ledger<COUNTERS>,
     tenant_slots: Vec<Mutex<Arc<Tenant>>>,
     pub(super) transfer_accounts: Vec<Tenant>,
-    /// Sorted.
+    /// The sorted ids of the transfer accounts.
     transfer_ids: Vec<AccountId>,
-    /// Handles that one thread leaves and another drops.
+    /// A handle that one thread leaves and another drops.
     left: Mutex<Option<Account<COUNTERS>>>,
     threads: usize,
     pub(super) errors: Errors,
@@ -86,12 +93,12 @@ impl Shared {
         }
     }
 
-    /// The tenant of a slot.
+    /// Returns the tenant of a slot.
     pub(super) fn tenant(&self, slot: usize) -> Arc<Tenant> {
         Arc::clone(&self.tenant_slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has somebody else live there.
+    /// Replaces the tenant of a slot by a new one.
     pub(super) fn replace(&self, slot: usize) {
         let new = Arc::new(Tenant::open(&self.ledger, &self.errors));
         self.counts.opened.add(1);
@@ -101,7 +108,7 @@ impl Shared {
         self.release(old);
     }
 
-    /// Ends one use of a tenant's account. The last of them accounts.
+    /// Ends one use of a tenant. The last user checks and closes its account.
     pub(super) fn release(&self, tenant: Arc<Tenant>) {
         if let Some(tenant) = Arc::into_inner(tenant) {
             self.counts.closed.add(1);
@@ -109,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Leaves a handle to whoever comes next, and drops what was left before.
+    /// Leaves a handle for the next caller to drop, and drops the previous one.
     pub(super) fn leave(&self, account: Account<COUNTERS>) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let before = left.replace(account);
@@ -117,7 +124,7 @@ impl Shared {
         drop(before);
     }
 
-    /// That transfer_accounts have in all what they must have, at one instant.
+    /// Checks the totals of the transfer accounts at one instant.
     pub(super) fn check_snapshot(&self, errors: &Errors) {
         let (mut count, mut all) = (0, [0; COUNTERS]);
         self.ledger.for_each(|id, counters| {
@@ -131,21 +138,21 @@ impl Shared {
         errors.judge((0, self.threads as i64), all[PASSED]);
     }
 
-    /// Of each hundred charges, how many a lane took, if there are lanes.
+    /// Returns the percentage of charges that hit a lane's cache, if there are lanes.
     pub(super) fn hit_rate(&self) -> Option<f64> {
         let rate = |misses| 100.0 * (1.0 - misses as f64 / self.counts.charges.get() as f64);
         let has_lanes = thiscpu::tier() != Ok(Tier::Atomic);
         has_lanes.then(|| rate(__test_support::misses(&self.ledger)).max(0.0))
     }
 
-    /// Accounts for everything, when all threads have ended.
+    /// Checks and closes all accounts, after all threads have ended.
     pub(super) fn settle(&mut self) {
         self.check_snapshot(&self.errors);
         self.ledger.sync();
         let tenant_slots = mem::take(&mut self.tenant_slots).into_iter();
         let tenants = tenant_slots.map(|slot| {
             let tenant = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-            Arc::into_inner(tenant).expect("all who charged it have ended")
+            Arc::into_inner(tenant).expect("all threads that charged it have ended")
         });
         for tenant in tenants.chain(mem::take(&mut self.transfer_accounts)) {
             let read = [0, 1].map(|index| tenant.account.read(index));

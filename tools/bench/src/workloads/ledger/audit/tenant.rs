@@ -1,4 +1,4 @@
-//! An account with the oracle on what was charged to it, and what differs from them.
+//! An account with an oracle of its charges, and the differences found between the two.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst, fence};
 
@@ -6,7 +6,7 @@ use thiscpu::{Account, Ledger};
 
 pub(super) const COUNTERS: usize = 2;
 
-/// Units that the oracle have and an account has not, and the other way round.
+/// The units that accounts lack by their oracles, and those that accounts have in excess.
 #[derive(Default)]
 pub(super) struct Errors {
     lost: AtomicU64,
@@ -14,9 +14,9 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// That what was `found` is at least `low` and at most `high`.
+    /// Checks that `found` is at least `low` and at most `high`, and records the difference.
     pub(super) fn judge(&self, (low, high): (i64, i64), found: i64) {
-        // SeqCst: nothing is gained by less, for what should never happen.
+        // SeqCst: errors should never happen, so a weaker ordering gains nothing.
         if found < low {
             self.lost.fetch_add(low.abs_diff(found), SeqCst);
         } else if found > high {
@@ -41,8 +41,9 @@ impl Errors {
     }
 }
 
-/// Increases and decreases apart: of each it is known how much is in flight. SeqCst, so that they are in one order for
-/// everybody.
+/// The sums of increases and of decreases, kept apart because both can be in flight.
+///
+/// SeqCst: all threads see changes of both in one order.
 #[derive(Default)]
 struct Column {
     plus: AtomicI64,
@@ -62,42 +63,45 @@ impl Column {
     }
 }
 
-/// The oracle on one counter: what is to be charged is written down as begun, charged, and written down as done.
+/// The oracle of one counter.
+///
+/// A charge is first added to `begun`, then made, then added to `done`.
 #[derive(Default)]
 struct Oracle {
     begun: Column,
     done: Column,
 }
 
-/// An account and its oracle. Whoever charges it keeps them.
+/// An account and its oracle. Every charge also updates the oracle.
 pub(super) struct Tenant {
     pub(super) account: Account<COUNTERS>,
     oracle: [Oracle; COUNTERS],
 }
 
 impl Tenant {
-    /// A new one, who has nothing of whoever had the same place before.
+    /// Opens an account, and checks that nothing of an earlier account is in it.
     pub(super) fn open(ledger: &Ledger<COUNTERS>, errors: &Errors) -> Self {
         let account = ledger.open();
         account.snapshot().into_iter().for_each(|found| errors.judge_exactly(0, found));
         Self { account, oracle: Default::default() }
     }
 
-    /// Writes down what is going to be charged.
+    /// Records a charge that is about to be made.
     pub(super) fn begin(&self, index: usize, n: i64) {
         self.oracle[index].begun.add(n);
-        // The charges are relaxed, and come after this for whoever reads the oracle.
+        // Charges are relaxed. SeqCst: pairs with the second fence in `judge`; a thread that sees
+        // the charge sees `begun` too.
         fence(SeqCst);
     }
 
-    /// Writes down what was charged.
+    /// Records a charge that has been made.
     pub(super) fn end(&self, index: usize, n: i64) {
-        // As in `begin`, the other way round.
+        // SeqCst: pairs with the first fence in `judge`; a thread that sees `done` sees the charge.
         fence(SeqCst);
         self.oracle[index].done.add(n);
     }
 
-    /// Charges so much so often.
+    /// Charges `n` to a counter, `times` times.
     pub(super) fn charge(&self, index: usize, n: i64, times: u32) {
         let all = n * i64::from(times);
         self.begin(index, all);
@@ -108,7 +112,7 @@ impl Tenant {
         self.end(index, all);
     }
 
-    /// Moves so much to another one.
+    /// Transfers `n` to another tenant.
     pub(super) fn transfer_to(&self, other: &Self, index: usize, n: i64) {
         self.begin(index, -n);
         other.begin(index, n);
@@ -117,7 +121,7 @@ impl Tenant {
         other.end(index, n);
     }
 
-    /// That what `ask` answers for some counters is what the oracle allow.
+    /// Checks that the values `ask` returns for some counters are ones that the oracle allows.
     fn judge<const N: usize>(
         &self,
         errors: &Errors,
@@ -135,14 +139,14 @@ impl Tenant {
         }
     }
 
-    /// Looks while others go on.
+    /// Checks the account while other threads charge it.
     pub(super) fn check(&self, errors: &Errors) {
         self.judge(errors, [0], || [self.account.sum(0)]);
         self.judge(errors, [1], || [self.account.sum(1)]);
         self.judge(errors, [0, 1], || self.account.snapshot());
     }
 
-    /// Accounts when nobody charges it any more, and leaves the account to somebody.
+    /// Checks the account exactly, after its last charge, and returns it.
     pub(super) fn close(self, errors: &Errors) -> Account<COUNTERS> {
         let snapshot = self.account.snapshot();
         for (index, found) in snapshot.into_iter().enumerate() {
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_the_books_is_counted() {
+    fn tenant_records_differences_from_its_oracle() {
         let (ledger, errors) = (Ledger::new_signed(), Errors::default());
         let [one, other] = [0; 2].map(|_| Tenant::open(&ledger, &errors));
         one.charge(0, -3, 700);
@@ -167,7 +171,7 @@ mod tests {
         one.begin(0, 9);
         one.account.charge(0, 5);
         one.check(&errors);
-        assert!(!errors.are_any(), "5 of 9 may have been charged by now");
+        assert!(!errors.are_any(), "any part of the 9 units may have been charged");
         one.end(0, 9);
         one.check(&errors);
         assert_eq!((errors.lost(), errors.doubled()), (2 * 4, 0));

@@ -1,4 +1,4 @@
-//! What threads do: charges in bulk, and all else in between.
+//! The threads of an audit: charges in bulk, with all other operations in between.
 
 use std::sync::Arc;
 
@@ -11,16 +11,18 @@ use super::{
 };
 use crate::{cpus::Cpus, workloads::Setting};
 
-/// How many tenants are charged most, side by side. A lane has room for them.
+/// The number of tenants that get most charges. A lane has room for all of them.
 const HOT: usize = 64;
-/// After so many turns of a thread it serves others.
+/// The number of a thread's turns after which other tenants become the hot ones.
 const SEASON: u64 = 16_384;
-/// How many tenants are charged in turn that no lane has room for, and how often each.
+/// The number of tenants charged in turn that exceed a lane's room.
 const MANY: usize = 512;
+/// The charges of each of the many tenants in a sweep.
 const ROUNDS_OF_MANY: u32 = 16;
-/// The same of those who are charged most.
+/// The charges of each hot tenant in a sweep.
 const ROUNDS_OF_HOT: u32 = 16;
 
+/// One thread of an audit.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
     cpus: &'a Cpus,
@@ -34,7 +36,7 @@ impl<'a> Worker<'a> {
         Self { shared, cpus: setting.cpus, random: Rng::with_seed(seed), turns: 0 }
     }
 
-    /// Something at random; most of the time goes into charges.
+    /// Performs a random operation. Most of the time goes into charges.
     pub(super) fn step(&mut self) -> anyhow::Result<()> {
         let (shared, counts) = (self.shared, &self.shared.counts);
         self.turns += 1;
@@ -47,7 +49,7 @@ impl<'a> Worker<'a> {
             192..216 => self.transfer_some(),
             216..232 => {
                 let slot = self.random.usize(..TENANT_SLOTS);
-                // Those who are charged most seldom, since their successors are in no lane yet.
+                // Hot tenants are replaced rarely, because their successors are in no lane yet.
                 let is_hot = self.random.u8(..64) == 0;
                 shared.replace(if is_hot { self.hot_slot(slot % HOT) } else { slot });
                 0
@@ -71,8 +73,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Mostly one of a few, who are the same for most threads. Another one is not in the lane, and soon the thread
-    /// bypasses that.
+    /// Picks a slot, mostly of one of the hot tenants, which most threads share.
+    ///
+    /// Any other tenant is not in the lane, and the thread would soon bypass the lane for it.
     fn any_slot(&mut self) -> usize {
         let nth = self.random.usize(..HOT);
         match self.random.u8(..) {
@@ -91,7 +94,7 @@ impl<'a> Worker<'a> {
         self.shared.release(tenant);
     }
 
-    /// Some units to one account, all of which a lane takes, or gives away once in a while.
+    /// Charges a few units at a time to one account, which the lane rarely has to publish.
     fn charge_often(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-4..=4));
@@ -100,7 +103,7 @@ impl<'a> Worker<'a> {
         u64::from(times)
     }
 
-    /// What hardly fits into a lane, or does not.
+    /// Charges amounts to one account that barely fit into a lane, or do not.
     fn charge_much(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
@@ -109,14 +112,14 @@ impl<'a> Worker<'a> {
         u64::from(times)
     }
 
-    /// One unit to each of some in turn.
+    /// Charges one unit to each of some accounts in turn.
     fn sweep(&mut self) -> u64 {
         if self.random.u8(..64) > 0 {
             let tenant_slots: Vec<usize> = (0..HOT).map(|nth| self.hot_slot(nth)).collect();
             return self.charge_in_turn(tenant_slots, ROUNDS_OF_HOT);
         }
-        // Some that push each other out of the lane, until the thread bypasses it. Apart by an odd number, so that none
-        // comes twice.
+        // These accounts evict each other from the lane until the thread bypasses it. The step is
+        // odd, so that no account repeats.
         let (first, step) =
             (self.random.usize(..TENANT_SLOTS), 2 * self.random.usize(..TENANT_SLOTS) + 1);
         let tenant_slots = (0..MANY).map(|nth| (first + nth * step) % TENANT_SLOTS).collect();
@@ -137,7 +140,7 @@ impl<'a> Worker<'a> {
         charges
     }
 
-    /// Somebody else's account, by a handle of its own, which is dropped elsewhere.
+    /// Charges an account without the cache, by a handle that another thread drops.
     fn charge_uncached(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-3_000..3_000));
@@ -153,12 +156,14 @@ impl<'a> Worker<'a> {
         u64::from(times)
     }
 
-    fn two_purses(&mut self) -> [&'a Tenant; 2] {
+    fn two_transfer_accounts(&mut self) -> [&'a Tenant; 2] {
         let transfer_accounts = &self.shared.transfer_accounts;
         [0; 2].map(|_| &transfer_accounts[self.random.usize(..transfer_accounts.len())])
     }
 
-    /// Not often: while all accounts are marked in lanes, charges miss, and threads take to bypassing them.
+    /// Syncs the ledger or takes a snapshot, but rarely.
+    ///
+    /// While all accounts are marked in lanes, charges miss, and threads begin to bypass the lanes.
     fn sync_or_snapshot(&mut self) {
         match self.random.u8(..16) {
             0 => self.shared.ledger.sync(),
@@ -170,9 +175,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// From account to account by two charges, with one unit under way at a time.
+    /// Passes units between transfer accounts by two charges each, one unit in flight at a time.
     fn pass(&mut self) -> u64 {
-        let ([from, to], times) = (self.two_purses(), self.random.u32(1..1_024));
+        let ([from, to], times) = (self.two_transfer_accounts(), self.random.u32(1..1_024));
         to.begin(PASSED, times.into());
         from.begin(PASSED, -i64::from(times));
         for _ in 0..times {
@@ -184,11 +189,11 @@ impl<'a> Worker<'a> {
         2 * u64::from(times)
     }
 
-    /// Between transfer_accounts, and between tenants.
+    /// Transfers units between transfer accounts, and between tenants.
     fn transfer_some(&mut self) -> u64 {
         const TRANSFERS: u32 = 16;
         for _ in 0..TRANSFERS {
-            let ([from, to], n) = (self.two_purses(), self.random.i64(-5_000..5_000));
+            let ([from, to], n) = (self.two_transfer_accounts(), self.random.i64(-5_000..5_000));
             from.transfer_to(to, MOVED, n);
         }
         let [from, to] = [0; 2].map(|_| self.any_slot());
@@ -198,7 +203,7 @@ impl<'a> Worker<'a> {
         0
     }
 
-    /// Goes to another CPU, or wherever the kernel likes.
+    /// Pins the thread to another CPU, or lets the kernel choose.
     fn migrate(&mut self) -> anyhow::Result<()> {
         match self.random.bool() {
             true => self.cpus.pin(self.random.usize(..self.cpus.len())),
