@@ -332,7 +332,7 @@ impl Drop for RawCache {
 pub(super) fn report_leak(objects: usize, size: usize) {
     if cfg!(debug_assertions) && !cfg!(thiscpu_model) {
         eprintln!(
-            "thiscpu: dropped a cache of {size}-byte objects: {objects} are still allocated and \
+            "thiscpu: dropped a cache of {size}-byte objects with {objects} still allocated; they \
              stay valid"
         );
     }
