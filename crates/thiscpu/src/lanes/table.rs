@@ -55,10 +55,11 @@ pub(super) static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of lanes in use.
 ///
-/// A slow path reads it after its fence, or after it has flipped a gate. Another thread may take
-/// a lane into use later. The next look of that thread at the gate then sees the flip.
+/// A slow path reads it after its fence, or after it has flipped a gate. If another thread takes a
+/// lane into use later, that thread's next load of the gate sees the flip.
 pub(crate) fn in_use() -> usize {
-    // SeqCst: pairs with the SeqCst store in `current::assign_lane`, as above.
+    // SeqCst: pairs with the SeqCst store in `current::assign_lane`. One order of these and of the
+    // accesses of the gate is what the sentence above rests on.
     IN_USE.load(SeqCst)
 }
 

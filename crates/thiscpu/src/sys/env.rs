@@ -31,7 +31,7 @@ pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
         search.read();
         return look(search.value());
     }
-    // SAFETY: the name ends with a zero byte. So does a value, which stays where it is as long as
+    // SAFETY: the name ends with a zero byte. The value does too, and stays where it is as long as
     // the program does not change the environment.
     let value = unsafe {
         let value = libc::getenv(name.as_ptr());
