@@ -11,10 +11,10 @@ const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "double free"]),
     ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "write after free"]),
     ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "invalid free", "was ever allocated there"]),
-    ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "inside of"]),
-    ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "inside of"]),
+    ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "middle of an object"]),
+    ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "middle of an object"]),
     // Errors with unguarded blocks are detected as without hardening.
-    ("small twice", "harden", libc::SIGABRT, &["freed"]),
+    ("small twice", "harden", libc::SIGABRT, &["double free"]),
     (
         "guarded twice",
         "harden",
