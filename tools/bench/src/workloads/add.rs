@@ -1,14 +1,14 @@
-//! `add`: every thread adds 1 to one counter, at full speed.
+//! `add`: every thread adds 1 to one counter, as fast as it can.
 
 use anyhow::ensure;
 
 use super::{Measured, Setting, shared_counter};
 use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
 
-/// Adds between two checks of the stop flag.
+/// The number of adds between two checks of the stop flag.
 const STEP: u32 = 256;
 
-/// Measures the time of one add, and checks that none is lost.
+/// Measures the time of an add. Fails if one was lost.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
     let prepare = |_| {
@@ -20,6 +20,6 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let conduct = slice::lasting(setting.length);
     let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
     let (sum, added) = (counter.sum(), (slice.ops + slice.warmup_ops) as i64);
-    ensure!(sum == added, "threads added {added}, but the sum is {sum}");
+    ensure!(sum == added, "{added} was added, but the sum is {sum}");
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
 }

@@ -1,7 +1,7 @@
-//! `commit`: accounting for 128 MiB of memory, with and without mapping the memory.
+//! `commit`: accounting for 128 MiB of memory, with and without the memory.
 //!
-//! Case `accounting` only adds and subtracts 32,768 pages. Case `syscalls` also maps and unmaps the
-//! memory in between, as the threads of the first measurement of these designs did.
+//! `accounting` adds and subtracts 32,768 pages and does nothing in between. `syscalls` maps and
+//! unmaps the memory in between, as each thread did in the first measurement of these designs.
 
 use std::{io, ptr};
 
@@ -14,18 +14,18 @@ const BYTES: usize = 128 << 20;
 const PAGE_BYTES: usize = 4096;
 const PAGES: i64 = (BYTES / PAGE_BYTES) as i64;
 
-/// Pairs of adds between two checks of the stop flag.
+/// The number of pairs of adds between two checks of the stop flag.
 const ACCOUNTING_STEP: u32 = 128;
 
-/// Pairs between two checks of the stop flag, where system calls cost far more than a check.
+/// One: a system call costs far more than a check of the stop flag.
 const SYSCALLS_STEP: u32 = 1;
 
-/// Measures the time of one pair of adds.
+/// Measures the time of a plus and a minus.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
     measure::<C>(setting, ACCOUNTING_STEP, || Ok(()))
 }
 
-/// Measures the time to map and unmap the memory, with the pair of adds.
+/// Measures the time of a mapping and an unmapping, with their accounting.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
     measure::<C>(setting, SYSCALLS_STEP, map_and_unmap)
 }
@@ -48,21 +48,21 @@ fn measure<C: Contender>(
     let conduct = slice::lasting(setting.length);
     let slice = slice::run(setting.cpus, setting.threads, step, prepare, conduct)?;
     let sum = counter.sum();
-    ensure!(sum == 0, "every add was subtracted again, but the sum is {sum}");
+    ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
 }
 
-/// Maps anonymous memory and unmaps it, without touching it.
+/// Maps anonymous memory and unmaps it, without accessing it.
 #[inline]
 fn map_and_unmap() -> anyhow::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: the kernel chooses the address of a new anonymous mapping, so it overlaps nothing.
+    // SAFETY: the kernel chooses an unused range for a new anonymous mapping.
     let memory = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return Err(io::Error::last_os_error()).context("cannot map 128 MiB");
     }
-    // SAFETY: the range is the mapping made above, to which there are no references.
+    // SAFETY: the range is the mapping made above, to which there is no reference.
     if unsafe { libc::munmap(memory, BYTES) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot unmap 128 MiB");
     }

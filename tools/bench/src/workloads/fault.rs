@@ -1,9 +1,9 @@
-//! `fault`: page faults, each charged to one account that all threads share.
+//! `fault`: page faults, charged to the account of the process to which all threads belong.
 //!
-//! In a turn a thread faults 64 pages in and charges each one as a file page, as anonymous or as
-//! swapped. Then it discards all of them at once and uncharges the three counters, as a kernel
-//! does. Case `accounting` only charges. Case `syscalls` also faults in fresh memory, by writing to
-//! it, and discards it with `madvise`.
+//! In a step a thread faults in 64 pages and charges each to a counter: file, anonymous or swapped
+//! pages. Then it drops all pages at once and uncharges the three counters, as a kernel does. In
+//! `accounting` there are no pages. In `syscalls`, a write to fresh memory causes the fault, and
+//! `madvise` drops the pages.
 
 use std::{
     io, ptr, slice as slices,
@@ -19,31 +19,31 @@ use crate::{
     slice,
 };
 
-/// The number of pages in a turn.
+/// The number of pages in a step.
 const PAGES: usize = 64;
 
 const FILE: usize = 0;
 const ANON: usize = 1;
 const SWAP: usize = 2;
 
-/// The counters that pages are charged to, in turn.
+/// The counters that successive pages are charged to.
 ///
-/// In reality all pages are anonymous. The counter makes no difference to the fault, but caches
-/// must cope with changes of the counter.
+/// All pages are anonymous. A fault does not depend on the counter, but caches have to cope with
+/// several.
 const KINDS: [usize; 8] = [ANON, FILE, ANON, ANON, SWAP, ANON, FILE, ANON];
 
-/// Turns between two checks of the stop flag.
+/// The number of steps between two checks of the stop flag.
 const ACCOUNTING_STEP: u32 = 8;
 
-/// Turns between two checks of the stop flag, where page faults cost far more than a check.
+/// One: a step of page faults costs far more than a check of the stop flag.
 const SYSCALLS_STEP: u32 = 1;
 
-/// Measures the time to charge and uncharge a page.
+/// Measures the time of accounting for a page.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
     measure::<C>(setting, ACCOUNTING_STEP, |_, _| (), |_| Ok(()))
 }
 
-/// Measures the time of a page fault with its charge.
+/// Measures the time of a page fault with its accounting.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
     let memory: Vec<Memory> = (0..setting.threads).map(|_| Memory::map()).collect::<Result<_>>()?;
     let touch = |thread: usize, page| memory[thread].touch(page);
@@ -78,15 +78,15 @@ fn measure<C: Contender>(
     ledger.sync();
     for (kind, _) in charged {
         let left = ledger.read(&account, kind);
-        ensure!(left == 0, "every charge was uncharged, but counter {kind} is {left}");
+        ensure!(left == 0, "all was uncharged, but counter {kind} is {left}");
     }
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)? / PAGES as f64)])
 }
 
 /// A thread's memory, which is faulted in page by page.
 ///
-/// An inaccessible page separates it from the next mapping. Otherwise the kernel would merge the
-/// two, and both threads would take one lock in each fault.
+/// An inaccessible page separates it from the next thread's. Otherwise the kernel would merge both
+/// mappings, and both threads would take the lock of one mapping in each fault.
 struct Memory {
     bytes: &'static [AtomicU8],
     page_bytes: usize,
@@ -98,21 +98,18 @@ impl Memory {
         let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })?;
         let (len, mapped_len) = (PAGES * page_bytes, (PAGES + 1) * page_bytes);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: the kernel chooses the address of a new anonymous mapping, so it overlaps
-        // nothing.
+        // SAFETY: the kernel chooses an unused range for a new anonymous mapping.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), mapped_len, libc::PROT_NONE, flags, -1, 0) };
         ensure!(start != libc::MAP_FAILED, "cannot map memory: {}", io::Error::last_os_error());
-        // SAFETY: the range is the beginning of the mapping made above, to which there are no
-        // references yet. A kernel without huge pages refuses the advice, and faults in single
-        // pages anyway.
+        // SAFETY: the range begins the mapping made above, to which there is no reference. A kernel
+        // without huge pages refuses the advice, and faults in single pages anyway.
         let status = unsafe {
             libc::madvise(start, len, libc::MADV_NOHUGEPAGE);
             libc::mprotect(start, len, libc::PROT_READ | libc::PROT_WRITE)
         };
-        // SAFETY: the mapping lives until `Drop`, the last use of these bytes. They are readable
-        // and writable, and initially zero, if `mprotect` succeeded; otherwise nothing accesses
-        // them.
+        // SAFETY: the mapping stays until `Drop`, the last use of these bytes. They are zero on
+        // demand, accessible if `mprotect` succeeded, and not accessed otherwise.
         let bytes = unsafe { slices::from_raw_parts(start.cast(), len) };
         let memory = Self { bytes, page_bytes };
         ensure!(status == 0, "cannot make memory writable: {}", io::Error::last_os_error());
@@ -122,19 +119,18 @@ impl Memory {
     /// Writes to a page, which faults it in.
     #[inline(always)]
     fn touch(&self, page: usize) {
-        // Relaxed: nothing reads the byte.
+        // Relaxed: the value is never read.
         self.bytes[page * self.page_bytes].store(1, Relaxed);
     }
 
-    /// Discards all pages.
+    /// Drops all pages.
     #[inline]
     fn discard(&self) -> Result<()> {
         let start = self.bytes.as_ptr().cast_mut().cast();
-        // SAFETY: the range is within this mapping. Its bytes are atomics, for which becoming zero
-        // is like a store of zero by another thread.
+        // SAFETY: the range is this mapping. Its bytes are atomics, and the call only zeroes them.
         match unsafe { libc::madvise(start, self.bytes.len(), libc::MADV_DONTNEED) } {
             0 => Ok(()),
-            _ => Err(io::Error::last_os_error()).context("cannot discard memory"),
+            _ => Err(io::Error::last_os_error()).context("cannot drop pages"),
         }
     }
 }
@@ -142,8 +138,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let start = self.bytes.as_ptr().cast_mut().cast();
-        // SAFETY: the range is the mapping made by `map`, one page longer than the bytes. Only this
-        // value, which is being dropped, refers to it.
+        // SAFETY: `map` mapped one page more than the bytes, which only this value refers to.
         unsafe { libc::munmap(start, self.bytes.len() + self.page_bytes) };
     }
 }
@@ -153,12 +148,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_faults_pages_in_singly_and_discards_all() {
+    fn pages_are_faulted_in_one_by_one_and_dropped_together() {
         let memory = Memory::map().unwrap();
         let resident = || {
             let mut pages = [0_u8; PAGES];
             let start = memory.bytes.as_ptr().cast_mut().cast();
-            // SAFETY: the range is mapped, and `pages` has a byte for each of its pages.
+            // SAFETY: the range is a mapping, and `pages` has a byte for each of its pages.
             let status = unsafe { libc::mincore(start, memory.bytes.len(), pages.as_mut_ptr()) };
             assert_eq!(status, 0);
             pages.iter().filter(|&page| page & 1 != 0).count()

@@ -1,10 +1,10 @@
-//! `memory`: the memory of a million counters, or a million accounts, used from two CPUs.
+//! `memory`: what a million counters, or a million accounts, cost when used from two CPUs.
 //!
-//! A process's resident size is meaningful only if nothing else runs in it. Each measurement is
-//! therefore a child process, started with the subcommand [`CHILD`].
+//! A process's resident size tells that only if nothing else happened in it, so each measurement is
+//! a child process, started with the subcommand [`CHILD`].
 //!
-//! Only contenders with a layout of their own take part. The kernel's designs and the lower bound
-//! are padded arrays here, which do not reflect the layout their authors chose.
+//! Only contenders with a layout of their own take part. The kernel's designs and the floor are
+//! padded arrays here, which says nothing about the layout that their authors chose.
 
 use std::{
     io, thread,
@@ -43,10 +43,10 @@ const ADDS: i64 = 600;
 
 /// Charges by each thread to each counter of each account.
 ///
-/// Afterwards each account has entered and left the cache of each CPU.
+/// After them, each account has been in a cache of each CPU and was evicted.
 const CHARGES: i64 = 1;
 
-/// The kind of structure whose memory is measured.
+/// The structure that many are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Many {
@@ -72,10 +72,10 @@ pub(crate) struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// Describes the measurement of one contender; a trial creates a hundredth of the structures.
+    /// Makes the spec of a full measurement, or of a trial, which makes a hundredth.
     ///
-    /// A striped counter takes 16 KiB, and few machines have room for a million. The memory of one
-    /// does not depend on their number, so fewer are created.
+    /// A striped counter takes 16 KiB, and few machines have room for a million. What one takes
+    /// does not depend on how many there are.
     fn new(many: Many, contender: Name, is_trial: bool) -> Self {
         let full = if contender == Name::Striped { 5_000 } else { 1_000_000 };
         let count = if is_trial { full / 100 } else { full };
@@ -87,7 +87,7 @@ impl ChildSpec {
         let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !spec.many.contenders().contains(&spec.contender) || spec.count == 0 {
             return Err(format!(
-                "cannot measure memory: {} has no such structure, or the count is 0",
+                "{} cannot run it, or there is nothing to measure",
                 spec.contender
             ));
         }
@@ -103,7 +103,7 @@ struct Footprint {
     create_ns: u64,
 }
 
-/// Makes a child's measurement and returns its answer as JSON.
+/// Does a child's work and returns its answer as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let footprint = match spec.many {
         Many::Counters => for_counter!(spec.contender, C => of_counters::<C>(spec.count))?,
@@ -112,7 +112,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     Ok(serde_json::to_string(&footprint)?)
 }
 
-/// Measures one contender in a child process.
+/// Measures one contender in a child.
 pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
     let spec = ChildSpec::new(many, contender, setting.is_trial);
     let footprint: Footprint = children::ask(CHILD, &spec, PATIENCE)?;
@@ -130,7 +130,7 @@ pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Mea
     ])
 }
 
-/// Creates counters, uses each from two CPUs, and measures the growth of resident memory.
+/// Makes counters, uses each from two CPUs, and measures the memory that became resident.
 fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let mut counters = Vec::with_capacity(count);
@@ -142,12 +142,12 @@ fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     let footprint = meter.end(count, created_in)?;
     for counter in some_of(&counters) {
         let (sum, added) = (counter.sum(), ADDS * THREADS as i64);
-        ensure!(sum == added, "threads added {added}, but the sum is {sum}");
+        ensure!(sum == added, "{added} was added, but the sum is {sum}");
     }
     Ok(footprint)
 }
 
-/// Opens accounts, uses each from two CPUs, and measures the growth of resident memory.
+/// Opens accounts, uses each from two CPUs, and measures the memory that became resident.
 fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
     let meter = Meter::begin()?;
     let ledger = C::new(count);
@@ -163,20 +163,18 @@ fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
         let charged = CHARGES * THREADS as i64;
         for index in 0..ledgers::COUNTERS {
             let value = ledger.read(account, index);
-            ensure!(value == charged, "threads charged {charged}, but counter {index} is {value}");
+            ensure!(value == charged, "{charged} was charged, but counter {index} is {value}");
         }
     }
     Ok(footprint)
 }
 
-/// Returns at most a thousand of `items`, evenly spaced.
+/// Returns about a thousand of `items`.
 fn some_of<T>(items: &[T]) -> impl Iterator<Item = &T> {
     items.iter().step_by(items.len().div_ceil(1_000))
 }
 
-/// Uses every item from two threads.
-///
-/// The second thread begins in the middle of `items`, so that the threads rarely meet at an item.
+/// Uses every item from two threads, which start far apart so that they seldom meet.
 fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Result<()> {
     let cpus = Cpus::allowed()?;
     let (cpus, use_one) = (&cpus, &use_one);
@@ -198,7 +196,7 @@ fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Resul
     Ok(used?)
 }
 
-/// Measures the growth of resident memory.
+/// Measures how much memory becomes resident while it runs.
 struct Meter {
     before_bytes: u64,
     started: Instant,

@@ -1,9 +1,9 @@
 //! `metrics`: registries of metrics that Prometheus scrapes.
 //!
-//! | case | operation |
+//! | case | an operation |
 //! |---|---|
-//! | `increment` | a thread adds 1 to the counter that all threads share, through its own handle |
-//! | `scrape` | a scrape of 100,000 counters; two threads increment each before every scrape |
+//! | `increment` | every thread adds 1 to one counter, through a handle |
+//! | `scrape` | a scrape of 100,000 counters, all incremented on two CPUs since the last one |
 
 use std::{thread, time::Instant};
 
@@ -16,24 +16,23 @@ use crate::{
     slice, stats,
 };
 
-/// Increments between two checks of the stop flag.
+/// The number of increments between two checks of the stop flag.
 const STEP: u32 = 256;
 
-/// The number of counters in a scrape.
+/// The number of counters that are scraped, also in a trial.
 const COUNTERS: usize = 100_000;
-/// The number of counters in a scrape of a trial.
 const COUNTERS_OF_TRIAL: usize = 1_000;
 
-/// The number of threads that increment the counters, each on its own CPU if possible.
+/// The threads that increment them, each on a CPU of its own if there are two.
 pub(crate) const SCRAPE_THREADS: usize = 2;
 
-/// The initial increments of each counter by each thread, enough for it to get lanes.
+/// The first increments of each counter by each thread: enough for each counter to use lanes.
 const FIRST_ROUNDS: usize = 20;
 
-/// The least number of scrapes, however short the slice.
+/// The least number of scrapes, however short the slices are.
 const SCRAPES_MIN: usize = 3;
 
-/// Measures the time of an increment, and checks that none is lost.
+/// Measures the time of an increment. Fails if one was lost.
 pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
     let registry = C::new();
     let counter = registry.counter("/");
@@ -47,14 +46,11 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
     let conduct = slice::lasting(setting.length);
     let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
     let (told, incremented) = (total(&registry.scrape()), slice.ops + slice.warmup_ops);
-    ensure!(
-        told == incremented,
-        "threads made {incremented} increments, but the scrape has {told}"
-    );
+    ensure!(told == incremented, "{incremented} increments were made, but the scrape has {told}");
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
 }
 
-/// Measures the time of a scrape, and checks that it includes all increments.
+/// Measures the time of a scrape. Fails if one lacks an increment.
 pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     let registry = C::new();
     let counters = if setting.is_trial { COUNTERS_OF_TRIAL } else { COUNTERS };
@@ -74,7 +70,7 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
         let (told, incremented) = (total(&text), (counters * SCRAPE_THREADS * rounds) as u64);
         ensure!(
             told == incremented,
-            "threads made {incremented} increments, but the scrape has {told}"
+            "{incremented} increments were made, but the scrape has {told}"
         );
         increment_all::<C>(setting, &handles, 1)?;
         rounds += 1;
@@ -83,7 +79,7 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     Ok(vec![TIME_PER_SCRAPE.reads(time), SERIES.reads(counters as f64)])
 }
 
-/// Increments each counter `times` times from each thread.
+/// Increments each counter from each thread, that many times.
 fn increment_all<C: Contender>(
     setting: &Setting<'_>,
     handles: &[C::Handle],

@@ -44,11 +44,11 @@ pub(crate) struct Setting<'a> {
     pub(crate) threads: usize,
     pub(crate) round: u32,
     pub(crate) length: Duration,
-    /// The least number of sums of `sum token`, which may take 50 times its length for them.
+    /// The number of sums that `sum token` takes at least, within 50 times its length.
     pub(crate) sums_min: u64,
-    /// The least number of calls that an audit checks.
+    /// The number of calls that an audit checks at least.
     pub(crate) audited_min: u64,
-    /// Whether the run only checks that everything works, with fewer counters and accounts.
+    /// Whether the run is too short for figures; then there are fewer counters and accounts.
     pub(crate) is_trial: bool,
     pub(crate) progress: &'a Progress,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Setting<'a> {
 /// The result of measuring one contender once: a value for each of the case's metrics.
 pub(crate) type Measured = anyhow::Result<Vec<Reading>>;
 
-/// Creates the counter of a slice, on cache lines that nothing else of the workload uses.
+/// Makes the counter of a slice, on cache lines that it shares with nothing of the workload.
 pub(crate) fn shared_counter<C: Contender>() -> anyhow::Result<Padded<C>> {
     C::try_new().map(Padded::new)
 }

@@ -1,8 +1,8 @@
-//! `sum`, case `slowdown`: how much adders lose to a thread that sums 1,000 times a second.
+//! `sum slowdown`: the loss of adders to a thread that sums 1,000 times a second.
 //!
-//! Two adders run at full speed on two CPUs. A third thread, confined to the same two, alternates
-//! between phases of sleep and phases of sums at that rate. The adders' progress in neighboring
-//! phases is compared. The CPU time that the summing thread takes from them is part of the loss.
+//! Two adders run at full speed on two CPUs. A third thread, confined to both, alternates between
+//! an interval in which it sleeps and one in which it sums at that rate. The adds of two successive
+//! intervals are compared. The CPU time of the summing thread is part of the loss.
 
 use std::{
     hint::black_box,
@@ -20,24 +20,25 @@ use crate::{
     slice, stats,
 };
 
-/// The number of adders: one for each of two CPUs.
+/// One adder on each of the two CPUs.
 pub(crate) const ADDERS: usize = 2;
 
-const SUM_INTERVAL: Duration = Duration::from_millis(1);
+/// The time between the beginnings of two sums.
+const SUM_PERIOD: Duration = Duration::from_millis(1);
 
-/// The longest phase: long enough for twenty sums, and short enough for many pairs.
-const WHILE_MAX: Duration = Duration::from_millis(20);
+/// The longest interval: time for twenty sums, and short enough for many pairs.
+const INTERVAL_MAX: Duration = Duration::from_millis(20);
 
-/// The shortest phase, in which adders still make progress, even if slices are shorter.
-const WHILE_MIN: Duration = Duration::from_millis(5);
+/// The shortest interval: adders must make progress in each, however short the slices are.
+const INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// The time that one round spends on pairs of phases, in lengths of a slice.
+/// The slices that one round spends on pairs.
 const SLICES: u32 = 2;
 
-/// Adds between two checks of the stop flag, and between two updates of the progress.
+/// The number of adds between two stores of progress, each with a check of the stop flag.
 const STEP: u64 = 256;
 
-/// Measures the loss in percent of the adders' undisturbed speed.
+/// Measures the loss, in percent of the adders' undisturbed work.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
     let progress: [Padded<AtomicU64>; ADDERS] = Default::default();
@@ -47,7 +48,7 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         move || {
             (0..STEP).for_each(|_| counter.add(1));
             added += STEP;
-            // Relaxed: the load in `adds_per_s` needs only a recent count.
+            // Relaxed: pairs with the load in `adds_per_s`, which needs only a recent count.
             progress.store(added, Relaxed);
             Ok(())
         }
@@ -59,23 +60,22 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let added = ((slice.ops + slice.warmup_ops) * STEP) as i64;
     let sum = counter.sum();
-    ensure!(sum == added, "adders added {added}, but the sum is {sum}");
+    ensure!(sum == added, "{added} was added, but the sum is {sum}");
     Ok(vec![ADDERS_SLOWDOWN.reads(slice.outcome)])
 }
 
-/// Returns the median loss, in percent, over pairs of neighboring phases.
+/// Compares pairs of intervals and returns the median loss in percent.
 ///
-/// The phase with sums comes first in every other pair, so that a machine that speeds up or slows
-/// down favors neither.
+/// Every other pair begins with sums, so that a machine whose speed changes favors neither.
 fn median_loss<C: Contender>(
     counter: &C,
     progress: &[Padded<AtomicU64>],
     length: Duration,
 ) -> Result<f64> {
-    let one_while = length.clamp(WHILE_MIN, WHILE_MAX);
-    let pairs = (length * SLICES).div_duration_f64(one_while * 2).round() as u32;
-    let undisturbed = || adds_per_s(progress, || thread::sleep(one_while));
-    let disturbed = || adds_per_s(progress, || sum_at_intervals(counter, one_while));
+    let interval = length.clamp(INTERVAL_MIN, INTERVAL_MAX);
+    let pairs = (length * SLICES).div_duration_f64(interval * 2).round() as u32;
+    let undisturbed = || adds_per_s(progress, || thread::sleep(interval));
+    let disturbed = || adds_per_s(progress, || sum_periodically(counter, interval));
     let mut losses = Vec::new();
     for pair in 0..pairs.max(1) {
         slice::check_stop()?;
@@ -91,9 +91,9 @@ fn median_loss<C: Contender>(
     stats::median(&losses).context("the adders never got to run")
 }
 
-/// Returns the adds per second of all adders while `pass_time` runs.
+/// Returns the adds of all adders per second while `pass_time` runs.
 fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
-    // Relaxed: a count that is a few adds old is as good.
+    // Relaxed: pairs with the adders' stores; a count may be a few adds old.
     let added = || -> u64 { progress.iter().map(|count| count.load(Relaxed)).sum() };
     let (started, added_before) = (Instant::now(), added());
     pass_time();
@@ -101,16 +101,14 @@ fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
     (added() - added_before) as f64 / elapsed_s
 }
 
-/// Sums once at the beginning of every interval.
-///
-/// A sum that takes longer than an interval delays the next one.
-fn sum_at_intervals<C: Contender>(counter: &C, length: Duration) {
+/// Sums at the beginning of every period. A sum that takes longer delays the next one.
+fn sum_periodically<C: Contender>(counter: &C, length: Duration) {
     let started = Instant::now();
     let mut next = Duration::ZERO;
     while next < length {
         thread::sleep(next.saturating_sub(started.elapsed()));
         black_box(counter.sum());
-        next += SUM_INTERVAL;
+        next += SUM_PERIOD;
     }
     thread::sleep(length.saturating_sub(started.elapsed()));
 }

@@ -1,6 +1,5 @@
-//! `threshold`: every thread adds 1, compares with a limit near the value, and subtracts 1.
-//!
-//! These three calls together are one operation.
+//! `threshold`: every thread adds 1, compares with a limit near the value, and subtracts 1. An
+//! operation is all three.
 
 use std::hint::black_box;
 
@@ -9,17 +8,16 @@ use anyhow::ensure;
 use super::{Measured, Setting, shared_counter};
 use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
 
-/// Operations between two checks of the stop flag.
+/// The number of operations between two checks of the stop flag.
 ///
-/// A comparison can be a sum that takes microseconds, so a step has fewer operations than for plain
-/// adds.
+/// It is smaller than for adds: a comparison can be a sum, which takes microseconds.
 const STEP: u32 = 16;
 
-/// Measures the time of one operation.
+/// Measures the time of an operation.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
-    // The value is the number of threads that are between their two adds: none to all. A limit in
-    // the middle is always near it.
+    // The value is the number of threads between their two adds, from none to all. A limit in the
+    // middle is always close.
     let limit = (setting.threads as i64 / 2).max(1);
     let prepare = |_| {
         || {
@@ -32,6 +30,6 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let conduct = slice::lasting(setting.length);
     let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
     let sum = counter.sum();
-    ensure!(sum == 0, "every add was subtracted again, but the sum is {sum}");
+    ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
     Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
 }

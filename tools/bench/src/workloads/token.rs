@@ -1,10 +1,9 @@
-//! `sum`, case `token`: whether a sum ever has a value that the counter never had.
+//! `sum token`: is a sum ever a value that the counter never had?
 //!
-//! Adders pass a token: the next holder adds 1 if the previous one subtracted 1, and subtracts 1
-//! otherwise. Only the holder adds, so the true value is always 0 or 1, and any other sum is wrong.
-//! Half of the adders have no lane. Meanwhile one thread sums. In the first half of the round its
-//! sums are timed; in the second half it is interrupted constantly, so that many adds happen in the
-//! middle of its sums.
+//! Adders pass a token. Its holders add 1 and subtract 1 in turn, and only its holder adds. So at
+//! each instant the true value is 0 or 1, and any other sum is wrong. The second half of the adders
+//! has no lane. Meanwhile one thread sums. In the first half of the slice its sums are timed. In
+//! the second half it is preempted all the time, so that adds happen in the middle of its sums.
 
 use std::{
     sync::atomic::{
@@ -27,18 +26,18 @@ use crate::{
     slice,
 };
 
-/// The factor by which a half may take longer than planned to reach its number of sums.
+/// The factor by which a half may take longer to reach its number of sums.
 const OVERTIME_MAX: u32 = 50;
 
-/// Sums between two reads of the clock while they are not timed.
+/// The number of sums between two reads of the clock while they are not timed.
 ///
-/// A read of the clock takes longer than most sums, and an interruption of it tests nothing.
-const SUMS_A_LOOK: u64 = 16;
+/// A read takes longer than most sums, and a preemption in the middle of a read shows nothing.
+const SUMS_PER_READ: u64 = 16;
 
-/// Moves of an adder before it yields to other threads on its CPU.
-const MOVES_A_TURN: u32 = 16;
+/// The moves of an adder before it yields to others on its CPU.
+const MOVES_PER_STEP: u32 = 16;
 
-/// Measures the number of wrong sums, their largest error, and the time of a sum.
+/// Measures how many sums are wrong and by how much, and the time of a sum.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
     let token = Token::default();
@@ -49,15 +48,15 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         }
         let (counter, token) = (&*counter, &token);
         move || {
-            (0..MOVES_A_TURN).for_each(|_| token.pass(adder as u64, |n| counter.add(n)));
-            // Other adders on this CPU get a turn. Otherwise two running adders would pass the
-            // token between themselves until the scheduler preempts one.
+            (0..MOVES_PER_STEP).for_each(|_| token.pass(adder as u64, |n| counter.add(n)));
+            // Without a yield, two running adders would pass the token between themselves until the
+            // scheduler preempts one.
             thread::yield_now();
             Ok(())
         }
     };
-    // The summing thread shares a CPU with adders, another one in each round. The adders that it
-    // displaces do not stop the token: those on other CPUs pass it among themselves.
+    // The summing thread takes a CPU from adders, another one in each round. The token still moves:
+    // the adders of the other CPUs pass it among themselves.
     let seat = setting.round as usize;
     let conduct = || {
         let half = Half { length: setting.length / 2, sums_min: setting.sums_min.div_ceil(2) };
@@ -66,18 +65,18 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     };
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let (sum, truth) = (counter.sum(), (token.moves() % 2) as i64);
-    ensure!(sum == truth, "the final sum is {sum} instead of {truth}");
+    ensure!(sum == truth, "the sum settled at {sum} instead of {truth}");
     let mut readings = slice.outcome.readings();
     readings.push(TOKEN_MOVES.reads(token.moves() as f64));
     Ok(readings)
 }
 
-/// Takes sums for both halves of a round.
+/// Takes sums for the two halves of a slice.
 fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
     let mut sums = Sums::new()?;
     half.take::<1>(counter, &mut sums)?;
-    let preemptions = Preemptions::begin().context("cannot interrupt the summing thread")?;
-    half.take::<SUMS_A_LOOK>(counter, &mut sums)?;
+    let preemptions = Preemptions::begin().context("cannot preempt the summing thread")?;
+    half.take::<SUMS_PER_READ>(counter, &mut sums)?;
     drop(preemptions);
     Ok(sums)
 }
@@ -89,7 +88,7 @@ struct Half {
 }
 
 impl Half {
-    /// Takes sums, `EACH` between two reads of the clock. If `EACH` is 1, records their times.
+    /// Takes `EACH` sums between two reads of the clock. If `EACH` is 1, it keeps their times.
     #[inline(always)]
     fn take<const EACH: u64>(&self, counter: &impl Contender, sums: &mut Sums) -> Result<()> {
         let enough = sums.count + self.sums_min;
@@ -115,7 +114,7 @@ impl Half {
     }
 }
 
-/// The results of the sums of one round.
+/// The results of the sums of one slice.
 struct Sums {
     count: u64,
     wrong: u64,
@@ -156,8 +155,8 @@ impl Sums {
 
 /// The token, in one word.
 ///
-/// Bit 0 is set while a thread holds the token, bits 1 to 15 name the last holder, and the other
-/// bits count its moves. An even count means that the counter is at 0.
+/// Bit 0 is set while an adder holds it, bits 1 to 15 are the last holder, and the others count its
+/// moves. After an even number of moves the counter is 0.
 #[derive(Default)]
 struct Token(AtomicU64);
 
@@ -167,10 +166,9 @@ const MOVES_SHIFT: u32 = 16;
 const HOLDER_MASK: u64 = (1 << MOVES_SHIFT) - 1 - HELD;
 
 impl Token {
-    /// Waits briefly for another adder to pass the token, and moves it on.
+    /// Waits for the token of another adder, and moves it on.
     ///
-    /// If no other adder does, for example because all are preempted, this adder moves the token
-    /// that it has passed itself.
+    /// If none comes soon, because all others are preempted, the adder takes its own token again.
     fn pass(&self, adder: u64, add: impl Fn(i64)) {
         const YIELDS: u32 = 2;
         const SPINS: u32 = 32;
@@ -187,22 +185,22 @@ impl Token {
     }
 
     #[inline]
-    fn try_move(&self, adder: u64, even_if_mine: bool, add: impl Fn(i64)) -> bool {
-        // Relaxed: the value is only a hint; the exchange below decides.
+    fn try_move(&self, adder: u64, even_if_own: bool, add: impl Fn(i64)) -> bool {
+        // Relaxed: only a hint; the exchange below checks the word again.
         let word = self.0.load(Relaxed);
-        let is_mine = word & HOLDER_MASK == adder << HOLDER_SHIFT;
-        if word & HELD != 0 || (is_mine && !even_if_mine) {
+        let is_own = word & HOLDER_MASK == adder << HOLDER_SHIFT;
+        if word & HELD != 0 || (is_own && !even_if_own) {
             return false;
         }
-        // Acquire: pairs with the Release store below, made by the previous holder, so that its add
-        // happens before this one.
+        // Acquire: pairs with the Release store below by the last holder, so that its add comes
+        // before this one.
         let taken = self.0.compare_exchange(word, word | HELD, Acquire, Relaxed);
         if taken.is_err() {
             return false;
         }
         let moves = word >> MOVES_SHIFT;
         add(if moves.is_multiple_of(2) { 1 } else { -1 });
-        // Release: pairs with the Acquire exchange above, made by the next holder.
+        // Release: pairs with the Acquire exchange above by the next holder.
         let handed_on = (moves + 1) << MOVES_SHIFT | adder << HOLDER_SHIFT;
         self.0.store(handed_on, Release);
         true
@@ -226,7 +224,7 @@ mod tests {
         let add = |n| value.set(value.get() + n);
         assert!(token.try_move(1, false, add));
         assert_eq!(value.get(), 1);
-        assert!(!token.try_move(1, false, add), "an adder moved its own token");
+        assert!(!token.try_move(1, false, add), "it is adder 1's own token");
         assert!(token.try_move(4095, false, add));
         assert_eq!(value.get(), 0);
         assert!(token.try_move(4095, true, add));
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sum_error_is_distance_from_possible_values() {
+    fn error_is_the_distance_from_a_possible_value() {
         let mut sums = Sums::new().unwrap();
         for sum in [0, 1, 2, -3, 1] {
             sums.record(sum);

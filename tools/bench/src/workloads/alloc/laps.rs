@@ -1,9 +1,10 @@
-//! The time of threads that wait for each other, without what other programs took of it.
+//! The time of threads that wait for each other, without the time that other programs took.
 //!
-//! A thread whose CPU is another program's for a time slice holds up the thread that waits for it as well, and how long both were
-//! held up is not the sum of how long each waited for its CPU. So time is taken in laps so short that such a stop
-//! stands out, and of each stop as much is taken off as both threads have waited for a CPU since the one before. What an allocator makes
-//! them wait is not in that, so it stays, also where it stands out.
+//! A thread whose CPU another program has for a time slice also delays the thread that waits for
+//! it. The delay of both is not the sum of the times that each waited for its CPU. So time is taken
+//! in laps, short enough that such a stop stands out. From each stop, the time is subtracted that
+//! both threads have waited for a CPU since the stop before. Waits that an allocator causes are not
+//! in that time, so they stay, even if they stand out.
 
 use std::{
     mem,
@@ -13,40 +14,40 @@ use std::{
 
 use crate::cpu_wait::Waits;
 
-/// So many times as long as is usual is a stop.
-const MUCH: u64 = 10;
+/// A lap that takes more than this many times the usual is a stop.
+const STOP_FACTOR: u64 = 10;
 
 pub(super) struct Lap {
     ns: u64,
-    /// How long threads have waited for a CPU since the last lap of which that was asked; 0 if it was not asked of this one.
+    /// How long threads have waited for a CPU since a lap last asked; 0 if this one did not.
     waited_ns: u64,
 }
 
-/// Whoever counts, and when its lap began. Its laps go to `all` when it is dropped.
+/// Counts objects in laps, and gives the laps to `all` when dropped.
 pub(super) struct Stopwatch<'a> {
     all: &'a Mutex<Vec<Lap>>,
     waits: &'a Waits,
     laps: Vec<Lap>,
-    /// What the shortest lap took; 0 if there was none.
-    least_ns: u64,
-    /// How long threads had waited when that was last asked.
+    /// The time of the shortest lap; 0 if there was none.
+    min_ns: u64,
+    /// How long threads had waited when a lap last asked.
     waited: Duration,
     began: Instant,
     count: u32,
 }
 
 impl<'a> Stopwatch<'a> {
-    /// How often something is counted in a lap.
+    /// The number of counts in a lap.
     pub(super) const COUNT: u32 = 16;
 
-    /// So many laps are remembered; later ones are not.
+    /// The number of laps that are kept; later ones are dropped.
     const LAPS_MAX: usize = 1 << 16;
 
-    /// Memory for all laps is there from the beginning, and touched as laps come.
+    /// Makes a stopwatch with room for all laps, whose pages are touched as laps come.
     pub(super) fn new(all: &'a Mutex<Vec<Lap>>, waits: &'a Waits) -> Self {
         let laps = Vec::with_capacity(Self::LAPS_MAX);
-        let (least_ns, waited) = (0, Duration::ZERO);
-        Self { all, waits, laps, least_ns, waited, began: Instant::now(), count: 0 }
+        let (min_ns, waited) = (0, Duration::ZERO);
+        Self { all, waits, laps, min_ns, waited, began: Instant::now(), count: 0 }
     }
 
     #[inline(always)]
@@ -62,13 +63,13 @@ impl<'a> Stopwatch<'a> {
         if self.laps.len() < Self::LAPS_MAX {
             let ns = (now - self.began).as_nanos() as u64;
             let mut waited_ns = 0;
-            // What is usual is not known yet, but that it is no less than the least. The first lap is always asked of.
-            if ns > MUCH * self.least_ns {
+            // The usual time is unknown yet, but at least the shortest. The first lap always asks.
+            if ns > STOP_FACTOR * self.min_ns {
                 waited_ns = self.waited_since();
-                // To ask takes some microseconds, which are nobody's.
+                // To ask takes some microseconds, which belong to no lap.
                 now = Instant::now();
             }
-            self.least_ns = if self.least_ns == 0 { ns } else { ns.min(self.least_ns) };
+            self.min_ns = if self.min_ns == 0 { ns } else { ns.min(self.min_ns) };
             self.laps.push(Lap { ns, waited_ns });
         }
         (self.began, self.count) = (now, 0);
@@ -86,15 +87,17 @@ impl Drop for Stopwatch<'_> {
     }
 }
 
-/// Nanoseconds that a lap took, in the mean of those after the first, which began before the slice, and a ninth, in which memory
-/// is touched for the first time. None if there were none. Laps that took much longer than is usual are taken for usual ones, as far as
-/// threads have waited for a CPU in them.
+/// Returns the mean time of a lap in nanoseconds, or `None` if there are too few.
+///
+/// The first lap, which began before the slice, is left out, and a ninth of all, in which memory is
+/// touched for the first time. A stop counts as a usual lap, as far as threads have waited for a
+/// CPU in it.
 pub(super) fn lap_ns(laps: &[Lap]) -> Option<f64> {
     let laps = laps.get(1 + laps.len() / 9..)?;
     let mut sorted: Vec<u64> = laps.iter().map(|lap| lap.ns).collect();
     sorted.sort_unstable();
     let usual = *sorted.get(sorted.len() / 2)?;
-    let without_stop = |lap: &Lap| match lap.ns > MUCH * usual {
+    let without_stop = |lap: &Lap| match lap.ns > STOP_FACTOR * usual {
         true => lap.ns - lap.waited_ns.min(lap.ns - usual),
         false => lap.ns,
     };
@@ -106,13 +109,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stops_are_taken_off_as_far_as_threads_have_waited_in_them() {
+    fn stops_are_subtracted_as_far_as_threads_have_waited() {
         let mean = |waited: [u64; 2]| {
             let laps = [9_000, 500, 10, 30, 20, 10_020, 1_020, 20, 20, 20].map(|ns| {
                 let waited_ns = match ns {
                     10_020 => waited[0],
                     1_020 => waited[1],
-                    // Not of a stop.
+                    // These are no stops.
                     _ => 7,
                 };
                 Lap { ns, waited_ns }
@@ -122,13 +125,13 @@ mod tests {
         assert_eq!(mean([0, 0]), 11_160.0 / 8.0);
         assert_eq!(mean([4_000, 0]), 7_160.0 / 8.0);
         assert_eq!(mean([10_000, 1_000]), 20.0);
-        // Whatever they waited in one stop, another stays, and what is usual too.
+        // However long they waited in one stop, the other one and the usual time stay.
         assert_eq!(mean([0, 1_000_000]), 10_160.0 / 8.0);
         assert_eq!(lap_ns(&[]), None);
     }
 
     #[test]
-    fn laps_are_counted_whole() {
+    fn only_whole_laps_are_kept() {
         let (all, waits) = (Mutex::default(), Waits::default());
         let mut watch = Stopwatch::new(&all, &waits);
         (0..3 * Stopwatch::COUNT + 1).for_each(|_| watch.count());

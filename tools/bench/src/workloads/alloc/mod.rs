@@ -3,10 +3,10 @@
 //! | case | an operation |
 //! |---|---|
 //! | `pair-8` to `pair-16384` | one object of that many bytes allocated and freed |
-//! | `burst-64`, `burst-1024` | one of 10,000 objects that a thread allocates, then frees in the same order |
+//! | `burst-64`, `burst-1024` | one of 10,000 objects, allocated and then freed in that order |
 //! | `remote-64` | an object allocated on one CPU and freed on another |
-//! | `churn-64` | one object allocated and a random one of the thread's 16 freed, with many threads per CPU |
-//! | `resident-64` | not timed: 64 threads allocate an object of each of 31 sizes, and then do nothing |
+//! | `churn-64` | an object allocated and a random one of the thread's 16 freed, by many threads |
+//! | `resident-64` | not timed: 64 threads have an object of each of 31 sizes and do nothing |
 //!
 //! The first eight bytes of each object are written. Each slice is a child process in which one
 //! contender allocates and the others do not, so that none distorts another's memory. The program's
@@ -185,7 +185,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     Ok(serde_json::to_string(&Answer { value })?)
 }
 
-/// Has a child measure one contender.
+/// Measures one contender in a child.
 pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -> Measured {
     let (threads, length) = (setting.threads, setting.length);
     let ask = |contender| {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::kind::Kind;
 
-    /// Every measurement that a child may be asked for, briefly.
+    /// Returns the spec of every possible measurement, with a short slice.
     fn specs() -> impl Iterator<Item = ChildSpec> {
         let spec = |case: AllocCase, contender| ChildSpec {
             case: case.name.to_owned(),

@@ -1,7 +1,8 @@
 //! `remote-64`: one thread allocates, another frees.
 //!
-//! Objects are passed in batches, by a ring that costs each contender the same. Whoever finds the ring exhausted, or
-//! empty, waits, so the time of an object is that of the slower of the two. What other programs take of that is taken off: see `laps`.
+//! A ring passes objects in batches, at the same cost for each contender. A thread that finds the
+//! ring full, or empty, waits. So the time of an object is that of the slower thread, less the time
+//! that other programs took (see `laps`).
 
 use std::{
     cell::UnsafeCell,
@@ -31,16 +32,18 @@ use crate::{
     slice,
 };
 
-/// One that allocates and one that frees.
+/// One thread allocates and one frees.
 pub(super) const THREADS: usize = 2;
 
-/// Objects that are passed at once.
+/// The number of objects that are passed at once.
 const BATCH: usize = 64;
 
-/// Batches under way at most.
+/// The most batches in the ring.
 const SLOTS: usize = 8;
 
-/// The time of allocating an object and freeing it elsewhere, as the CPUs of both see it.
+/// Measures the time of an object that one thread allocates and another frees.
+///
+/// It is the time of both CPUs together.
 pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usize) -> Result<f64> {
     const STEP: u32 = 1;
     let (allocator, size) = (&A::new(size), black_box(size));
@@ -52,8 +55,8 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usi
         move || {
             let is_done = match index {
                 0 => ring.pass(|| alloc_and_touch(allocator, size)),
-                // SAFETY: what comes out of the ring was allocated by the other thread, which has
-                // opaque it.
+                // SAFETY: the other thread allocated the objects in the ring, for that size, and
+                // uses them no more.
                 _ => ring.receive(|object| unsafe { allocator.free(object, size) }),
             };
             match (is_done, index) {
@@ -70,11 +73,11 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usi
         if let Some(lap_ns) = laps::lap_ns(&laps) {
             break lap_ns;
         }
-        // Where other programs use the CPUs, threads may wait for longer than a short slice takes.
+        // If other programs use the CPUs, threads may wait for longer than a short slice.
         length *= 2;
     };
     allocator.enter();
-    // SAFETY: as above; both threads have been joined.
+    // SAFETY: the objects in the ring were allocated for that size, by a thread that has ended.
     while ring.receive(|object| unsafe { allocator.free(object, size) }) {}
     let busy_cpus = THREADS.min(cpus.len()) as f64;
     Ok(lap_ns * busy_cpus / (Stopwatch::COUNT as usize * BATCH) as f64)
@@ -97,23 +100,24 @@ impl Default for Slot {
     }
 }
 
-// SAFETY: a slot is the passing thread's until it is counted as passed, and then the receiving one's until it
-// is counted as received; see `Ring`.
+// SAFETY: `Ring` lets only the passing thread use a slot until `passed` counts it, and then only
+// the receiving thread until `received` counts it.
 unsafe impl Sync for Slot {}
 
 impl Ring {
-    /// Passes a batch of what `next` gives, if there is room; whether there was.
+    /// Passes a batch of objects from `next`, and returns whether there was room.
     ///
     /// Only one thread calls it.
     #[inline(always)]
     fn pass(&self, mut next: impl FnMut() -> *mut u8) -> bool {
-        // Relaxed: only this thread changes it.
+        // Relaxed: only this thread stores it.
         let passed = self.passed.load(Relaxed);
-        // Acquire: pairs with the Release store in `receive`; the slot has been read.
+        // Acquire: pairs with the Release store in `receive`, after which the slot is not read.
         if !soon(|| passed - self.received.load(Acquire) < SLOTS) {
             return false;
         }
-        // SAFETY: its last batch was received, and the next is not passed: it is this thread's.
+        // SAFETY: the slot's last batch was received and its next is not passed, so the receiving
+        // thread does not use it.
         let slot = unsafe { &mut *self.slots[passed % SLOTS].0.get() };
         slot.iter_mut().for_each(|place| *place = next());
         // Release: pairs with the Acquire load in `receive`.
@@ -121,18 +125,18 @@ impl Ring {
         true
     }
 
-    /// Calls `each` with each object of the next batch, if there is one; whether there was.
+    /// Calls `each` for the objects of the next batch, and returns whether there was one.
     ///
     /// Only one thread calls it.
     #[inline(always)]
     fn receive(&self, each: impl FnMut(*mut u8)) -> bool {
-        // Relaxed: only this thread changes it.
+        // Relaxed: only this thread stores it.
         let received = self.received.load(Relaxed);
-        // Acquire: pairs with the Release store in `pass`; the slot has been written.
+        // Acquire: pairs with the Release store in `pass`, before which the slot was written.
         if !soon(|| self.passed.load(Acquire) != received) {
             return false;
         }
-        // SAFETY: it was passed and not received: it is this thread's.
+        // SAFETY: the slot was passed and is not received, so the passing thread does not use it.
         let slot = unsafe { &*self.slots[received % SLOTS].0.get() };
         slot.iter().copied().for_each(each);
         // Release: pairs with the Acquire load in `pass`.
@@ -141,7 +145,7 @@ impl Ring {
     }
 }
 
-/// Whether something comes to be so within a moment.
+/// Spins until `is_so` returns true, and returns whether it did within some hundred attempts.
 #[inline(always)]
 fn soon(is_so: impl Fn() -> bool) -> bool {
     const SPINS: u32 = 256;
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_batches_arrive_in_order_and_none_before_there_is_room() {
+    fn ring_passes_batches_in_order_and_only_when_there_is_room() {
         const BATCHES: usize = 1_000;
         let ring = Ring::default();
         assert!(!ring.receive(|_| unreachable!()));

@@ -1,4 +1,4 @@
-//! `resident-64`: what stays resident when many threads have allocated once, and do nothing any more.
+//! `resident-64`: the memory of many threads that have allocated once and then do nothing.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError, RwLock},
@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, anyhow};
 use super::touch::alloc_and_touch;
 use crate::{contenders::allocators::Allocator, cpus::Cpus, rss, slice::STACK_BYTES};
 
-/// How many threads there are.
+/// The number of threads.
 pub(super) const THREADS: usize = 64;
 
-/// From 16 bytes to 16 KiB, with three sizes for each power of two.
+/// The sizes of objects: from 16 bytes to 16 KiB, three for each power of two.
 pub(super) const SIZES: [usize; 31] = sizes();
 
 const fn sizes() -> [usize; 31] {
@@ -27,10 +27,10 @@ const fn sizes() -> [usize; 31] {
     sizes
 }
 
-/// How much is resident while threads have an object of each of `sizes`, of which there are at most 31.
+/// Returns the resident bytes while threads have an object of each of `sizes`, at most 31.
 ///
-/// The threads themselves allocate nothing meanwhile: what they would take from the C library's allocator, which
-/// is a contender, would be counted with it.
+/// The threads allocate nothing else. Memory from the C library's allocator, which is a contender,
+/// would be counted as the contender's.
 pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Result<u64> {
     let allocator = &A::new(16);
     let (settled, gate) = (&Settled::default(), &RwLock::new(()));
@@ -48,7 +48,8 @@ pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Resu
         drop(settles);
         drop(gate.read());
         for (&object, &size) in objects.iter().zip(sizes) {
-            // SAFETY: each was allocated above with that size, and nobody uses it.
+            // SAFETY: `allocator` returned each object above for that size; this thread alone has
+            // it.
             unsafe { allocator.free(object, size) };
         }
         Ok(())
@@ -75,7 +76,7 @@ pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Resu
     })
 }
 
-/// How many threads have done what they have to do, or will not.
+/// Counts the threads that have allocated their objects or have failed.
 #[derive(Default)]
 struct Settled {
     count: Mutex<usize>,
@@ -94,7 +95,7 @@ impl Settled {
     }
 }
 
-/// Counts its thread, also when that fails, so that nobody waits for ever.
+/// Counts its thread when dropped, also after a failure, so that the main thread never hangs.
 struct SettlesOnDrop<'a>(&'a Settled);
 
 impl Drop for SettlesOnDrop<'_> {
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_go_up_from_the_first_to_the_last() {
+    fn sizes_ascend() {
         assert_eq!(SIZES[..7], [16, 20, 24, 32, 40, 48, 64]);
         assert_eq!(SIZES[30], 16 << 10);
         assert!(SIZES.is_sorted());

@@ -1,4 +1,4 @@
-//! Threads that allocate and free for themselves.
+//! Threads that free the objects they have allocated.
 
 use std::{hint::black_box, ptr, time::Duration};
 
@@ -7,8 +7,9 @@ use anyhow::Result;
 use super::touch::alloc_and_touch;
 use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
 
-/// The time of an operation, in a slice that is long enough for at least one: where other programs use the CPUs,
-/// threads may wait for longer than a short slice takes.
+/// Measures the time of an operation, in a slice that is long enough for at least one.
+///
+/// If other programs use the CPUs, threads may wait for longer than a short slice.
 fn op_ns<Op: FnMut() -> Result<()>>(
     cpus: &Cpus,
     threads: usize,
@@ -25,7 +26,7 @@ fn op_ns<Op: FnMut() -> Result<()>>(
     }
 }
 
-/// The time of allocating an object and freeing it.
+/// Measures the time of allocating an object and freeing it.
 pub(super) fn pair<A: Allocator>(
     cpus: &Cpus,
     threads: usize,
@@ -38,7 +39,7 @@ pub(super) fn pair<A: Allocator>(
         allocator.enter();
         move || {
             let object = alloc_and_touch(allocator, size);
-            // SAFETY: it has just been allocated, and nobody uses it.
+            // SAFETY: `allocator` has just returned the object for that size, and it is not used.
             unsafe { allocator.free(object, size) };
             Ok(())
         }
@@ -46,7 +47,7 @@ pub(super) fn pair<A: Allocator>(
     op_ns(cpus, threads, STEP, length, prepare)
 }
 
-/// The time for an object, where many are allocated before the first of them is freed.
+/// Measures the time per object if many are allocated before the first of them is freed.
 pub(super) fn burst<A: Allocator>(
     cpus: &Cpus,
     threads: usize,
@@ -62,7 +63,7 @@ pub(super) fn burst<A: Allocator>(
         move || {
             objects.iter_mut().for_each(|place| *place = alloc_and_touch(allocator, size));
             for &object in &objects {
-                // SAFETY: each was allocated above, once, and nobody uses it.
+                // SAFETY: `allocator` returned each object above for that size, and it is not used.
                 unsafe { allocator.free(object, size) };
             }
             Ok(())
@@ -71,7 +72,7 @@ pub(super) fn burst<A: Allocator>(
     Ok(op_ns(cpus, threads, STEP, length, prepare)? / COUNT as f64)
 }
 
-/// The time of allocating an object and freeing a random one of those that the thread has.
+/// Measures the time of allocating an object and freeing a random one of the thread's.
 pub(super) fn churn<A: Allocator>(
     cpus: &Cpus,
     threads: usize,
@@ -91,7 +92,7 @@ pub(super) fn churn<A: Allocator>(
     op_ns(cpus, threads, STEP, length, prepare)
 }
 
-/// A few objects that a thread has.
+/// A few objects of one thread.
 struct Held<'a, A: Allocator> {
     allocator: &'a A,
     size: usize,
@@ -109,7 +110,7 @@ impl<'a, A: Allocator> Held<'a, A> {
     fn replace_one(&mut self) {
         let place = &mut self.objects[self.random.usize(..16)];
         let old = std::mem::replace(place, alloc_and_touch(self.allocator, self.size));
-        // SAFETY: it was this thread's, and has just left the place that it was remembered in.
+        // SAFETY: the allocator returned it for that size, and `objects` has just forgotten it.
         unsafe { self.allocator.free(old, self.size) };
     }
 }
@@ -117,7 +118,8 @@ impl<'a, A: Allocator> Held<'a, A> {
 impl<A: Allocator> Drop for Held<'_, A> {
     fn drop(&mut self) {
         for object in self.objects {
-            // SAFETY: what is in these places was allocated and not freed, and nobody uses it any more.
+            // SAFETY: the allocator returned each object in `objects` for that size; none was
+            // freed.
             unsafe { self.allocator.free(object, self.size) };
         }
     }

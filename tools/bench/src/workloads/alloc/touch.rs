@@ -1,10 +1,10 @@
-//! How all cases allocate: what a program does with an object, in the least of it.
+//! The allocation of all cases: the least that a program does with a new object.
 
 use std::arch::asm;
 
 use crate::contenders::allocators::Allocator;
 
-/// Allocates an object and writes to it.
+/// Allocates an object, writes to it, and returns it.
 ///
 /// # Panics
 ///
@@ -15,25 +15,29 @@ pub(super) fn alloc_and_touch<A: Allocator>(allocator: &A, size: usize) -> *mut 
     if object.is_null() {
         no_memory(size);
     }
-    // SAFETY: an object has eight bytes, aligned to eight, and nobody else has this one.
+    // SAFETY: `alloc` returns objects of at least eight bytes, aligned to eight, for this caller
+    // alone.
     unsafe { object.cast::<u64>().write_volatile(size as u64) };
     opaque(object)
 }
 
-/// The same, of which nothing is known any more, so that it has to be a real object.
+/// Hides the object's origin from the compiler, so that it cannot remove the allocation.
 ///
-/// `black_box` would do, but it sends what it is given through memory. That takes about as long as an allocation, and each
-/// contender would have to wait for it: its next call takes what this one gives back.
+/// `black_box` stores its argument to memory and loads it. That takes about as long as an
+/// allocation, and each contender would wait for it, since its next call takes the object that this
+/// one frees.
 #[inline(always)]
 fn opaque(mut object: *mut u8) -> *mut u8 {
-    // SAFETY: there is no instruction.
+    // SAFETY: the assembly has no instructions.
     unsafe {
         asm!("/* {object} */", object = inout(reg) object, options(nostack, preserves_flags))
     };
     object
 }
 
-/// Takes the size by value: where it is formatted in place, it is stored in memory before each call.
+/// Panics, with the size in the message.
+///
+/// It takes the size by value: formatted by the caller, it would be stored before each allocation.
 #[cold]
 #[inline(never)]
 fn no_memory(size: usize) -> ! {

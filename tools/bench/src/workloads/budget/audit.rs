@@ -1,28 +1,30 @@
-//! An auditor between writers and a budget: it keeps oracle that find grants past the limit and refusals
-//! that no instant can explain.
+//! An auditor between writers and a budget. Its oracle finds grants past the limit, and refusals
+//! that no instant of the call explains.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use crate::contenders::{Padded, budgets::Contender};
 
-/// Oracle on one budget, and the budget's calls with the oracle kept.
+/// A budget with an oracle that checks each call.
 pub(super) struct Audit<'a, C> {
     budget: &'a C,
     limit: i64,
-    /// Whether nobody can ever be refused rightly.
+    /// Whether the limit suffices for all writers, so that every refusal is wrong.
     is_enough: bool,
     oracle: Padded<Oracle>,
 }
 
-// SeqCst on all of them: an amount is written down before or after the call that it belongs to,
-// in that order for everybody.
+/// The amounts that the calls so far imply, and counts of calls.
+///
+/// All accesses are SeqCst: every thread sees an amount change on the same side of the call that it
+/// belongs to, before or after.
 #[derive(Default)]
 struct Oracle {
-    /// What is surely held: written down after it was granted, crossed out before it is released.
+    /// Units that are certainly held: added after a grant, subtracted before a release.
     held: AtomicI64,
-    /// All that was ever asked for, before the call.
-    asked: AtomicI64,
-    /// Of that, what is surely free again: after it was refused or released.
+    /// Units of all requests so far: added before the call.
+    requested: AtomicI64,
+    /// Those of them that are certainly available again: added after a refusal or a release.
     ended: AtomicI64,
     grants: AtomicU64,
     refusals: AtomicU64,
@@ -36,12 +38,12 @@ impl<'a, C> Audit<'a, C> {
         Self { budget, limit: limit as i64, is_enough, oracle: Padded::default() }
     }
 
-    /// Grants with which more was held than the limit allows.
+    /// Returns how many grants went past the limit.
     pub(super) fn over_grants(&self) -> u64 {
         self.oracle.over_grants.load(SeqCst)
     }
 
-    /// Refusals of what was free at every instant of the call.
+    /// Returns how many calls were refused units that were available throughout the call.
     pub(super) fn wrong_refusals(&self) -> u64 {
         self.oracle.wrong_refusals.load(SeqCst)
     }
@@ -51,7 +53,7 @@ impl<'a, C> Audit<'a, C> {
         [grants, refusals, releases].map(|count| count.load(SeqCst)).into_iter().sum()
     }
 
-    /// Of the calls that acquire, how many were refused.
+    /// Returns the refused share of the calls that acquire.
     pub(super) fn refused_percent(&self) -> f64 {
         let [grants, refusals] =
             [&self.oracle.grants, &self.oracle.refusals].map(|n| n.load(SeqCst));
@@ -63,22 +65,22 @@ impl<C: Contender> Contender for Audit<'_, C> {
     const IS_RIGHT: bool = C::IS_RIGHT;
 
     fn new(_: u64) -> Self {
-        unreachable!("an auditor is made for a budget that is there")
+        unreachable!("an auditor is made for an existing budget")
     }
 
     fn try_acquire(&self, n: u64) -> bool {
         let (oracle, units) = (&*self.oracle, n as i64);
         let ended_before = oracle.ended.load(SeqCst);
-        oracle.asked.fetch_add(units, SeqCst);
+        oracle.requested.fetch_add(units, SeqCst);
         if self.budget.try_acquire(n) {
             let held = oracle.held.fetch_add(units, SeqCst) + units;
             oracle.grants.fetch_add(1, SeqCst);
             oracle.over_grants.fetch_add(u64::from(held > self.limit), SeqCst);
             return true;
         }
-        // At no instant of the call was more held than this, which has the `units` asked for in it.
-        let most_held = oracle.asked.load(SeqCst) - ended_before;
-        let is_wrong = self.is_enough || most_held <= self.limit;
+        // No more than this was held at any instant of the call, the requested `units` included.
+        let held_max = oracle.requested.load(SeqCst) - ended_before;
+        let is_wrong = self.is_enough || held_max <= self.limit;
         oracle.ended.fetch_add(units, SeqCst);
         oracle.refusals.fetch_add(1, SeqCst);
         oracle.wrong_refusals.fetch_add(u64::from(is_wrong), SeqCst);

@@ -7,45 +7,46 @@ use crate::contenders::budgets::Contender;
 /// The most blocks of one allocation.
 const BLOCKS_MAX: u64 = 64;
 
-/// Sizes that a writer goes through again and again, a power of two of them.
+/// The number of sizes that a writer cycles through: a power of two.
 const SIZES: usize = 256;
 
 /// When a writer frees.
 #[derive(Clone, Copy)]
 pub(super) enum FreePolicy {
-    /// When it holds so much that the next allocation might be more than this: then all.
+    /// All, when the next allocation might exceed this many blocks.
     AtMost(u64),
-    /// When it was refused: one allocation. Also when it holds more than this, so that none holds all that
-    /// others wait for.
+    /// One allocation, when refused or when it holds more than this many blocks.
+    ///
+    /// So no writer holds all the blocks that others wait for.
     WhenRefused(u64),
-    /// When it was refused: all.
+    /// All, when refused.
     AllWhenRefused,
 }
 
-/// One thread's allocations. What it still holds it frees when it goes.
+/// One thread's allocations. It frees the rest of them when dropped.
 pub(super) struct Writer<'a, C: Contender> {
     budget: &'a C,
     policy: FreePolicy,
     sizes: Box<[u8; SIZES]>,
-    turns: usize,
+    allocations: usize,
     held: VecDeque<u8>,
     held_blocks: u64,
-    /// How many allocations it frees in the next turns.
+    /// How many allocations the next steps free.
     to_free: usize,
 }
 
 impl<'a, C: Contender> Writer<'a, C> {
-    /// Each writer has sizes of its own, the same in each run.
+    /// Makes a writer with sizes of its own, equal in each run.
     pub(super) fn new(budget: &'a C, index: usize, policy: FreePolicy) -> Self {
         let mut random = fastrand::Rng::with_seed(index as u64);
         let sizes = Box::new([(); SIZES].map(|()| random.u8(1..=BLOCKS_MAX as u8)));
         let held = VecDeque::with_capacity(SIZES);
-        Self { budget, policy, sizes, turns: 0, held, held_blocks: 0, to_free: 0 }
+        Self { budget, policy, sizes, allocations: 0, held, held_blocks: 0, to_free: 0 }
     }
 
     /// Makes one call, which allocates or frees.
     #[inline(always)]
-    pub(super) fn turn(&mut self) {
+    pub(super) fn step(&mut self) {
         if self.to_free > 0 {
             return self.free_one();
         }
@@ -61,8 +62,8 @@ impl<'a, C: Contender> Writer<'a, C> {
 
     #[inline(always)]
     fn allocate_one(&mut self) {
-        let size = self.sizes[self.turns % SIZES];
-        self.turns += 1;
+        let size = self.sizes[self.allocations % SIZES];
+        self.allocations += 1;
         if self.budget.try_acquire(u64::from(size)) {
             self.held.push_back(size);
             self.held_blocks += u64::from(size);

@@ -1,18 +1,18 @@
 //! `ledger`: threads that charge the accounts of many owners, one unit at a time.
 //!
-//! | case | next account |
+//! | case | the next account |
 //! |---|---|
-//! | `single` | always the one account of all threads |
-//! | `working-set-N` | the next of N accounts, round robin; all threads use all of them |
-//! | `zipf` | drawn from 1,000,000 by a Zipf distribution (exponent 0.99), before the slice |
+//! | `single` | always the same one, for all threads |
+//! | `working-set-8`, `-64`, `-512` | the next of that many, in turn; all threads share them |
+//! | `zipf` | drawn before the slice from 1,000,000; a few are charged most (Zipf, 0.99) |
 //!
 //! The cases `audit` and `snapshot-all` have modules of their own.
-
-use anyhow::ensure;
 
 pub(crate) mod audit;
 pub(crate) mod snapshot_all;
 mod zipf;
+
+use anyhow::ensure;
 
 use self::zipf::Stream;
 use super::{Measured, Setting};
@@ -22,17 +22,17 @@ use crate::{
     slice::{self, Slice},
 };
 
-/// Charges between two checks of the stop flag.
+/// The number of charges between two checks of the stop flag.
 const STEP: u32 = 256;
 
-/// The index of the counter that is charged.
+/// The counter that is charged.
 const PAGES: usize = 0;
 
-/// Measures the time of a charge to `LIVE` accounts in turn.
+/// Measures the time of a charge to one of `LIVE` owners in turn.
 pub(crate) fn live<C: Contender, const LIVE: usize>(setting: &Setting<'_>) -> Measured {
     let ledger = Padded::new(C::new(2 * LIVE));
-    // Every other account is unused, so that no two used accounts share a cache line. In a program,
-    // an owner's counters are part of something larger.
+    // Every other account is unused, so that no two used ones share a cache line: outside
+    // benchmarks, an owner's counters are part of something larger.
     let accounts: Vec<C::Account> = (0..2 * LIVE).map(|_| ledger.open()).collect();
     let prepare = |index: usize| {
         let mut next = LIVE * index / setting.threads;
@@ -48,9 +48,9 @@ pub(crate) fn live<C: Contender, const LIVE: usize>(setting: &Setting<'_>) -> Me
     readings(setting, &*ledger, &accounts, &slice)
 }
 
-/// Measures the time of a charge to one of a million accounts.
+/// Measures the time of a charge to one of a million owners.
 ///
-/// Each thread begins at its own position in the stream, and wraps around at its end.
+/// Each thread begins at its own part of the stream, and repeats it.
 pub(crate) fn zipf<C: Contender>(setting: &Setting<'_>) -> Measured {
     let stream = Stream::get(setting.is_trial);
     let ledger = Padded::new(C::new(stream.owners));
@@ -70,7 +70,7 @@ pub(crate) fn zipf<C: Contender>(setting: &Setting<'_>) -> Measured {
     readings(setting, &*ledger, &accounts, &slice)
 }
 
-/// Checks that all charges are in the accounts, and returns the slice's readings.
+/// Returns the slice's readings. Fails unless the accounts have all charges.
 fn readings<C: Contender>(
     setting: &Setting<'_>,
     ledger: &C,
@@ -80,7 +80,7 @@ fn readings<C: Contender>(
     ledger.sync();
     let charges = slice.ops + slice.warmup_ops;
     let charged: i64 = accounts.iter().map(|account| ledger.read(account, PAGES)).sum();
-    ensure!(charged == charges as i64, "threads charged {charges}, but accounts have {charged}");
+    ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
     let mut readings = vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)];
     let hits_percent = |misses: u64| 100.0 * (1.0 - misses as f64 / charges as f64);
     readings.extend(ledger.misses().map(|misses| HIT_RATE.reads(hits_percent(misses))));

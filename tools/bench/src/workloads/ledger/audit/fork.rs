@@ -1,7 +1,7 @@
-//! Children that are forked while all threads work, and that check the ledger they inherit.
+//! Children, forked while other threads use the ledger, that check their copy of it.
 //!
-//! A child has one thread, and operations that other threads have left half done. It uses the
-//! ledger, and takes no locks except the ledger's and the allocator's, which glibc makes usable.
+//! A child has one thread, and the ledger as other threads left it, in the middle of their calls.
+//! It takes only the ledger's locks and the allocator's, which glibc resets in a child.
 
 use std::{
     io,
@@ -13,21 +13,20 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
 use super::{
-    shared::{MOVED, PASSED, Shared, TENANT_SLOTS},
+    shared::{PASSED, Shared, TENANT_SLOTS, TRANSFERRED},
     tenant::{COUNTERS, Errors, Tenant},
 };
 
 /// The number of tenants that a child checks.
 const TENANTS: usize = 64;
-/// The time in seconds after which a signal ends a child that hangs.
+/// The time after which a signal ends a child that hangs.
 const ALARM_S: u32 = 60;
 
-// The exit statuses of children.
+/// The exit statuses of children.
 const SOUND: i32 = 0;
 const WRONG: i32 = 1;
 const PANICKED: i32 = 2;
 
-/// The children of one slice.
 pub(super) struct Forks {
     random: Rng,
     pub(super) children: u64,
@@ -42,14 +41,14 @@ impl Forks {
 
     /// Forks a child and waits for its end.
     pub(super) fn fork(&mut self, shared: &Shared) -> Result<()> {
-        // Taken before the fork: in the child, a slot's lock may be held forever.
+        // Looked up before the fork: in the child, a lost thread may hold the lock of a slot
+        // forever.
         let tenants: Vec<_> =
             (0..TENANTS).map(|_| shared.tenant(self.random.usize(..TENANT_SLOTS))).collect();
-        // SAFETY: the child of a process with threads may use only what stays usable after a fork.
-        // `live` takes no locks except the ledger's, which recover after a fork, and the
-        // allocator's, which glibc makes usable.
+        // SAFETY: the child uses only the ledger and the allocator, both of which support forks of
+        // processes with threads, and ends with `_exit`.
         let child = match unsafe { libc::fork() } {
-            0 => live(shared, &tenants),
+            0 => run_child(shared, &tenants),
             -1 => return Err(io::Error::last_os_error()).context("cannot fork"),
             child => child,
         };
@@ -60,25 +59,24 @@ impl Forks {
     }
 }
 
-/// Runs a child's checks, and exits with its status.
-fn live(shared: &Shared, tenants: &[Arc<Tenant>]) -> ! {
-    // SAFETY: neither call accesses this process's memory. The signal's default action ends the
-    // process.
+/// Runs a child: checks its copy of the ledger and ends the process.
+fn run_child(shared: &Shared, tenants: &[Arc<Tenant>]) -> ! {
+    // SAFETY: neither call accesses this process's memory. The default action ends the process.
     unsafe {
         libc::signal(libc::SIGALRM, libc::SIG_DFL);
         libc::alarm(ALARM_S);
     }
-    let status = match catch_unwind(AssertUnwindSafe(|| is_right(shared, tenants))) {
+    let status = match catch_unwind(AssertUnwindSafe(|| check_in_child(shared, tenants))) {
         Ok(true) => SOUND,
         Ok(false) => WRONG,
         Err(_) => PANICKED,
     };
-    // SAFETY: `_exit` has no preconditions. It skips the exit handlers that the parent registered.
+    // SAFETY: _exit has no preconditions. It skips the exit handlers that the parent registered.
     unsafe { libc::_exit(status) }
 }
 
-/// Checks, in a child, the inherited accounts and further operations on them.
-fn is_right(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
+/// Checks the ledger in a child, uses it alone, and returns whether all values were right.
+fn check_in_child(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
     let errors = Errors::default();
     shared.check_snapshot(&errors);
     tenants.iter().chain(tenants).for_each(|tenant| tenant.check(&errors));
@@ -87,11 +85,11 @@ fn is_right(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
         let [first, second] = tenant.account.snapshot();
         (0..300).for_each(|_| tenant.account.charge(nth % COUNTERS, 7));
         let more = |index| if nth % COUNTERS == index { 2_100 } else { 0 };
-        errors.judge_exactly(first + more(0), tenant.account.sum(0));
-        errors.judge_exactly(second + more(1), tenant.account.sum(1));
+        errors.expect(first + more(0), tenant.account.sum(0));
+        errors.expect(second + more(1), tenant.account.sum(1));
     }
     for pair in shared.transfer_accounts.windows(2) {
-        pair[0].transfer_to(&pair[1], MOVED, 300);
+        pair[0].transfer_to(&pair[1], TRANSFERRED, 300);
         pair[0].charge(PASSED, 1, 300);
         pair[1].charge(PASSED, -1, 300);
     }
@@ -99,14 +97,14 @@ fn is_right(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
     let new = Tenant::open(&shared.ledger, &errors);
     new.charge(0, 1, 300);
     drop(new.close(&errors));
-    !errors.are_any()
+    !errors.any()
 }
 
-/// Waits for a child to end, and returns its exit status; `PANICKED` if a signal ended it.
+/// Waits for a child and returns its status. A child that a signal ended counts as panicked.
 fn wait(child: i32) -> Result<i32> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is valid for writes.
+        // SAFETY: the pointer is to a local.
         match unsafe { libc::waitpid(child, &mut status, 0) } {
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             -1 => return Err(io::Error::last_os_error()).context("cannot wait for a child"),

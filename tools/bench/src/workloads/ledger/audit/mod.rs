@@ -1,8 +1,7 @@
-//! `ledger`, case `audit`: checks that no unit of many charges is lost or counted twice.
+//! `ledger audit`: accounts for every unit of many charges. Nothing is timed.
 //!
-//! Meanwhile accounts open and close, units move between accounts, threads take sums and snapshots,
-//! and the process forks. The threads' operations are in `worker`, and the checks of forked
-//! children in `fork`. Nothing is timed.
+//! Meanwhile accounts open and close, units are transferred, sums and snapshots are taken, and the
+//! process forks. `worker` has the operations of threads, `fork` the checks of forked children.
 
 mod fork;
 mod shared;
@@ -27,14 +26,13 @@ use crate::{
     slice,
 };
 
-/// The least number of forked children, however few charges are requested.
+/// The least number of forks, however few charges are requested.
 const FORKS_MIN: u64 = 5;
-/// The number of snapshots between two forks.
-const LOOKS: u64 = 4;
-/// The pause after each snapshot.
-const REST: Duration = Duration::from_millis(5);
+/// The snapshots between two forks, and the pause after each.
+const SNAPSHOTS_PER_FORK: u64 = 4;
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// Audits at least `setting.audited_min` charges.
+/// Audits charges, at least as many as requested.
 pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
     let mut shared = Shared::new(setting.threads);
     let mut forks = Forks::new(setting.round);
@@ -49,15 +47,15 @@ pub(crate) fn audit(setting: &Setting<'_>) -> Measured {
             let is_enough = shared.counts.charges.get() >= setting.audited_min
                 && forks.children >= FORKS_MIN
                 && began.elapsed() >= setting.length;
-            // After an error, further checks show nothing new.
-            if is_enough || stop::is_requested() || forks.wrong > 0 || shared.errors.are_any() {
+            // After an error, more charges would tell nothing new.
+            if is_enough || stop::is_requested() || forks.wrong > 0 || shared.errors.any() {
                 return Ok(());
             }
-            for _ in 0..LOOKS {
+            for _ in 0..SNAPSHOTS_PER_FORK {
                 shared.check_snapshot(&shared.errors);
-                thread::sleep(REST);
+                thread::sleep(PAUSE);
             }
-            shared.counts.snapshots.add(LOOKS);
+            shared.counts.snapshots.add(SNAPSHOTS_PER_FORK);
             let charges = shared.counts.charges.get();
             setting.progress.audited(charges, setting.audited_min, began.elapsed());
         }
@@ -72,8 +70,8 @@ fn readings(shared: &Shared, forks: &Forks) -> Measured {
     let charges = counts.charges.get();
     ensure!(
         lost == 0 && doubled == 0 && forks.wrong == 0,
-        "{lost} units lost and {doubled} counted twice in {charges} charges; \
-         {} of {} forked children found errors or failed",
+        "{lost} units lost and {doubled} counted twice in {charges} charges; {} of {} forked \
+         children found errors or failed",
         forks.wrong,
         forks.children
     );

@@ -14,21 +14,18 @@ use thiscpu::{__test_support, Account, AccountId, Ledger, Tier};
 use super::tenant::{COUNTERS, Errors, Tenant};
 use crate::contenders::Padded;
 
-/// The number of tenants: twice as many as a lane caches.
+/// The number of tenants: twice as many as fit into a lane's cache.
 pub(super) const TENANT_SLOTS: usize = 2_048;
-/// The number of transfer accounts.
 const TRANSFER_ACCOUNTS: usize = 64;
-/// The counter of transfer accounts that only transfers change. Its total is constant.
-pub(super) const MOVED: usize = 0;
-/// The units that each transfer account has at first in counter `MOVED`.
+/// The counter of transfer accounts that only transfers change, and its initial value.
+pub(super) const TRANSFERRED: usize = 0;
 const INITIAL_UNITS: u32 = 1_000;
-/// The counter of transfer accounts that passes change.
+/// The counter of transfer accounts that is charged in one and then uncharged in another.
 ///
-/// A pass charges one account, then uncharges another. The counter's total is at least 0, and at
-/// most one for each thread.
+/// Its total is at least 0, and at most 1 per thread.
 pub(super) const PASSED: usize = 1;
 
-/// A count of operations. Relaxed: no other data depends on it.
+/// A count of operations. Relaxed: no other memory depends on it.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -42,7 +39,6 @@ impl Count {
     }
 }
 
-/// The counts of all operations.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) charges: Count,
@@ -53,15 +49,14 @@ pub(super) struct Counts {
     pub(super) snapshots: Count,
 }
 
-/// The ledger, its accounts, and the results of all checks.
 pub(super) struct Shared {
     pub(super) ledger: Ledger<COUNTERS>,
     tenant_slots: Vec<Mutex<Arc<Tenant>>>,
     pub(super) transfer_accounts: Vec<Tenant>,
-    /// The sorted ids of the transfer accounts.
+    /// Sorted.
     transfer_ids: Vec<AccountId>,
-    /// A handle that one thread leaves and another drops.
-    left: Mutex<Option<Account<COUNTERS>>>,
+    /// A handle that one thread has left for the next one to drop.
+    handoff: Mutex<Option<Account<COUNTERS>>>,
     threads: usize,
     pub(super) errors: Errors,
     pub(super) counts: Padded<Counts>,
@@ -74,11 +69,11 @@ impl Shared {
         let tenant_slots = (0..TENANT_SLOTS).map(slot).collect();
         let transfer_accounts: Vec<_> =
             (0..TRANSFER_ACCOUNTS).map(|_| Tenant::open(&ledger, &errors)).collect();
-        transfer_accounts.iter().for_each(|account| account.charge(MOVED, 1, INITIAL_UNITS));
+        transfer_accounts.iter().for_each(|account| account.charge(TRANSFERRED, 1, INITIAL_UNITS));
         let mut transfer_ids: Vec<_> =
             transfer_accounts.iter().map(|account| account.account.id()).collect();
         transfer_ids.sort_unstable();
-        let (left, counts) = (Mutex::new(None), Padded::<Counts>::default());
+        let (handoff, counts) = (Mutex::new(None), Padded::<Counts>::default());
         counts.opened.add((TENANT_SLOTS + TRANSFER_ACCOUNTS) as u64);
         counts.charges.add(u64::from(INITIAL_UNITS) * TRANSFER_ACCOUNTS as u64);
         Self {
@@ -86,19 +81,19 @@ impl Shared {
             tenant_slots,
             transfer_accounts,
             transfer_ids,
-            left,
+            handoff,
             threads,
             errors,
             counts,
         }
     }
 
-    /// Returns the tenant of a slot.
+    /// Returns the tenant in a slot.
     pub(super) fn tenant(&self, slot: usize) -> Arc<Tenant> {
         Arc::clone(&self.tenant_slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the tenant of a slot by a new one.
+    /// Replaces the tenant in a slot by a new one.
     pub(super) fn replace(&self, slot: usize) {
         let new = Arc::new(Tenant::open(&self.ledger, &self.errors));
         self.counts.opened.add(1);
@@ -108,23 +103,23 @@ impl Shared {
         self.release(old);
     }
 
-    /// Ends one use of a tenant. The last user checks and closes its account.
+    /// Ends one use of a tenant's account. The last use checks and closes it.
     pub(super) fn release(&self, tenant: Arc<Tenant>) {
         if let Some(tenant) = Arc::into_inner(tenant) {
             self.counts.closed.add(1);
-            self.leave(tenant.close(&self.errors));
+            self.hand_off(tenant.close(&self.errors));
         }
     }
 
-    /// Leaves a handle for the next caller to drop, and drops the previous one.
-    pub(super) fn leave(&self, account: Account<COUNTERS>) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = left.replace(account);
-        drop(left);
+    /// Leaves a handle for the next thread, and drops the one that was left before.
+    pub(super) fn hand_off(&self, account: Account<COUNTERS>) {
+        let mut handoff = self.handoff.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = handoff.replace(account);
+        drop(handoff);
         drop(before);
     }
 
-    /// Checks the totals of the transfer accounts at one instant.
+    /// Checks the totals of all transfer accounts at one instant.
     pub(super) fn check_snapshot(&self, errors: &Errors) {
         let (mut count, mut all) = (0, [0; COUNTERS]);
         self.ledger.for_each(|id, counters| {
@@ -133,9 +128,9 @@ impl Shared {
                 (0..COUNTERS).for_each(|index| all[index] += counters[index]);
             }
         });
-        errors.judge_exactly(TRANSFER_ACCOUNTS as i64, count);
-        errors.judge_exactly(i64::from(INITIAL_UNITS) * TRANSFER_ACCOUNTS as i64, all[MOVED]);
-        errors.judge((0, self.threads as i64), all[PASSED]);
+        errors.expect(TRANSFER_ACCOUNTS as i64, count);
+        errors.expect(i64::from(INITIAL_UNITS) * TRANSFER_ACCOUNTS as i64, all[TRANSFERRED]);
+        errors.expect_within((0, self.threads as i64), all[PASSED]);
     }
 
     /// Returns the percentage of charges that hit a lane's cache, if there are lanes.
@@ -157,12 +152,11 @@ impl Shared {
         for tenant in tenants.chain(mem::take(&mut self.transfer_accounts)) {
             let read = [0, 1].map(|index| tenant.account.read(index));
             let account = tenant.close(&self.errors);
-            (0..COUNTERS)
-                .for_each(|index| self.errors.judge_exactly(account.sum(index), read[index]));
+            (0..COUNTERS).for_each(|index| self.errors.expect(account.sum(index), read[index]));
             self.counts.closed.add(1);
         }
-        *self.left.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-        self.errors.judge_exactly(0, self.ledger.len() as i64);
-        self.ledger.for_each(|_, _| self.errors.judge_exactly(0, 1));
+        *self.handoff.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.errors.expect(0, self.ledger.len() as i64);
+        self.ledger.for_each(|_, _| self.errors.expect(0, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! An account with an oracle of its charges, and the differences found between the two.
+//! An account with an oracle of its charges, and the differences between both.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst, fence};
 
@@ -6,7 +6,7 @@ use thiscpu::{Account, Ledger};
 
 pub(super) const COUNTERS: usize = 2;
 
-/// The units that accounts lack by their oracles, and those that accounts have in excess.
+/// Units that the oracle has and an account lacks, and the reverse.
 #[derive(Default)]
 pub(super) struct Errors {
     lost: AtomicU64,
@@ -14,9 +14,9 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Checks that `found` is at least `low` and at most `high`, and records the difference.
-    pub(super) fn judge(&self, (low, high): (i64, i64), found: i64) {
-        // SeqCst: errors should never happen, so a weaker ordering gains nothing.
+    /// Counts the units by which `found` is below `low` or above `high`.
+    pub(super) fn expect_within(&self, (low, high): (i64, i64), found: i64) {
+        // SeqCst: a weaker order would gain nothing, since errors should never happen.
         if found < low {
             self.lost.fetch_add(low.abs_diff(found), SeqCst);
         } else if found > high {
@@ -24,8 +24,8 @@ impl Errors {
         }
     }
 
-    pub(super) fn judge_exactly(&self, expected: i64, found: i64) {
-        self.judge((expected, expected), found);
+    pub(super) fn expect(&self, expected: i64, found: i64) {
+        self.expect_within((expected, expected), found);
     }
 
     pub(super) fn lost(&self) -> u64 {
@@ -36,14 +36,14 @@ impl Errors {
         self.doubled.load(SeqCst)
     }
 
-    pub(super) fn are_any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         self.lost() + self.doubled() > 0
     }
 }
 
-/// The sums of increases and of decreases, kept apart because both can be in flight.
+/// The sums of increases and of decreases, so that the amounts in flight of each are known.
 ///
-/// SeqCst: all threads see changes of both in one order.
+/// All accesses are SeqCst: all threads see the changes in one order.
 #[derive(Default)]
 struct Column {
     plus: AtomicI64,
@@ -65,43 +65,44 @@ impl Column {
 
 /// The oracle of one counter.
 ///
-/// A charge is first added to `begun`, then made, then added to `done`.
+/// An amount is added to `begun`, then charged, then added to `done`.
 #[derive(Default)]
 struct Oracle {
     begun: Column,
     done: Column,
 }
 
-/// An account and its oracle. Every charge also updates the oracle.
+/// An account with its oracle, which each thread that charges the account updates.
 pub(super) struct Tenant {
     pub(super) account: Account<COUNTERS>,
     oracle: [Oracle; COUNTERS],
 }
 
 impl Tenant {
-    /// Opens an account, and checks that nothing of an earlier account is in it.
+    /// Opens an account, and checks that it has no units of the account that closed before it.
     pub(super) fn open(ledger: &Ledger<COUNTERS>, errors: &Errors) -> Self {
         let account = ledger.open();
-        account.snapshot().into_iter().for_each(|found| errors.judge_exactly(0, found));
+        account.snapshot().into_iter().for_each(|found| errors.expect(0, found));
         Self { account, oracle: Default::default() }
     }
 
-    /// Records a charge that is about to be made.
+    /// Records an amount that is going to be charged.
     pub(super) fn begin(&self, index: usize, n: i64) {
         self.oracle[index].begun.add(n);
-        // Charges are relaxed. SeqCst: pairs with the second fence in `judge`; a thread that sees
-        // the charge sees `begun` too.
+        // Charges are relaxed. This pairs with the fences in `check_within`: a thread that sees one
+        // of them also sees it as begun.
         fence(SeqCst);
     }
 
-    /// Records a charge that has been made.
+    /// Records an amount that was charged.
     pub(super) fn end(&self, index: usize, n: i64) {
-        // SeqCst: pairs with the first fence in `judge`; a thread that sees `done` sees the charge.
+        // This pairs with the fences in `check_within`: a thread that sees charges as done sees
+        // them.
         fence(SeqCst);
         self.oracle[index].done.add(n);
     }
 
-    /// Charges `n` to a counter, `times` times.
+    /// Charges `n`, or uncharges it if negative, that many times.
     pub(super) fn charge(&self, index: usize, n: i64, times: u32) {
         let all = n * i64::from(times);
         self.begin(index, all);
@@ -112,7 +113,7 @@ impl Tenant {
         self.end(index, all);
     }
 
-    /// Transfers `n` to another tenant.
+    /// Transfers `n` units of a counter to another tenant.
     pub(super) fn transfer_to(&self, other: &Self, index: usize, n: i64) {
         self.begin(index, -n);
         other.begin(index, n);
@@ -121,38 +122,38 @@ impl Tenant {
         other.end(index, n);
     }
 
-    /// Checks that the values `ask` returns for some counters are ones that the oracle allows.
-    fn judge<const N: usize>(
+    /// Checks that `read` returns values of some counters within the oracle's bounds.
+    fn check_within<const N: usize>(
         &self,
         errors: &Errors,
         indexes: [usize; N],
-        ask: impl FnOnce() -> [i64; N],
+        read: impl FnOnce() -> [i64; N],
     ) {
         let done = indexes.map(|index| self.oracle[index].done.get());
         fence(SeqCst);
-        let found = ask();
+        let found = read();
         fence(SeqCst);
         for (which, index) in indexes.into_iter().enumerate() {
             let ((plus, minus), (plus_max, minus_max)) =
                 (done[which], self.oracle[index].begun.get());
-            errors.judge((plus - minus_max, plus_max - minus), found[which]);
+            errors.expect_within((plus - minus_max, plus_max - minus), found[which]);
         }
     }
 
-    /// Checks the account while other threads charge it.
+    /// Checks sums and a snapshot while other threads charge the account.
     pub(super) fn check(&self, errors: &Errors) {
-        self.judge(errors, [0], || [self.account.sum(0)]);
-        self.judge(errors, [1], || [self.account.sum(1)]);
-        self.judge(errors, [0, 1], || self.account.snapshot());
+        self.check_within(errors, [0], || [self.account.sum(0)]);
+        self.check_within(errors, [1], || [self.account.sum(1)]);
+        self.check_within(errors, [0, 1], || self.account.snapshot());
     }
 
-    /// Checks the account exactly, after its last charge, and returns it.
+    /// Checks the final values, once no thread charges the account, and returns the account.
     pub(super) fn close(self, errors: &Errors) -> Account<COUNTERS> {
         let snapshot = self.account.snapshot();
         for (index, found) in snapshot.into_iter().enumerate() {
             let (plus, minus) = self.oracle[index].done.get();
-            errors.judge_exactly(plus - minus, found);
-            errors.judge_exactly(plus - minus, self.account.sum(index));
+            errors.expect(plus - minus, found);
+            errors.expect(plus - minus, self.account.sum(index));
         }
         self.account
     }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenant_records_differences_from_its_oracle() {
+    fn differences_from_the_oracle_are_counted() {
         let (ledger, errors) = (Ledger::new_signed(), Errors::default());
         let [one, other] = [0; 2].map(|_| Tenant::open(&ledger, &errors));
         one.charge(0, -3, 700);
@@ -171,7 +172,7 @@ mod tests {
         one.begin(0, 9);
         one.account.charge(0, 5);
         one.check(&errors);
-        assert!(!errors.are_any(), "any part of the 9 units may have been charged");
+        assert!(!errors.any(), "5 of 9 may have been charged by now");
         one.end(0, 9);
         one.check(&errors);
         assert_eq!((errors.lost(), errors.doubled()), (2 * 4, 0));

@@ -1,4 +1,4 @@
-//! The threads of an audit: charges in bulk, with all other operations in between.
+//! Workers: they charge in bulk, with other operations in between.
 
 use std::sync::Arc;
 
@@ -6,52 +6,50 @@ use anyhow::Context as _;
 use fastrand::Rng;
 
 use super::{
-    shared::{MOVED, PASSED, Shared, TENANT_SLOTS},
+    shared::{PASSED, Shared, TENANT_SLOTS, TRANSFERRED},
     tenant::{COUNTERS, Tenant},
 };
 use crate::{cpus::Cpus, workloads::Setting};
 
-/// The number of tenants that get most charges. A lane has room for all of them.
-const HOT: usize = 64;
-/// The number of a thread's turns after which other tenants become the hot ones.
-const SEASON: u64 = 16_384;
-/// The number of tenants charged in turn that exceed a lane's room.
-const MANY: usize = 512;
-/// The charges of each of the many tenants in a sweep.
-const ROUNDS_OF_MANY: u32 = 16;
-/// The charges of each hot tenant in a sweep.
+/// The number of neighboring tenants that are charged most. They fit into a lane's cache.
+const HOT_TENANTS: usize = 64;
+/// The number of steps after which a thread's hot tenants are others.
+const STEPS_PER_HOT_SET: u64 = 16_384;
+/// The tenants of a sweep that do not fit into a lane's cache, and the charges to each.
+const SWEPT: usize = 512;
+const ROUNDS_OF_SWEPT: u32 = 16;
+/// The charges to each hot tenant in a sweep over them.
 const ROUNDS_OF_HOT: u32 = 16;
 
-/// One thread of an audit.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
     cpus: &'a Cpus,
     random: Rng,
-    turns: u64,
+    steps: u64,
 }
 
 impl<'a> Worker<'a> {
     pub(super) fn new(shared: &'a Shared, setting: &Setting<'a>, index: usize) -> Self {
         let seed = u64::from(setting.round) << 32 | index as u64;
-        Self { shared, cpus: setting.cpus, random: Rng::with_seed(seed), turns: 0 }
+        Self { shared, cpus: setting.cpus, random: Rng::with_seed(seed), steps: 0 }
     }
 
-    /// Performs a random operation. Most of the time goes into charges.
+    /// Does a random operation. Most of the time goes into charges.
     pub(super) fn step(&mut self) -> anyhow::Result<()> {
         let (shared, counts) = (self.shared, &self.shared.counts);
-        self.turns += 1;
+        self.steps += 1;
         let charges = match self.random.u8(..) {
-            0..96 => self.charge_often(),
-            96..120 => self.charge_much(),
+            0..96 => self.charge_small(),
+            96..120 => self.charge_large(),
             120..160 => self.sweep(),
             160..176 => self.charge_uncached(),
             176..192 => self.pass(),
             192..216 => self.transfer_some(),
             216..232 => {
                 let slot = self.random.usize(..TENANT_SLOTS);
-                // Hot tenants are replaced rarely, because their successors are in no lane yet.
+                // Rarely a hot one, since its successor is in no lane's cache yet.
                 let is_hot = self.random.u8(..64) == 0;
-                shared.replace(if is_hot { self.hot_slot(slot % HOT) } else { slot });
+                shared.replace(if is_hot { self.hot_slot(slot % HOT_TENANTS) } else { slot });
                 0
             }
             232..252 => {
@@ -73,11 +71,11 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Picks a slot, mostly of one of the hot tenants, which most threads share.
+    /// Returns a slot: mostly that of a hot tenant, which is hot for most threads.
     ///
-    /// Any other tenant is not in the lane, and the thread would soon bypass the lane for it.
+    /// Others are not in the lane's cache, which a thread soon bypasses if they are frequent.
     fn any_slot(&mut self) -> usize {
-        let nth = self.random.usize(..HOT);
+        let nth = self.random.usize(..HOT_TENANTS);
         match self.random.u8(..) {
             0 => self.random.usize(..TENANT_SLOTS),
             _ => self.hot_slot(nth),
@@ -85,7 +83,7 @@ impl<'a> Worker<'a> {
     }
 
     fn hot_slot(&self, nth: usize) -> usize {
-        ((self.turns / SEASON) as usize * HOT + nth) % TENANT_SLOTS
+        ((self.steps / STEPS_PER_HOT_SET) as usize * HOT_TENANTS + nth) % TENANT_SLOTS
     }
 
     fn with_tenant(&self, slot: usize, f: impl FnOnce(&Tenant)) {
@@ -94,8 +92,8 @@ impl<'a> Worker<'a> {
         self.shared.release(tenant);
     }
 
-    /// Charges a few units at a time to one account, which the lane rarely has to publish.
-    fn charge_often(&mut self) -> u64 {
+    /// Charges amounts that a lane's cache keeps, and flushes once in a while.
+    fn charge_small(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-4..=4));
         let times = self.random.u32(64..2_048);
@@ -103,8 +101,8 @@ impl<'a> Worker<'a> {
         u64::from(times)
     }
 
-    /// Charges amounts to one account that barely fit into a lane, or do not.
-    fn charge_much(&mut self) -> u64 {
+    /// Charges amounts that hardly fit into a lane's cache, or do not.
+    fn charge_large(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
         let times = self.random.u32(1..256);
@@ -112,24 +110,23 @@ impl<'a> Worker<'a> {
         u64::from(times)
     }
 
-    /// Charges one unit to each of some accounts in turn.
+    /// Charges one unit to each of several tenants in turn.
     fn sweep(&mut self) -> u64 {
         if self.random.u8(..64) > 0 {
-            let tenant_slots: Vec<usize> = (0..HOT).map(|nth| self.hot_slot(nth)).collect();
-            return self.charge_in_turn(tenant_slots, ROUNDS_OF_HOT);
+            let slots: Vec<usize> = (0..HOT_TENANTS).map(|nth| self.hot_slot(nth)).collect();
+            return self.charge_in_turn(slots, ROUNDS_OF_HOT);
         }
-        // These accounts evict each other from the lane until the thread bypasses it. The step is
-        // odd, so that no account repeats.
+        // These evict each other from the lane's cache, until the thread bypasses it. The distance
+        // between them is odd, so that none comes twice.
         let (first, step) =
             (self.random.usize(..TENANT_SLOTS), 2 * self.random.usize(..TENANT_SLOTS) + 1);
-        let tenant_slots = (0..MANY).map(|nth| (first + nth * step) % TENANT_SLOTS).collect();
-        self.charge_in_turn(tenant_slots, ROUNDS_OF_MANY)
+        let slots = (0..SWEPT).map(|nth| (first + nth * step) % TENANT_SLOTS).collect();
+        self.charge_in_turn(slots, ROUNDS_OF_SWEPT)
     }
 
-    fn charge_in_turn(&mut self, tenant_slots: Vec<usize>, rounds: u32) -> u64 {
+    fn charge_in_turn(&mut self, slots: Vec<usize>, rounds: u32) -> u64 {
         let (shared, index) = (self.shared, self.random.usize(..COUNTERS));
-        let tenants: Vec<Arc<Tenant>> =
-            tenant_slots.into_iter().map(|slot| shared.tenant(slot)).collect();
+        let tenants: Vec<Arc<Tenant>> = slots.into_iter().map(|slot| shared.tenant(slot)).collect();
         tenants.iter().for_each(|tenant| tenant.begin(index, rounds.into()));
         for _ in 0..rounds {
             tenants.iter().for_each(|tenant| tenant.account.charge(index, 1));
@@ -140,7 +137,7 @@ impl<'a> Worker<'a> {
         charges
     }
 
-    /// Charges an account without the cache, by a handle that another thread drops.
+    /// Charges past the cache, through a handle of its own, which another thread drops.
     fn charge_uncached(&mut self) -> u64 {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-3_000..3_000));
@@ -151,19 +148,20 @@ impl<'a> Worker<'a> {
             let account = tenant.account.clone();
             (0..times).for_each(|_| account.charge_uncached(index, n));
             tenant.end(index, all);
-            self.shared.leave(account);
+            self.shared.hand_off(account);
         });
         u64::from(times)
     }
 
-    fn two_transfer_accounts(&mut self) -> [&'a Tenant; 2] {
+    fn two_purses(&mut self) -> [&'a Tenant; 2] {
         let transfer_accounts = &self.shared.transfer_accounts;
         [0; 2].map(|_| &transfer_accounts[self.random.usize(..transfer_accounts.len())])
     }
 
-    /// Syncs the ledger or takes a snapshot, but rarely.
+    /// Synchronizes or takes a snapshot, but seldom.
     ///
-    /// While all accounts are marked in lanes, charges miss, and threads begin to bypass the lanes.
+    /// While all accounts are marked in lanes, charges miss, and threads begin to bypass the
+    /// caches.
     fn sync_or_snapshot(&mut self) {
         match self.random.u8(..16) {
             0 => self.shared.ledger.sync(),
@@ -175,9 +173,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Passes units between transfer accounts by two charges each, one unit in flight at a time.
+    /// Moves units between transfer accounts by two charges, one unit at a time.
     fn pass(&mut self) -> u64 {
-        let ([from, to], times) = (self.two_transfer_accounts(), self.random.u32(1..1_024));
+        let ([from, to], times) = (self.two_purses(), self.random.u32(1..1_024));
         to.begin(PASSED, times.into());
         from.begin(PASSED, -i64::from(times));
         for _ in 0..times {
@@ -193,8 +191,8 @@ impl<'a> Worker<'a> {
     fn transfer_some(&mut self) -> u64 {
         const TRANSFERS: u32 = 16;
         for _ in 0..TRANSFERS {
-            let ([from, to], n) = (self.two_transfer_accounts(), self.random.i64(-5_000..5_000));
-            from.transfer_to(to, MOVED, n);
+            let ([from, to], n) = (self.two_purses(), self.random.i64(-5_000..5_000));
+            from.transfer_to(to, TRANSFERRED, n);
         }
         let [from, to] = [0; 2].map(|_| self.any_slot());
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
@@ -203,7 +201,7 @@ impl<'a> Worker<'a> {
         0
     }
 
-    /// Pins the thread to another CPU, or lets the kernel choose.
+    /// Pins the thread to another CPU, or unpins it.
     fn migrate(&mut self) -> anyhow::Result<()> {
         match self.random.bool() {
             true => self.cpus.pin(self.random.usize(..self.cpus.len())),
