@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OLD.csv")]
     pub(crate) compare: Option<PathBuf>,
 
-    /// Also write a page with plots, results.csv and results.json to DIR
+    /// Write a page with plots, results.csv and results.json to DIR
     ///
     /// DIR is created if it does not exist. An earlier report in it is replaced; a directory with
     /// other files and no report is refused.

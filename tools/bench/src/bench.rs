@@ -72,8 +72,9 @@ struct Run {
 }
 
 impl Run {
-    /// Runs the cases one after the other, and prints each as soon as it is done; then figures of
-    /// several cases. The page, if one is wanted, is written after each case.
+    /// Runs the cases, prints each when it is done, and then figures of several cases.
+    ///
+    /// It writes the page, if one is wanted, after each case.
     fn run(mut self) -> Result<ExitCode> {
         let progress = Progress::new(&self.plan);
         let began = Instant::now();

@@ -61,9 +61,9 @@ impl Case {
 
     /// Measures every contender once a round.
     ///
-    /// So a machine that drifts affects all alike. Every other round has the opposite order, so that
-    /// no contender always follows the same other one. With a `limit` there are only as many rounds
-    /// as fit into it, but at least one.
+    /// So a machine that drifts affects all alike. Every other round has the opposite order, so
+    /// that no contender always follows the same other one. With a `limit` there are only as many
+    /// rounds as fit into it, but at least one.
     ///
     /// If an end is requested, the outcome has what was measured so far. An error means that a
     /// contender lost an add, or that the system refused a thread, memory or a CPU.

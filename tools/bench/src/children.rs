@@ -1,8 +1,8 @@
 //! Child processes that measure: this program again, with a hidden subcommand.
 //!
-//! A process's history, its memory and its allocator's state, would be part of some measurements, so
-//! each of those has a process of its own. A child prints its answer, one line of JSON, and exits. A
-//! child that fails, or does not answer in time, fails the run with the reason.
+//! A process's history, its memory and its allocator's state, would be part of some measurements,
+//! so each of those has a process of its own. A child prints its answer, one line of JSON, and
+//! exits. A child that fails, or does not answer in time, fails the run with the reason.
 
 use std::{
     io::{self, Read as _},
@@ -17,7 +17,8 @@ use thiscpu_test_support::tool::stop;
 
 /// Starts a child with a hidden subcommand and `spec`, and returns its answer.
 ///
-/// Fails if the answer does not come within `patience`, or if an end of the run is requested before.
+/// Fails if the answer does not come within `patience`, or if an end of the run is requested
+/// before.
 pub(crate) fn ask<Answer: DeserializeOwned>(
     subcommand: &str,
     spec: &impl Serialize,

@@ -1,16 +1,16 @@
-//! How far sums were from what can be true, in memory that does not grow with their number.
+//! The distances of sums from a possible value, in memory that does not grow with their number.
 
-/// Distances of one sign are in classes that double: 1, 2 and 3, 4 to 7, and so on to the largest of an `i64`.
+/// The classes of one sign, which double: 1, 2 and 3, 4 to 7, up to the largest `i64`.
 const CLASSES: usize = 63;
 
 /// How many sums were right, and how many were too small or too large by how much.
 ///
-/// It counts in classes of distances, each twice as wide as the one before. So its size is fixed, and small distances, which are what
-/// happens, are told exactly.
+/// Distances are counted in classes, each twice as wide as the last. So the size is fixed, and
+/// small distances, the usual ones, are exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deviations {
     right: u64,
-    /// Class `n` has the distances from 2 to the power of `n` to just below twice that.
+    /// Class `n` has the distances from `2^n` to `2^(n + 1) - 1`.
     below: [u64; CLASSES],
     above: [u64; CLASSES],
 }
@@ -18,11 +18,10 @@ pub(crate) struct Deviations {
 /// The sums of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// The least distance from what can be true; negative where the sum was too small.
+    /// The least distance; negative where the sums were too small.
     pub(crate) from: i64,
-    /// The greatest.
+    /// The greatest distance.
     pub(crate) to: i64,
-    /// How many sums were that far from it.
     pub(crate) sums: u64,
 }
 
@@ -31,7 +30,7 @@ impl Deviations {
         Self { right: 0, below: [0; CLASSES], above: [0; CLASSES] }
     }
 
-    /// Counts a sum that was `distance` more than the nearest value that can be true.
+    /// Counts a sum that is `distance` above the nearest possible value.
     #[inline]
     pub(crate) fn record(&mut self, distance: i64) {
         let Some(power) = distance.unsigned_abs().checked_ilog2() else {
@@ -39,7 +38,7 @@ impl Deviations {
             return;
         };
         let side = if distance < 0 { &mut self.below } else { &mut self.above };
-        // The smallest i64 is one further from 0 than the last class goes.
+        // The smallest i64 is beyond the last class by one.
         side[(power as usize).min(CLASSES - 1)] += 1;
     }
 
@@ -49,7 +48,7 @@ impl Deviations {
         own.zip(other.below.iter().chain(&other.above)).for_each(|(own, other)| *own += other);
     }
 
-    /// The classes that sums are in, from those that were too small to those that were too large.
+    /// Returns the classes that have sums, in ascending order of their distances.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Class> + '_ {
         let ends = |power: usize| (1_i64 << power, ((1_u64 << (power + 1)) - 1) as i64);
         let below = self.below.iter().enumerate().rev().map(move |(power, &sums)| {
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_distance_is_in_the_class_that_has_it() {
+    fn distances_are_counted_in_their_classes() {
         assert_eq!(classes(&[]), []);
         assert_eq!(classes(&[0, 0, 1, -1]), [(-1, -1, 1), (0, 0, 2), (1, 1, 1)]);
         assert_eq!(classes(&[2, 3, 4, 7, 8]), [(2, 3, 2), (4, 7, 2), (8, 15, 1)]);
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_merged_is_there_twice() {
+    fn merged_counts_are_added_up() {
         let mut deviations = Deviations::new();
         [0, 5, -9].into_iter().for_each(|distance| deviations.record(distance));
         deviations.merge(&deviations.clone());

@@ -24,8 +24,9 @@ use crate::{
 
 /// Defines the kinds, with the facts that lists and plans need.
 macro_rules! kinds {
-    ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $contenders:expr, $what:literal;)*) => {
-        /// What is measured. A workload is one of these or several.
+    ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $contenders:expr,
+        $what:literal;)*) => {
+        /// The kind of a case. A workload has one of these or several.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Kind {
             $(#[doc = $what] $Kind,)*
@@ -178,8 +179,9 @@ impl Kind {
         self.info().contenders.contains(&name)
     }
 
-    /// Returns how often it is measured: a million counters or accounts only once, since their
-    /// number is repetition enough.
+    /// Returns how often it is measured.
+    ///
+    /// A million counters or accounts are measured once, since their number is repetition enough.
     pub(crate) const fn rounds(self, requested: u32) -> u32 {
         match self {
             Self::Memory | Self::MemoryAccounts => 1,

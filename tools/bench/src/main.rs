@@ -1,5 +1,5 @@
-//! `thiscpu-bench`: measures thiscpu beside the known designs of counters, limits, accounts, metrics
-//! and allocators.
+//! `thiscpu-bench`: measures thiscpu beside the known designs of counters, limits, accounts,
+//! metrics and allocators.
 //!
 //! A `Plan` is made from the command line and holds `Case`s: one thing measured for several
 //! contenders with one number of threads. Running a case measures every contender once a round, so

@@ -41,14 +41,14 @@ macro_rules! metrics {
 
 metrics! {
     TIME_PER_OP: Median "time_per_op" "ns" "time per op"
-        "Time of an operation as a thread sees it while it runs, without waiting for a CPU that another \
-         program has; with more threads than CPUs, wall time x CPUs / operations";
+        "Time of an operation as a thread sees it while it runs, without waits for a CPU that \
+         another program has; with more threads than CPUs, wall time x CPUs / operations";
     THISCPU_RATIO: Median "thiscpu_ratio" "ratio" "thiscpu / this"
         "thiscpu's time per operation (or scrape) / this contender's, round by round";
     CACHE_RATIO: Median "cache_ratio" "ratio" "thiscpu-cache / this"
         "thiscpu-cache's time per operation / this contender's, round by round";
     MALLOC_RATIO: Median "malloc_ratio" "ratio" "thiscpu-malloc / this"
-        "thiscpu-malloc's time per operation (or resident bytes) / this contender's, round by round";
+        "thiscpu-malloc's time per operation (or memory) / this contender's, round by round";
     HARDENED_RATIO: Median "hardened_ratio" "ratio" "hardened / this"
         "thiscpu-hardened's time per operation / thiscpu-malloc's, round by round";
     RATIO_TO_NONE: Median "ratio_to_none" "ratio" "this / none"
@@ -59,7 +59,8 @@ metrics! {
         "The largest distance of a sum from a possible value";
     TIME_PER_SUM: Median "time_per_sum" "ns" "time per sum"
         "Median time of a sum, the clock's own 30 ns or so included";
-    TIME_PER_SUM_P999: Median "time_per_sum_p999" "ns" "p99.9" "99.9th percentile of the same times";
+    TIME_PER_SUM_P999: Median "time_per_sum_p999" "ns" "p99.9"
+        "99.9th percentile of the times of sums";
     TOKEN_MOVES: Total "token_moves" "count" "token moves" "Moves of the token in all rounds";
     ADDERS_SLOWDOWN: Median "adders_slowdown" "percent" "adders' slowdown"
         "Loss of the adders' undisturbed work";

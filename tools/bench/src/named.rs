@@ -2,7 +2,7 @@
 
 /// Defines such an enum, with its variants in the order in which they are shown.
 ///
-/// A variant after a semicolon is printed, but can neither be listed nor requested.
+/// A variant after a semicolon is only printed: it is not listed and cannot be requested.
 macro_rules! named_enum {
     (
         $(#[$meta:meta])*

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{args::Options, case::Case, contenders::Name, kind::Kind, workloads::Workload};
 
-/// The default length of a slice; with [`DEFAULT_ROUNDS`] everything takes about three minutes.
+/// The default length of a slice, in seconds. A full run takes about three minutes.
 pub(crate) const DEFAULT_SECONDS: f64 = 0.05;
 pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 
@@ -37,8 +37,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// Works out what `options` ask for.
     ///
-    /// It is an error if a named contender is unavailable, if no workload has a named case, or if no
-    /// contender can run a named workload.
+    /// It is an error if a named contender is unavailable, if no workload has a named case, or if
+    /// no contender can run a named workload.
     pub(crate) fn new(options: &Options) -> Result<Self, String> {
         let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
         let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
@@ -85,8 +85,9 @@ fn no_contender(workload: Workload) -> String {
     format!("only {} can run the workload {workload}", names.join(", "))
 }
 
-/// Returns the available ones of `requested`, or of all contenders, and why others that could run
-/// `kinds` are unavailable. Named contenders must be available.
+/// Returns the available contenders, and why others that could run `kinds` are unavailable.
+///
+/// They are those of `requested`, which must all be available, or of all contenders.
 fn available(requested: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<String>), String> {
     let all = if requested.is_empty() { &Name::ALL } else { requested };
     let (mut names, mut reasons) = (Vec::new(), Vec::new());
@@ -104,8 +105,9 @@ fn available(requested: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<Strin
     Ok((names, reasons))
 }
 
-/// Returns the kinds of the `requested` workloads, in that order; without a request, those of all
-/// workloads that run by default.
+/// Returns the kinds of the `requested` workloads, in that order.
+///
+/// Without a request, they are the kinds of all workloads that run by default.
 fn kinds_of(requested: &[Workload]) -> Vec<Kind> {
     let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
     if requested.is_empty() {

@@ -1,8 +1,9 @@
 //! Preempts a thread at moments that it cannot choose.
 //!
-//! Errors in the middle of a sum are rare on a machine with few CPUs: the middle is nanoseconds long,
-//! and the scheduler preempts some hundred times a second. A timer's signal interrupts as often as one
-//! likes, and its handler yields, so that others run in the middle of the thread's work.
+//! Errors in the middle of a sum are rare on a machine with few CPUs: the middle is nanoseconds
+//! long, and the scheduler preempts some hundred times a second. A timer's signal interrupts as
+//! often as one likes, and its handler yields, so that others run in the middle of the thread's
+//! work.
 
 use std::{
     io, ptr,
@@ -24,8 +25,10 @@ const PAUSE: Duration = Duration::from_micros(25);
 /// Its holder has the only timer.
 static ONLY_ONE: Mutex<()> = Mutex::new(());
 
-/// The timer that the handler restarts while `IS_RUNNING`. Only the preempted thread and its handler
-/// use both, so no other thread needs an order. `SeqCst` keeps the compiler from reordering them.
+/// The timer that the handler restarts while `IS_RUNNING`.
+///
+/// Only the preempted thread and its handler use both, so no other thread needs an order. `SeqCst`
+/// keeps the compiler from reordering them.
 static TIMER: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
@@ -60,8 +63,9 @@ impl Drop for Preemptions {
     }
 }
 
-/// Lets other threads of this CPU run, then has the timer fire once more after the pause. A periodic
-/// timer would fire while the others run, and the thread would make no progress.
+/// Lets other threads of this CPU run, then restarts the timer.
+///
+/// A periodic timer would fire while the others run, and the thread would make no progress.
 extern "C" fn yield_now(_signal: i32) {
     // SAFETY: sched_yield has no preconditions. It cannot fail on Linux, so the interrupted code's
     // errno stays.

@@ -58,8 +58,8 @@ impl Progress {
         // Relaxed: only the thread that conducts slices calls this.
         if all >= ANNOUNCED_MIN && !self.has_announced.swap(true, Relaxed) {
             let text = format!(
-                "auditing {} calls takes about {}, and {} in all for {} measurements; Ctrl-C ends it \
-                 with the audit so far",
+                "auditing {} calls takes about {}, and {} in all for {} measurements; Ctrl-C \
+                 ends it with the audit so far",
                 HumanCount(wanted),
                 HumanDuration(each),
                 HumanDuration(all),

@@ -1,4 +1,4 @@
-//! A slice: threads that start together, do one thing over and over, and stop together.
+//! A slice: threads that start together, repeat one operation, and stop together.
 
 use std::{
     sync::{
@@ -15,31 +15,31 @@ use thiscpu_test_support::tool::stop;
 
 use crate::{cpu_wait, cpus::Cpus};
 
-/// Room for what the workloads call; small, so that thousands of threads can be asked for.
+/// The stack of a thread: enough for the workloads, and small enough for 4,096 threads.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
-/// What a slice came to.
+/// The result of a slice.
 #[derive(Debug)]
 pub(crate) struct Slice<T> {
-    /// Operations done while the slice ran.
+    /// Operations during the slice.
     pub(crate) ops: u64,
-    /// Operations done before it, to warm up.
+    /// Operations before it, to warm up.
     pub(crate) warmup_ops: u64,
-    /// Wall time from letting the threads go to telling them to stop.
+    /// Wall time from start to stop.
     pub(crate) elapsed: Duration,
-    /// How long all threads together worked, or slept in their work, from the one to the other.
+    /// The time of all threads from start to stop, without that in which they waited for a CPU.
     worked: Duration,
-    /// What the conducting thread made of it.
+    /// The result of the conducting thread.
     pub(crate) outcome: T,
 }
 
 impl<T> Slice<T> {
-    /// Nanoseconds an operation took **as a thread sees it while it runs**.
+    /// Returns the nanoseconds of an operation **as a thread sees it while it runs**.
     ///
-    /// With one thread a CPU at most: the time of all threads, but for what they waited while another
-    /// program had their CPU, divided by their operations. With more they wait for each other, which
-    /// cannot be told from that: the wall time of every CPU, divided by the same. Doubling
-    /// the threads on CPUs that are all busy therefore changes nothing, unless they hinder each other.
+    /// With at most one thread per CPU, it is the time of all threads / operations, without the
+    /// time in which another program had a thread's CPU. With more threads, waits for each other
+    /// cannot be told from that time, so it is the wall time x CPUs / operations. Then twice as
+    /// many threads on busy CPUs change nothing, unless they slow each other down.
     pub(crate) fn op_ns(&self, threads: usize, cpus: &Cpus) -> Result<f64> {
         if self.ops == 0 {
             return Err(anyhow!(
@@ -59,8 +59,8 @@ impl<T> Slice<T> {
 ///
 /// Each of `threads` threads is pinned, calls `prepare` with its index, does `step` operations to
 /// warm up, and waits for the others. Then all repeat their operation while `conduct` runs on the
-/// calling thread; its return ends the slice. Threads look at the stop flag once every `step`
-/// operations, so that looking costs next to nothing.
+/// calling thread, until it returns. Threads check the stop flag every `step` operations, so that
+/// the check costs almost nothing.
 pub(crate) fn run<Op, T>(
     cpus: &Cpus,
     threads: usize,
@@ -75,8 +75,8 @@ where
     let work = |index: usize, is_ready| {
         cpus.pin(index)
             .with_context(|| format!("cannot pin a thread to CPU {}", cpus.id(index)))?;
-        // Where each thread has a CPU it is timed itself, and may go on a little longer. So a slice has operations on a busy
-        // machine too, where it may be over before a thread has begun.
+        // If each thread has a CPU, its own time counts, and it may run a little longer. So there
+        // are operations even on a busy machine, where a slice may be over before a thread begins.
         let least = if threads <= cpus.len() { 1 } else { 0 };
         signals.obey(step, least, prepare(index), is_ready)
     };
@@ -84,8 +84,7 @@ where
         let stop_at_last = StopOnDrop(&signals.stop);
         let closed_gate = signals.gate.write();
         let (spawned, all_are_ready) = spawn(scope, threads, &work);
-        // The clock is read first: with many threads to run, this one may get no CPU for a while
-        // after it has let them go.
+        // The clock is read first: after the start, many threads compete with this one for a CPU.
         let started = Instant::now();
         drop(closed_gate);
         let outcome = all_are_ready.then(conduct);
@@ -97,7 +96,7 @@ where
     Ok(Slice { ops: done.ops, warmup_ops, elapsed, worked: done.worked, outcome })
 }
 
-/// Starts the threads, and waits for each to say that it is ready. Whether all did.
+/// Starts the threads, waits until they are ready, and returns whether all of them are.
 fn spawn<'scope, Work>(
     scope: &'scope Scope<'scope, '_>,
     threads: usize,
@@ -117,12 +116,11 @@ where
         })
         .collect();
     drop(is_ready);
-    // A thread that fails drops its sender without a message, so that nobody is waited for who
-    // will not come.
+    // A thread that fails drops its sender without a message, so that this does not wait for it.
     (spawned, ready.iter().take(threads).count() == threads)
 }
 
-/// What all of them have done.
+/// Adds up the work of all threads.
 fn join(workers: Vec<Worker<'_>>) -> Result<Done> {
     let mut all = Done::default();
     for worker in workers {
@@ -135,14 +133,14 @@ fn join(workers: Vec<Worker<'_>>) -> Result<Done> {
 
 type Worker<'scope> = ScopedJoinHandle<'scope, Result<Done>>;
 
-/// What a thread has done from start to stop.
+/// The work of a thread from start to stop.
 #[derive(Default)]
 struct Done {
     ops: u64,
     worked: Duration,
 }
 
-/// How the conductor tells the threads to start, by opening the gate, and to stop.
+/// The signals to the threads: they start when the gate opens, and stop on the flag.
 #[derive(Default)]
 struct Signals {
     gate: RwLock<()>,
@@ -150,7 +148,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Does `op` from start to stop, `least` times anyway, and returns how often, and how long that took.
+    /// Repeats `op` from start to stop, but at least `least` times, and returns the work done.
     fn obey(
         &self,
         step: u32,
@@ -159,14 +157,14 @@ impl Signals {
         is_ready: mpsc::Sender<()>,
     ) -> Result<Done> {
         repeat(step, &mut op)?;
-        // The receiver outlives every sender, so that sending cannot fail. The sender must go now:
-        // while it lives, the other end waits for more.
+        // Sending cannot fail, since the receiver outlives every sender. The sender is dropped now:
+        // the receiver waits while there is one.
         let _ = is_ready.send(());
         drop(is_ready);
         drop(self.gate.read());
         let (started, waited_before) = (Instant::now(), cpu_wait::waited());
         let mut ops = 0;
-        // Relaxed: pairs with the store in `StopOnDrop`; to be told a little late does no harm.
+        // Relaxed: pairs with the store in `StopOnDrop`; a late stop does no harm.
         while ops < least || !self.stop.load(Relaxed) {
             repeat(step, &mut op)?;
             ops += u64::from(step);
@@ -176,12 +174,12 @@ impl Signals {
     }
 }
 
-/// Tells the threads to stop, also when the conductor panics and the scope goes on to join them.
+/// Stops the threads, also when the conductor panics and the scope joins them.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
-        // Relaxed: pairs with the load in `Signals::obey`; joining orders everything else.
+        // Relaxed: pairs with the load in `Signals::obey`; joining the threads orders all else.
         self.0.store(true, Relaxed);
     }
 }
@@ -194,7 +192,7 @@ fn repeat(times: u32, op: &mut impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Conducts a slice of a given length by sleeping through it. Fails if an end is requested before.
+/// Returns a conductor that sleeps for `length`. It fails if an end is requested before.
 pub(crate) fn lasting(length: Duration) -> impl FnOnce() -> Result<()> {
     move || sleep(length)
 }
@@ -218,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_counted_once() {
+    fn operations_are_counted_once() {
         let cpus = Cpus::allowed().unwrap();
         let done = AtomicU64::new(0);
         let slice = run(
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_operation_fails_the_slice() {
+    fn slice_fails_with_an_operation() {
         let cpus = Cpus::allowed().unwrap();
         let fails_at = |limit: u32| {
             let mut count = 0;

@@ -1,7 +1,7 @@
 //! `--compare`: the ratios of this run beside those of an earlier one.
 //!
-//! Only ratios of this project's time to another contender's are compared: both were measured in the
-//! same round, so a machine that became faster changes neither.
+//! It compares only ratios of this project's time to another contender's. Both were measured in one
+//! round, so a faster machine does not change their ratio.
 
 use std::{fs::File, path::Path};
 
@@ -38,7 +38,9 @@ impl Change<'_> {
         self.new.divided_by(self.old)
     }
 
-    /// Returns the verdict: even the best new round is worse than the worst old one, or reverse.
+    /// Returns the verdict.
+    ///
+    /// Past the spread, even the best new round is worse than the worst old one, or the reverse.
     fn verdict(&self) -> &'static str {
         match self.ratio() {
             _ if !self.has_verdict => "too few rounds",
@@ -81,8 +83,8 @@ impl Baseline {
             return (lines.join("\n"), regressions > 0);
         }
         let text = format!(
-            "{}\n\n{} ratios compared: {regressions} worse past the spread, {} better, {} without a \
-             verdict",
+            "{}\n\n{} ratios compared: {regressions} worse past the spread, {} better, {} without \
+             a verdict",
             grid(&changes),
             changes.len(),
             count("improvement"),

@@ -16,7 +16,9 @@ use crate::{
 enum By {
     /// The median; for ratios, the median of the ratios of each round.
     Median,
-    /// The least; for ratios, the ratio of the least. Disturbances make a slice longer, never shorter.
+    /// The least; for ratios, the ratio of the least.
+    ///
+    /// Disturbances make a slice longer, never shorter.
     Least,
 }
 
@@ -33,7 +35,7 @@ fn cases(rows: &[Row]) -> Vec<(Kind, usize, Vec<&Row>)> {
     cases
 }
 
-/// Says in how many cases this project is the fastest, in a sentence; none if nothing compares.
+/// Says in how many comparisons this project is the fastest; `None` if there are none.
 ///
 /// The floor and the baseline do not count: both do less than is asked of a contender.
 pub(crate) fn headline(rows: &[Row]) -> Option<String> {
@@ -57,8 +59,9 @@ pub(crate) fn headline(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Makes two tables with a row for each case of the workload `alloc`, by medians and by the least;
-/// none if there is no such case.
+/// Makes two tables with a row for each case of `alloc`, if there is one.
+///
+/// One has medians, the other the least values.
 pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
     let mut cases = cases(rows);
     cases.retain(|case| matches!(case.0, Kind::Alloc(_)));
@@ -68,7 +71,8 @@ pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
     let others = OTHER_ALLOCATORS.iter().filter(|other| other.available().is_ok());
     let others: Vec<_> = others.map(|other| other.as_str()).collect();
     let by_median = format!(
-        "alloc, all cases: the smallest median of {} (in resident-64, jemalloc), and ratios of each round",
+        "alloc, all cases: the smallest median of {} (in resident-64, jemalloc), and ratios of \
+         each round",
         others.join(", ")
     );
     let by_least = "alloc, all cases, by the smallest value of all rounds, the least disturbed one";
@@ -205,8 +209,8 @@ mod tests {
         ];
         let lines = lines(&summary(&rows));
         for wanted in [
-            "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 (0.200 to 0.600) | 1.000 (0.800 to 1.000) | \
-             6.000 (5.000 to 6.000) | 1.000 (1.000 to 1.100) |",
+            "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 (0.200 to 0.600) | \
+             1.000 (0.800 to 1.000) | 6.000 (5.000 to 6.000) | 1.000 (1.000 to 1.100) |",
             "| resident-64, 64 threads | jemalloc | 4.00 MB | | 0.250 | | |",
             "| pair-64, 1 thread | jemalloc | 10.00 ns | 0.500 | 0.800 | 5.000 | 1.000 |",
         ] {

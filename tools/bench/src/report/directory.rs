@@ -26,9 +26,9 @@ const TEMPORARY: &str = ".report-";
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates the directory if needed, and tries whether a file can be written.
+    /// Creates the directory if needed, and checks that a file can be written.
     ///
-    /// A directory that has files and no report is refused, because one of them might be overwritten.
+    /// A directory with files but no report is refused, because one of them might be overwritten.
     pub(crate) fn prepare(path: &Path) -> Result<Self> {
         let shown = path.display();
         if path.exists() && !path.is_dir() {
@@ -41,8 +41,8 @@ impl Directory {
         let is_report = || fs::File::open(path.join(FIGURES)).is_ok_and(|it| read_csv(it).is_ok());
         if has_files && !is_report() {
             bail!(
-                "{shown} has files that are not of a report; name an empty directory, a new one, or \
-                 one with a report to replace"
+                "{shown} has files that are not of a report; name an empty directory, a new one, \
+                 or one with a report to replace"
             );
         }
         temporary(path)
@@ -112,7 +112,7 @@ mod tests {
         (name.to_owned(), content.into())
     }
 
-    /// The figures of a report, with a title and no rows.
+    /// Returns the figures of a report without rows.
     fn figures() -> (String, Vec<u8>) {
         let columns = "workload,case,contender,threads,metric,unit,median,min,max,rounds\n";
         file(FIGURES, columns)

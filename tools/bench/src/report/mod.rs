@@ -64,8 +64,9 @@ struct Deviation {
 }
 
 impl Report {
-    /// Begins the report of `plan`. The page tells by `arguments`, those of the program, how to
-    /// repeat the run.
+    /// Begins the report of `plan`.
+    ///
+    /// The page tells how to repeat the run by `arguments`, those of the program.
     pub(crate) fn new(plan: &Plan, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
         Ok(Self {
             format: FORMAT.to_owned(),
@@ -95,7 +96,9 @@ impl Report {
         }
     }
 
-    /// Writes all files. Each appears whole or not at all; plots of an earlier report are removed.
+    /// Writes all files, and removes plots of an earlier report.
+    ///
+    /// Each file appears whole or not at all.
     pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
         let cases = series::cases(&self.rows, &self.deviations);
         let pictures = plot::pictures(&cases)?;

@@ -105,8 +105,8 @@ mod tests {
         let with_others = build(true, &["glibc 2", "mimalloc 3"]);
         assert_eq!(
             command(&with_others, Some("atomic"), arguments),
-            "THISCPU_TIER=atomic cargo run --release -p thiscpu-bench --features other-allocators -- \
-             bench add --report 'a dir;'"
+            "THISCPU_TIER=atomic cargo run --release -p thiscpu-bench \
+             --features other-allocators -- bench add --report 'a dir;'"
         );
         let plain = build(false, &["glibc 2"]);
         assert_eq!(

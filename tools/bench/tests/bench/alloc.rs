@@ -115,7 +115,8 @@ fn child_refuses_impossible_specs() {
         [("pair-64", "atomic"), ("pair-65", "glibc"), ("resident-64", "slub-lock")]
     {
         let spec = format!(
-            r#"{{"case":"{case}","contender":"{contender}","threads":1,"length":{{"secs":0,"nanos":5}}}}"#
+            r#"{{"case":"{case}","contender":"{contender}","threads":1,
+                 "length":{{"secs":0,"nanos":5}}}}"#
         );
         let output = program().args(["alloc-child", &spec]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{spec}");

@@ -29,8 +29,10 @@ fn bench(args: &[&str]) -> Command {
     command
 }
 
-/// Waits until no other test of this file measures. Each uses more threads than there are CPUs; all
-/// at once, some thread would get no CPU in so short a slice.
+/// Waits until no other test of this file measures.
+///
+/// Each uses more threads than there are CPUs. All at once, some thread would get no CPU in so
+/// short a slice.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)

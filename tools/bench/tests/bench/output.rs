@@ -49,7 +49,7 @@ fn closed_pipe_is_no_failure() {
     assert_eq!(stderr(&output), "");
 }
 
-/// Kills a program that should have ended long ago, so that its test fails instead of hanging.
+/// Kills a program after two minutes, so that its test fails instead of hanging.
 fn kill_after_two_minutes(child: &Child) {
     let pid = child.id().to_string();
     thread::spawn(move || {
@@ -63,7 +63,7 @@ fn interrupt(child: &Child) {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
 }
 
-/// Interrupts a run after its first line that contains `line`, and returns its output from there on.
+/// Interrupts a run after its first line that contains `line`, and returns its output.
 fn interrupt_after(command: &mut Command, line: &str) -> (Output, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = BufReader::new(child.stdout.take().unwrap());
@@ -145,7 +145,7 @@ fn long_audit_announces_its_time_and_ends_with_the_audit_so_far() {
     }
 }
 
-/// A terminal of that many columns: the ends of the program and of the test.
+/// Opens a terminal and returns the ends of the test and of the program.
 fn terminal(columns: u16) -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };

@@ -179,7 +179,7 @@ fn report_of_a_killed_run_has_the_finished_cases() {
     assert!(page.contains("These figures are partial"), "{page}");
 }
 
-/// `bench --report DIR | head -1`: the page has all.
+/// Checks `bench --report DIR | head -1`: the page has all cases.
 #[test]
 fn report_is_completed_when_nobody_reads_the_output() {
     let report = directory("unread").join("report");

@@ -12,9 +12,9 @@ fn bad_requests_run_nothing_and_name_what_exists() {
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
-             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, metrics-exporter-prometheus, \
-             prometheus-client, thiscpu, thiscpu-facade, thiscpu-cache, thiscpu-malloc, \
-             thiscpu-hardened",
+             mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, \
+             metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade, \
+             thiscpu-cache, thiscpu-malloc, thiscpu-hardened",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -38,12 +38,13 @@ fn bad_requests_run_nothing_and_name_what_exists() {
         ),
         (
             &["alloc", "--contender", "thiscpu"],
-            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, thiscpu-cache, \
-             thiscpu-malloc, thiscpu-hardened can run the workload alloc",
+            "only glibc, mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, \
+             thiscpu-cache, thiscpu-malloc, thiscpu-hardened can run the workload alloc",
         ),
         (
             &["metrics", "--contender", "atomic"],
-            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run the workload metrics",
+            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run \
+             the workload metrics",
         ),
         (&["alloc", "--case", "pair-63"], "known are alloc pair-8, alloc pair-16"),
         (&["add", "--case", "nope"], "known are commit accounting, commit syscalls, sum token"),
@@ -103,7 +104,7 @@ fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
     );
 }
 
-/// 20 s, and at most one round of the last case more; on a machine that is busy with other tests.
+/// Allows for one more round of the last case, and for a machine that runs other tests.
 #[test]
 fn quick_run_takes_20_seconds_and_has_all_workloads() {
     let _turn = alone();

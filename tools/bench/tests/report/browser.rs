@@ -1,4 +1,4 @@
-//! Chromium, and what is to be seen in it.
+//! A page in Chromium.
 
 use std::{
     ffi::OsStr,
@@ -18,7 +18,7 @@ use headless_chrome::{
 use serde_json::Value;
 use url::Url;
 
-/// What a page is shown on.
+/// The medium that shows a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Medium {
     pub(crate) width: u32,
@@ -31,13 +31,13 @@ impl Medium {
         Self { width, is_dark, is_print: false }
     }
 
-    /// A4 between margins of a centimetre, by somebody whose screen is dark.
+    /// A4 with margins of 1 cm, printed by a reader with a dark screen.
     pub(crate) const PAPER: Self = Self { width: 718, is_dark: true, is_print: true };
 }
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A page that has been opened, and what has happened since.
+/// An opened page, with its requests and messages.
 pub(crate) struct Page {
     tab: Arc<Tab>,
     _browser: Browser,
@@ -52,9 +52,9 @@ impl Page {
         static ONE_BY_ONE: Mutex<()> = Mutex::new(());
         let turn = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let browser = Browser::new(LaunchOptions {
-            // Without one of its own, which a container may not allow. The page is ours.
+            // A container may not allow a sandbox. The page is trusted.
             sandbox: false,
-            // A machine that is busy is no failure.
+            // A busy machine is no failure.
             idle_browser_timeout: PATIENCE,
             args: ["--disable-quic", "--disable-component-update", "--hide-scrollbars"]
                 .map(OsStr::new)
@@ -99,7 +99,7 @@ impl Page {
         page
     }
 
-    /// Shows it on another medium.
+    /// Shows the page on another medium.
     pub(crate) fn show(&self, medium: Medium) {
         let scheme = if medium.is_dark { "dark" } else { "light" };
         let feature =
@@ -127,24 +127,24 @@ impl Page {
         self.tab.call_method(metrics).unwrap();
     }
 
-    /// What there is to see.
+    /// Returns the visible parts of the page as JSON.
     pub(crate) fn look(&self) -> Value {
         let seen = self.tab.evaluate(include_str!("look.js"), false).unwrap();
         serde_json::from_str(seen.value.unwrap().as_str().unwrap()).unwrap()
     }
 
-    /// The page on paper.
+    /// Returns the printed page as PDF.
     pub(crate) fn print(&self) -> Vec<u8> {
         self.tab.print_to_pdf(None).unwrap()
     }
 
-    /// What was loaded, and what the browser complained of.
+    /// Returns the requests of the page, and the messages of the browser.
     pub(crate) fn events(&self) -> (Vec<String>, Vec<String>) {
         (self.requests.lock().unwrap().clone(), self.complaints.lock().unwrap().clone())
     }
 }
 
-/// Where a browser finds a file.
+/// Returns the URL of a file.
 pub(crate) fn url(file: &Path) -> String {
     Url::from_file_path(file).unwrap().into()
 }

@@ -1,7 +1,7 @@
-// What there is to see on a page as it is laid out now: evaluated in the page, gives JSON.
+// Evaluated in a page: returns the visible parts of its current layout as JSON.
 (() => {
-  const numbers = (colour) => {
-    const parts = colour.match(/[\d.]+/g).map(Number);
+  const numbers = (color) => {
+    const parts = color.match(/[\d.]+/g).map(Number);
     return { rgb: parts.slice(0, 3), alpha: parts.length > 3 ? parts[3] : 1 };
   };
   const luminance = (rgb) => {
@@ -15,14 +15,14 @@
     const [least, most] = [luminance(one), luminance(other)].sort((a, b) => a - b);
     return (most + 0.05) / (least + 0.05);
   };
-  // What is behind an element: a drawing's own ground, or the colour of the nearest ancestor that has one.
+  // The background of an element: that of its drawing, or of the nearest ancestor that has one.
   const ground = (element) => {
     const paper = element.ownerSVGElement && element.closest("svg").parentElement
       ?.closest("svg")?.querySelector(".paper");
     if (paper) return numbers(getComputedStyle(paper).fill).rgb;
     for (let at = element; at; at = at.parentElement) {
-      const colour = numbers(getComputedStyle(at).backgroundColor);
-      if (colour.alpha === 1) return colour.rgb;
+      const color = numbers(getComputedStyle(at).backgroundColor);
+      if (color.alpha === 1) return color.rgb;
     }
     return [255, 255, 255];
   };
@@ -34,7 +34,7 @@
     const { left, right, top, bottom } = box(element);
     return { x: (left + right) / 2, y: (top + bottom) / 2 };
   };
-  // The place that a shape stands for: the mean of its corners.
+  // The place of a shape: the mean of its corners.
   const place = (shape) => {
     if (!shape.points) return middle(shape);
     const corners = [...shape.points].map((corner) => corner.matrixTransform(shape.getScreenCTM()));
@@ -51,9 +51,9 @@
     const { width, height } = element.getBoundingClientRect();
     if (width === 0 || height === 0) continue;
     const style = getComputedStyle(element);
-    const colour = numbers(element.ownerSVGElement ? style.fill : style.color).rgb;
+    const color = numbers(element.ownerSVGElement ? style.fill : style.color).rgb;
     const scale = element.getScreenCTM ? element.getScreenCTM().a : 1;
-    texts.push({ text, contrast: contrast(colour, ground(element)), size: parseFloat(style.fontSize) * scale });
+    texts.push({ text, contrast: contrast(color, ground(element)), size: parseFloat(style.fontSize) * scale });
   }
   const plot = (svg) => ({
     id: svg.closest("figure")?.id ?? "",

@@ -1,4 +1,4 @@
-//! The page of `thiscpu-bench bench --report` as a browser shows it: on a screen and a telephone, light and dark, and on paper.
+//! The page of `bench --report` in a browser: on a screen and a telephone, light, dark and printed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ const SCREENS: [Medium; 4] = [
     Medium::screen(1280, true),
 ];
 
-/// A report with many cases, made once for all tests of this file.
+/// Returns a report with many cases, made once for all tests of this file.
 fn report() -> PathBuf {
     static REPORT: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -38,6 +38,11 @@ fn report() -> PathBuf {
         directory
     };
     REPORT.get_or_init(make).clone()
+}
+
+/// Opens a file of the report, if there is a browser.
+fn open(name: &str, medium: Medium) -> Option<Page> {
+    has("chromium", "chromium").then(|| Page::open(&report().join(name), medium))
 }
 
 fn results() -> Value {
@@ -57,14 +62,14 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// What is on a page has its place: nothing is wider than the page, no text is hard to read.
+/// Asserts that nothing is wider than the page, and that all text is readable.
 fn assert_readable(seen: &Value, medium: Medium) {
     assert_eq!(number(&seen["width"]), f64::from(medium.width), "{medium:?}");
     assert!(number(&seen["widthWanted"]) <= number(&seen["width"]), "{medium:?}: too wide");
     assert!(list(&seen["texts"]).len() > 5, "{medium:?}");
     for line in list(&seen["texts"]) {
         assert!(number(&line["contrast"]) >= 4.5, "{medium:?}: {line}");
-        // On paper text of 7 points is readable, which is 9.3 of these.
+        // On paper, text of 7 points is readable, which is 9.3 px.
         assert!(number(&line["size"]) >= 9.0, "{medium:?}: {line}");
     }
     for plot in list(&seen["plots"]) {
@@ -78,7 +83,7 @@ fn assert_readable(seen: &Value, medium: Medium) {
         assert_labels_apart(plot, medium);
         let marks = ["markers", "columns", "labels"].map(|kind| list(&plot[kind]));
         for mark in marks.into_iter().flatten() {
-            // Labels by their boxes, since all of a text is to be seen.
+            // Labels count with their boxes, since all of a text must be visible.
             let own = if mark["box"].is_null() {
                 ["x", "x", "y", "y"].map(|key| number(&mark[key]))
             } else {
@@ -93,7 +98,7 @@ fn assert_readable(seen: &Value, medium: Medium) {
     }
 }
 
-/// No label of a plot is written over another.
+/// Asserts that no labels of a plot overlap.
 fn assert_labels_apart(plot: &Value, medium: Medium) {
     let edge = |label: &Value, key: &str| number(&label["box"][key]);
     let labels = list(&plot["labels"]);
@@ -110,12 +115,9 @@ fn assert_labels_apart(plot: &Value, medium: Medium) {
 }
 
 #[test]
-fn the_page_is_readable_on_screens_and_loads_nothing() {
-    if !has("chromium", "chromium") {
-        return;
-    }
+fn page_is_readable_on_screens_and_loads_nothing() {
     let file = report().join("index.html");
-    let page = Page::open(&file, SCREENS[0]);
+    let Some(page) = open("index.html", SCREENS[0]) else { return };
     for medium in SCREENS {
         page.show(medium);
         let seen = page.look();
@@ -130,29 +132,22 @@ fn the_page_is_readable_on_screens_and_loads_nothing() {
 }
 
 #[test]
-fn the_page_is_readable_on_paper() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let page = Page::open(&report().join("index.html"), Medium::PAPER);
+fn page_is_readable_on_paper() {
+    let Some(page) = open("index.html", Medium::PAPER) else { return };
     let seen = page.look();
     assert_readable(&seen, Medium::PAPER);
     assert!(list(&seen["ground"]).iter().all(|channel| number(channel) == 255.0), "not white");
     for table in list(&seen["tables"]) {
-        // On paper nobody can scroll.
+        // Paper cannot be scrolled.
         assert!(number(&table["box"]["right"]) <= number(&seen["width"]), "{}", table["caption"]);
     }
     let document = page.print();
     assert!(document.starts_with(b"%PDF") && document.len() > 50_000, "{} bytes", document.len());
 }
 
-/// The plots are as wide as their columns allow; a lone one need not fill a large screen.
 #[test]
 fn page_begins_with_a_summary_and_its_plots_fill_the_width() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let page = Page::open(&report().join("index.html"), SCREENS[2]);
+    let Some(page) = open("index.html", SCREENS[2]) else { return };
     for medium in [SCREENS[0], SCREENS[2]] {
         page.show(medium);
         let seen = page.look();
@@ -175,11 +170,8 @@ fn page_begins_with_a_summary_and_its_plots_fill_the_width() {
 }
 
 #[test]
-fn tables_hint_at_scrolling_only_where_they_are_cut() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let page = Page::open(&report().join("index.html"), SCREENS[0]);
+fn tables_hint_at_scrolling_only_where_cut() {
+    let Some(page) = open("index.html", SCREENS[0]) else { return };
     for medium in [SCREENS[0], SCREENS[2], Medium::PAPER] {
         page.show(medium);
         let seen = page.look();
@@ -195,11 +187,9 @@ fn tables_hint_at_scrolling_only_where_they_are_cut() {
 }
 
 #[test]
-fn everything_that_was_measured_is_on_the_page() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let (results, page) = (results(), Page::open(&report().join("index.html"), SCREENS[2]));
+fn page_has_all_figures() {
+    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let results = results();
     let seen = page.look();
     assert_eq!(list(&seen["brokenLinks"]), [Value::Null; 0]);
     let sections: Vec<&str> = list(&seen["sections"]).iter().map(text).collect();
@@ -215,7 +205,7 @@ fn everything_that_was_measured_is_on_the_page() {
     assert_eq!(figures, files.filter(|name| name.ends_with(".svg")).collect());
     assert_eq!(figures.len(), 29);
 
-    // A table for each case and number of threads, with a row for each contender.
+    // There is a table for each case and number of threads, with a row for each contender.
     let mut contenders: BTreeMap<(&str, &str, u64), BTreeSet<&str>> = BTreeMap::new();
     for row in list(&results["rows"]) {
         let key = (text(&row["workload"]), text(&row["case"]), row["threads"].as_u64().unwrap());
@@ -230,11 +220,11 @@ fn everything_that_was_measured_is_on_the_page() {
         let shown = list(&table["rows"])[1..].iter().map(|row| text(&row[0])).collect();
         assert_eq!(*names, shown, "{caption}");
     }
-    // And the two of the workload alloc.
+    // Alloc has two more.
     assert_eq!(list(&seen["tables"]).len(), contenders.len() + 2);
 }
 
-/// The medians that a plot shows, by threads: the name of each contender with its median.
+/// Returns the medians that a plot shows: by threads, each contender with its median.
 fn medians(results: &Value, workload: &str, case: &str) -> BTreeMap<u64, Vec<(String, f64)>> {
     let metric = match (workload, case) {
         ("sum", "token") => "time_per_sum",
@@ -257,11 +247,9 @@ fn medians(results: &Value, workload: &str, case: &str) -> BTreeMap<u64, Vec<(St
 }
 
 #[test]
-fn points_are_where_the_data_is() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let (results, page) = (results(), Page::open(&report().join("index.html"), SCREENS[2]));
+fn points_are_at_their_figures() {
+    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let results = results();
     let seen = page.look();
     let cases: BTreeSet<(&str, &str)> = list(&results["rows"])
         .iter()
@@ -283,7 +271,9 @@ fn place(mark: &Value) -> (f64, f64) {
     (number(&mark["x"]), number(&mark["y"]))
 }
 
-/// A row for each contender, the least first, with a point, a line for the spread, and a name at its side.
+/// Asserts that a plot ranks contenders by their medians.
+///
+/// Each has a row with its name, a point and a line for the spread.
 fn assert_ranks(plot: &Value, mut medians: Vec<(String, f64)>) {
     let id = &plot["id"];
     let markers = list(&plot["markers"]);
@@ -307,8 +297,10 @@ fn assert_ranks(plot: &Value, mut medians: Vec<(String, f64)>) {
     }
 }
 
-/// For each contender a point with each number of threads, and one beside its name; those with the same number
-/// of threads one above the other as their medians are.
+/// Asserts that a plot has a line for each contender.
+///
+/// It has a point for each number of threads, and one beside its name. Points with equal threads
+/// are in the order of their medians.
 fn assert_lines(plot: &Value, medians: &BTreeMap<u64, Vec<(String, f64)>>) {
     let id = &plot["id"];
     let names: BTreeSet<&str> = medians.values().flatten().map(|(name, _)| name.as_str()).collect();
@@ -346,11 +338,9 @@ fn assert_lines(plot: &Value, medians: &BTreeMap<u64, Vec<(String, f64)>>) {
 }
 
 #[test]
-fn deviations_are_columns_and_who_is_exact_has_one() {
-    if !has("chromium", "chromium") {
-        return;
-    }
-    let (results, page) = (results(), Page::open(&report().join("index.html"), SCREENS[2]));
+fn deviations_are_columns_and_exact_designs_have_one() {
+    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let results = results();
     let seen = page.look();
     let plot =
         list(&seen["plots"]).iter().find(|plot| plot["id"] == "plot-sum-token-deviations").unwrap();
@@ -364,7 +354,7 @@ fn deviations_are_columns_and_who_is_exact_has_one() {
         assert_eq!(own.len(), 1, "{own:?}");
         assert_eq!((&own[0]["from"], &own[0]["to"]), (&0.into(), &0.into()));
     }
-    // In the order of the contenders, each of whose columns stand in the order of their distances.
+    // Columns are in the order of contenders, and of distances for each contender.
     for (index, pair) in columns.windows(2).enumerate() {
         if classes[index]["contender"] == classes[index + 1]["contender"] {
             assert!(place(&pair[0]).0 < place(&pair[1]).0, "{pair:?}");
@@ -382,13 +372,10 @@ fn deviations_are_columns_and_who_is_exact_has_one() {
 }
 
 #[test]
-fn pictures_stand_for_themselves() {
-    if !has("chromium", "chromium") {
-        return;
-    }
+fn pictures_need_no_other_file() {
     for name in ["add.svg", "sum-token-deviations.svg", "alloc-remote-64.svg"] {
         let file = report().join(name);
-        let page = Page::open(&file, Medium::screen(460, false));
+        let Some(page) = open(name, Medium::screen(460, false)) else { return };
         for medium in [Medium::screen(460, false), Medium::screen(460, true)] {
             page.show(medium);
             let seen = page.look();

@@ -1,7 +1,7 @@
 //! The output of a program, and its exit status.
 //!
-//! A closed pipe is no error: the reader has seen enough. Any other failed write ends a program with
-//! [`FAILED`] and the reason.
+//! A closed pipe is no error: the reader has seen enough. Any other failed write ends a program
+//! with [`FAILED`] and the reason.
 
 use std::{
     fmt::Display,

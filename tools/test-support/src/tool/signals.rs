@@ -43,8 +43,9 @@ pub fn timer_of_this_thread(signal: i32) -> io::Result<libc::timer_t> {
     }
 }
 
-/// Has a timer fire once, after less than a second. It cannot fail, so `errno` stays, and signal
-/// handlers may call it.
+/// Starts a timer that fires once, after less than a second.
+///
+/// It cannot fail, so `errno` stays, and signal handlers may call it.
 ///
 /// # Safety
 ///

@@ -15,7 +15,9 @@ extern "C" fn request(_signal: i32) {
     REQUESTED.store(true, Relaxed);
 }
 
-/// Lets the first SIGINT and the first SIGTERM only request an end. The second ends the process.
+/// Makes the first SIGINT, and the first SIGTERM, only request an end.
+///
+/// The second one ends the process.
 pub fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // If it fails the default action stays: to end the process at once.

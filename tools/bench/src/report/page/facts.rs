@@ -7,7 +7,7 @@ use crate::{
     report::{Report, run::Run},
 };
 
-/// The first line of the page: what came of the run, and on which machine.
+/// Renders the first line of the page: the result of the run, and its machine.
 pub(super) fn summary(report: &Report) -> Markup {
     let machine = &report.run.machine;
     let cpu = if machine.cpu.is_empty() { "an unknown processor" } else { &machine.cpu };
@@ -20,14 +20,14 @@ pub(super) fn summary(report: &Report) -> Markup {
     }
 }
 
-/// Warnings: what makes the figures mean less than they seem to.
+/// Renders warnings, such as that the figures are partial.
 pub(super) fn notices(report: &Report) -> Markup {
     let run = &report.run;
     html! {
         @if !report.is_complete {
             p.notice role="note" {
-                "These figures are partial: " (report.cases_done) " of " (run.cases) " cases are complete. \
-                 The run is still in progress, or was interrupted."
+                "These figures are partial: " (report.cases_done) " of " (run.cases) " cases are \
+                 complete. The run is still in progress, or was interrupted."
             }
         }
         @if !run.build.is_optimized {
@@ -39,7 +39,7 @@ pub(super) fn notices(report: &Report) -> Markup {
     }
 }
 
-/// A sentence, with the parts between backticks as code.
+/// Renders a sentence, with the parts between backticks as code.
 fn with_code(sentence: &str) -> Markup {
     html! {
         @for (index, part) in sentence.split('`').enumerate() {
@@ -48,7 +48,7 @@ fn with_code(sentence: &str) -> Markup {
     }
 }
 
-/// The machine and the build.
+/// Renders the machine and the build.
 pub(super) fn machine(run: &Run) -> Markup {
     let machine = &run.machine;
     let unknown = "unknown";
@@ -56,12 +56,13 @@ pub(super) fn machine(run: &Run) -> Markup {
     let kernel = if machine.kernel.is_empty() { unknown } else { &machine.kernel };
     let build = if run.build.is_optimized { "optimized" } else { "not optimized" };
     let gibibytes = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let cpus = format!("{} allowed, {} online", machine.cpus_allowed, machine.cpus_online);
     html! {
         section #machine aria-labelledby="machine-title" {
             h2 #machine-title { "Machine" }
             dl.facts {
                 (fact("Processor", cpu))
-                (fact("CPUs", &format!("{} allowed, {} online", machine.cpus_allowed, machine.cpus_online)))
+                (fact("CPUs", &cpus))
                 (fact("Memory", &format!("{gibibytes:.1} GiB")))
                 (fact("Kernel", &format!("Linux {kernel}, {}", machine.architecture)))
                 (fact("Tier of thiscpu", &machine.tier))
@@ -77,7 +78,7 @@ fn fact(name: &str, value: &str) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// The command, and how to read the figures.
+/// Renders the command, and how to read the figures.
 pub(super) fn repeat(run: &Run) -> Markup {
     let plural = if run.rounds == 1 { "" } else { "s" };
     html! {
@@ -86,10 +87,12 @@ pub(super) fn repeat(run: &Run) -> Markup {
             p { "In a checkout of thiscpu " (run.build.thiscpu) ":" }
             pre { code { (run.command) } }
             p {
-                (run.rounds) " round" (plural) ", " (run.seconds_per_slice) " s a slice. A round measures every contender once, \
-                 and the next round has the opposite order. Points and figures are medians over the rounds. Lines through points, and \
-                 figures in brackets, go from the smallest to the largest. Ratios are medians of the ratios of each round; thiscpu is \
-                 faster where they are below 1. A scale is logarithmic if the line above it says so, and begins at 0 otherwise."
+                (run.rounds) " round" (plural) ", " (run.seconds_per_slice) " s a slice. A \
+                 round measures every contender once, and the next round has the opposite order. \
+                 Points and figures are medians over the rounds. Lines through points, and \
+                 figures in brackets, go from the smallest to the largest. Ratios are medians of \
+                 the ratios of each round; thiscpu is faster where they are below 1. A scale is \
+                 logarithmic if the line above it says so, and begins at 0 otherwise."
             }
         }
     }

@@ -44,7 +44,10 @@ pub(super) fn page(report: &Report, cases: &[Case], pictures: &[Picture]) -> Str
                 header {
                     h1 { "thiscpu-bench" }
                     (facts::summary(report))
-                    p { "The known designs of shared counters, limits, accounts and allocators, and thiscpu's, side by side on one machine." }
+                    p {
+                        "The known designs of shared counters, limits, accounts and allocators, \
+                         and thiscpu's, side by side on one machine."
+                    }
                     (facts::notices(report))
                     (contents(&workloads))
                 }
@@ -57,7 +60,10 @@ pub(super) fn page(report: &Report, cases: &[Case], pictures: &[Picture]) -> Str
                     (contenders(&report.rows))
                 }
                 footer {
-                    p { "The figures of this page are also in results.csv, and with each round in results.json, beside it." }
+                    p {
+                        "The figures of this page are also in results.csv, and with each round in \
+                         results.json, beside it."
+                    }
                 }
                 script { (PreEscaped(SCRIPT)) }
             }
@@ -81,7 +87,7 @@ fn contents(workloads: &[Workload]) -> Markup {
     }
 }
 
-/// A workload: the plots of its cases side by side, and then the tables.
+/// Renders a workload: the plots of its cases side by side, and then the tables.
 fn section(workload: Workload, report: &Report, cases: &[Case], pictures: &[Picture]) -> Markup {
     let own: Vec<&Case> = cases.iter().filter(|case| case.kind.workload() == workload).collect();
     let mut grids: Vec<Grid> = Vec::new();
@@ -113,7 +119,7 @@ fn section(workload: Workload, report: &Report, cases: &[Case], pictures: &[Pict
     }
 }
 
-/// The plots of a case, each with its name and description.
+/// Renders the plots of a case, each with its name and description.
 fn plots(case: &Case, pictures: &[Picture]) -> Markup {
     let figure = |slug: &str, title: &str, what: &str| {
         let picture = pictures.iter().find(|picture| picture.slug == slug);

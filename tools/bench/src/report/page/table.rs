@@ -38,7 +38,7 @@ fn is_ours(row: &[String]) -> bool {
     name.is_some_and(Name::is_ours)
 }
 
-/// A figure, with its spread in a lighter color.
+/// Renders a figure, with its spread in a lighter color.
 fn figure(cell: &str) -> Markup {
     match cell.split_once(" (") {
         Some((median, spread)) => html! { (median) " " span.spread { "(" (spread) } },

@@ -1,4 +1,4 @@
-//! Figures by threads: a line for each contender, with the spread over the rounds at each point.
+//! Figures by threads: a line for each contender, with the spread at each point.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ use crate::report::series::{Drawn, Point, Series};
 const TOP: i32 = 34;
 const BOTTOM: i32 = 46;
 
-/// The least distance of two names beside the lines' ends, in units of the picture.
+/// The least distance between two names beside the lines' ends, in units of the picture.
 const NAME_HEIGHT: i32 = 17;
 
-/// How far apart the points of two contenders with the same number of threads are.
+/// The horizontal distance between the points of two contenders with equal threads.
 const DODGE: i32 = 7;
 
-/// The plot's height, and its drawing.
+/// Returns the plot's height and its drawing.
 pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + (drawn.series.len() as i32 * NAME_HEIGHT).max(190);
     Ok((height, drawing(height, |area| draw_on(area, drawn))?))
@@ -40,7 +40,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
     let below = along.end + 34 * FINE;
     write(area, "threads", (middle, below), text_style(MUTED, false, HPos::Center))?;
 
-    // This project's last, so that they are on top.
+    // This project's are drawn last, so that they are on top.
     let mut order: Vec<usize> = (0..drawn.series.len()).collect();
     order.sort_by_key(|&index| drawn.series[index].contender.is_ours());
     let places: Vec<Vec<Place>> = drawn
@@ -58,7 +58,7 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
     write_names(area, drawn, &places, across.end + 14 * FINE, along)
 }
 
-/// Where a contender's medians are.
+/// Returns the places of a contender's medians.
 fn places(
     frame: &Frame<'_>,
     drawn: &Drawn,
@@ -93,7 +93,7 @@ fn draw_series(
     Ok(())
 }
 
-/// Names at the right, each beside the last point of its line as far as others leave room.
+/// Writes the names at the right, each as close to the end of its line as others allow.
 fn write_names(
     area: &Area<'_>,
     drawn: &Drawn,
@@ -113,7 +113,9 @@ fn write_names(
     Ok(())
 }
 
-/// Places near those that are `wanted`, in the same order, at least `distance` apart and inside `range` as far as there is room.
+/// Returns places close to those `wanted`, in their order, at least `distance` apart.
+///
+/// They are inside `range` as far as there is room.
 fn apart(wanted: &[i32], distance: i32, range: Range<i32>) -> Vec<i32> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&index| wanted[index]);
@@ -136,7 +138,7 @@ mod tests {
     use super::apart;
 
     #[test]
-    fn names_are_moved_no_more_than_they_have_to() {
+    fn names_are_moved_only_as_far_as_needed() {
         assert_eq!(apart(&[50, 10, 90], 10, 0..100), [50, 10, 90]);
         assert_eq!(apart(&[50, 48, 90], 10, 0..100), [58, 48, 90]);
         assert_eq!(apart(&[100, 100, 100], 10, 0..100), [80, 90, 100]);

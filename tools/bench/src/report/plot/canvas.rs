@@ -1,4 +1,4 @@
-//! What plots are drawn on, and the few things they are drawn of.
+//! The canvas of plots, and the few shapes that they consist of.
 
 use crate::contenders::Name;
 use anyhow::Result;
@@ -15,10 +15,12 @@ use plotters::{
 
 use super::palette::{Hue, look};
 
-/// Units of a drawing to one of its picture: positions are whole numbers, and shapes are finer than a pixel.
+/// The units of a drawing per unit of its picture.
+///
+/// Positions are whole numbers, and shapes are finer than a pixel.
 pub(crate) const FINE: i32 = 8;
 
-/// How wide each plot is: so much that text is still readable where a telephone's page is only three quarters of it.
+/// The width of a plot: text is readable even on a telephone's page of three quarters of it.
 pub(crate) const WIDTH: i32 = 440;
 
 /// The size of text.
@@ -29,7 +31,7 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A place, in units of the drawing.
 pub(crate) type Place = (i32, i32);
 
-/// Makes a drawing of so many units of its picture in height.
+/// Makes a drawing whose picture is `height` units high.
 pub(crate) fn drawing(height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     let size = ((WIDTH * FINE) as u32, (height * FINE) as u32);
@@ -41,10 +43,10 @@ pub(crate) fn drawing(height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -
     Ok(svg)
 }
 
-/// The style of a text of the usual size.
+/// Returns the style of a text of the usual size.
 pub(crate) fn text_style<'a>(hue: Hue, is_bold: bool, across: HPos) -> TextStyle<'a> {
     let style = if is_bold { FontStyle::Bold } else { FontStyle::Normal };
-    // The SVG has font sizes divided by this.
+    // The SVG backend divides font sizes by this.
     const POINTS_PER_SIZE: f64 = 1.24;
     let size = f64::from(TEXT * FINE) * POINTS_PER_SIZE;
     let font = FontDesc::new(FontFamily::SansSerif, size, style);
@@ -52,23 +54,23 @@ pub(crate) fn text_style<'a>(hue: Hue, is_bold: bool, across: HPos) -> TextStyle
     TextStyle { font, color, pos: Pos::new(across, VPos::Center) }
 }
 
-/// Writes a text whose middle in height, and whose `across`, is at a place.
+/// Writes a text, vertically centered at a place, and horizontally as its style says.
 pub(crate) fn write(area: &Area<'_>, text: &str, at: Place, style: TextStyle<'_>) -> Result<()> {
     Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
-/// A line through places.
+/// Draws a line through places.
 pub(crate) fn line(area: &Area<'_>, places: &[Place], style: impl Into<ShapeStyle>) -> Result<()> {
     Ok(area.draw(&PathElement::new(places.to_vec(), style))?)
 }
 
-/// The line from the smallest to the largest value of a contender's rounds.
+/// Draws the line from the smallest to the largest value of a contender's rounds.
 pub(crate) fn whisker(area: &Area<'_>, name: Name, from: Place, to: Place) -> Result<()> {
     let width = if name.is_ours() { 9 * FINE / 4 } else { 6 * FINE / 4 };
     line(area, &[from, to], look(name).0.rgb().mix(0.75).stroke_width(width as u32))
 }
 
-/// A contender's shape; this project's are larger.
+/// Draws a contender's shape. This project's are larger.
 pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Result<()> {
     let radius = f64::from(FINE) * if name.is_ours() { 5.2 } else { 3.8 };
     let (hue, shape) = look(name);
@@ -82,7 +84,7 @@ pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Result<()> {
     Ok(area.draw(&Polygon::new(corners.iter().map(corner).collect::<Vec<_>>(), style))?)
 }
 
-/// A filled rectangle in a contender's colour.
+/// Draws a filled rectangle in a contender's color.
 pub(crate) fn column(area: &Area<'_>, name: Name, from: Place, to: Place) -> Result<()> {
     Ok(area.draw(&Rectangle::new([from, to], look(name).0.rgb().filled()))?)
 }

@@ -1,4 +1,4 @@
-//! How far sums were from what can be true: for each contender a row of columns, whose heights are numbers of sums.
+//! The distances of sums from a possible value: a histogram for each contender.
 
 use anyhow::Result;
 use indicatif::HumanCount;
@@ -14,13 +14,13 @@ use crate::report::series::Deviations;
 const TOP: i32 = 30;
 const BOTTOM: i32 = 40;
 const PANEL: i32 = 88;
-/// What a panel has above its columns: a name, and how many sums were wrong.
+/// The space above a panel's columns, for a name and the number of wrong sums.
 const PANEL_TOP: i32 = 36;
 
-/// No more labels fit under the columns.
+/// The most labels that fit under the columns.
 const LABELS_MAX: usize = 11;
 
-/// The plot's height, and its drawing.
+/// Returns the plot's height and its drawing.
 pub(super) fn draw(deviations: &[Deviations]) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + deviations.len() as i32 * PANEL;
     Ok((height, drawing(height, |area| draw_on(area, deviations))?))
@@ -30,7 +30,7 @@ fn draw_on(area: &Area<'_>, deviations: &[Deviations]) -> Result<()> {
     let muted = || text_style(MUTED, false, HPos::Left);
     write(area, "sums (log scale)", (4 * FINE, 14 * FINE), muted())?;
     let classes = || deviations.iter().flat_map(|deviation| &deviation.classes);
-    // One beyond the widest, so that no column is at an edge.
+    // One more than the widest, so that no column is at an edge.
     let side = classes().map(|class| class_index(class.from).abs()).max().unwrap_or(0) + 1;
     let most = classes().map(|class| class.sums).max().unwrap_or(1) as f64;
     for (index, deviation) in deviations.iter().enumerate() {
@@ -59,7 +59,7 @@ fn draw_panel<'a>(
     let labels = if is_last { labels(side) } else { Vec::new() };
     let ends = (-f64::from(side) - 0.5, f64::from(side) + 0.5);
     let distances = Axis { ends, labels, has_lines: false };
-    // From less than one sum, so that one can be seen.
+    // The scale begins below one sum, so that one is visible.
     let floor = 0.5_f64.log10();
     let counts = Axis {
         ends: (floor, (most.log10() + 0.1).max(1.0)),
@@ -82,12 +82,14 @@ fn draw_panel<'a>(
     Ok(())
 }
 
-/// How many sums were wrong, for people.
+/// Formats the number of wrong sums.
 pub(super) fn wrong_of(deviation: &Deviations) -> String {
     format!("{} wrong of {}", HumanCount(deviation.wrong()), HumanCount(deviation.sums()))
 }
 
-/// Which column a class is, from the middle: classes double, so distances 1, 2 and 4 are columns 1, 2 and 3.
+/// Returns the column of a class, counted from the middle.
+///
+/// Classes double, so distances 1, 2 and 4 are columns 1, 2 and 3.
 fn class_index(from: i64) -> i32 {
     from.unsigned_abs().checked_ilog2().map_or(0, |power| {
         let index = power as i32 + 1;
@@ -95,7 +97,7 @@ fn class_index(from: i64) -> i32 {
     })
 }
 
-/// The least distance of each class, as many as there is room for.
+/// Returns the labels of columns: the least distance of each class, as far as there is room.
 fn labels(side: i32) -> Vec<(f64, String)> {
     let columns = 2 * side as usize + 1;
     let each = columns.div_ceil(LABELS_MAX) as i32;
@@ -110,7 +112,7 @@ fn labels(side: i32) -> Vec<(f64, String)> {
     labelled.map(|index| (f64::from(index), label(index))).collect()
 }
 
-/// A power of two in four characters at most, as far as any run gets.
+/// Formats a power of two, in at most four characters for distances that occur.
 fn short(number: u64) -> String {
     match number {
         0..1024 => number.to_string(),
@@ -120,7 +122,7 @@ fn short(number: u64) -> String {
     }
 }
 
-/// 1, and the largest power of ten that there is a column for.
+/// Returns the labels of heights: 1, and the largest power of ten that a column reaches.
 fn count_labels(most: f64) -> Vec<(f64, String)> {
     let top = most.log10().floor().max(1.0) as u32;
     let text = |power: u32| match power {
@@ -136,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_columns_around_the_middle() {
+    fn classes_are_columns_on_both_sides_of_0() {
         let columns = [0, 1, 2, 4, 8, -1, -3, -7].map(class_index);
         assert_eq!(columns, [0, 1, 2, 3, 4, -1, -2, -3]);
         assert_eq!((class_index(i64::MAX), class_index(i64::MIN)), (63, -64));
     }
 
     #[test]
-    fn columns_have_labels_as_far_as_there_is_room() {
+    fn column_labels_fit() {
         let texts = |side| labels(side).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         assert_eq!(texts(2), ["-2", "-1", "0", "1", "2"]);
         let each_third = ["-2Ki", "-256", "-32", "-4", "0", "4", "32", "256", "2Ki"];
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_labels_for_which_there_is_room() {
+    fn count_labels_fit() {
         for most in [1.0, 9.0, 470_000.0, 17_748_755.0, 1e9, 1e15] {
             let labels = count_labels(most);
             assert_eq!(labels[0], (0.0, "1".to_owned()));

@@ -1,4 +1,4 @@
-//! The frame of a plot: where figures are in a drawing, and the lines and labels of its two scales.
+//! The frame of a plot: its two scales with lines and labels, and the places of figures.
 
 use std::ops::Range;
 
@@ -23,13 +23,13 @@ use super::{
 /// One direction of a plot.
 pub(crate) struct Axis {
     pub(crate) ends: (f64, f64),
-    /// What is written, and at which places.
+    /// The labels and their places.
     pub(crate) labels: Vec<(f64, String)>,
     /// Whether there is a line through the plot at each label.
     pub(crate) has_lines: bool,
 }
 
-/// How much is left free on each side, in units of the picture.
+/// The free space on each side, in units of the picture.
 pub(crate) struct Margins {
     pub(crate) top: i32,
     pub(crate) right: i32,
@@ -37,18 +37,18 @@ pub(crate) struct Margins {
     pub(crate) left: i32,
 }
 
-/// A frame whose lines and labels have been drawn.
+/// A frame, whose lines and labels are drawn.
 pub(crate) struct Frame<'a>(ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>);
 
 impl Axis {
-    /// The axis of figures in a unit.
+    /// Makes the axis of figures in a unit.
     pub(crate) fn of(scale: &Scale, unit: &str, ticks_max: usize) -> Self {
         let ticks = scale.ticks(ticks_max).into_iter();
         let labels = ticks.map(|(place, value)| (place, tick(value, unit))).collect();
         Self { ends: scale.ends(), labels, has_lines: true }
     }
 
-    /// An axis of `count` names at 0, 1, 2 and so on.
+    /// Makes an axis of names at 0, 1, 2 and so on.
     pub(crate) fn of_names(names: impl IntoIterator<Item = String>) -> Self {
         let labels: Vec<_> =
             names.into_iter().enumerate().map(|(index, name)| (index as f64, name)).collect();
@@ -56,7 +56,7 @@ impl Axis {
     }
 }
 
-/// Places on an axis are those of a linear one; what is written there, it knows itself.
+/// Places on an axis are linear; it has its own labels.
 impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
@@ -82,7 +82,7 @@ impl ValueFormatter<f64> for Axis {
 }
 
 impl<'a> Frame<'a> {
-    /// Draws it. `y` goes up.
+    /// Draws a frame, whose `y` ascends.
     pub(crate) fn draw(area: &Area<'a>, margins: &Margins, x: Axis, y: Axis) -> Result<Self> {
         let scaled = |units: i32| units * FINE;
         let (x_has_lines, y_has_lines) = (x.has_lines, y.has_lines);
@@ -110,12 +110,12 @@ impl<'a> Frame<'a> {
         Ok(Self(chart))
     }
 
-    /// Where a point is in the whole drawing.
+    /// Returns the place of a point in the whole drawing.
     pub(crate) fn place(&self, x: f64, y: f64) -> Place {
         self.0.backend_coord(&(x, y))
     }
 
-    /// From where to where the plot goes, across and in height, in the whole drawing.
+    /// Returns the horizontal and the vertical extent of the plot in the whole drawing.
     pub(crate) fn extent(&self) -> (Range<i32>, Range<i32>) {
         self.0.plotting_area().get_pixel_range()
     }

@@ -1,4 +1,4 @@
-//! Plots, as SVG that stands for itself.
+//! Plots, as SVG that needs no other file.
 
 use crate::figures;
 use anyhow::Result;
@@ -20,34 +20,35 @@ pub(crate) mod palette;
 mod ranking;
 mod scale;
 
-/// The fonts that text is in, on the page too: those that a system has for its own.
-pub(crate) const FONTS: &str = "system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",\"Liberation Sans\",Arial,sans-serif";
+/// The fonts of text, also on the page: those of the reader's system.
+pub(crate) const FONTS: &str = "system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",\
+    \"Liberation Sans\",Arial,sans-serif";
 
 /// A plot.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// Which case it shows.
+    /// The case that it shows, as part of a file name.
     pub(crate) slug: String,
-    /// What it shows, in a line.
+    /// Its subject, in a line.
     pub(crate) title: String,
-    /// The same in numbers, for those who do not see it.
+    /// Its figures as text, for readers who cannot see it.
     pub(crate) description: String,
     height: i32,
     drawing: String,
 }
 
 impl Picture {
-    /// The name of the file it is in when it stands for itself.
+    /// Returns the name of its file.
     pub(crate) fn file_name(&self) -> String {
         format!("{}.svg", self.slug)
     }
 
-    /// As a part of a page, whose style sheet it wants.
+    /// Returns the picture as part of a page, whose style sheet it needs.
     pub(crate) fn to_markup(&self) -> Markup {
         self.svg(&html! {})
     }
 
-    /// As a file: on a ground of its own, light or dark as who looks at it prefers.
+    /// Returns the picture as a file with a background, light or dark as the reader prefers.
     pub(crate) fn to_file(&self) -> String {
         let (light, dark) = (PAPER.light(), PAPER.dark());
         let style = format!(
@@ -66,7 +67,9 @@ impl Picture {
         let (width, height) = (WIDTH, self.height);
         let view = format!("0 0 {} {}", width * FINE, height * FINE);
         html! {
-            svg xmlns="http://www.w3.org/2000/svg" role="img" width=(width) height=(height) viewBox=(view) {
+            svg xmlns="http://www.w3.org/2000/svg" role="img" width=(width) height=(height)
+                viewBox=(view)
+            {
                 title { (self.title) }
                 desc { (self.description) }
                 (ground)
@@ -76,7 +79,7 @@ impl Picture {
     }
 }
 
-/// The plots of all cases, those of deviations after that of their case.
+/// Draws the plots of all cases; those of deviations follow that of their case.
 pub(crate) fn pictures(cases: &[Case]) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for case in cases {
@@ -126,20 +129,20 @@ fn of_deviations(case: &Case) -> Result<Picture> {
     let sentences: Vec<String> = case.deviations.iter().map(sentence).collect();
     Ok(Picture {
         slug: format!("{}-deviations", case.slug()),
-        title: format!("{}: how far sums were from what can be true", case.kind.title()),
+        title: format!("{}: distances of sums from a possible value", case.kind.title()),
         description: sentences.join(" "),
         height,
         drawing,
     })
 }
 
-/// The scale on which all of a case's figures and their spreads have a place.
+/// Returns a scale that has a place for all figures of a case and their spreads.
 fn scale_of(drawn: &Drawn) -> Scale {
     let points = drawn.series.iter().flat_map(|series| &series.points);
     Scale::of(points.flat_map(|point| [point.min, point.median, point.max]))
 }
 
-/// What is drawn, above the plot.
+/// Writes the metric and the number of threads above the plot.
 fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> Result<()> {
     let threads = match drawn.threads[..] {
         [1] => ", 1 thread".to_owned(),

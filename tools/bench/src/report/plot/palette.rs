@@ -1,30 +1,31 @@
-//! Colours and shapes: of each contender one of both, told apart also by those who see fewer colours.
+//! Colors and shapes: one of each for every contender, so that colorblind readers can tell them
+//! apart.
 //!
-//! Plots are drawn in the colours for a light page. A style sheet puts the others in their place where the page is dark, by the colour
-//! that an element has: so one drawing serves both.
+//! Plots are drawn in the colors of a light page. On a dark page, a style sheet replaces each color
+//! by its counterpart. So one drawing serves both.
 
 use std::fmt::Write as _;
 
 use crate::contenders::Name;
 use plotters::style::RGBColor;
 
-/// A colour on a light page and its counterpart on a dark one.
+/// A color on a light page and its counterpart on a dark one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hue {
     light: u32,
     dark: u32,
 }
 
-/// What all else is on.
+/// The background.
 pub(crate) const PAPER: Hue = Hue { light: 0xffffff, dark: 0x14171c };
 /// Text.
 pub(crate) const INK: Hue = Hue { light: 0x1f2328, dark: 0xe6e8eb };
-/// Text of less weight: scales.
+/// Secondary text, such as scales.
 pub(crate) const MUTED: Hue = Hue { light: 0x59636e, dark: 0x9aa4af };
-/// Lines that the eye is to pass over.
+/// Lines of the grid.
 pub(crate) const GRID: Hue = Hue { light: 0xe1e4e8, dark: 0x343a42 };
 
-// Those of Okabe and Ito, as dark on white and as light on black as it takes to see a thin line.
+// The colors of Okabe and Ito, with enough contrast for thin lines on white and on black.
 const VERMILION: Hue = Hue { light: 0xd55e00, dark: 0xff8a3d };
 const RUST: Hue = Hue { light: 0x9c3f00, dark: 0xffb98a };
 const TAN: Hue = Hue { light: 0xc77a3a, dark: 0xd98a4a };
@@ -36,33 +37,33 @@ const OLIVE: Hue = Hue { light: 0x8a7a00, dark: 0xe0d04a };
 const GREY: Hue = Hue { light: 0x6b7280, dark: 0xa3abb5 };
 const WINE: Hue = Hue { light: 0x7b2d5b, dark: 0xc98bb0 };
 
-/// What plots are drawn with.
+/// All colors of plots.
 const ALL: [Hue; 13] =
     [INK, MUTED, GRID, VERMILION, RUST, TAN, BLUE, GREEN, PURPLE, SKY, OLIVE, GREY, WINE];
 
 impl Hue {
-    /// As it is drawn.
+    /// Returns the color that plots are drawn in.
     pub(crate) fn rgb(self) -> RGBColor {
         let [_, red, green, blue] = self.light.to_be_bytes();
         RGBColor(red, green, blue)
     }
 
-    /// As a style sheet for light pages has it.
+    /// Returns the color of light pages, for a style sheet.
     pub(crate) fn light(self) -> String {
         hex(self.light)
     }
 
-    /// As a style sheet for dark pages has it.
+    /// Returns the color of dark pages, for a style sheet.
     pub(crate) fn dark(self) -> String {
         hex(self.dark)
     }
 }
 
-fn hex(colour: u32) -> String {
-    format!("#{colour:06X}")
+fn hex(color: u32) -> String {
+    format!("#{color:06X}")
 }
 
-/// The rules by which a drawing becomes one for dark pages.
+/// Returns the CSS rules that turn a drawing into one for dark pages.
 pub(crate) fn dark_rules() -> String {
     let mut rules = String::new();
     for hue in ALL {
@@ -75,7 +76,7 @@ pub(crate) fn dark_rules() -> String {
     rules
 }
 
-/// What a contender's points look like.
+/// The shape of a contender's points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Circle,
@@ -91,8 +92,9 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The corners of a shape that is about 2 units wide; none for a circle. Their mean is the place that the shape stands
-    /// for, which the middle of a triangle's height is not.
+    /// Returns the corners of a shape about 2 units wide; `None` for a circle.
+    ///
+    /// Their mean is the place of the point, also for triangles.
     pub(crate) fn corners(self) -> Option<&'static [(f64, f64)]> {
         const SQUARE: &[(f64, f64)] = &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)];
         const DIAMOND: &[(f64, f64)] = &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)];
@@ -153,7 +155,9 @@ impl Shape {
     }
 }
 
-/// How a contender is drawn in every plot. What is this project's is in shades of one colour that nobody else has.
+/// Returns a contender's color and shape in every plot.
+///
+/// This project's contenders have shades of one color, which no other contender has.
 pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
     match contender {
         Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::Circle),
@@ -176,38 +180,25 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{args::Options, plan::Plan, workloads::Workload};
-
     use super::*;
-
-    /// Who is in plots of objects, if not in a program that is built without them.
-    const OTHER_ALLOCATORS: [Name; 4] =
-        [Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
+    use crate::kind::Kind;
 
     #[test]
-    fn nobody_in_a_plot_looks_like_somebody_else() {
-        for workload in Workload::ALL {
-            let options = Options { workloads: vec![workload], ..Options::default() };
-            for case in Plan::new(&options).unwrap().cases {
-                let mut names = case.contenders.to_vec();
-                if workload == Workload::Alloc {
-                    names.extend(
-                        OTHER_ALLOCATORS.iter().filter(|other| !case.contenders.contains(other)),
-                    );
-                }
-                for (index, &one) in names.iter().enumerate() {
-                    for &other in &names[..index] {
-                        let ((hue, shape), (other_hue, other_shape)) = (look(one), look(other));
-                        let is_apart = hue != other_hue && shape != other_shape;
-                        assert!(is_apart, "{}: {one} and {other}", case.kind.title());
-                    }
+    fn contenders_of_a_plot_differ_in_color_and_shape() {
+        for kind in Kind::all() {
+            let names = kind.contenders(&Name::ALL);
+            for (index, &one) in names.iter().enumerate() {
+                for &other in &names[..index] {
+                    let ((hue, shape), (other_hue, other_shape)) = (look(one), look(other));
+                    let is_apart = hue != other_hue && shape != other_shape;
+                    assert!(is_apart, "{}: {one} and {other}", kind.title());
                 }
             }
         }
     }
 
     #[test]
-    fn shapes_are_around_what_they_stand_for() {
+    fn shapes_are_centered_on_their_place() {
         use Shape::*;
         for shape in [Square, Diamond, Up, Down, Left, Right, Plus, Cross, Star] {
             let corners = shape.corners().unwrap();
@@ -217,15 +208,15 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_told_apart_by_their_light_side() {
+    fn light_colors_are_unique() {
         for (index, one) in ALL.iter().enumerate() {
             assert!(ALL[..index].iter().all(|other| other.light != one.light), "{one:?}");
         }
     }
 
-    /// WCAG's relative luminance.
-    fn luminance(colour: u32) -> f64 {
-        let [_, channels @ ..] = colour.to_be_bytes();
+    /// Returns WCAG's relative luminance.
+    fn luminance(color: u32) -> f64 {
+        let [_, channels @ ..] = color.to_be_bytes();
         let linear = channels.map(|channel| {
             let value = f64::from(channel) / 255.0;
             if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
@@ -234,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_stand_out_from_the_page() {
+    fn colors_have_enough_contrast() {
         let contrast = |one: u32, other: u32| {
             let (one, other) = (luminance(one), luminance(other));
             (one.max(other) + 0.05) / (one.min(other) + 0.05)

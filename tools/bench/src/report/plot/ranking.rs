@@ -1,4 +1,4 @@
-//! Figures with one number of threads: a row for each contender, the least first, with the spread over the rounds.
+//! Figures with one number of threads: a row for each contender, the least first, with its spread.
 
 use crate::figures;
 use anyhow::Result;
@@ -15,7 +15,7 @@ const TOP: i32 = 34;
 const BOTTOM: i32 = 28;
 const ROW_HEIGHT: i32 = 25;
 
-/// The plot's height, and its drawing.
+/// Returns the plot's height and its drawing.
 pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
     let mut rows: Vec<(&Series, Point)> = drawn
         .series
@@ -30,7 +30,7 @@ pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
 fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<()> {
     let scale = super::scale_of(drawn);
     let margins = Margins { top: TOP, right: 100, bottom: BOTTOM, left: 144 };
-    // The first row is the uppermost.
+    // The first row is at the top.
     let names = Axis { labels: Vec::new(), ends: (0.5 - rows.len() as f64, 0.5), has_lines: false };
     let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.metric.unit, 3), names)?;
     super::write_heading(area, drawn, &scale)?;

@@ -1,15 +1,16 @@
-//! The scale of a figure: linear from 0, or logarithmic where contenders differ too much for that.
+//! The scale of figures: linear from 0, or logarithmic where contenders differ too much for that.
 
 use plotters::coord::{
     ranged1d::{BoldPoints, Ranged as _},
     types::RangedCoordf64,
 };
 
-/// From which ratio of the largest to the smallest figure on a scale is logarithmic: what is a twentieth of the largest could
-/// hardly be told from nothing.
+/// The ratio of the largest to the smallest figure from which a scale is logarithmic.
+///
+/// On a linear scale, a twentieth of the largest figure is hardly visible.
 const LOGARITHMIC_FROM: f64 = 20.0;
 
-/// Positions of figures, and what is written beside them.
+/// The places of figures, and the labels of the scale.
 #[derive(Debug)]
 pub(crate) struct Scale {
     is_logarithmic: bool,
@@ -18,7 +19,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// A scale on which all of `values` have a place. Those of a spread's ends are to be among them.
+    /// Makes a scale that has a place for all of `values`, which include the ends of spreads.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = values
             .filter(|value| value.is_finite())
@@ -26,7 +27,7 @@ impl Scale {
                 (least.min(value), most.max(value))
             });
         if least > 0.0 && least.is_finite() && most / least >= LOGARITHMIC_FROM {
-            // A tenth of a decade beyond the ends, so that no point is on the frame.
+            // It goes a tenth of a decade beyond the ends, so that no point is on the frame.
             return Self {
                 is_logarithmic: true,
                 from: least.log10() - 0.1,
@@ -43,17 +44,17 @@ impl Scale {
         self.is_logarithmic
     }
 
-    /// Both ends, as places.
+    /// Returns both ends, as places.
     pub(crate) fn ends(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 
-    /// Where a figure is. What has no place on a logarithmic scale is at its lower end.
+    /// Returns the place of a figure: the lower end, if it has none on a logarithmic scale.
     pub(crate) fn place(&self, value: f64) -> f64 {
         if self.is_logarithmic { value.log10().max(self.from) } else { value }
     }
 
-    /// The figures that are written beside the scale, with their places.
+    /// Returns the figures of the scale's labels, with their places.
     pub(crate) fn ticks(&self, at_most: usize) -> Vec<(f64, f64)> {
         let values = if self.is_logarithmic {
             self.ticks_of_decades(at_most)
@@ -63,7 +64,7 @@ impl Scale {
         values.into_iter().map(|value| (self.place(value), value)).collect()
     }
 
-    /// The most of three sets for which there is room: 1, 2, 5, 10, or 1, 3, 10, or powers of ten.
+    /// Returns the first of three sets that fits: 1, 2, 5, 10, or 1, 3, 10, or powers of ten.
     fn ticks_of_decades(&self, at_most: usize) -> Vec<f64> {
         let decades = self.from.floor() as i32..=self.to.ceil() as i32;
         let is_inside = |value: &f64| (self.from..=self.to).contains(&value.log10());
@@ -81,7 +82,7 @@ impl Scale {
     }
 }
 
-/// A figure beside a scale: as short as it can be.
+/// Formats the label of a figure, as short as possible.
 pub(crate) fn tick(value: f64, unit: &str) -> String {
     let (factor, unit) = match unit {
         "ns" if value.abs() >= 1e6 => (1e-6, "ms"),
@@ -92,7 +93,7 @@ pub(crate) fn tick(value: f64, unit: &str) -> String {
         "ratio" | "count" => (1.0, ""),
         other => (1.0, other),
     };
-    // What a sum of decimal fractions is off by is not to be seen.
+    // Rounded, to hide the errors of sums of decimal fractions.
     let number = (value * factor * 1e6).round() / 1e6;
     format!("{number} {unit}").trim_end().to_owned()
 }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_differ_little_are_on_a_linear_scale_from_0() {
+    fn scale_is_linear_from_0_for_similar_figures() {
         let scale = scale(&[3.0, 59.0]);
         assert!(!scale.is_logarithmic());
         assert_eq!(scale.ends().0, 0.0);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_differ_much_are_on_a_logarithmic_scale() {
+    fn scale_is_logarithmic_for_figures_that_differ_much() {
         let scale = scale(&[1.0, 100.0]);
         assert!(scale.is_logarithmic());
         let (from, to) = scale.ends();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_below_0_and_equal_ones_have_a_place() {
+    fn scale_has_places_for_negative_and_equal_figures() {
         let negative = scale(&[-4.0, 400.0]);
         assert!(!negative.is_logarithmic() && negative.ends().0 < -4.0);
         for equal in [scale(&[0.0]), scale(&[5.0]), scale(&[]), scale(&[f64::NAN, f64::INFINITY])] {
