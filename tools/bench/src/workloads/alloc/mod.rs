@@ -45,7 +45,7 @@ pub(crate) struct AllocCase {
     pattern: Pattern,
 }
 
-/// A pattern of calls, for objects of that many bytes.
+/// A pattern of calls, with the size of its objects in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Pair(usize),
@@ -113,7 +113,7 @@ impl AllocCase {
         }
     }
 
-    /// Returns whether it measures memory instead of time.
+    /// Returns whether the case measures memory instead of time.
     pub(crate) const fn measures_memory(self) -> bool {
         matches!(self.pattern, Pattern::Resident)
     }
@@ -155,7 +155,7 @@ impl ChildSpec {
     }
 }
 
-/// Does a child's work and returns its answer as JSON.
+/// Makes a child's measurement and returns its answer as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
     let (threads, length, mut contender) = (spec.threads, spec.length, spec.contender);

@@ -83,7 +83,10 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usi
     Ok(lap_ns * busy_cpus / (Stopwatch::COUNT as usize * BATCH) as f64)
 }
 
-/// Batches on their way from one thread to one other.
+/// A ring of batches in flight from one thread to one other.
+///
+/// A slot belongs to the passing thread until it is counted in `passed`, and then to the receiving
+/// thread until it is counted in `received`.
 #[derive(Default)]
 struct Ring {
     slots: [Padded<Slot>; SLOTS],
@@ -120,7 +123,7 @@ impl Ring {
         // thread does not use it.
         let slot = unsafe { &mut *self.slots[passed % SLOTS].0.get() };
         slot.iter_mut().for_each(|place| *place = next());
-        // Release: pairs with the Acquire load in `receive`.
+        // Release: pairs with the Acquire load in `receive`, which then reads the slot.
         self.passed.store(passed + 1, Release);
         true
     }
@@ -139,7 +142,7 @@ impl Ring {
         // SAFETY: the slot was passed and is not received, so the passing thread does not use it.
         let slot = unsafe { &*self.slots[received % SLOTS].0.get() };
         slot.iter().copied().for_each(each);
-        // Release: pairs with the Acquire load in `pass`.
+        // Release: pairs with the Acquire load in `pass`, which then writes the slot.
         self.received.store(received + 1, Release);
         true
     }

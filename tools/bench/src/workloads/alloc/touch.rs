@@ -41,5 +41,5 @@ fn opaque(mut object: *mut u8) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn no_memory(size: usize) -> ! {
-    panic!("there is no memory for an object of {size} bytes");
+    panic!("cannot allocate an object of {size} bytes: no memory");
 }

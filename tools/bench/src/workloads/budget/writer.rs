@@ -10,7 +10,7 @@ const BLOCKS_MAX: u64 = 64;
 /// The number of sizes that a writer cycles through: a power of two.
 const SIZES: usize = 256;
 
-/// When a writer frees.
+/// The rule by which a writer frees its allocations.
 #[derive(Clone, Copy)]
 pub(super) enum FreePolicy {
     /// All, when the next allocation might exceed this many blocks.
