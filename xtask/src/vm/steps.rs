@@ -112,7 +112,8 @@ fn tests(machine: &Machine, bounds: Bounds) -> String {
         ..=16 => format!("{SKIPPED} {}", CHOSEN.join(",")),
         _ => format!("{SKIPPED} {SKIPPED_ON_LARGE} {}", CHOSEN_ON_LARGE.join(",")),
     };
-    format!("THISCPU_TEST_SLOWDOWN={slow} guarantees --color never --test-threads 4 {chosen}")
+    let vars = format!("THISCPU_TEST_SANDBOXES=all THISCPU_TEST_SLOWDOWN={slow}");
+    format!("{vars} guarantees --color never --test-threads 4 {chosen}")
 }
 
 /// Returns the command of torture.

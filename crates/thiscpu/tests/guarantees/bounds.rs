@@ -16,7 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(bounds::contain_large_moving_token, TIERS),
     scenario!(bounds::contain_concurrent_adds, TIERS_AND_SANDBOXES),
     scenario!(bounds::hold_while_threads_are_stopped, TIERS),
-    scenario!(bounds::width_is_independent_of_threads, TIERS),
+    scenario!(bounds::width_is_independent_of_threads, TIERS).slow(),
     scenario!(bounds::follow_set, TIERS),
 ];
 

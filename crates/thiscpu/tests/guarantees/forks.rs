@@ -16,7 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(forks::children_count_exactly, TIERS_AND_SANDBOXES),
     scenario!(forks::children_see_token_once, TIERS),
     scenario!(forks::child_moves_window_claimed_in_parent, TIERS).needs(can_single_step),
-    scenario!(forks::grandchildren_count_exactly, TIERS),
+    scenario!(forks::grandchildren_count_exactly, TIERS).slow(),
     scenario!(forks::child_may_be_first_user, TIERS),
 ];
 

@@ -10,6 +10,7 @@ use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, errno, pin, scenario, signa
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::child_is_exact_when_forked_during_sync, CID_AND_ATOMIC)
+        .slow()
         .needs(can_single_step),
     scenario!(ledger::child_is_exact_when_forked_during_transfer, TIERS).needs(can_single_step),
     scenario!(ledger::child_is_exact_when_forked_during_snapshot, CID_AND_ATOMIC)

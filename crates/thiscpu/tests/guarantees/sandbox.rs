@@ -177,7 +177,7 @@ fn fence_reaches_every_cpu() {
         }
         let _over = SetOnDrop(&over);
         let fences = || {
-            for round in 0..scale::rounds(100) as usize {
+            for round in 0..scale::rounds(30) as usize {
                 let lingerer = &lingerers[round % cpus.len()];
                 pin::pin(round + 1);
                 let section = lingerer.section();

@@ -214,7 +214,7 @@ fn handler_releases(held: u64) {
             }
         };
         signal::handle(libc::SIGUSR1, release_some);
-        signal::storm(libc::SIGUSR1, &HANDLED, 2000, work);
+        signal::storm(libc::SIGUSR1, &HANDLED, 1000, work);
         UNITS.set_limit(4_000);
         over.store(true, SeqCst);
         UNITS.release(held);

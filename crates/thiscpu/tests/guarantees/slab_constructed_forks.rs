@@ -13,9 +13,10 @@ use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scale, scenario}
 use crate::slab_constructed::{GOES_ON, STAGE, TO_WAIT, Value, WAITS, alive, await_stage, close};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::destructor_may_fork, CID_AND_ATOMIC).needs(can_single_step),
+    scenario!(slab::destructor_may_fork, CID_AND_ATOMIC).slow().needs(can_single_step),
     scenario!(slab::children_keep_constructed_values, TIERS),
     scenario!(slab::child_keeps_constructed_values_at_each_step, CID_AND_ATOMIC)
+        .slow()
         .needs(can_single_step),
 ];
 

@@ -20,8 +20,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::child_uses_its_lane, CID_AND_ATOMIC).needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_alloc, TIERS).needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_free, CID_AND_ATOMIC)
+        .slow()
         .needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_shrink, CID_AND_ATOMIC)
+        .slow()
         .needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_takeover, LANES_BY_CPU)
         .needs(can_single_step_on_one_node),
@@ -80,7 +82,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     };
     together(THREADS, work, || {
         let _over = SetOnDrop(&over);
-        for round in 0..scale::rounds(40) {
+        for round in 0..scale::rounds(20) {
             pin::pin(round as usize);
             let child = || {
                 assert_consistent_in_child(

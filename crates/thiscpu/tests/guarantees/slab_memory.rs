@@ -16,7 +16,7 @@ use crate::common::{
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::shrink_returns_pages, TIERS),
-    scenario!(slab::bulk_free_returns_pages, TIERS),
+    scenario!(slab::bulk_free_returns_pages, TIERS).slow(),
     scenario!(slab::idle_barn_objects_return_to_slabs, TIERS),
     scenario!(slab::shuffled_objects_are_reallocated_in_order, CID_AND_ATOMIC),
     scenario!(slab::constructed_values_survive_shuffled_frees, CID_AND_ATOMIC),

@@ -56,11 +56,11 @@ static BOTH_DENIED: Env = Env {
     ..NO_RSEQ
 };
 
-/// Each tier, with each way to register threads.
-pub(crate) static TIERS: [&Env; 4] = [&CID, &CPU, &ATOMIC, &SELF_REGISTERED];
-/// The environments with sections.
-pub(crate) static WITH_SECTIONS: [&Env; 3] = [&CID, &CPU, &SELF_REGISTERED];
-/// `TIERS`, and sandboxes that deny system calls from the start.
+/// Each tier.
+pub(crate) static TIERS: [&Env; 3] = [&CID, &CPU, &ATOMIC];
+/// The tiers with sections.
+pub(crate) static WITH_SECTIONS: [&Env; 2] = [&CID, &CPU];
+/// Each tier, the library's own registration, and sandboxes that deny calls from the start.
 pub(crate) static TIERS_AND_SANDBOXES: [&Env; 9] = [
     &CID,
     &CPU,
@@ -85,14 +85,23 @@ pub(crate) static DEFAULT_ONLY: [&Env; 1] = [&DEFAULT];
 
 /// Returns the environments of a scenario that names `chosen`.
 ///
-/// With `THISCPU_TEST_SANDBOXES=all`, scenarios for all of `TIERS` run in each sandbox too.
-pub(crate) fn with_sandboxes(chosen: &'static [&'static Env]) -> &'static [&'static Env] {
-    let in_each_tier = TIERS.iter().all(|env| chosen.iter().any(|other| other.name == env.name));
+/// With `THISCPU_TEST_SANDBOXES=all`, scenarios for all tiers with sections also run with the
+/// library's own registration, and those for all tiers in each sandbox.
+pub(crate) fn select(chosen: &'static [&'static Env]) -> Vec<&'static Env> {
+    let mut envs = chosen.to_vec();
     match std::env::var("THISCPU_TEST_SANDBOXES").as_deref() {
-        Ok("all") if in_each_tier => &TIERS_AND_SANDBOXES,
-        Ok("all") | Err(_) => chosen,
+        Err(_) => return envs,
+        Ok("all") => {}
         Ok(other) => panic!("invalid THISCPU_TEST_SANDBOXES={other:?}: set it to all, or unset it"),
     }
+    let has = |env: &Env| chosen.iter().any(|other| other.name == env.name);
+    let added: &[&Env] = match (WITH_SECTIONS.into_iter().all(has), has(&ATOMIC)) {
+        (true, true) => &TIERS_AND_SANDBOXES,
+        (true, false) => &SELF_REGISTERED_ONLY,
+        (false, _) => &[],
+    };
+    envs.extend(added.iter().filter(|env| !has(env)));
+    envs
 }
 
 /// Returns the environment of that name.

@@ -42,15 +42,22 @@ pub(crate) struct Scenario {
     pub(crate) envs: &'static [&'static Env],
     /// A check that the machine has what the scenario needs, made in a process of its own.
     pub(crate) needs: Option<fn() -> Result<(), String>>,
+    /// Whether quick runs leave the scenario out.
+    is_slow: bool,
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, envs: &'static [&'static Env], run: fn()) -> Self {
-        Scenario { name, run, envs, needs: None }
+        Scenario { name, run, envs, needs: None, is_slow: false }
     }
 
     pub(crate) const fn needs(self, needs: fn() -> Result<(), String>) -> Self {
         Scenario { needs: Some(needs), ..self }
+    }
+
+    /// Marks a scenario that takes too long for quick runs.
+    pub(crate) const fn slow(self) -> Self {
+        Scenario { is_slow: true, ..self }
     }
 }
 
@@ -79,30 +86,57 @@ pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
         Some(filter) => filter.split(',').any(|part| name.contains(part)),
         None => true,
     };
-    let mut lacking = HashMap::new();
-    let mut trials = Vec::new();
+    let (mut machine, mut trials) = (Machine::default(), Vec::new());
     for scenario in scenarios {
-        let mut needs = None;
-        for &env in env::with_sandboxes(scenario.envs) {
+        for env in env::select(scenario.envs) {
             let name = format!("{}::{}", scenario.name, env.name);
             if !chosen(&name) {
                 continue;
             }
-            let needs = needs.get_or_insert_with(|| process::check_needs(scenario).err());
-            let tier = lacking
-                .entry(env.name)
-                .or_insert_with(|| process::ask(scenario, env, process::TIER).err());
-            trials.push(trial(name, scenario, env, needs.as_ref().or(tier.as_ref())));
+            let obstacle = machine.obstacle(scenario, env);
+            // A quick run takes the first environment that the machine has.
+            let is_last = scale::is_quick() && (obstacle.is_none() || scenario.is_slow);
+            trials.push(trial(name, scenario, env, obstacle));
+            if is_last {
+                break;
+            }
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(name: String, scenario: &Scenario, env: &'static Env, lacks: Option<&String>) -> Trial {
+fn trial(name: String, scenario: &Scenario, env: &'static Env, obstacle: Option<&str>) -> Trial {
     let child = process::Child::new(scenario.name, env, process::RUN);
     let trial = Trial::test(name, move || child.run().map_err(Into::into));
-    match lacks {
+    match obstacle {
         None => trial,
         Some(reason) => trial.with_kind(reason).with_ignored_flag(true),
+    }
+}
+
+/// The answers of this machine's checks, each made once.
+#[derive(Default)]
+struct Machine {
+    /// By the address of the check.
+    needs: HashMap<usize, Result<(), String>>,
+    /// By the name of the environment.
+    envs: HashMap<&'static str, Result<(), String>>,
+}
+
+impl Machine {
+    /// Returns why a scenario cannot run, or should not run in a quick run.
+    fn obstacle(&mut self, scenario: &Scenario, env: &'static Env) -> Option<&str> {
+        if scenario.is_slow && scale::is_quick() {
+            return Some("slow");
+        }
+        if let Some(needs) = scenario.needs {
+            let check = || process::ask(scenario, &DEFAULT, process::NEEDS);
+            let answer = self.needs.entry(needs as usize).or_insert_with(check);
+            if let Err(reason) = answer {
+                return Some(reason);
+            }
+        }
+        let check = || process::ask(scenario, env, process::TIER);
+        self.envs.entry(env.name).or_insert_with(check).as_ref().err().map(String::as_str)
     }
 }

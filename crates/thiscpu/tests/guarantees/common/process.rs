@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use super::{DEFAULT, Env, Scenario, env, random, scale};
+use super::{Env, Scenario, env, random, scale};
 
 /// The time after which a child is killed and the scenario fails; longer on slow machines.
 ///
@@ -48,11 +48,6 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
             ExitCode::FAILURE
         }
     })
-}
-
-/// Checks in a process of its own that the machine has what the scenario needs.
-pub(crate) fn check_needs(scenario: &Scenario) -> Result<(), String> {
-    scenario.needs.map_or(Ok(()), |_| ask(scenario, &DEFAULT, NEEDS))
 }
 
 /// Runs a check in a child; the error is the first line of its output.

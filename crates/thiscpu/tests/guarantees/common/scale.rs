@@ -1,4 +1,4 @@
-//! The number of rounds and the deadlines, scaled for slow machines.
+//! The number of rounds and the deadlines, scaled for slow machines and quick runs.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,18 @@ pub(crate) fn factor() -> u32 {
     })
 }
 
-/// Returns how often to repeat what usual machines repeat `usual` times.
+/// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.
+///
+/// Such a run has one environment for each scenario, an eighth of the rounds, and no slow scenarios.
+pub(crate) fn is_quick() -> bool {
+    match std::env::var("THISCPU_TEST_QUICK").as_deref() {
+        Err(_) | Ok("" | "0") => false,
+        Ok("1") => true,
+        Ok(other) => panic!("invalid THISCPU_TEST_QUICK={other:?}: set it to 1, or unset it"),
+    }
+}
+
+/// Returns how often to repeat what full runs on usual machines repeat `usual` times.
 pub(crate) fn rounds(usual: u64) -> u64 {
-    usual.div_ceil(factor().into())
+    usual.div_ceil(u64::from(factor()) * if is_quick() { 8 } else { 1 })
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use super::{fork, futex, signal};
+use super::{fork, futex, scale, signal};
 
 /// Checks that this machine can single-step.
 pub(crate) fn can_single_step() -> Result<(), String> {
@@ -180,7 +180,11 @@ fn at_steps<R>(
             if !reached {
                 break;
             }
-            count += 1 + if let Steps::Sampled = steps { count / 40 } else { 0 };
+            count += 1 + match steps {
+                Steps::Sampled if scale::is_quick() => count / 4,
+                Steps::Sampled => count / 40,
+                Steps::Every => 0,
+            };
         }
     });
 }
