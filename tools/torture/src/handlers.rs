@@ -6,15 +6,15 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
-use std::mem;
 use std::ptr;
 use std::sync::atomic::{
     AtomicPtr, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::Duration;
 
 use fastrand::Rng;
-use thiscpu_test_support::cpus;
+use thiscpu_test_support::{cpus, tool::signals};
 
 use crate::shared::Shared;
 
@@ -66,8 +66,12 @@ impl Drop for Target<'_> {
 
 /// Installs the handlers. They stay: a signal may still arrive when the run is over.
 pub(crate) fn install() -> io::Result<()> {
-    handle(SENT, on_signal)?;
-    handle(TIMED, on_timer)
+    // SAFETY: both handlers use only structures that support signal handlers, and
+    // async-signal-safe system calls.
+    unsafe {
+        signals::install(SENT, on_signal, 0)?;
+        signals::install(TIMED, on_timer, 0)
+    }
 }
 
 /// Sends a signal to a thread that may have ended meanwhile.
@@ -75,18 +79,6 @@ pub(crate) fn send(tid: i32) {
     // SAFETY: the call accesses no memory. It fails if the thread has ended. If another thread of
     // this process has its id by now, the handler finds that thread's own `SHARED`, or null.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, SENT) };
-}
-
-fn handle(signal: i32, handler: extern "C" fn(i32)) -> io::Result<()> {
-    // SAFETY: all zeroes is a valid sigaction: the default action, and an empty mask.
-    let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    action.sa_sigaction = handler as *const () as usize;
-    action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is initialized, and the handler is async-signal-safe and is never unloaded.
-    match unsafe { libc::sigaction(signal, &action, ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Returns what the calling thread's handlers use, unless it is no target.
@@ -109,7 +101,10 @@ extern "C" fn on_timer(signal: i32) {
     let mut random = Rng::with_seed(shared.slots[slot].signals.load(SeqCst));
     yield_or_migrate(shared, &mut random);
     if HAS_TIMER.get() {
-        start_timer(TIMER.with(|own| own.load(SeqCst)), random.u64(TIMER_NANOS));
+        let after = Duration::from_nanos(random.u64(TIMER_NANOS));
+        // SAFETY: the timer exists: `Timer::drop` clears `HAS_TIMER` on this thread before it
+        // deletes the timer.
+        unsafe { signals::fire_once(TIMER.with(|own| own.load(SeqCst)), after) };
     }
 }
 
@@ -132,35 +127,17 @@ fn yield_or_migrate(shared: &Shared, random: &mut Rng) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Lets `timer` fire once. The call cannot fail for an existing timer, so `errno` stays.
-fn start_timer(timer: libc::timer_t, nanos: u64) {
-    let once = libc::itimerspec {
-        it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: libc::timespec { tv_sec: 0, tv_nsec: nanos as libc::c_long },
-    };
-    // SAFETY: the pointer is to a local; a timer that does not exist is an error without effect.
-    unsafe { libc::timer_settime(timer, 0, &once, ptr::null_mut()) };
-}
-
 /// A timer that interrupts the thread that created it, until it is dropped on that thread.
 pub(crate) struct Timer(PhantomData<*const ()>);
 
 impl Timer {
     /// Starts a timer; returns `None` if the kernel grants no further one.
     pub(crate) fn start() -> Option<Timer> {
-        let mut timer: libc::timer_t = ptr::null_mut();
-        // SAFETY: all zeroes is a valid sigevent.
-        let mut event: libc::sigevent = unsafe { mem::zeroed() };
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = TIMED;
-        event.sigev_notify_thread_id = cpus::tid();
-        // SAFETY: both pointers are to locals of the types that the call requires.
-        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } != 0 {
-            return None;
-        }
+        let timer = signals::timer_of_this_thread(TIMED).ok()?;
         TIMER.with(|own| own.store(timer, SeqCst));
         HAS_TIMER.set(true);
-        start_timer(timer, TIMER_NANOS.start);
+        // SAFETY: the timer was just created.
+        unsafe { signals::fire_once(timer, Duration::from_nanos(TIMER_NANOS.start)) };
         Some(Timer(PhantomData))
     }
 }

@@ -18,7 +18,6 @@ mod report;
 mod run;
 mod shared;
 mod spawn;
-mod stop;
 mod structures;
 mod violation;
 mod watchdog;

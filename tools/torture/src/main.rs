@@ -1,17 +1,10 @@
 //! `thiscpu-torture`: reads the options, runs the torture test, and prints its report.
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::Parser;
+use thiscpu_test_support::tool::output::{self, FAILED, REFUSED, complain, note, print_line};
 use thiscpu_torture::{Options, Plan, Report, parse_seconds, parse_seed, parse_threads, run};
-
-/// Exit status of a run that failed.
-const FAILED: u8 = 1;
-/// Exit status when nothing was run, because the request was bad; clap's too.
-const REFUSED: u8 = 2;
 
 /// The text below the options in `--help`.
 const DETAILS: &str = "\
@@ -59,7 +52,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let Cli { seconds, threads, seed, json } = Cli::parse();
+    let Cli { seconds, threads, seed, json } = output::parse();
     let tier = match thiscpu::tier() {
         Ok(tier) => tier.to_string(),
         Err(why) => return complain(&why, REFUSED),
@@ -72,7 +65,7 @@ fn main() -> ExitCode {
     };
     match run(&plan, &hung) {
         Ok(report) => match print(&report, &tier, json) {
-            Err(why) => complain(&format!("cannot write to standard output: {why}"), FAILED),
+            Err(why) => complain(&why, FAILED),
             Ok(()) if report.failures().is_empty() => ExitCode::SUCCESS,
             Ok(()) => ExitCode::from(FAILED),
         },
@@ -81,29 +74,12 @@ fn main() -> ExitCode {
 }
 
 /// Writes the report to standard output; as JSON, also its failures to standard error.
-///
-/// A reader that has closed the pipe is no error.
-fn print(report: &Report, tier: &str, json: bool) -> io::Result<()> {
-    let text = match json {
-        true => format!("{:#}\n", report.to_json(tier)),
-        false => report.to_text(tier),
-    };
-    if json {
-        for failure in report.failures() {
-            complain(&format!("seed {}: {failure}", report.seed()), FAILED);
-        }
+fn print(report: &Report, tier: &str, json: bool) -> Result<(), String> {
+    if !json {
+        return print_line(report.to_text(tier).trim_end()).map(drop);
     }
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+    for failure in report.failures() {
+        note(&format!("seed {}: {failure}", report.seed()));
     }
-}
-
-/// Writes the reason of a failure to standard error.
-///
-/// If that is closed, only the status tells.
-fn complain(why: &impl std::fmt::Display, status: u8) -> ExitCode {
-    let _ = writeln!(io::stderr(), "error: {why}");
-    ExitCode::from(status)
+    print_line(&format!("{:#}", report.to_json(tier))).map(drop)
 }

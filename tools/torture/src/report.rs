@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use thiscpu_test_support::tool::stop;
 
 use crate::plan::Plan;
 use crate::shared::{Shared, Slot};
-use crate::stop;
 use crate::violation::{Failure, Finder, Violation};
 
 /// The result of a run.

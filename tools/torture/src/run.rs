@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
+use thiscpu_test_support::tool::stop;
+
 use crate::disturbances::{affinity, churn, fork, signals};
 use crate::handlers;
 use crate::plan::Plan;
@@ -12,7 +14,6 @@ use crate::progress::Progress;
 use crate::report::{Faults, Report};
 use crate::shared::{SHORT_LIVED, Shared};
 use crate::spawn::spawn;
-use crate::stop;
 use crate::watchdog::{self, PATIENCE};
 use crate::worker::{self, WorkerSpec};
 

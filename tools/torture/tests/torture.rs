@@ -97,6 +97,18 @@ fn invalid_options_are_refused_with_a_reason() {
 }
 
 #[test]
+fn failed_writes_end_with_1_and_the_reason() {
+    let brief = ["--seconds", "0.1", "--threads", "1"];
+    for args in [&brief[..], &["--seconds", "0.1", "--threads", "1", "--json"], &["--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = torture(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output.stderr));
+        let reason = "cannot write to standard output: No space left on device";
+        assert!(text(&output.stderr).contains(reason), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn interrupted_run_still_runs_the_final_check() {
     let mut child = torture(&["--seconds", "600"])
         .stdout(Stdio::piped())
