@@ -3,6 +3,50 @@
 //! Each design is implemented from its description, as its authors intended it. Where the kernel
 //! relies on disabled preemption, a program needs an atomic instruction; each file says where.
 
+/// Defines the contenders of a family: their list `ALL`, and a macro that evaluates an expression
+/// with a type parameter for the contender of a name. A baseline after a semicolon is not listed.
+macro_rules! family {
+    ($d:tt $for_it:ident, $family:ident: $($Name:ident)* $(; $Baseline:ident)?) => {
+        pub(crate) const ALL: &[$crate::contenders::Name] =
+            &[$($crate::contenders::Name::$Name),*];
+
+        macro_rules! $for_it {
+            ($d name:expr, $d C:ident => $d body:expr) => {
+                match $d name {
+                    $($crate::contenders::Name::$Name => {
+                        type $d C = $crate::contenders::$family::$Name;
+                        $d body
+                    })*
+                    $($crate::contenders::Name::$Baseline => {
+                        type $d C = $crate::contenders::$family::$Baseline;
+                        $d body
+                    })?
+                    other => unreachable!("{other} is not one of {}", stringify!($family)),
+                }
+            };
+        }
+        pub(crate) use $for_it;
+    };
+}
+
+/// Makes a test of each generic check for each contender, in a module of that name.
+#[cfg(test)]
+macro_rules! test_each {
+    ($checks:tt; $($module:ident: $Contender:ty,)*) => {
+        $(mod $module {
+            use super::*;
+
+            test_each!(@ $checks $Contender);
+        })*
+    };
+    (@ [$($check:ident)*] $Contender:ty) => {
+        $(#[test]
+        fn $check() {
+            super::$check::<$Contender>();
+        })*
+    };
+}
+
 pub(crate) mod allocators;
 pub(crate) mod budgets;
 pub(crate) mod counters;

@@ -169,30 +169,12 @@ fn allocators_of_any_size_serve_mixed_sizes() {
     }
 }
 
-macro_rules! for_each_contender {
-    ($($module:ident: $contender:ty,)*) => {
-        $(mod $module {
-            use super::*;
-
-            #[test]
-            fn objects_are_distinct_and_keep_their_contents() {
-                super::objects_are_distinct_and_keep_their_contents::<$contender>();
-            }
-
-            #[test]
-            fn objects_may_be_freed_on_another_thread() {
-                super::objects_may_be_freed_on_another_thread::<$contender>();
-            }
-
-            #[test]
-            fn threads_that_meet_on_a_cpu_keep_their_objects() {
-                super::threads_that_meet_on_a_cpu_keep_their_objects::<$contender>();
-            }
-        })*
-    };
-}
-
-for_each_contender! {
+test_each! {
+    [
+        objects_are_distinct_and_keep_their_contents
+        objects_may_be_freed_on_another_thread
+        threads_that_meet_on_a_cpu_keep_their_objects
+    ];
     glibc: Glibc,
     slub_lock: SlubLock,
     slub_lock_on_one_freelist: OnOneFreelist<SlubLock>,
@@ -203,7 +185,12 @@ for_each_contender! {
 }
 
 #[cfg(feature = "other-allocators")]
-for_each_contender! {
+test_each! {
+    [
+        objects_are_distinct_and_keep_their_contents
+        objects_may_be_freed_on_another_thread
+        threads_that_meet_on_a_cpu_keep_their_objects
+    ];
     mimalloc: Mimalloc,
     jemalloc: Jemalloc,
     snmalloc: Snmalloc,

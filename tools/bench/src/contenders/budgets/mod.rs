@@ -4,7 +4,6 @@ pub(crate) use self::{
     atomic_cas::AtomicCas, compare_once::CompareOnce, compare_twice::CompareTwice,
     limited_add::LimitedAdd, semaphore::Semaphore, this_cpu::ThisCpu,
 };
-use super::Name;
 
 mod atomic_cas;
 mod compare_once;
@@ -15,15 +14,9 @@ mod semaphore;
 mod tests;
 mod this_cpu;
 
-/// The contenders that are budgets.
-pub(crate) const ALL: &[Name] = &[
-    Name::AtomicCas,
-    Name::CompareTwice,
-    Name::CompareOnce,
-    Name::LimitedAdd,
-    Name::Semaphore,
-    Name::ThisCpu,
-];
+family! {
+    $ for_budget, budgets: AtomicCas CompareTwice CompareOnce LimitedAdd Semaphore ThisCpu
+}
 
 /// A budget of units that many threads share.
 ///
@@ -52,21 +45,3 @@ pub(crate) trait Contender: Send + Sync + Sized {
         None
     }
 }
-
-/// Evaluates an expression with `C` standing for the type of the budget called `$name`.
-macro_rules! for_budget {
-    ($name:expr, $C:ident => $body:expr) => {
-        for_budget!(@match $name, $C, $body,
-            AtomicCas CompareTwice CompareOnce LimitedAdd Semaphore ThisCpu)
-    };
-    (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
-        match $name {
-            $($crate::contenders::Name::$variant => {
-                type $C = $crate::contenders::budgets::$variant;
-                $body
-            })*
-            other => unreachable!("{other} is not a budget"),
-        }
-    };
-}
-pub(crate) use for_budget;

@@ -36,25 +36,8 @@ fn limit_holds_for_one_thread<C: Contender>() {
     assert_eq!(budget.available(), 1000);
 }
 
-macro_rules! for_each_contender {
-    ($($module:ident: $contender:ty,)*) => {
-        $(mod $module {
-            use super::*;
-
-            #[test]
-            fn units_are_conserved() {
-                super::units_are_conserved::<$contender>();
-            }
-
-            #[test]
-            fn limit_holds_for_one_thread() {
-                super::limit_holds_for_one_thread::<$contender>();
-            }
-        })*
-    };
-}
-
-for_each_contender! {
+test_each! {
+    [units_are_conserved limit_holds_for_one_thread];
     atomic_cas: AtomicCas,
     compare_twice: CompareTwice,
     compare_once: CompareOnce,

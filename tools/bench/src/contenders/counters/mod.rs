@@ -6,7 +6,6 @@ pub(crate) use self::{
     atomic::Atomic, dumazet::Dumazet, li_gate::LiGate, nothing::Nothing, section::Section,
     spinlock_fold::SpinlockFold, striped::Striped, this_cpu::ThisCpu,
 };
-use super::Name;
 
 mod atomic;
 mod dumazet;
@@ -19,16 +18,9 @@ mod striped;
 mod tests;
 mod this_cpu;
 
-/// The contenders that are counters.
-pub(crate) const ALL: &[Name] = &[
-    Name::Atomic,
-    Name::SpinlockFold,
-    Name::Dumazet,
-    Name::LiGate,
-    Name::Striped,
-    Name::Section,
-    Name::ThisCpu,
-];
+family! {
+    $ for_counter, counters: Atomic SpinlockFold Dumazet LiGate Striped Section ThisCpu; Nothing
+}
 
 /// A counter that many threads share.
 ///
@@ -50,24 +42,6 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Takes the calling thread off per-CPU lanes forever, if the design supports such threads.
     fn leave_lanes() {}
 }
-
-/// Evaluates an expression with `C` standing for the type of the counter called `$name`.
-macro_rules! for_counter {
-    ($name:expr, $C:ident => $body:expr) => {
-        for_counter!(@match $name, $C, $body,
-            Atomic SpinlockFold Dumazet LiGate Striped Section ThisCpu Nothing)
-    };
-    (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
-        match $name {
-            $($crate::contenders::Name::$variant => {
-                type $C = $crate::contenders::counters::$variant;
-                $body
-            })*
-            other => unreachable!("{other} is not a counter"),
-        }
-    };
-}
-pub(crate) use for_counter;
 
 /// Compares a counter with `limit` as the kernel does.
 ///

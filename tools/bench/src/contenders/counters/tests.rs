@@ -63,30 +63,12 @@ fn compares_exactly_when_idle<C: Contender>() {
     });
 }
 
-macro_rules! for_each_contender {
-    ($($module:ident: $contender:ty,)*) => {
-        $(mod $module {
-            use super::*;
-
-            #[test]
-            fn counts_exactly() {
-                super::counts_exactly::<$contender>();
-            }
-
-            #[test]
-            fn counts_exactly_while_others_sum() {
-                super::counts_exactly_while_others_sum::<$contender>();
-            }
-
-            #[test]
-            fn compares_exactly_when_idle() {
-                super::compares_exactly_when_idle::<$contender>();
-            }
-        })*
-    };
-}
-
-for_each_contender! {
+test_each! {
+    [
+        counts_exactly
+        counts_exactly_while_others_sum
+        compares_exactly_when_idle
+    ];
     atomic: Atomic,
     spinlock_fold: SpinlockFold,
     dumazet: Dumazet,

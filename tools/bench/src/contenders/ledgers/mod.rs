@@ -4,7 +4,6 @@ pub(crate) use self::{
     accounts::COUNTERS, atomic::Atomic, kamezawa::Kamezawa, memcg_stock::MemcgStock,
     nothing::Nothing, per_thread_64::PerThread64, this_cpu::ThisCpu,
 };
-use super::Name;
 
 mod accounts;
 mod atomic;
@@ -16,9 +15,9 @@ mod per_thread_64;
 mod tests;
 mod this_cpu;
 
-/// The contenders that are ledgers.
-pub(crate) const ALL: &[Name] =
-    &[Name::Atomic, Name::Kamezawa, Name::PerThread64, Name::MemcgStock, Name::ThisCpu];
+family! {
+    $ for_ledger, ledgers: Atomic Kamezawa PerThread64 MemcgStock ThisCpu; Nothing
+}
 
 /// A ledger whose accounts many threads charge.
 ///
@@ -58,20 +57,3 @@ pub(crate) trait Contender: Send + Sync + Sized {
         None
     }
 }
-
-/// Evaluates an expression with `C` standing for the type of the ledger called `$name`.
-macro_rules! for_ledger {
-    ($name:expr, $C:ident => $body:expr) => {
-        for_ledger!(@match $name, $C, $body, Atomic Kamezawa PerThread64 MemcgStock ThisCpu Nothing)
-    };
-    (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
-        match $name {
-            $($crate::contenders::Name::$variant => {
-                type $C = $crate::contenders::ledgers::$variant;
-                $body
-            })*
-            other => unreachable!("{other} is not a ledger"),
-        }
-    };
-}
-pub(crate) use for_ledger;

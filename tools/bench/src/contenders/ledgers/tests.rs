@@ -78,25 +78,8 @@ fn counts_exactly_when_one_thread_charges_two_ledgers<C: Contender>() {
     }
 }
 
-macro_rules! for_each_contender {
-    ($($module:ident: $contender:ty,)*) => {
-        $(mod $module {
-            use super::*;
-
-            #[test]
-            fn counts_exactly() {
-                super::counts_exactly::<$contender>();
-            }
-
-            #[test]
-            fn counts_exactly_when_one_thread_charges_two_ledgers() {
-                super::counts_exactly_when_one_thread_charges_two_ledgers::<$contender>();
-            }
-        })*
-    };
-}
-
-for_each_contender! {
+test_each! {
+    [counts_exactly counts_exactly_when_one_thread_charges_two_ledgers];
     atomic: Atomic,
     kamezawa: Kamezawa,
     per_thread_64: PerThread64,

@@ -5,7 +5,6 @@ pub(crate) use self::{
     prometheus_client::PrometheusClient,
     this_cpu::{ThisCpu, ThisCpuFacade},
 };
-use super::Name;
 
 mod metrics_exporter;
 mod prometheus_client;
@@ -13,9 +12,9 @@ mod prometheus_client;
 mod tests;
 mod this_cpu;
 
-/// The contenders that are registries.
-pub(crate) const ALL: &[Name] =
-    &[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpu, Name::ThisCpuFacade];
+family! {
+    $ for_registry, registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade
+}
 
 /// The name under which the only metric is registered. `prometheus-client` appends `_total`.
 const METRIC: &str = "requests";
@@ -43,21 +42,3 @@ pub(crate) fn total(text: &str) -> u64 {
     let value = |line: &str| line.rsplit_once(' ')?.1.parse::<u64>().ok();
     values.filter_map(value).sum()
 }
-
-/// Evaluates an expression with `C` standing for the type of the registry called `$name`.
-macro_rules! for_registry {
-    ($name:expr, $C:ident => $body:expr) => {
-        for_registry!(@match $name, $C, $body,
-            MetricsExporter PrometheusClient ThisCpu ThisCpuFacade)
-    };
-    (@match $name:expr, $C:ident, $body:expr, $($variant:ident)*) => {
-        match $name {
-            $($crate::contenders::Name::$variant => {
-                type $C = $crate::contenders::registries::$variant;
-                $body
-            })*
-            other => unreachable!("{other} is not a registry"),
-        }
-    };
-}
-pub(crate) use for_registry;
