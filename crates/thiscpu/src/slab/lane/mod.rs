@@ -4,10 +4,10 @@
 //! at the cache's cell in each lane: | hot : 8 | lock : 4, 0 : 4 | top : 8 | spare : 8 |
 //! ```
 //!
-//! `hot` is the encoded pointer of an object freed while `hot` was 0, or 0. malloc's classes do not use it: theirs
-//! is always 0. A program that frees and allocates in turn finds its object there with one load.
-//! The main sheaf takes two dependent loads, each of which would wait for the store of the call
-//! before.
+//! `hot` is the encoded pointer of an object that was freed while `hot` was 0, or 0. malloc's
+//! classes do not use it: theirs is always 0. A program that frees and allocates in turn finds its
+//! object there with one load. The main sheaf takes two dependent loads, each of which would wait
+//! for the store of the call before.
 //!
 //! `top` leads to the top of the main sheaf: it is the distance from the item's first `top` to the
 //! slot above the sheaf's uppermost pointer. It is 0 if there is no main sheaf. Then the word at
