@@ -1,57 +1,16 @@
 //! The place of glibc's rseq area in each thread, and the CPU number that the kernel writes there.
-//!
-//! glibc 2.35 and later register every thread, and export the distance of the area from the thread
-//! pointer. The symbols are weak, so that the program links and starts without them.
 
-/// Loads the address of a weak symbol, which is null if the C library lacks it.
-///
-/// It loads the entry of the global offset table in assembly, since Rust assumes that the address
-/// of an extern static is not null.
-#[cfg(target_arch = "x86_64")]
-macro_rules! weak_address {
-    ($symbol:literal) => {{
-        let address: *const i32;
-        // SAFETY: the instruction only loads this program's table entry for the symbol. The linker
-        // makes the entry and the loader fills it in, with zero for an undefined weak symbol.
-        unsafe {
-            core::arch::asm!(
-                concat!(".weak ", $symbol),
-                concat!("mov {a}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
-                a = out(reg) address,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-        address
-    }};
-}
-
-/// Loads the address of a weak symbol, which is null if the C library lacks it.
-#[cfg(target_arch = "aarch64")]
-macro_rules! weak_address {
-    ($symbol:literal) => {{
-        let address: *const i32;
-        // SAFETY: the instructions only load this program's table entry for the symbol. The linker
-        // makes the entry and the loader fills it in, with zero for an undefined weak symbol.
-        unsafe {
-            core::arch::asm!(
-                concat!(".weak ", $symbol),
-                concat!("adrp {a}, :got:", $symbol),
-                concat!("ldr {a}, [{a}, :got_lo12:", $symbol, "]"),
-                a = out(reg) address,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-        address
-    }};
-}
+use std::ffi::CStr;
 
 /// Returns the distance from the thread pointer to glibc's rseq area, in bytes.
 ///
-/// It is equal in all threads. The error says why there is no area.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// It is equal in all threads. The error says why there is no area. glibc 2.35 and later register
+/// every thread, and export the distance.
 pub(crate) fn area_offset() -> Result<isize, &'static str> {
-    let size = weak_address!("__rseq_size").cast::<u32>();
-    let offset = weak_address!("__rseq_offset").cast::<isize>();
+    // SAFETY: each name ends with a NUL, and the call has no other preconditions.
+    let address = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let size = address(c"__rseq_size").cast::<u32>();
+    let offset = address(c"__rseq_offset").cast::<isize>();
     if size.is_null() || offset.is_null() {
         return Err("this C library does not register rseq (glibc does from 2.35 on)");
     }
@@ -62,12 +21,6 @@ pub(crate) fn area_offset() -> Result<isize, &'static str> {
     }
     // SAFETY: glibc exports `__rseq_offset` as a constant ptrdiff_t, written before main.
     Ok(unsafe { *offset })
-}
-
-/// Returns an error, since there is no section for this architecture.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn area_offset() -> Result<isize, &'static str> {
-    Err("there is a section for x86_64 and aarch64 only")
 }
 
 /// Tells the CPU of the calling thread, as cheaply as this process can.
@@ -136,12 +89,6 @@ fn cpu_id(offset: isize) -> u32 {
         );
     }
     id
-}
-
-/// Returns a number that no CPU has. Without an area, it is never called.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn cpu_id(_offset: isize) -> u32 {
-    u32::MAX
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 //! Each design is implemented from its description, as its authors intended it. Where the kernel
 //! relies on disabled preemption, a program needs an atomic instruction; each file says where.
 
-/// Defines the contenders of a family: their list `ALL`, and a macro that evaluates an expression
-/// with a type parameter for the contender of a name. A baseline after a semicolon is not listed.
+/// Defines the list `ALL` of a family of contenders, and a macro that dispatches by name.
+///
+/// That macro evaluates an expression in which a type stands for the contender. `ALL` does not have
+/// the baseline, which follows a semicolon.
 macro_rules! family {
     ($d:tt $for_it:ident, $family:ident: $($Name:ident)* $(; $Baseline:ident)?) => {
         pub(crate) const ALL: &[$crate::contenders::Name] =

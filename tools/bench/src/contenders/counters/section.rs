@@ -162,13 +162,3 @@ unsafe fn add_here(area_offset: isize, words: *const AtomicI64, n: i64) {
         );
     }
 }
-
-/// Panics. Never called, because `try_new` fails on other architectures.
-///
-/// # Safety
-///
-/// There are no requirements.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn add_here(_area_offset: isize, _words: *const AtomicI64, _n: i64) {
-    unreachable!("there is no section on this architecture");
-}

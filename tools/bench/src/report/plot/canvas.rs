@@ -75,13 +75,13 @@ pub(crate) fn marker(area: &Area<'_>, name: Name, at: Place) -> Result<()> {
     let radius = f64::from(FINE) * if name.is_ours() { 5.2 } else { 3.8 };
     let (hue, shape) = look(name);
     let style = hue.rgb().filled();
-    let Some(corners) = shape.corners() else {
+    if shape.0.is_empty() {
         return Ok(area.draw(&Circle::new(at, radius.round() as i32, style))?);
-    };
+    }
     let corner = |&(x, y): &(f64, f64)| {
         (at.0 + (x * radius).round() as i32, at.1 + (y * radius).round() as i32)
     };
-    Ok(area.draw(&Polygon::new(corners.iter().map(corner).collect::<Vec<_>>(), style))?)
+    Ok(area.draw(&Polygon::new(shape.0.iter().map(corner).collect::<Vec<_>>(), style))?)
 }
 
 /// Draws a filled rectangle in a contender's color.

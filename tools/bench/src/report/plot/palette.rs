@@ -76,83 +76,33 @@ pub(crate) fn dark_rules() -> String {
     rules
 }
 
-/// The shape of a contender's points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    Circle,
-    Square,
-    Diamond,
-    Up,
-    Down,
-    Left,
-    Right,
-    Plus,
-    Cross,
-    Star,
-}
+/// The shape of a contender's points: its corners, about 2 units apart; none for a circle.
+///
+/// Their mean is the place of the point, also for triangles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shape(pub(super) &'static [(f64, f64)]);
 
+#[rustfmt::skip]
 impl Shape {
-    /// Returns the corners of a shape about 2 units wide; `None` for a circle.
-    ///
-    /// Their mean is the place of the point, also for triangles.
-    pub(crate) fn corners(self) -> Option<&'static [(f64, f64)]> {
-        const SQUARE: &[(f64, f64)] = &[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)];
-        const DIAMOND: &[(f64, f64)] = &[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)];
-        const UP: &[(f64, f64)] = &[(0.0, -1.3), (1.1, 0.65), (-1.1, 0.65)];
-        const DOWN: &[(f64, f64)] = &[(0.0, 1.3), (1.1, -0.65), (-1.1, -0.65)];
-        const LEFT: &[(f64, f64)] = &[(-1.3, 0.0), (0.65, -1.1), (0.65, 1.1)];
-        const RIGHT: &[(f64, f64)] = &[(1.3, 0.0), (-0.65, -1.1), (-0.65, 1.1)];
-        const PLUS: &[(f64, f64)] = &[
-            (-0.35, -1.2),
-            (0.35, -1.2),
-            (0.35, -0.35),
-            (1.2, -0.35),
-            (1.2, 0.35),
-            (0.35, 0.35),
-            (0.35, 1.2),
-            (-0.35, 1.2),
-            (-0.35, 0.35),
-            (-1.2, 0.35),
-            (-1.2, -0.35),
-            (-0.35, -0.35),
-        ];
-        const CROSS: &[(f64, f64)] = &[
-            (-1.1, -0.65),
-            (-0.65, -1.1),
-            (0.0, -0.45),
-            (0.65, -1.1),
-            (1.1, -0.65),
-            (0.45, 0.0),
-            (1.1, 0.65),
-            (0.65, 1.1),
-            (0.0, 0.45),
-            (-0.65, 1.1),
-            (-1.1, 0.65),
-            (-0.45, 0.0),
-        ];
-        const STAR: &[(f64, f64)] = &[
-            (0.0, -1.4),
-            (0.35, -0.35),
-            (1.4, 0.0),
-            (0.35, 0.35),
-            (0.0, 1.4),
-            (-0.35, 0.35),
-            (-1.4, 0.0),
-            (-0.35, -0.35),
-        ];
-        match self {
-            Self::Circle => None,
-            Self::Square => Some(SQUARE),
-            Self::Diamond => Some(DIAMOND),
-            Self::Up => Some(UP),
-            Self::Down => Some(DOWN),
-            Self::Left => Some(LEFT),
-            Self::Right => Some(RIGHT),
-            Self::Plus => Some(PLUS),
-            Self::Cross => Some(CROSS),
-            Self::Star => Some(STAR),
-        }
-    }
+    const CIRCLE: Self = Self(&[]);
+    const SQUARE: Self = Self(&[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)]);
+    const DIAMOND: Self = Self(&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)]);
+    const UP: Self = Self(&[(0.0, -1.3), (1.1, 0.65), (-1.1, 0.65)]);
+    const DOWN: Self = Self(&[(0.0, 1.3), (1.1, -0.65), (-1.1, -0.65)]);
+    const LEFT: Self = Self(&[(-1.3, 0.0), (0.65, -1.1), (0.65, 1.1)]);
+    const RIGHT: Self = Self(&[(1.3, 0.0), (-0.65, -1.1), (-0.65, 1.1)]);
+    const PLUS: Self = Self(&[
+        (-0.35, -1.2), (0.35, -1.2), (0.35, -0.35), (1.2, -0.35), (1.2, 0.35), (0.35, 0.35),
+        (0.35, 1.2), (-0.35, 1.2), (-0.35, 0.35), (-1.2, 0.35), (-1.2, -0.35), (-0.35, -0.35),
+    ]);
+    const CROSS: Self = Self(&[
+        (-1.1, -0.65), (-0.65, -1.1), (0.0, -0.45), (0.65, -1.1), (1.1, -0.65), (0.45, 0.0),
+        (1.1, 0.65), (0.65, 1.1), (0.0, 0.45), (-0.65, 1.1), (-1.1, 0.65), (-0.45, 0.0),
+    ]);
+    const STAR: Self = Self(&[
+        (0.0, -1.4), (0.35, -0.35), (1.4, 0.0), (0.35, 0.35),
+        (0.0, 1.4), (-0.35, 0.35), (-1.4, 0.0), (-0.35, -0.35),
+    ]);
 }
 
 /// Returns a contender's color and shape in every plot.
@@ -160,21 +110,21 @@ impl Shape {
 /// This project's contenders have shades of one color, which no other contender has.
 pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
     match contender {
-        Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::Circle),
-        Name::ThisCpuCache | Name::ThisCpuFacade => (RUST, Shape::Diamond),
-        Name::ThisCpuHardened => (TAN, Shape::Square),
-        Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::Square),
+        Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::CIRCLE),
+        Name::ThisCpuCache | Name::ThisCpuFacade => (RUST, Shape::DIAMOND),
+        Name::ThisCpuHardened => (TAN, Shape::SQUARE),
+        Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::SQUARE),
         Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
-            (PURPLE, Shape::Up)
+            (PURPLE, Shape::UP)
         }
-        Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::Down),
-        Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::Diamond),
-        Name::Snmalloc => (OLIVE, Shape::Cross),
-        Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc => (SKY, Shape::Star),
-        Name::Section | Name::SlubTid => (WINE, Shape::Plus),
-        Name::Mimalloc => (BLUE, Shape::Right),
-        Name::Glibc => (GREY, Shape::Left),
-        Name::Nothing => (GREY, Shape::Cross),
+        Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::DOWN),
+        Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::DIAMOND),
+        Name::Snmalloc => (OLIVE, Shape::CROSS),
+        Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc => (SKY, Shape::STAR),
+        Name::Section | Name::SlubTid => (WINE, Shape::PLUS),
+        Name::Mimalloc => (BLUE, Shape::RIGHT),
+        Name::Glibc => (GREY, Shape::LEFT),
+        Name::Nothing => (GREY, Shape::CROSS),
     }
 }
 
@@ -199,11 +149,9 @@ mod tests {
 
     #[test]
     fn shapes_are_centered_on_their_place() {
-        use Shape::*;
-        for shape in [Square, Diamond, Up, Down, Left, Right, Plus, Cross, Star] {
-            let corners = shape.corners().unwrap();
+        for Shape(corners) in Name::ALL.map(|name| look(name).1) {
             let (x, y) = corners.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.0, sum.1 + at.1));
-            assert!(f64::hypot(x, y) < 1e-9, "{shape:?}: {x}, {y}");
+            assert!(f64::hypot(x, y) < 1e-9, "{corners:?}: {x}, {y}");
         }
     }
 
