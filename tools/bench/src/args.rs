@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    contenders::Name,
-    plan::{parse_seconds, parse_threads},
-    workloads::Workload,
-};
+use crate::{contenders::Name, workloads::Workload};
+
+/// The most threads that can be requested.
+const THREADS_MAX: usize = 4096;
+
+/// The longest slice that can be requested, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
 
 /// The options of `thiscpu-bench bench`.
 #[derive(Debug, Default, clap::Args)]
@@ -73,4 +75,37 @@ pub(crate) struct Options {
     /// By default an audit takes a fraction of a second.
     #[arg(long = "audit", value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) audited_min: u64,
+}
+
+/// Parses a number of threads, from 1 to [`THREADS_MAX`].
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("expected a whole number from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// Parses the length of a slice, from a nanosecond to [`SECONDS_MAX`].
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.trim().parse() {
+        Ok(seconds) if (1e-9..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("expected a number of seconds greater than 0, at most {SECONDS_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for text in ["0", "-1", "4097", "1e3", "", "two"] {
+            parse_threads(text).unwrap_err();
+        }
+        for text in ["0", "-0.5", "nan", "inf", "3601", "1e-12", "", "soon"] {
+            parse_seconds(text).unwrap_err();
+        }
+        assert_eq!(parse_threads("4096"), Ok(4096));
+        assert_eq!(parse_seconds("0.25"), Ok(0.25));
+    }
 }

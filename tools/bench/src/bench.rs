@@ -76,7 +76,7 @@ impl Run {
     ///
     /// It writes the page, if one is wanted, after each case.
     fn run(mut self) -> Result<ExitCode> {
-        let progress = Progress::new(&self.plan);
+        let progress = self.plan.progress();
         let began = Instant::now();
         let mut is_read = true;
         if self.json {

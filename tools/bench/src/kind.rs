@@ -13,7 +13,7 @@ use crate::{
         TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
     },
     workloads::{
-        Measured, Setting, Workload, add,
+        Info, Measured, Setting, Threads, Workload, add,
         alloc::{self, AllocCase},
         budget, commit, fault,
         ledger::{self, audit, snapshot_all},
@@ -56,25 +56,6 @@ macro_rules! kinds {
     };
 }
 
-/// The facts about a kind.
-pub(crate) struct Info {
-    pub(crate) workload: Workload,
-    /// The case's name within its workload; empty if that has only one.
-    pub(crate) name: &'static str,
-    pub(crate) threads: Threads,
-    pub(crate) contenders: &'static [Name],
-    /// The description: a phrase without a full stop.
-    pub(crate) what: &'static str,
-}
-
-/// The numbers of threads that a kind runs with.
-#[derive(Clone, Copy)]
-pub(crate) enum Threads {
-    /// These, unless others are requested.
-    Default(&'static [usize]),
-    /// This one, whatever is requested.
-    Fixed(usize),
-}
 use Threads::{Default, Fixed};
 
 kinds! {

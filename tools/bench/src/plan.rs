@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{args::Options, case::Case, contenders::Name, kind::Kind, workloads::Workload};
+use crate::{
+    args::Options, case::Case, contenders::Name, kind::Kind, progress::Progress,
+    workloads::Workload,
+};
 
 /// The default length of a slice, in seconds. A full run takes about three minutes.
 pub(crate) const DEFAULT_SECONDS: f64 = 0.05;
@@ -11,12 +14,6 @@ pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 /// The length of a slice and the time for everything in a quick run.
 const QUICK_SECONDS: f64 = 0.01;
 const QUICK_TIME: Duration = Duration::from_secs(20);
-
-/// The most threads that can be requested.
-pub(crate) const THREADS_MAX: usize = 4096;
-
-/// The longest slice that can be requested, in seconds.
-pub(crate) const SECONDS_MAX: f64 = 3600.0;
 
 /// Sums of each contender in all rounds of `sum token`.
 const SUMS_MIN: u64 = 100_000;
@@ -73,6 +70,13 @@ impl Plan {
         }
         let time = options.quick.then_some(QUICK_TIME);
         Ok(Self { cases, unavailable, seconds, rounds, time })
+    }
+
+    /// Makes the progress bar of the run.
+    pub(crate) fn progress(&self) -> Progress {
+        let audited = self.cases.iter().filter(|case| case.kind.is_audited());
+        let audits = audited.map(Case::steps).sum();
+        Progress::new(self.cases.iter().map(Case::steps).sum(), audits)
     }
 }
 
@@ -148,22 +152,6 @@ fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     once
 }
 
-/// Parses a number of threads, from 1 to [`THREADS_MAX`].
-pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
-    match text.trim().parse() {
-        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
-        _ => Err(format!("expected a whole number from 1 to {THREADS_MAX}")),
-    }
-}
-
-/// Parses the length of a slice, from a nanosecond to [`SECONDS_MAX`].
-pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.trim().parse() {
-        Ok(seconds) if (1e-9..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("expected a number of seconds greater than 0, at most {SECONDS_MAX}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,17 +220,5 @@ mod tests {
         options.cases.push("pair-9".to_owned());
         let message = Plan::new(&options).unwrap_err();
         assert!(message.contains("\"pair-9\"; known are alloc pair-8, alloc pair-16"), "{message}");
-    }
-
-    #[test]
-    fn numbers_out_of_range_are_refused() {
-        for text in ["0", "-1", "4097", "1e3", "", "two"] {
-            parse_threads(text).unwrap_err();
-        }
-        for text in ["0", "-0.5", "nan", "inf", "3601", "1e-12", "", "soon"] {
-            parse_seconds(text).unwrap_err();
-        }
-        assert_eq!(parse_threads("4096"), Ok(4096));
-        assert_eq!(parse_seconds("0.25"), Ok(0.25));
     }
 }

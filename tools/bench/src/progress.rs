@@ -8,8 +8,6 @@ use std::{
 use indicatif::{HumanCount, HumanDuration, ProgressBar};
 use thiscpu_test_support::tool::{output, progress};
 
-use crate::plan::Plan;
-
 /// Audits that take less in all are not announced.
 const ANNOUNCED_MIN: Duration = Duration::from_secs(5);
 
@@ -23,14 +21,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Makes a bar as long as `plan`.
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let steps = |is_counted: fn(&crate::case::Case) -> bool| {
-            plan.cases.iter().filter(|case| is_counted(case)).map(crate::case::Case::steps).sum()
-        };
-        let bar = progress::bar(steps(|_| true));
-        let audits = steps(|case| case.kind.is_audited());
-        Self { bar, audits, has_announced: AtomicBool::new(false) }
+    /// Makes a bar of `steps`, of which some audit calls.
+    pub(crate) fn new(steps: u64, audits: u64) -> Self {
+        Self { bar: progress::bar(steps), audits, has_announced: AtomicBool::new(false) }
     }
 
     /// Shows what begins now, as one more step.

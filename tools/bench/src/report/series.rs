@@ -136,9 +136,7 @@ fn deviations_of(kind: Kind, deviations: &[Deviation]) -> Vec<Deviations> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        args::Options, figures, plan::Plan, progress::Progress, report::Report, workloads::Workload,
-    };
+    use crate::{args::Options, figures, plan::Plan, report::Report, workloads::Workload};
 
     fn report(workload: Workload, threads: &[usize]) -> Report {
         let options = Options {
@@ -152,7 +150,7 @@ mod tests {
         let plan = Plan::new(&options).unwrap();
         let mut report = Report::new(&plan, []).unwrap();
         for case in &plan.cases {
-            let outcome = case.run(&Progress::new(&plan), None).unwrap();
+            let outcome = case.run(&plan.progress(), None).unwrap();
             report.add(&outcome, &figures::rows(&outcome));
         }
         report

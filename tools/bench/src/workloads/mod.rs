@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    contenders::{Padded, counters::Contender},
+    contenders::{Name, Padded, counters::Contender},
     cpus::Cpus,
     metric::Reading,
     named::named_enum,
@@ -38,6 +38,25 @@ named_enum! {
     }
 }
 
+/// The facts about a case.
+pub(crate) struct Info {
+    pub(crate) workload: Workload,
+    /// The case's name within its workload; empty if that has only one.
+    pub(crate) name: &'static str,
+    pub(crate) threads: Threads,
+    pub(crate) contenders: &'static [Name],
+    /// The description: a phrase without a full stop.
+    pub(crate) what: &'static str,
+}
+
+/// The numbers of threads that a case runs with.
+#[derive(Clone, Copy)]
+pub(crate) enum Threads {
+    /// These, unless others are requested.
+    Default(&'static [usize]),
+    /// This one, whatever is requested.
+    Fixed(usize),
+}
 /// The conditions under which one contender is measured once.
 pub(crate) struct Setting<'a> {
     pub(crate) cpus: &'a Cpus,

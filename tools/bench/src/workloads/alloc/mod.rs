@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, Setting, Workload};
+use super::{Info, Measured, Setting, Threads, Workload};
 use crate::{
     children,
     contenders::{
@@ -31,7 +31,6 @@ use crate::{
         allocators::{self, for_allocator},
     },
     cpus::Cpus,
-    kind::{Info, Threads},
     metric::{RESIDENT_BYTES, TIME_PER_OP},
 };
 
@@ -146,7 +145,9 @@ impl ChildSpec {
             return Err(format!("{contender} cannot run {case}"));
         }
         contender.available().map_err(|why| format!("{why:#}"))?;
-        crate::plan::parse_threads(&threads.to_string())?;
+        if *threads == 0 {
+            return Err("expected a thread".to_owned());
+        }
         Ok(spec)
     }
 
@@ -205,14 +206,16 @@ pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::Kind;
 
     /// Returns the spec of every possible measurement, with a short slice.
     fn specs() -> impl Iterator<Item = ChildSpec> {
         let spec = |case: AllocCase, contender| ChildSpec {
             case: case.name.to_owned(),
             contender,
-            threads: Kind::Alloc(case).threads(&[2])[0],
+            threads: match case.info().threads {
+                Threads::Default(_) => 2,
+                Threads::Fixed(threads) => threads,
+            },
             length: Duration::from_millis(10),
         };
         let of_case = move |case: AllocCase| {
