@@ -19,7 +19,8 @@ pub(crate) fn factor() -> u32 {
 
 /// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.
 ///
-/// Such a run has one environment for each scenario, an eighth of the rounds, and no slow scenarios.
+/// Such a run has one environment for each scenario, an eighth of the rounds, and skips slow
+/// scenarios.
 pub(crate) fn is_quick() -> bool {
     match std::env::var("THISCPU_TEST_QUICK").as_deref() {
         Err(_) | Ok("" | "0") => false,
