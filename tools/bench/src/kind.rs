@@ -99,7 +99,7 @@ kinds! {
     SnapshotAll: Ledger "snapshot-all", Fixed(snapshot_all::THREADS), &[Name::ThisCpu],
         "One thread charges while another takes snapshots of 1,000,000 accounts";
     Audit: Ledger "audit", Default(&[2, 4, 16]), &[Name::ThisCpu],
-        "Not timed: accounts for every unit, amid opens, transfers, snapshots and forks";
+        "Not timed: accounts for every unit, during opens, transfers, snapshots and forks";
     Increment: Metrics "increment", Default(&[1, 2]), registries::ALL,
         "One counter of a registry incremented through a handle";
     Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), registries::ALL,

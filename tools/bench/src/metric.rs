@@ -76,7 +76,7 @@ metrics! {
     LOST_UNITS: Total "lost_units" "count" "lost units" "Charged units that are missing; must be 0";
     DOUBLED_UNITS: Total "doubled_units" "count" "doubled units"
         "Units that nobody charged; must be 0";
-    OPENED: Total "opened" "count" "opened" "Accounts opened amid charges";
+    OPENED: Total "opened" "count" "opened" "Accounts opened during charges";
     CLOSED: Total "closed" "count" "closed" "Accounts checked and closed";
     TRANSFERS: Total "transfers" "count" "transfers" "Transfers of units between accounts";
     SNAPSHOTS: Total "snapshots" "count" "snapshots" "Snapshots of all accounts";
