@@ -15,9 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::child_is_exact_when_forked_during_acquire, TIERS).needs(can_single_step),
     scenario!(budget::child_is_exact_when_forked_during_recall, TIERS).needs(can_single_step),
     scenario!(budget::child_repeats_interrupted_recall, TIERS).needs(can_single_step),
-    scenario!(budget::child_is_exact_when_forked_during_set_limit, TIERS)
-        .slow()
-        .needs(can_single_step),
+    scenario!(budget::child_is_exact_when_forked_during_set_limit, TIERS).needs(can_single_step),
     scenario!(budget::child_ignores_waiters_of_parent, TIERS),
     scenario!(budget::child_threads_form_a_new_queue, TIERS),
     scenario!(budget::child_may_poll_or_drop_inherited_future, TIERS),
@@ -44,7 +42,7 @@ fn child_is_exact_when_forked_during_acquire() {
     // More than the lane's credit, so it borrows.
     let acquire = || budget.try_acquire(3_000).expect("units are available");
     let child = || assert_exact_in_child(budget, 0, 3_000);
-    fork_at_steps(Steps::Sampled, || (), acquire, child, |_, ()| budget.release(3_000));
+    fork_at_steps(Steps::Sampled, || (), acquire, child, |()| budget.release(3_000));
     assert_eq!(budget.available(), LARGE);
 }
 
@@ -52,9 +50,7 @@ fn child_is_exact_when_forked_during_recall() {
     let budget = &Budget::new(LARGE);
     let child = || assert_exact_in_child(budget, 0, 0);
     let refused = || budget.try_acquire(LARGE + 1);
-    let check = |steps, refused| {
-        assert_eq!(refused, Err(Exhausted { available: LARGE }), "stopped after {steps}");
-    };
+    let check = |refused| assert_eq!(refused, Err(Exhausted { available: LARGE }));
     fork_at_steps(Steps::Sampled, || to_percpu_mode(budget), refused, child, check);
 }
 
@@ -89,7 +85,7 @@ fn child_is_exact_when_forked_during_set_limit() {
         let child = || assert_exact_in_child(budget, 300, 0);
         // The budget stays in shared mode, so the call is short. The critical instructions are few
         // and come late.
-        fork_at_steps(Steps::Every, || (), change, child, |_, ()| budget.set_limit(old));
+        fork_at_steps(Steps::Every, || (), change, child, |()| budget.set_limit(old));
         budget.set_limit(new);
     }
     assert_eq!(budget.acquired(), 300);

@@ -228,6 +228,6 @@ fn child_moves_window_claimed_in_parent() {
         assert!(is_wide, "the child's adds have not moved the window");
     };
     let add = || counter().add(1000);
-    let check = |_, ()| assert_eq!(counter().sum(), 1000);
+    let check = |()| assert_eq!(counter().sum(), 1000);
     fork_at_steps(Steps::Sampled, prepare, add, child, check);
 }

@@ -3,7 +3,7 @@
 //! The trap flag counts instructions, so the stop comes to each in turn. The result does not depend
 //! on chance or on the scheduler.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use super::{fork, futex, scale, signal};
 
@@ -17,6 +17,12 @@ pub(crate) fn can_single_step() -> Result<(), String> {
 
 /// The number of steps until the stop.
 static STEPS_LEFT: AtomicU64 = AtomicU64::new(0);
+/// The number of steps before the current stop.
+static STEPS_DONE: AtomicU64 = AtomicU64::new(0);
+/// How stops follow each other: after `s` steps, the next one comes `1 + s / DIVISOR` steps later.
+///
+/// 0 means that there is only one stop.
+static DIVISOR: AtomicU64 = AtomicU64::new(0);
 /// The number of stops so far.
 static STOPS: AtomicU32 = AtomicU32::new(0);
 /// The number of stops for which the other thread has run its conflict.
@@ -51,8 +57,15 @@ extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         // SAFETY: only `conflict_in_handler` stores here, and it stores a `fn()`.
         call => unsafe { std::mem::transmute::<usize, fn()>(call)() },
     }
-    // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid context.
-    unsafe { end_steps(context.cast()) };
+    match DIVISOR.load(SeqCst) {
+        // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid context.
+        0 => unsafe { end_steps(context.cast()) },
+        divisor => {
+            let gap = 1 + STEPS_DONE.load(SeqCst) / divisor;
+            STEPS_DONE.fetch_add(gap, SeqCst);
+            STEPS_LEFT.store(gap, SeqCst);
+        }
+    }
 }
 
 /// Lets the interrupted code continue without single steps.
@@ -70,7 +83,10 @@ unsafe fn end_steps(context: *mut libc::ucontext_t) {
 }
 
 /// Runs `op` and stops it after `steps` instructions; returns whether it was that long.
+///
+/// More stops follow if `DIVISOR` is not 0.
 fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
+    STEPS_DONE.store(steps, SeqCst);
     STEPS_LEFT.store(steps, SeqCst);
     // SAFETY: the trap flag makes each instruction raise SIGTRAP, which `at_steps` handles. The
     // push stays below the red zone, and the stack pointer is restored.
@@ -102,7 +118,20 @@ pub(crate) fn at_sampled_steps<R>(
     conflict: impl Fn(u32) + Sync,
     check: impl Fn(u64, bool, R),
 ) {
-    at_steps(Steps::Sampled, prepare, op, conflict, check);
+    with_conflict(conflict, || {
+        let divisor = if scale::is_quick() { 4 } else { 40 };
+        let mut steps = 1;
+        loop {
+            prepare();
+            let (result, reached) = stopped_after(steps, &op);
+            await_conflict();
+            check(steps, reached, result);
+            if !reached {
+                break;
+            }
+            steps += 1 + steps / divisor;
+        }
+    });
 }
 
 /// The instructions at which an operation is stopped.
@@ -116,8 +145,8 @@ pub(crate) enum Steps {
 
 /// Runs `op` stopped at those instructions; at each stop `child` runs in a forked child.
 ///
-/// `prepare` runs before each run of `op`. After a child that succeeded, `check` gets the number of
-/// steps and the result of `op`.
+/// A child does not disturb `op`, so one run has many stops. `Steps::Sampled` makes several runs
+/// with different stops. `prepare` runs before each run, and `check` gets its result.
 ///
 /// # Panics
 ///
@@ -127,24 +156,37 @@ pub(crate) fn fork_at_steps<R>(
     prepare: impl Fn(),
     op: impl Fn() -> R,
     child: impl Fn() + Sync,
-    check: impl Fn(u64, R),
+    check: impl Fn(R),
 ) {
+    let divisors: &[u64] = match steps {
+        Steps::Sampled if scale::is_quick() => &[4],
+        Steps::Sampled => &[20, 25, 31],
+        Steps::Every => &[u64::MAX],
+    };
     // A panic on the other thread would leave this one waiting for it, so this thread panics.
-    let has_failed = AtomicBool::new(false);
-    let conflict = |_| has_failed.store(fork::run(&child).is_err(), SeqCst);
-    at_steps(steps, prepare, op, conflict, |steps, _, result| {
-        assert!(!has_failed.load(SeqCst), "the child that was forked after {steps} steps failed");
-        check(steps, result);
+    let failed_after = AtomicU64::new(0);
+    let conflict = |_| {
+        let steps = STEPS_DONE.load(SeqCst);
+        if fork::run(&child).is_err() {
+            failed_after.store(steps, SeqCst);
+        }
+    };
+    with_conflict(conflict, || {
+        for &divisor in divisors {
+            prepare();
+            DIVISOR.store(divisor, SeqCst);
+            let (result, _) = stopped_after(1, &op);
+            DIVISOR.store(0, SeqCst);
+            await_conflict();
+            let failed = failed_after.load(SeqCst);
+            assert_eq!(failed, 0, "the child that was forked after {failed} steps failed");
+            check(result);
+        }
     });
 }
 
-fn at_steps<R>(
-    steps: Steps,
-    prepare: impl Fn(),
-    op: impl Fn() -> R,
-    conflict: impl Fn(u32) + Sync,
-    check: impl Fn(u64, bool, R),
-) {
+/// Runs `body` on this thread while another thread runs `conflict` at each stop, with its number.
+fn with_conflict(conflict: impl Fn(u32) + Sync, body: impl FnOnce()) {
     signal::handle_with_context(libc::SIGTRAP, stepped);
     const DONE: u32 = u32::MAX;
     STOPS.store(0, SeqCst);
@@ -168,25 +210,15 @@ fn at_steps<R>(
             STOPS.store(DONE, SeqCst);
             futex::wake(&STOPS);
         });
-        let mut count = 1;
-        loop {
-            prepare();
-            let (result, reached) = stopped_after(count, &op);
-            // The conflict may have waited for the operation.
-            while HANDLER_CALL.load(SeqCst) == 0 && ANSWERED.load(SeqCst) != STOPS.load(SeqCst) {
-                std::thread::yield_now();
-            }
-            check(count, reached, result);
-            if !reached {
-                break;
-            }
-            count += 1 + match steps {
-                Steps::Sampled if scale::is_quick() => count / 4,
-                Steps::Sampled => count / 40,
-                Steps::Every => 0,
-            };
-        }
+        body();
     });
+}
+
+/// Waits for the conflict of the last stop, which may have waited for the operation.
+fn await_conflict() {
+    while HANDLER_CALL.load(SeqCst) == 0 && ANSWERED.load(SeqCst) != STOPS.load(SeqCst) {
+        std::thread::yield_now();
+    }
 }
 
 /// Makes the handler itself call `call` at each stop, instead of another thread.
