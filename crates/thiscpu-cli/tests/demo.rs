@@ -41,7 +41,7 @@ fn demo_shows_each_scene_with_page_and_benchmark() {
 
 #[test]
 fn demo_runs_in_each_tier() {
-    for tier in ["rseq-cpu", "atomic"] {
+    for &tier in thiscpu_test_support::variants(&["rseq-cpu", "atomic"]) {
         let output = thiscpu(&["demo", "--seconds", "1"]).env("THISCPU_TIER", tier).output();
         let output = output.unwrap();
         let said = text(&output.stderr);

@@ -86,6 +86,9 @@ fn while_it_does_not_grow() {
 
 #[test]
 fn scavenge_returns_idle_memory_of_other_classes() {
+    if thiscpu_test_support::is_quick() {
+        return;
+    }
     make_a_peak();
     while_memory_grows();
     while_it_does_not_grow();

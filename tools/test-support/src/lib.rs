@@ -31,6 +31,26 @@ pub fn build(package: &str) -> PathBuf {
     output.into()
 }
 
+/// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.
+///
+/// Such a run leaves out slow tests, and most variants of others.
+///
+/// # Panics
+///
+/// If the variable has another value.
+pub fn is_quick() -> bool {
+    match std::env::var("THISCPU_TEST_QUICK").as_deref() {
+        Err(_) | Ok("" | "0") => false,
+        Ok("1") => true,
+        Ok(other) => panic!("invalid THISCPU_TEST_QUICK={other:?}: set it to 1, or unset it"),
+    }
+}
+
+/// Returns all variants of a test, or only the first in a quick run.
+pub fn variants<T>(all: &[T]) -> &[T] {
+    if is_quick() { &all[..all.len().min(1)] } else { all }
+}
+
 /// Returns whether a tool is installed. If not, prints the command that installs `package`.
 ///
 /// # Panics

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use thiscpu_test_support::{is_quick, variants};
+
 /// Builds the library and returns the directory that it is in.
 ///
 /// The directory has `libthiscpu.so`, by the names that programs look for, and `libthiscpu.a`.
@@ -30,6 +32,12 @@ pub(crate) fn libraries() -> &'static Path {
 /// Returns whether a tool (a compiler, or `nm`) is installed.
 pub(crate) fn has(tool: &str) -> bool {
     thiscpu_test_support::has(tool, "gcc g++ clang binutils")
+}
+
+/// Returns those of some compilers that are installed; only the first in a quick run.
+pub(crate) fn compilers(names: [&'static str; 2]) -> impl Iterator<Item = &'static str> {
+    let count = if is_quick() { 1 } else { names.len() };
+    names.into_iter().filter(|compiler| has(compiler)).take(count)
 }
 
 /// How a program finds the library.
@@ -92,7 +100,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
 
 /// Runs a program in each environment. Panics if it fails in one.
 pub(crate) fn passes(program: &Path) {
-    for environment in ENVIRONMENTS {
+    for environment in variants(&ENVIRONMENTS) {
         let output = run(program, &[], environment);
         let message = String::from_utf8_lossy(&output.stderr);
         let name = program.display();

@@ -7,20 +7,22 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use fixture::{Linked, compile, has, libraries, passes, program, run};
+use fixture::{Linked, compile, compilers, has, libraries, passes, program, run};
+use thiscpu_test_support::{is_quick, variants};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
+const LINKED: [Linked; 2] = [Linked::Shared, Linked::Static];
 
 /// Runs a program in C11, compiled by gcc and clang, linked statically and dynamically.
 ///
 /// With gcc also without inlined calls.
 fn run_in_c(source: &str) {
-    for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
-        for linked in [Linked::Shared, Linked::Static] {
+    for compiler in compilers(["gcc", "clang"]) {
+        for &linked in variants(&LINKED) {
             passes(&compile(source, compiler, &C11, linked));
         }
     }
-    if has("gcc") {
+    if has("gcc") && !is_quick() {
         let options = [&C11[..], &["-DTHISCPU_NO_INLINE"]].concat();
         passes(&compile(source, "gcc", &options, Linked::Shared));
     }
@@ -39,10 +41,11 @@ const WRAPPED: [&str; 7] = [
 
 #[test]
 fn inlined_calls_rarely_call_the_library() {
-    for compiler in ["gcc", "clang"].into_iter().filter(|compiler| has(compiler)) {
-        // `-no-pie` makes a copy relocation of the library's variable.
-        for kind in [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]] {
-            for linked in [Linked::Shared, Linked::Static] {
+    // `-no-pie` makes a copy relocation of the library's variable.
+    let kinds = [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]];
+    for compiler in compilers(["gcc", "clang"]) {
+        for kind in variants(&kinds) {
+            for &linked in variants(&LINKED) {
                 let options = [&C11[..], kind, &WRAPPED].concat();
                 passes(&compile("inlined.c", compiler, &options, linked));
             }
@@ -102,8 +105,8 @@ fn calls_report_when_a_sandbox_denies_fences() {
 
 #[test]
 fn classes_work_from_cpp() {
-    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
-        for linked in [Linked::Shared, Linked::Static] {
+    for compiler in compilers(["g++", "clang++"]) {
+        for &linked in variants(&LINKED) {
             passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
         }
     }
@@ -115,8 +118,8 @@ fn classes_work_from_cpp() {
 /// sections.
 #[test]
 fn inlined_functions_merge_across_object_files() {
-    for compiler in ["g++", "clang++"].into_iter().filter(|compiler| has(compiler)) {
-        for level in ["-O0", "-O1", "-O2"] {
+    for compiler in compilers(["g++", "clang++"]) {
+        for level in variants(&["-O0", "-O1", "-O2"]) {
             let twin = program("twin.cpp");
             passes(&compile("twins.cpp", compiler, &["-std=c++17", level, &twin], Linked::Shared));
         }
@@ -129,7 +132,7 @@ fn inlined_functions_merge_across_object_files() {
 /// the other.
 #[test]
 fn copies_of_the_library_never_share_lanes() {
-    if !has("gcc") {
+    if is_quick() || !has("gcc") {
         return;
     }
     let bindings = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-g", 0)];

@@ -135,6 +135,9 @@ fn from_other_site() -> Option<NonNull<u8>> {
 
 /// Checks that long-lived blocks of one call site leave a quarter of the slots to others.
 fn long_lived_blocks_leave_slots_for_other_call_sites() {
+    if thiscpu_test_support::is_quick() {
+        return;
+    }
     const MOST: usize = SLOTS - SLOTS / 4 + 1;
     assert!(enable_hardening());
     let (mut stay, mut others) = (Vec::new(), 0);
@@ -344,7 +347,7 @@ fn pool_works_in_forked_children() {
                 }
             });
         }
-        for fork in 0..20 {
+        for fork in 0..if thiscpu_test_support::is_quick() { 4 } else { 20 } {
             // SAFETY: the child only uses the allocator, which works in forked children, and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {

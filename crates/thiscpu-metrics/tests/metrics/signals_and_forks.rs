@@ -4,6 +4,7 @@ use std::sync::{
     OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
 };
+use std::time::Duration;
 
 use thiscpu_metrics::{Counter, Gauge, Histogram, Registry};
 
@@ -68,7 +69,8 @@ fn handles_work_in_a_handler_that_interrupts_a_scrape() {
             while !is_over.load(SeqCst) {
                 // SAFETY: the scope joins this thread before the signaled one can end.
                 unsafe { libc::pthread_kill(scraping, libc::SIGUSR1) };
-                std::thread::yield_now();
+                // Without a pause the signals would leave little time for the scrapes.
+                std::thread::sleep(Duration::from_micros(20));
             }
         });
         for _ in 0..300 {

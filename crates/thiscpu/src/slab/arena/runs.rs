@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn alloc_is_first_fit() {
-        check_first_fit(1, 1_000);
+        check_first_fit(1, if thiscpu_test_support::is_quick() { 100 } else { 1_000 });
     }
 
     /// Covers runs that begin and end at the borders of groups.

@@ -1,6 +1,11 @@
 //! The number of rounds and the deadlines, scaled for slow machines and quick runs.
+//!
+//! A quick run has one environment for each scenario, an eighth of the rounds, fewer stops of
+//! single-stepped operations, and no slow scenarios.
 
 use std::sync::OnceLock;
+
+pub(crate) use thiscpu_test_support::is_quick;
 
 /// Returns `THISCPU_TEST_SLOWDOWN`, or 1: how many times slower this machine is than usual.
 ///
@@ -15,18 +20,6 @@ pub(crate) fn factor() -> u32 {
             _ => panic!("invalid THISCPU_TEST_SLOWDOWN={text:?}: set it to a number from 1"),
         },
     })
-}
-
-/// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.
-///
-/// Such a run has one environment for each scenario, an eighth of the rounds, and skips slow
-/// scenarios.
-pub(crate) fn is_quick() -> bool {
-    match std::env::var("THISCPU_TEST_QUICK").as_deref() {
-        Err(_) | Ok("" | "0") => false,
-        Ok("1") => true,
-        Ok(other) => panic!("invalid THISCPU_TEST_QUICK={other:?}: set it to 1, or unset it"),
-    }
 }
 
 /// Returns how often to repeat what full runs on usual machines repeat `usual` times.
