@@ -19,9 +19,9 @@ pub(crate) fn can_single_step() -> Result<(), String> {
 static STEPS_LEFT: AtomicU64 = AtomicU64::new(0);
 /// The number of steps before the current stop.
 static STEPS_DONE: AtomicU64 = AtomicU64::new(0);
-/// How stops follow each other: after `s` steps, the next one comes `1 + s / DIVISOR` steps later.
+/// The divisor that sets the distance between stops.
 ///
-/// 0 means that there is only one stop.
+/// After `s` steps, the next stop comes `1 + s / DIVISOR` steps later. 0 means that there is only one stop.
 static DIVISOR: AtomicU64 = AtomicU64::new(0);
 /// The number of stops so far.
 static STOPS: AtomicU32 = AtomicU32::new(0);
@@ -185,7 +185,9 @@ pub(crate) fn fork_at_steps<R>(
     });
 }
 
-/// Runs `body` on this thread while another thread runs `conflict` at each stop, with its number.
+/// Runs `body` on this thread, and `conflict` on another thread at each stop.
+///
+/// `conflict` receives the stop's number.
 fn with_conflict(conflict: impl Fn(u32) + Sync, body: impl FnOnce()) {
     signal::handle_with_context(libc::SIGTRAP, stepped);
     const DONE: u32 = u32::MAX;
