@@ -21,7 +21,8 @@ static STEPS_LEFT: AtomicU64 = AtomicU64::new(0);
 static STEPS_DONE: AtomicU64 = AtomicU64::new(0);
 /// The divisor that sets the distance between stops.
 ///
-/// After `s` steps, the next stop comes `1 + s / DIVISOR` steps later. 0 means that there is only one stop.
+/// After `s` steps, the next stop comes `1 + s / DIVISOR` steps later. 0 means that there is only
+/// one stop.
 static DIVISOR: AtomicU64 = AtomicU64::new(0);
 /// The number of stops so far.
 static STOPS: AtomicU32 = AtomicU32::new(0);
