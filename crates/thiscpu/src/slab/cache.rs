@@ -4,7 +4,6 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
 use super::raw::{CacheInUse, RawCache, report_leak};
@@ -111,11 +110,11 @@ impl<T> Cache<T> {
     /// [`RawCache::ALIGN_MAX`]; this is a compile error.
     #[must_use]
     pub const fn new() -> Cache<T> {
-        const { forget(RawCache::new(Layout::new::<T>())) };
+        // Only to check the layout.
+        const { core::mem::forget(RawCache::new(Layout::new::<T>())) };
         Cache { raw: LazyRawCache::new(), holds: PhantomData }
     }
 
-    /// Returns the raw cache, made at the first use; `None` if there is no memory.
     #[inline(always)]
     pub(super) fn raw(&self) -> Option<&'static RawCache> {
         self.raw.get_or_init(|| RawCache::new(Layout::new::<T>()))
@@ -169,11 +168,6 @@ impl<T> Cache<T> {
         let released = self.raw.release();
         CacheInUse::unless_released(self, released)
     }
-}
-
-/// Forgets a cache that a constant made only to check its layout.
-pub(super) const fn forget(cache: RawCache) {
-    core::mem::forget(cache);
 }
 
 impl<T> Drop for Cache<T> {
@@ -235,10 +229,7 @@ pub struct CacheBox<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: it owns its value exclusively, as a `Box` does.
-unsafe impl<T: Send> Send for CacheBox<T> {}
-// SAFETY: sharing it only gives shared access to the value, as for a `Box`.
-unsafe impl<T: Sync> Sync for CacheBox<T> {}
+owning_pointer!(CacheBox);
 
 impl<T> CacheBox<T> {
     /// Returns the value and frees the object.
@@ -262,26 +253,37 @@ impl<T> Drop for CacheBox<T> {
     }
 }
 
-impl<T> Deref for CacheBox<T> {
-    type Target = T;
+/// Implements for an owner of a value in an object all that `Box` has.
+macro_rules! owning_pointer {
+    ($Owner:ident) => {
+        // SAFETY: it owns its value exclusively, as a `Box` does.
+        unsafe impl<T: Send> Send for $Owner<T> {}
+        // SAFETY: sharing it only gives shared access to the value, as for a `Box`.
+        unsafe impl<T: Sync> Sync for $Owner<T> {}
 
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the object holds a value, and borrowing `self` is the only way to it.
-        unsafe { self.object.as_ref() }
-    }
-}
+        impl<T> core::ops::Deref for $Owner<T> {
+            type Target = T;
 
-impl<T> DerefMut for CacheBox<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the object holds a value, and borrowing `self` mutably is the only way to it.
-        unsafe { self.object.as_mut() }
-    }
-}
+            #[inline(always)]
+            fn deref(&self) -> &T {
+                // SAFETY: the object holds a value, and borrowing `self` is the only way to it.
+                unsafe { self.object.as_ref() }
+            }
+        }
 
-impl<T: fmt::Debug> fmt::Debug for CacheBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
+        impl<T> core::ops::DerefMut for $Owner<T> {
+            #[inline(always)]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: the object holds a value; borrowing `self` mutably is the only way to it.
+                unsafe { self.object.as_mut() }
+            }
+        }
+
+        impl<T: fmt::Debug> fmt::Debug for $Owner<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+    };
 }
+pub(super) use owning_pointer;

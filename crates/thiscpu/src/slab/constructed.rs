@@ -3,12 +3,11 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::arena;
-use super::cache::{LazyRawCache, forget};
+use super::cache::{LazyRawCache, owning_pointer};
 use super::class::{Class, Group, Lifecycle};
 use super::raw::{CacheInUse, RawCache, report_leak};
 use super::stats::CacheStats;
@@ -129,7 +128,7 @@ impl<T> ConstructedCache<T> {
             let layout = Layout::new::<T>();
             let size = layout.size().next_multiple_of(8) + 8;
             match Layout::from_size_align(size, layout.align()) {
-                Ok(layout) => forget(RawCache::new(layout)),
+                Ok(layout) => core::mem::forget(RawCache::new(layout)),
                 Err(_) => panic!("cache object too large: at most 1 MiB"),
             }
         };
@@ -248,10 +247,7 @@ pub struct Constructed<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: it owns its value exclusively, as a `Box` does.
-unsafe impl<T: Send> Send for Constructed<T> {}
-// SAFETY: sharing it only gives shared access to the value, as for a `Box`.
-unsafe impl<T: Sync> Sync for Constructed<T> {}
+owning_pointer!(Constructed);
 
 impl<T> Drop for Constructed<T> {
     #[inline(always)]
@@ -260,29 +256,5 @@ impl<T> Drop for Constructed<T> {
         // SAFETY: the object is from this cache, and this value, which goes, was the only way to
         // it.
         unsafe { cache.handle().free_constructed_or(object, || cache.free_gated(object)) };
-    }
-}
-
-impl<T> Deref for Constructed<T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the object holds a value, and borrowing `self` is the only way to it.
-        unsafe { self.object.as_ref() }
-    }
-}
-
-impl<T> DerefMut for Constructed<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the object holds a value, and borrowing `self` mutably is the only way to it.
-        unsafe { self.object.as_mut() }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Constructed<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

@@ -107,22 +107,18 @@ impl<T> Cache<T> {
     ///
     /// [`Error::NoMemory`]; then none of them is kept.
     pub fn prefill(&self, n: usize) -> Result<Prefilled<T>, Error> {
-        Prefilled::of(self, n)
-    }
-}
-
-impl<T> Prefilled<T> {
-    fn of(cache: &Cache<T>, n: usize) -> Result<Prefilled<T>, Error> {
         let raw = match n {
             0 => None,
             _ => {
                 let none = Error::NoMemory { objects: n, bytes: size_of::<T>() };
-                Some(cache.raw().ok_or(none)?.prefill(n)?)
+                Some(self.raw().ok_or(none)?.prefill(n)?)
             }
         };
         Ok(Prefilled { raw, holds: PhantomData })
     }
+}
 
+impl<T> Prefilled<T> {
     /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -28,7 +28,6 @@ use crate::sys::machine::Machine as _;
 
 /// Bytes of a huge page, on machines with pages of 4 KiB.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Number of chunks of a huge page.
 const HUGE_PAGE_CHUNKS: usize = HUGE_PAGE_BYTES / CHUNK_BYTES;
 /// Number of huge pages, 16 GiB, from the beginning of the arena that may be advised.
 const ADVISABLE_PAGES: usize = if cfg!(thiscpu_model) { 64 } else { 8192 };
@@ -66,9 +65,7 @@ fn small_chunks(shape: Shape) -> isize {
 }
 
 impl Arena {
-    /// Returns the advisable pages that `count` chunks from `first` on overlap.
-    ///
-    /// Each comes with its first chunk.
+    /// Returns the advisable pages that a run of chunks overlaps, each with its first chunk.
     fn advisable_pages(
         &self,
         first: usize,
@@ -117,7 +114,6 @@ impl Arena {
         }
     }
 
-    /// Counts a freed slab.
     pub(crate) fn count_slab_freed(&self, shape: Shape) {
         self.thp.small.fetch_sub(small_chunks(shape), Relaxed);
     }
@@ -152,9 +148,7 @@ impl Arena {
         true
     }
 
-    /// Returns how many chunks have pages although nothing was ever in them.
-    ///
-    /// An estimate without the lock.
+    /// Returns how many chunks never used have pages; an estimate without the lock.
     pub(super) fn unused_advised(&self) -> usize {
         let high = self.high();
         if high == 0 {
@@ -223,12 +217,6 @@ mod tests {
         arena.is_advised(chunk)
     }
 
-    /// Frees chunks that have no pages.
-    fn free_clean(arena: &Arena, first: usize, count: usize) {
-        let _guard = arena.lock();
-        arena.mark_free(first, count, false);
-    }
-
     #[test]
     fn first_slab_of_empty_huge_page_advises_it() {
         let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
@@ -270,7 +258,7 @@ mod tests {
         let next = begin + HUGE_PAGE_CHUNKS;
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 2, 1), Some(begin + 2));
         assert_eq!(arena.alloc(2, 1), Some(next));
-        free_clean(arena, next, 1);
+        arena.free_clean(next, 1);
         assert!(!slab_is_advised(arena, next), "advised although the chunk behind is used");
         arena.free(next, 2);
         assert!(!slab_is_advised(arena, next), "advised although two chunks have pages");
@@ -292,7 +280,6 @@ mod tests {
         assert!(slab_is_advised(arena, begin), "not advised again");
     }
 
-    /// Covers slabs that each take the first chunk of a range.
     #[test]
     fn slabs_advise_nothing_while_much_is_unused() {
         let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
@@ -311,14 +298,13 @@ mod tests {
         assert_eq!(arena.unused_advised(), HUGE_PAGE_CHUNKS - 1, "used chunks count as unused");
     }
 
-    /// Covers a slab that is the first in both huge pages that it overlaps.
     #[test]
     fn slab_across_two_huge_pages_advises_both() {
         let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
         let first = begin + HUGE_PAGE_CHUNKS - 2;
         assert_eq!(arena.alloc(HUGE_PAGE_CHUNKS - 2, 1), Some(begin));
         assert_eq!(arena.alloc(4, 1), Some(first));
-        free_clean(arena, begin, HUGE_PAGE_CHUNKS - 2);
+        arena.free_clean(begin, HUGE_PAGE_CHUNKS - 2);
         arena.advise_for_slab(first, slab(4));
         assert!(arena.is_advised(begin) && arena.is_advised(begin + HUGE_PAGE_CHUNKS));
     }

@@ -28,9 +28,7 @@ const HUGE_BLOCKS_MAX: usize = 8192;
 /// Number of blocks that are large enough to advise.
 static HUGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Allocates a block, aligned to at least 64 KiB; returns its address.
-///
-/// Returns `None` if there is no memory.
+/// Allocates a block, aligned to at least 64 KiB; `None` if there is no memory.
 pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
     let (first, chunks) = alloc_chunks(bytes, align)?;
@@ -38,9 +36,7 @@ pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
     Some(ARENA.address(first))
 }
 
-/// Allocates a block that is all zero; touches only dirty pages of it.
-///
-/// Returns `None` if there is no memory.
+/// Allocates a zeroed block, touching only dirty pages of it; `None` if there is no memory.
 pub fn allocate_zeroed(bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
     let (first, chunks) = alloc_chunks(bytes, align)?;

@@ -26,7 +26,6 @@ pub(super) struct Layout {
     pub(super) chunks: usize,
 }
 
-/// Returns the layout of a region with room for so many chunks.
 pub(super) const fn layout(chunks: usize) -> Layout {
     let bits = to_page(chunks / 8);
     let used = to_page(chunks.div_ceil(SUMMARY_CHUNKS) * size_of::<u32>());
@@ -94,4 +93,32 @@ pub(super) const fn to_page(bytes: usize) -> usize {
 
 pub(super) fn size(part: &(usize, usize)) -> usize {
     part.1 - part.0
+}
+
+/// Maps all parts, or none.
+pub(super) fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
+    for (done, part) in parts.iter().enumerate() {
+        if size(part) == 0 {
+            continue;
+        }
+        if let Err(error) = Host::map_at(start + part.0, size(part)) {
+            for part in parts[..done].iter().filter(|part| size(part) > 0) {
+                // SAFETY: this function has just mapped the part, and no one else knows of it.
+                unsafe { Host::unmap(start + part.0, size(part)) };
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Maps the parts that a thread of the parent had not mapped when this process forked.
+pub(super) fn map_missing(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
+    for part in parts.iter().filter(|part| size(part) > 0) {
+        match Host::map_at(start + part.0, size(part)) {
+            Err(libc::EEXIST) if Host::is_mapped(start + part.0, size(part)) => {}
+            mapped => mapped?,
+        }
+    }
+    Ok(())
 }

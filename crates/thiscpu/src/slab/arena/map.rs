@@ -15,7 +15,9 @@
 //! chunks in the way and skips them; they were never touched. Metadata cannot be skipped. A flag
 //! tells the child that metadata was being mapped, and the child then uses those mappings.
 
-use super::layout::{CHUNKS_MAX, CHUNKS_MIN, PAGE_MAX, TAG_CHUNKS, layout, size, to_page};
+use super::layout::{
+    CHUNKS_MAX, CHUNKS_MIN, PAGE_MAX, TAG_CHUNKS, layout, map_all, map_missing, size, to_page,
+};
 use super::slab::{OBJECT_BITS_BYTES, Slab};
 use super::{Arena, CHUNK_BYTES, Tag};
 use crate::slab::lane::encoding::auxv_bits;
@@ -37,40 +39,8 @@ const REGIONS: [(usize, usize); 2] = [(32 << 40, 32 << 40), (2 << 40, 4 << 40)];
 /// Alignment of a region in these ranges.
 const REGION_ALIGN: usize = 1 << 30;
 
-/// Maps all parts, or none.
-fn map_all(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
-    for (done, part) in parts.iter().enumerate() {
-        if size(part) == 0 {
-            continue;
-        }
-        if let Err(error) = Host::map_at(start + part.0, size(part)) {
-            for part in parts[..done].iter().filter(|part| size(part) > 0) {
-                // SAFETY: this function has just mapped the part, and no one else knows of it.
-                unsafe { Host::unmap(start + part.0, size(part)) };
-            }
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-/// Maps the parts that are not mapped yet.
-///
-/// A thread of the parent was mapping them when this process forked.
-fn map_missing(start: usize, parts: &[(usize, usize)]) -> Result<(), i32> {
-    for part in parts.iter().filter(|part| size(part) > 0) {
-        match Host::map_at(start + part.0, size(part)) {
-            Err(libc::EEXIST) if Host::is_mapped(start + part.0, size(part)) => {}
-            mapped => mapped?,
-        }
-    }
-    Ok(())
-}
-
 impl Arena {
-    /// Maps the first metadata, if that was not done.
-    ///
-    /// Returns `None` if it fails, and then nothing is mapped.
+    /// Maps the first metadata, if it is not mapped; on failure nothing is.
     pub(super) fn init(&self) -> Option<()> {
         if self.len.load(Relaxed) != 0 {
             return Some(());
@@ -329,7 +299,6 @@ mod tests {
         (arena, layout(limit).metadata(len, limit))
     }
 
-    /// Returns the same without tags that can be read in advance.
     fn initialized_without_readable_tags() -> (&'static Arena, [(usize, usize); 4]) {
         let (arena, parts) = initialized();
         assert!(arena.has_all_tags.swap(false, Relaxed), "there is address space");
@@ -342,33 +311,30 @@ mod tests {
         Host::map_at(arena.start.load(Relaxed) + part.0, size(&part)).expect("the range is free");
     }
 
-    /// Covers each number of parts that the parent had mapped at the fork.
     #[test]
     fn child_maps_all_metadata_left_unmapped_by_parent() {
         for mapped in 0..=4 {
             let (arena, parts) = initialized_without_readable_tags();
-            arena.mapping_metadata.store(true, Relaxed);
-            parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
-            assert_all_tagged(arena, mapped);
+            assert_child_maps_all(arena, &parts, mapped);
         }
     }
 
-    /// Covers arenas whose tags could be read in advance.
     #[test]
     fn child_maps_all_metadata_when_tags_were_readable() {
         for (mapped, are_committed) in [(0, false), (1, false), (2, false), (3, false), (3, true)] {
             let (arena, parts) = initialized();
-            arena.mapping_metadata.store(true, Relaxed);
             if are_committed {
                 let start = arena.start.load(Relaxed) + parts[3].0;
                 assert_eq!(Host::commit(start, size(&parts[3])), Ok(()));
             }
-            parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
-            assert_all_tagged(arena, mapped);
+            assert_child_maps_all(arena, &parts, mapped);
         }
     }
 
-    fn assert_all_tagged(arena: &Arena, mapped: usize) {
+    /// Checks a child whose parent had mapped the first `mapped` parts at the fork.
+    fn assert_child_maps_all(arena: &Arena, parts: &[(usize, usize)], mapped: usize) {
+        arena.mapping_metadata.store(true, Relaxed);
+        parts[..mapped].iter().filter(|part| size(part) > 0).for_each(|&part| map(arena, part));
         let last = arena.limit.load(Relaxed);
         assert_eq!(arena.map_metadata(last), Ok(()), "after {mapped} parts");
         assert!(arena.has_all_tags.load(Relaxed));
@@ -387,7 +353,6 @@ mod tests {
         assert_eq!(arena.len.load(Relaxed), last);
     }
 
-    /// Covers both states of `high` in which a fork may leave a child.
     #[test]
     fn child_skips_foreign_mapping_again() {
         for is_high_stored in [false, true] {
@@ -409,7 +374,6 @@ mod tests {
         }
     }
 
-    /// Covers a foreign mapping in the place of metadata, in a parent and in a child.
     #[test]
     fn metadata_never_uses_foreign_mappings() {
         for (is_child, part) in [(false, 1), (true, 1), (false, 3), (true, 3)] {

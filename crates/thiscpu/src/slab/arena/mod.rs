@@ -8,6 +8,7 @@
 //! Under the lock, every store leaves a usable state. Chunks are allocated by setting their bits,
 //! and the counts are estimates that a forked child recounts.
 
+mod alloc;
 mod bits;
 pub(crate) mod heap_error;
 mod huge_pages;
@@ -114,9 +115,6 @@ pub const CHUNKS_FROM_ORIGIN: usize = TAG_CHUNKS + CHUNKS_MAX;
 // It is an immediate operand of instructions.
 const _: () = assert!(CHUNKS_FROM_ORIGIN <= i32::MAX as usize);
 
-/// No memory was found, while a purge held free chunks.
-struct PurgeInFlight;
-
 /// The arena of the process.
 pub static ARENA: Arena = Arena::new();
 
@@ -214,8 +212,7 @@ impl Arena {
     /// The caller guarantees that `chunk` is below `len`.
     #[inline(always)]
     unsafe fn tag_unchecked(&self, chunk: usize) -> &'static AtomicU32 {
-        // SAFETY: the tags begin at `tags`, one for each chunk below `len`, and stay mapped
-        // forever.
+        // SAFETY: the tags begin at `tags`, one for each chunk below `len`, mapped forever.
         unsafe { &*((self.tags.load(Relaxed) + chunk * size_of::<Tag>()) as *const AtomicU32) }
     }
 
@@ -242,10 +239,8 @@ impl Arena {
         unsafe { self.tag_unchecked(chunk) }
     }
 
-    /// Returns the tag of a chunk.
     pub(super) fn tag(&self, chunk: usize) -> Tag {
-        // Acquire: pairs with the Release in `set_tag`, so that the slab of the chunk is
-        // initialized.
+        // Acquire: pairs with the Release in `set_tag`, so the chunk's slab is initialized.
         self.tag_word(chunk).load(Acquire) as Tag
     }
 
@@ -278,12 +273,10 @@ impl Arena {
         Bits(unsafe { core::slice::from_raw_parts(words, OBJECT_BITS_BYTES / 8) })
     }
 
-    /// Returns whether the arena was never used.
     fn is_unused(&self) -> bool {
         self.len.load(Relaxed) == 0
     }
 
-    /// Returns one more than the highest chunk ever used.
     pub(super) fn high(&self) -> usize {
         self.high.load(Acquire)
     }
@@ -326,121 +319,5 @@ impl Arena {
         let foreign = self.foreign.load(Relaxed);
         self.used.store(used.count(0, high).saturating_sub(foreign), Relaxed);
         self.dirty.store(dirty.count_without(used, high), Relaxed);
-    }
-
-    /// Allocates `count` adjacent chunks at a multiple of `align`; `None` if there is no memory.
-    ///
-    /// Returns the first of them.
-    pub(super) fn alloc(&self, count: usize, align: usize) -> Option<usize> {
-        self.alloc_found(count, || self.find_any(count, align))
-    }
-
-    /// Allocates chunks for a caller whose allocations are to be adjacent.
-    ///
-    /// `next` is the chunk after its last allocation. If that is free and in the same extent, takes
-    /// it, or else begins another extent, away from other callers'.
-    pub(super) fn alloc_in_extent(&self, next: usize, count: usize) -> Option<usize> {
-        if self.fits_extent(next, count) && self.extend(next, count).is_some() {
-            return Some(next);
-        }
-        self.alloc_found(count, || self.find_extent(count))
-    }
-
-    /// Allocates the chunks that `find` finds under the lock.
-    fn alloc_found(&self, count: usize, find: impl Fn() -> Option<usize>) -> Option<usize> {
-        match self.try_alloc(count, &find) {
-            Err(PurgeInFlight) => {
-                // The purge may hold the chunks that are missing. With its lock, no purge is
-                // running.
-                let _guard = self.purging.lock();
-                self.try_alloc(count, &find).unwrap_or(None)
-            }
-            Ok(found) => found,
-        }
-    }
-
-    /// Allocates the chunks that `find` finds, without waiting for a purge.
-    fn try_alloc(
-        &self,
-        count: usize,
-        find: impl Fn() -> Option<usize>,
-    ) -> Result<Option<usize>, PurgeInFlight> {
-        let _guard = self.lock();
-        match self.init().and_then(|()| find()) {
-            None if self.purging.is_in_flight() => Err(PurgeInFlight),
-            None => Ok(None),
-            Some(first) => {
-                self.mark_used(first, count);
-                Ok(Some(first))
-            }
-        }
-    }
-
-    /// Allocates the `count` chunks at `end`, behind a run, if they are free.
-    fn extend(&self, end: usize, count: usize) -> Option<()> {
-        let _guard = self.lock();
-        let (high, wanted) = (self.high.load(Relaxed), end.checked_add(count)?);
-        let below = wanted.min(high);
-        if self.used_bits().find(true, end.min(below), below) < below {
-            return None;
-        }
-        if wanted > high {
-            self.commit_to(wanted).ok()?;
-            // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is committed.
-            self.high.store(wanted, Release);
-        }
-        self.mark_used(end, count);
-        Some(())
-    }
-
-    /// Marks free, committed chunks as used; the caller holds the lock.
-    fn mark_used(&self, first: usize, count: usize) {
-        self.raise_after(first + count);
-        // First: a child forked after this loses the chunks, and before it they are free.
-        self.used_bits().put(first, count, true);
-        let dirty = self.dirty_bits().count(first, count);
-        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(dirty), Relaxed);
-        let used = self.used.load(Relaxed) + count;
-        self.used.store(used, Relaxed);
-        self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
-    }
-
-    /// Frees chunks whose tags are [`NO_TAG`] again.
-    ///
-    /// The caller then calls [`self::purge::purge_if_excess`], without a lock.
-    fn free(&self, first: usize, count: usize) {
-        self.locked().free(first, count);
-    }
-
-    /// Locks the arena, for a caller that checks tags before it frees.
-    fn locked(&self) -> LockedArena<'_> {
-        LockedArena { arena: self, _guard: self.lock() }
-    }
-
-    /// Marks chunks as free, dirty or all zero; the caller holds the lock.
-    fn mark_free(&self, first: usize, count: usize, is_dirty: bool) {
-        self.raise_for_free(first, count);
-        self.dirty_bits().put(first, count, is_dirty);
-        self.used_bits().put(first, count, false);
-        if is_dirty {
-            self.dirty.store(self.dirty.load(Relaxed) + count, Relaxed);
-        }
-    }
-}
-
-/// The arena, with its lock held.
-struct LockedArena<'a> {
-    arena: &'a Arena,
-    _guard: Guard<'a>,
-}
-
-impl LockedArena<'_> {
-    /// Frees chunks whose tags are [`NO_TAG`] again.
-    fn free(&self, first: usize, count: usize) {
-        let arena = self.arena;
-        // First: a child forked in between counts these chunks too.
-        arena.count_dirty(first, count);
-        arena.mark_free(first, count, true);
-        arena.used.store(arena.used.load(Relaxed).saturating_sub(count), Relaxed);
     }
 }

@@ -22,9 +22,7 @@ use crate::sys::machine::Machine as _;
 const MIB_CHUNKS: usize = (1024 * 1024) / CHUNK_BYTES;
 const EXCESS_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000_000;
-/// Number of chunks purged at once.
 const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
-/// Number of chunks that a call that allocates purges at most.
 const ALLOC_PURGE_CHUNKS_MAX: usize = MIB_CHUNKS;
 
 #[derive(Debug)]

@@ -188,15 +188,12 @@ mod tests {
         check_first_fit(1, if thiscpu_test_support::is_quick() { 100 } else { 1_000 });
     }
 
-    /// Covers runs that begin and end at the borders of groups.
     #[test]
     fn alloc_is_first_fit_at_group_borders() {
         check_first_fit(SUMMARY_CHUNKS / 4, 50);
     }
 
-    /// Allocates, frees and extends at random, and compares the arena with the naive one.
-    ///
-    /// All sizes are multiples of `step` chunks.
+    /// Compares the arena with the naive one in random steps, with multiples of `step` chunks.
     fn check_first_fit(step: usize, phase_rounds: usize) {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
         let mut naive = Naive { arena, used: Vec::new() };
@@ -302,10 +299,7 @@ mod tests {
             Some(4),
             "a chunk without pages was preferred"
         );
-        {
-            let _guard = arena.lock();
-            arena.mark_free(0, 1, false);
-        }
+        arena.free_clean(0, 1);
         arena.free(2, 1);
         assert_eq!(arena.alloc_in_extent(elsewhere, 1), Some(2));
         arena.free(2, 1);
@@ -318,14 +312,10 @@ mod tests {
         arena.init().expect("there is memory");
         let first = arena.align_up(1, EXTENT_CHUNKS).expect("far from the end");
         assert_eq!(arena.alloc(first + EXTENT_CHUNKS + 1, 1), Some(0));
-        {
-            let _guard = arena.lock();
-            arena.mark_free(first, EXTENT_CHUNKS, false);
-        }
+        arena.free_clean(first, EXTENT_CHUNKS);
         assert_eq!(arena.alloc_in_extent(first, 1), Some(first));
     }
 
-    /// Covers an arena in which no free extent is left.
     #[test]
     fn all_chunks_are_used_when_extents_run_out() {
         const CHUNKS: usize = 256;

@@ -9,7 +9,6 @@ use super::bits::Bits;
 use super::{ARENA, CHUNK_BYTES, Tag};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of the smallest object.
 pub(crate) const OBJECT_BYTES_MIN: usize = 8;
 /// Bytes of the bits of a chunk's objects.
 ///
@@ -56,7 +55,6 @@ const ENDING: u32 = u32::MAX - 1;
 pub(crate) struct Shape {
     /// Bytes of an object.
     pub(crate) size: usize,
-    /// Number of chunks of a slab.
     pub(crate) chunks: usize,
     /// Offset of an object's mark; not 0 if objects stay constructed.
     pub(crate) mark: usize,
@@ -130,7 +128,8 @@ impl Slab {
         slab.chunks.store(shape.chunks as u32, Relaxed);
         slab.size.store(shape.size, Relaxed);
         slab.objects.store(shape.objects() as u32, Relaxed);
-        slab.clear_bits(first);
+        // Clears the bits that the chunk's previous slab left.
+        ARENA.object_bits(first).put(0, slab.handed_out(), false);
         slab.fresh.store(0, Relaxed);
         slab.free.store(shape.objects() as u32, Relaxed);
         slab.first_word.store(0, Relaxed);
@@ -148,12 +147,6 @@ impl Slab {
         slab
     }
 
-    /// Clears the bits that the chunk's previous slab left.
-    fn clear_bits(&self, chunk: usize) {
-        let used = self.fresh.load(Relaxed) as usize;
-        ARENA.object_bits(chunk).put(0, used, false);
-    }
-
     /// Returns the slab's chunks to the arena.
     pub(crate) fn free_chunks(&self) {
         let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
@@ -163,9 +156,7 @@ impl Slab {
         ARENA.free(first, chunks);
     }
 
-    /// Frees a large block; returns how many chunks it had.
-    ///
-    /// Returns `None` if another thread has just freed it.
+    /// Frees a large block; returns its chunks, or `None` if another thread has just freed it.
     pub(super) fn free_large(&self) -> Option<usize> {
         let arena = ARENA.locked();
         let first = self.first_chunk();
@@ -231,7 +222,7 @@ impl Slab {
 
     /// Recounts the free objects from the bits.
     pub(crate) fn recount(&self) {
-        let fresh = self.fresh.load(Relaxed) as usize;
+        let fresh = self.handed_out();
         let free = self.bits().count(0, fresh) + self.objects() - fresh;
         self.free.store(free as u32, Relaxed);
         self.first_word.store(0, Relaxed);
@@ -259,7 +250,7 @@ impl Slab {
             |index, is_fresh| each(TakenObject { object: self.object_address(index), is_fresh });
         let wanted = most.min(self.free());
         let mut left = wanted;
-        let fresh = self.fresh.load(Relaxed) as usize;
+        let fresh = self.handed_out();
         let mut word = self.first_word.load(Relaxed) as usize;
         while left > 0 && word * 64 < fresh {
             let mut taken = self.bits().take(word, left);
@@ -288,7 +279,6 @@ impl Slab {
         self.previous.store(ENDING, Relaxed);
     }
 
-    /// Returns whether the objects await destruction.
     pub(crate) fn is_retired(&self) -> bool {
         self.previous.load(Relaxed) == RETIRED
     }
@@ -307,7 +297,7 @@ impl Slab {
 
     /// Takes an object back; returns false if it is free.
     pub(crate) fn put(&self, index: usize) -> bool {
-        if index >= self.fresh.load(Relaxed) as usize || !self.bits().set(index) {
+        if index >= self.handed_out() || !self.bits().set(index) {
             return false;
         }
         let word = self.first_word.load(Relaxed).min(index as u32 / 64);

@@ -13,7 +13,6 @@ use crate::slab::lane::sheaf::{Sheaf, SheafList};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
-/// Number of barns of a node.
 pub(super) const BARNS_PER_NODE: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -139,7 +138,6 @@ impl Barn {
         self.objects.load(Relaxed) as usize
     }
 
-    /// Returns the number of sheaves held, filled and empty.
     pub(super) fn sheaves(&self) -> usize {
         let _guard = self.lock();
         self.filled.totals().0 + self.empty.totals().0
@@ -335,7 +333,6 @@ mod tests {
         assert!(barn.is_busy(SECOND));
     }
 
-    /// Returns a sheaf with `count` pointers.
     fn sheaf_of(count: usize) -> Sheaf {
         let mut sheaf = crate::slab::lane::sheaf::alloc(0).expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));

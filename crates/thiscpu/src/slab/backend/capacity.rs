@@ -78,7 +78,6 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// Returns the capacity after a number of trades.
     fn after(capacity: &Capacity, trades: u64, is_busy: bool) -> usize {
         (1..=trades).for_each(|number| capacity.adapt(number, || is_busy));
         CAPACITIES[capacity.index()]

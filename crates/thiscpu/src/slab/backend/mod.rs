@@ -4,7 +4,9 @@
 //! thread holds when the process forks is lost to the child: its objects stay allocated there.
 
 mod barn;
+pub(crate) mod cache_info;
 mod capacity;
+mod memory;
 pub(crate) mod node_slabs;
 
 use core::ptr;
@@ -14,12 +16,13 @@ use super::arena::slab::{Shape, Slab};
 use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
 use crate::sys::Host;
-use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use barn::{BARNS_PER_NODE, Barn};
+use cache_info::CacheInfo;
 use capacity::Capacity;
-use node_slabs::{CacheInfo, NodeSlabs};
+use node_slabs::NodeSlabs;
 
 #[repr(C, align(64))]
 struct Node {
@@ -57,15 +60,6 @@ const SCATTERED_SIZE_MAX: usize = 4096;
 /// Distance up to which two objects count as adjacent.
 const ADJACENT_BYTES: usize = 64 * 1024;
 
-static LOCK: Lock = Lock::new();
-/// A list of backends that no cache uses.
-static UNUSED: AtomicUsize = AtomicUsize::new(0);
-/// The owner number given out last.
-static LAST_OWNER: AtomicU32 = AtomicU32::new(0);
-/// Mapped memory that no backend has used yet: its beginning and its end.
-static FRESH: AtomicUsize = AtomicUsize::new(0);
-static FRESH_END: AtomicUsize = AtomicUsize::new(0);
-
 impl Backend {
     /// Creates the backend of a new cache; `None` if there is no memory.
     ///
@@ -73,7 +67,7 @@ impl Backend {
     pub(super) fn create(info: impl FnOnce(u32) -> CacheInfo) -> Option<&'static Backend> {
         let nodes = Host::nodes();
         let bytes = size_of::<Backend>() + nodes * size_of::<Node>();
-        let (at, owner) = alloc_memory(bytes)?;
+        let (at, owner) = memory::alloc(bytes)?;
         let info = info(owner);
         let backend = Backend {
             info,
@@ -84,7 +78,7 @@ impl Backend {
             destroy_lock: Lock::new(),
             all_requested: AtomicBool::new(false),
         };
-        // SAFETY: `alloc_memory` returned that many bytes, aligned to 64, which no one else uses.
+        // SAFETY: `memory::alloc` returned that many bytes, aligned to 64, which no one else uses.
         // They are a backend followed by its nodes.
         unsafe {
             for node in 0..nodes {
@@ -102,13 +96,6 @@ impl Backend {
         for (node, Node { slabs, .. }) in self.nodes().iter().enumerate() {
             slabs.wait_for_unlock(node, self.info);
         }
-    }
-
-    /// Leaves an empty backend to other caches.
-    pub(super) fn release(&'static self) {
-        let _guard = LOCK.lock();
-        self.next.store(UNUSED.load(Relaxed), Relaxed);
-        UNUSED.store(core::ptr::from_ref(self) as usize, Relaxed);
     }
 
     fn nodes(&'static self) -> &'static [Node] {
@@ -148,16 +135,9 @@ impl Backend {
 
     /// Fills a sheaf from the slabs of `node`, or of another node if `node` has no memory.
     fn sheaf_from_slabs(&'static self, node: usize, lane: usize) -> Option<Sheaf> {
-        let mut sheaf = self.empty_sheaf(lane)?;
-        let most = sheaf.capacity();
+        let (mut sheaf, shard) = (self.empty_sheaf(lane)?, lane % BARNS_PER_NODE);
         for node in self.nodes_from(node) {
-            if self.nodes()[node].slabs.fill(
-                &mut sheaf,
-                most,
-                lane % BARNS_PER_NODE,
-                node,
-                self.info,
-            ) {
+            if self.nodes()[node].slabs.fill(&mut sheaf, shard, node, self.info) {
                 return Some(sheaf);
             }
         }
@@ -243,7 +223,9 @@ impl Backend {
     /// Takes a sheaf from a lane, whatever it holds.
     pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
         let node = self.current_node();
-        let sheaf = if self.nodes > 1 { self.return_remote(sheaf, node) } else { sheaf };
+        // Objects of other nodes go back to those.
+        let sheaf =
+            if self.nodes > 1 { self.return_to_nodes(sheaf, |to| to != node) } else { sheaf };
         if sheaf.count() == 0 {
             return self.put_empty(sheaf, lane);
         }
@@ -295,11 +277,6 @@ impl Backend {
                 self.put_empty(sheaf, lane);
             }
         }
-    }
-
-    /// Returns the objects of other nodes to those; the sheaf keeps the local ones.
-    fn return_remote(&'static self, sheaf: Sheaf, local: usize) -> Sheaf {
-        self.return_to_nodes(sheaf, |node| node != local)
     }
 
     /// Returns all objects of a sheaf to their slabs.
@@ -360,7 +337,6 @@ impl Backend {
         self.reset_capacity();
     }
 
-    /// Makes new sheaves small again.
     pub(super) fn reset_capacity(&self) {
         self.capacity.reset();
     }
@@ -384,7 +360,6 @@ impl Backend {
         unused.take(most).map(|sheaf| sheaf::free(self.flush_to_slabs(sheaf))).count()
     }
 
-    /// Begins a window in which barns count unused objects.
     pub(super) fn begin_window(&'static self) {
         self.barns().for_each(Barn::begin_window);
     }
@@ -411,35 +386,4 @@ impl Backend {
         let nodes = self.nodes().iter().enumerate();
         nodes.map(|(number, node)| node.slabs.objects_outside_slabs(number, self.info)).sum()
     }
-}
-
-/// Returns memory for a backend, and the owner number of its slabs.
-///
-/// No two backends have the same number. A backend that is used again keeps its number, because it
-/// has no slabs left.
-fn alloc_memory(bytes: usize) -> Option<(usize, u32)> {
-    let bytes = bytes.next_multiple_of(64);
-    let _guard = LOCK.lock();
-    let unused = UNUSED.load(Relaxed);
-    // SAFETY: the list holds backends that no cache uses, which are all of one size and stay
-    // mapped.
-    if let Some(backend) = unsafe { (unused as *const Backend).as_ref() } {
-        UNUSED.store(backend.next.load(Relaxed), Relaxed);
-        return Some((unused, backend.info.owner));
-    }
-    // Owner 0 is that of large blocks.
-    let owner = LAST_OWNER.load(Relaxed).checked_add(1)?;
-    if FRESH.load(Relaxed) + bytes > FRESH_END.load(Relaxed) {
-        let mapping = bytes.next_power_of_two().max(64 * 1024);
-        let memory = Host::map(mapping).ok()?;
-        // In this order, a child forked in between finds no memory to use, and both words are
-        // stored again.
-        FRESH_END.store(0, Relaxed);
-        FRESH.store(memory, Relaxed);
-        FRESH_END.store(memory + mapping, Relaxed);
-    }
-    let at = FRESH.load(Relaxed);
-    FRESH.store(at + bytes, Relaxed);
-    LAST_OWNER.store(owner, Relaxed);
-    Some((at, owner))
 }

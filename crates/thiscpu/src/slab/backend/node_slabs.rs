@@ -6,62 +6,13 @@
 //! slabs' bits.
 
 use super::barn::BARNS_PER_NODE;
+use super::cache_info::CacheInfo;
 use crate::slab::arena::heap_error::HeapError;
-use crate::slab::arena::slab::{ObjectRef, Shape, Slab, TakenObject};
+use crate::slab::arena::slab::{ObjectRef, Slab, TakenObject};
 use crate::slab::arena::{ARENA, NO_TAG, Tag};
-use crate::slab::lane::encoding::{self, Key};
 use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
-
-/// The properties of a cache that its slabs depend on.
-#[derive(Clone, Copy)]
-pub(crate) struct CacheInfo {
-    pub(crate) owner: u32,
-    pub(crate) shape: Shape,
-    pub(crate) tag: Tag,
-    pub(crate) key: Key,
-}
-
-impl CacheInfo {
-    /// Encodes the pointer to an object just taken from its slab.
-    ///
-    /// It is even, as no other encoded pointer, if the object was never handed out.
-    fn encode_taken(self, taken: TakenObject) -> usize {
-        self.key.encode(taken.object) & !usize::from(taken.is_fresh)
-    }
-
-    /// Checks or sets the mark of an object that leaves its slab; returns its encoded pointer.
-    ///
-    /// An object that was never handed out gets its mark now. Any other must still have it.
-    fn leave_slab(self, encoded: usize) -> usize {
-        let odd = encoded | 1;
-        if encoded != odd {
-            self.mark_fresh(odd);
-        } else if !self.is_marked(odd) {
-            HeapError::WriteAfterFree.report(self.key.decode(odd), self.shape.size);
-        }
-        odd
-    }
-
-    /// Returns the address of an object's mark.
-    pub(crate) fn mark_of(self, encoded: usize) -> usize {
-        self.key.decode(encoded) + self.shape.mark
-    }
-
-    fn mark_fresh(self, encoded: usize) {
-        let stays_constructed = self.shape.mark != 0;
-        encoding::set_mark(
-            self.mark_of(encoded),
-            if stays_constructed { encoding::unconstructed_mark(encoded) } else { encoded },
-        );
-    }
-
-    fn is_marked(self, encoded: usize) -> bool {
-        let mark = encoding::load_mark(self.mark_of(encoded));
-        mark == encoded || (self.shape.mark != 0 && mark == encoding::unconstructed_mark(encoded))
-    }
-}
 
 /// Number of shards of the slabs on a node: one for the lanes of each barn.
 ///
@@ -115,7 +66,6 @@ impl NodeSlabs {
         guard
     }
 
-    /// Waits until the lock is free.
     pub(super) fn wait_for_unlock(&self, node: usize, info: CacheInfo) {
         drop(self.lock(node, info));
     }
@@ -209,36 +159,32 @@ impl NodeSlabs {
         }
     }
 
-    /// Adds up to `most` free objects of this node to a sheaf.
+    /// Fills an empty sheaf with free objects of this node.
     ///
     /// Touches the objects of new slabs. Returns false if no object is free and there is no memory
     /// for a new slab.
     pub(super) fn fill(
         &self,
         sheaf: &mut Sheaf,
-        most: usize,
         shard: usize,
         node: usize,
         info: CacheInfo,
     ) -> bool {
-        let before = sheaf.count();
         {
             let _guard = self.lock(node, info);
-            let mut left = most.min(sheaf.capacity() - before);
-            while left > 0 {
+            while !sheaf.is_full() {
                 // A new slab is worth it only if the sheaf would stay less than half full.
-                let is_needed = 2 * (sheaf.count() - before) < most;
+                let is_needed = 2 * sheaf.count() < sheaf.capacity();
                 let Some(slab) = self.partial_or_new_slab(shard, node, info, is_needed) else {
                     break;
                 };
-                let count = sheaf.count();
+                let left = sheaf.capacity() - sheaf.count();
                 self.take_from(slab, left, |taken| sheaf.push(info.encode_taken(taken)));
-                left -= sheaf.count() - count;
             }
         }
         // Without the lock, because this touches fresh memory for the first time.
-        sheaf.replace_from(before, |encoded| info.leave_slab(encoded));
-        sheaf.count() > before
+        sheaf.replace_all(|encoded| info.leave_slab(encoded));
+        sheaf.count() > 0
     }
 
     /// Takes one object, for a caller that has no sheaf.
@@ -411,9 +357,7 @@ pub fn outside_by_tag() -> impl Iterator<Item = (Tag, usize)> {
     tagged_slabs(|tag| tag > NO_TAG).map(|(tag, slab)| (tag, slab.outside()))
 }
 
-/// Finds an object of the cache.
-///
-/// If none begins at that address, reports a heap error and aborts.
+/// Finds an object of the cache; aborts with a heap error if none begins at that address.
 pub(crate) fn find_object(object: usize, info: CacheInfo) -> ObjectRef {
     match Slab::containing(object) {
         Some(slab) if slab.owner() == info.owner => slab

@@ -107,12 +107,9 @@ impl Group {
         }
     }
 
-    /// Returns the key.
-    ///
-    /// Relaxed: a thread that has an object, or an encoded pointer, got it after the key was
-    /// stored.
     #[inline(always)]
     pub(super) fn key(&self) -> Key {
+        // Relaxed: a thread that has an object, or an encoded pointer, got it after the store.
         Key(self.key.load(Relaxed))
     }
 

@@ -23,7 +23,8 @@ use core::ptr::{self, NonNull};
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{Tag, heap_error, purge};
 use super::backend::Backend;
-use super::backend::node_slabs::{self, CacheInfo};
+use super::backend::cache_info::CacheInfo;
+use super::backend::node_slabs;
 use super::lane::{self, encoding};
 use crate::section::{
     Access, Checked, Direct, DirectMalloc, Outcome, Processor, Ready, Single, SlabSections as _,

@@ -76,10 +76,6 @@ impl Lane {
         self.number
     }
 
-    fn entry(self) -> usize {
-        table::entry_of(self.number)
-    }
-
     pub(super) fn lock(self) -> &'static Lock {
         // SAFETY: the lanes in use of a cache's item are mapped while the cache lives, and the
         // caller holds a reference to the cache. A zeroed word is an unlocked lock.
@@ -130,11 +126,6 @@ impl Lane {
         self.address - self.cell + TOP_OFFSET
     }
 
-    /// Returns the top that a distance leads to.
-    fn top_at(self, distance: usize) -> usize {
-        self.base().wrapping_add(distance)
-    }
-
     /// Returns the distance to a sheaf's top, or 0 for no sheaf.
     fn distance(self, sheaf: Option<&Sheaf>) -> usize {
         sheaf.map_or(0, |sheaf| sheaf.top().wrapping_sub(self.base()))
@@ -172,7 +163,7 @@ impl SheafSlot {
     pub(super) fn load(self) -> SlotState {
         // Relaxed: a section compares the value before it acts on it, or the caller owns the lane.
         let distance = self.word().load(Relaxed);
-        SlotState { distance, top: self.lane.top_at(distance) }
+        SlotState { distance, top: self.lane.base().wrapping_add(distance) }
     }
 
     /// Replaces the sheaf that was seen, in a section.
@@ -194,7 +185,7 @@ impl SheafSlot {
         let outcome = unsafe {
             Processor::cmpxchg_cell(
                 gate,
-                self.lane.entry(),
+                table::entry_of(self.lane.number),
                 self.lane.cell + self.offset,
                 seen.distance,
                 new,

@@ -127,9 +127,9 @@ impl Sheaf {
         self
     }
 
-    /// Replaces each pointer from index `from` on by what `to` makes of it.
-    pub(crate) fn replace_from(&mut self, from: usize, to: impl Fn(usize) -> usize) {
-        for index in from..self.count() {
+    /// Replaces each pointer by what `to` makes of it.
+    pub(crate) fn replace_all(&mut self, to: impl Fn(usize) -> usize) {
+        for index in 0..self.count() {
             let slot = word(self.slots() + 8 * index);
             slot.store(to(slot.load(Relaxed)), Relaxed);
         }

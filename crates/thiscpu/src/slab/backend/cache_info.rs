@@ -1,0 +1,52 @@
+//! What the slabs of a cache need to know of it, and how their objects are encoded and marked.
+
+use crate::slab::arena::Tag;
+use crate::slab::arena::heap_error::HeapError;
+use crate::slab::arena::slab::{Shape, TakenObject};
+use crate::slab::lane::encoding::{self, Key};
+
+/// The properties of a cache that its slabs depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct CacheInfo {
+    pub(crate) owner: u32,
+    pub(crate) shape: Shape,
+    pub(crate) tag: Tag,
+    pub(crate) key: Key,
+}
+
+impl CacheInfo {
+    /// Encodes the pointer to an object just taken; only one that was never handed out is even.
+    pub(super) fn encode_taken(self, taken: TakenObject) -> usize {
+        self.key.encode(taken.object) & !usize::from(taken.is_fresh)
+    }
+
+    /// Checks or sets the mark of an object that leaves its slab; returns its encoded pointer.
+    ///
+    /// An object that was never handed out gets its mark now. Any other must still have it.
+    pub(super) fn leave_slab(self, encoded: usize) -> usize {
+        let odd = encoded | 1;
+        if encoded != odd {
+            self.mark_fresh(odd);
+        } else if !self.is_marked(odd) {
+            HeapError::WriteAfterFree.report(self.key.decode(odd), self.shape.size);
+        }
+        odd
+    }
+
+    pub(crate) fn mark_of(self, encoded: usize) -> usize {
+        self.key.decode(encoded) + self.shape.mark
+    }
+
+    fn mark_fresh(self, encoded: usize) {
+        let stays_constructed = self.shape.mark != 0;
+        encoding::set_mark(
+            self.mark_of(encoded),
+            if stays_constructed { encoding::unconstructed_mark(encoded) } else { encoded },
+        );
+    }
+
+    fn is_marked(self, encoded: usize) -> bool {
+        let mark = encoding::load_mark(self.mark_of(encoded));
+        mark == encoded || (self.shape.mark != 0 && mark == encoding::unconstructed_mark(encoded))
+    }
+}
