@@ -210,7 +210,7 @@ impl Regions {
         let header = base - HEADER_BYTES;
         if let Err(errno) = Host::commit(header, HEADER_BYTES + (in_use() + 1) * STRIDE) {
             // SAFETY: the range was just reserved here, and no other code knows it.
-            unsafe { libc::munmap(header as *mut _, bytes) };
+            unsafe { Host::unmap(header, bytes) };
             return Err(no_space(errno));
         }
         // SAFETY: the memory is accessible and never unmapped. It is all zeros, which is a valid
