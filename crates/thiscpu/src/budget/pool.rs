@@ -50,12 +50,10 @@ impl PoolState {
         self.0 as i64 >> UNIT.trailing_zeros()
     }
 
-    /// Returns whether the budget is in shared mode.
     pub(super) fn is_shared(self) -> bool {
         self.0 & SHARED != 0
     }
 
-    /// Returns whether there are waiters.
     pub(super) fn is_queued(self) -> bool {
         self.0 & QUEUED != 0
     }

@@ -78,8 +78,7 @@ impl Queue {
         waiter.prev.set(last);
         waiter.next.set(ptr::null());
         self.last.store(ptr::from_ref(waiter).cast_mut(), Relaxed);
-        // SAFETY: `last` is null or a queued waiter, which by the contract of its own `push` stays
-        // where it is.
+        // SAFETY: `last` is null or a queued waiter; the contract of its `push` keeps it in place.
         match unsafe { last.as_ref() } {
             None => self.first.store(ptr::from_ref(waiter).cast_mut(), Relaxed),
             Some(last) => last.next.set(waiter),
@@ -93,14 +92,12 @@ impl Queue {
     /// The caller holds the budget's lock. The waiter is in this queue.
     pub(super) unsafe fn remove(&self, waiter: &Waiter) {
         let (prev, next) = (waiter.prev.get(), waiter.next.get());
-        // SAFETY: `prev` is null or a queued waiter, which by the contract of its `push` stays
-        // where it is.
+        // SAFETY: `prev` is null or a queued waiter; the contract of its `push` keeps it in place.
         match unsafe { prev.as_ref() } {
             None => self.first.store(next.cast_mut(), Relaxed),
             Some(prev) => prev.next.set(next),
         }
-        // SAFETY: `next` is null or a queued waiter, which by the contract of its `push` stays
-        // where it is.
+        // SAFETY: `next` is null or a queued waiter; the contract of its `push` keeps it in place.
         match unsafe { next.as_ref() } {
             None => self.last.store(prev.cast_mut(), Relaxed),
             Some(next) => next.prev.set(prev),

@@ -38,11 +38,24 @@ impl Budget {
 
     /// Enters shared mode.
     pub(super) fn recall(&self) {
+        self.in_shared_mode(false, || ());
+    }
+
+    /// Enters shared mode, then calls `act` under the lock. Reports an excess without the lock.
+    ///
+    /// After that returns to per-CPU mode if the budget was in it and `should_return` is set.
+    fn in_shared_mode<R>(&self, should_return: bool, act: impl FnOnce() -> R) -> R {
         let _errno = errno::save();
         let guard = self.lock();
+        let was_percpu = !self.pool.load().is_shared();
         let excess = self.to_shared_mode(&guard);
+        let result = act();
+        if was_percpu && should_return {
+            self.to_percpu_mode(&guard);
+        }
         self.unlock(guard);
         self.report_excess(excess);
+        result
     }
 
     /// Enters shared mode, or stays in it; the caller holds the lock.
@@ -136,41 +149,24 @@ impl Budget {
 
     /// Calls `read` with the limit and a pool that holds all available units, at one instant.
     pub(super) fn with_all_units<R>(&self, read: impl FnOnce(PoolState, i64) -> R) -> R {
-        let _errno = errno::save();
-        let guard = self.lock();
-        let was_percpu = !self.pool.load().is_shared();
-        let excess = self.to_shared_mode(&guard);
-        let result = read(self.pool.load(), self.limit.load(Relaxed));
-        if was_percpu {
-            self.to_percpu_mode(&guard);
-        }
-        self.unlock(guard);
-        self.report_excess(excess);
-        result
+        self.in_shared_mode(true, || read(self.pool.load(), self.limit.load(Relaxed)))
     }
 
     /// Changes the limit at one instant.
     pub(super) fn change_limit(&self, limit: i64) {
-        let _errno = errno::save();
-        let guard = self.lock();
-        let was_percpu = !self.pool.load().is_shared();
-        let excess = self.to_shared_mode(&guard);
-        let old = self.limit.load(Relaxed);
-        let (lower, change) = (limit.min(old), limit - old);
-        // In this order no thread that loads the limit and the pool sees more units than the limit
-        // allows, which it would take for a release of too much. In between the units belong to the
-        // lower limit.
-        self.pool.begin_limit_change(change.min(0), lower);
-        // Release: pairs with the Acquire loads in `release_shared`, `release_percpu` and
-        // `finish_release`.
-        self.limit.store(limit, Release);
-        self.pool.end_limit_change(change.max(0));
-        self.percpu_threshold.store(percpu_threshold(limit, table::in_use()), Relaxed);
-        if was_percpu {
-            self.to_percpu_mode(&guard);
-        }
-        self.unlock(guard);
-        self.report_excess(excess);
+        self.in_shared_mode(true, || {
+            let old = self.limit.load(Relaxed);
+            let (lower, change) = (limit.min(old), limit - old);
+            // In this order no thread that loads the limit and the pool sees more units than the
+            // limit allows, which it would take for a release of too much. In between the units
+            // belong to the lower limit.
+            self.pool.begin_limit_change(change.min(0), lower);
+            // Release: pairs with the Acquire loads in `release_shared`, `release_percpu` and
+            // `finish_release`.
+            self.limit.store(limit, Release);
+            self.pool.end_limit_change(change.max(0));
+            self.percpu_threshold.store(percpu_threshold(limit, table::in_use()), Relaxed);
+        });
     }
 
     /// Releases `n` units that may be more than are held; the lock makes that certain.
@@ -178,19 +174,14 @@ impl Budget {
     /// Panics if they are, and releases none of them then.
     #[cold]
     pub(super) fn release_checked(&self, n: u64) {
-        let _errno = errno::save();
-        let guard = self.lock();
-        let excess = self.to_shared_mode(&guard);
-        let limit = self.limit.load(Relaxed);
-        let held = limit - self.pool.load().units();
-        let units = countable(n).filter(|&units| units <= held);
-        if let Some(units) = units {
-            self.pool.add(units);
-        }
-        self.unlock(guard);
-        self.report_excess(excess);
+        let (held, limit, is_done) = self.in_shared_mode(false, || {
+            let limit = self.limit.load(Relaxed);
+            let held = limit - self.pool.load().units();
+            let units = countable(n).filter(|&units| units <= held);
+            (held, limit, units.map(|units| self.pool.add(units)).is_some())
+        });
         assert!(
-            units.is_some(),
+            is_done,
             "{OVER_RELEASED}: {n} units were released, but only {held} were held (limit {limit}); \
              the release is ignored"
         );

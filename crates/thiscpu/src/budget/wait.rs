@@ -43,9 +43,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Acquires the waiter's units if they are available, or else queues it; returns which.
-    ///
-    /// Returns `true` if it acquired.
+    /// Acquires the waiter's units if available, or else queues it; returns whether it acquired.
     ///
     /// # Safety
     ///

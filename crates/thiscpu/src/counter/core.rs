@@ -213,11 +213,3 @@ impl<const N: usize> Drop for Core<N> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn counter_is_one_cache_line() {
-        assert_eq!(size_of::<crate::Counter>(), 64);
-    }
-}

@@ -143,9 +143,7 @@ impl<const N: usize> Core<N> {
     }
 
     pub(super) fn freeze_shared(&self, bank: usize) {
-        self.shared.iter().for_each(|pairs| {
-            pairs[bank].freeze();
-        });
+        self.shared.iter().for_each(|pairs| pairs[bank].freeze());
     }
 
     fn open(&self, gate: GateState, bank: usize) {

@@ -100,6 +100,8 @@ pub struct Counter {
     core: Core<1>,
 }
 
+const _: () = assert!(size_of::<Counter>() == 64, "the documentation promises this size");
+
 /// The offset of a counter's gate, for code in other languages.
 pub const GATE_AT: usize = std::mem::offset_of!(Counter, core.gate);
 

@@ -185,13 +185,11 @@ impl Pair {
         }
     }
 
-    /// Freezes the pair unless it is frozen already, and returns its count.
-    pub(crate) fn freeze(&self) -> i64 {
-        let now = self.load();
-        if now.seal.is_sealed() {
-            return now.count;
+    /// Freezes the pair unless it is frozen already.
+    pub(crate) fn freeze(&self) {
+        if !self.load().seal.is_sealed() {
+            self.update(|now| Sealed { seal: now.seal.sealed(), ..now });
         }
-        self.update(|now| Sealed { seal: now.seal.sealed(), ..now }).count
     }
 
     pub(crate) fn open(&self) {
