@@ -5,7 +5,7 @@ use core::sync::atomic as real;
 pub(crate) use core::sync::atomic::Ordering;
 
 use super::checker::Change;
-use super::machine::now;
+use super::machine::{now, step};
 
 /// Runs a full, acquire or release fence.
 pub(crate) fn fence(order: Ordering) {
@@ -33,9 +33,7 @@ macro_rules! integers {
             }
 
             fn change(&self, by: Change, order: [Ordering; 2]) -> Result<$integer, $integer> {
-                let now = now();
-                now.preempt();
-                match now.checker.change(self.at(), self.first(), by, order) {
+                match step().checker.change(self.at(), self.first(), by, order) {
                     Ok(before) => Ok(before as $integer),
                     Err(found) => Err(found as $integer),
                 }
@@ -47,15 +45,11 @@ macro_rules! integers {
             }
 
             pub(crate) fn load(&self, order: Ordering) -> $integer {
-                let now = now();
-                now.preempt();
-                now.checker.load(self.at(), self.first(), order) as $integer
+                step().checker.load(self.at(), self.first(), order) as $integer
             }
 
             pub(crate) fn store(&self, value: $integer, order: Ordering) {
-                let now = now();
-                now.preempt();
-                now.checker.store(self.at(), self.first(), value as u64, order);
+                step().checker.store(self.at(), self.first(), value as u64, order);
             }
 
             pub(crate) fn swap(&self, value: $integer, order: Ordering) -> $integer {
@@ -173,9 +167,7 @@ pub(crate) struct AtomicU128([u64; 2]);
 
 impl AtomicU128 {
     pub(crate) fn load(&self, order: Ordering) -> u128 {
-        let now = now();
-        now.preempt();
-        join(now.checker.load_pair(self.0.as_ptr() as usize, order))
+        join(step().checker.load_pair(self.0.as_ptr() as usize, order))
     }
 
     pub(crate) fn compare_exchange(
@@ -185,10 +177,8 @@ impl AtomicU128 {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u128, u128> {
-        let now = now();
-        now.preempt();
         let at = self.0.as_ptr() as usize;
-        match now.checker.change_pair(at, split(old), split(new), [success, failure]) {
+        match step().checker.change_pair(at, split(old), split(new), [success, failure]) {
             Ok(()) => Ok(old),
             Err(found) => Err(join(found)),
         }

@@ -1,6 +1,6 @@
 //! The 16-byte exchange of the modelled machine; see `sys::double`.
 
-use super::machine::now;
+use super::machine::step;
 use crate::sys::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 pub(crate) fn is_available() -> bool {
@@ -13,10 +13,8 @@ pub(crate) fn is_available() -> bool {
 ///
 /// `word` is the first or second word of a pair, aligned to 16.
 pub(crate) unsafe fn load(word: *const u64) -> u64 {
-    let now = now();
-    now.preempt();
     let at = word as usize;
-    now.checker.load_pair(at & !15, Acquire)[at / 8 % 2]
+    step().checker.load_pair(at & !15, Acquire)[at / 8 % 2]
 }
 
 /// Replaces a pair if it is `old`, and returns whether it did.
@@ -25,9 +23,7 @@ pub(crate) unsafe fn load(word: *const u64) -> u64 {
 ///
 /// `pair` is aligned to 16.
 pub(crate) unsafe fn exchange(pair: *mut u64, old: [u64; 2], new: [u64; 2]) -> bool {
-    let now = now();
-    now.preempt();
-    now.checker.change_pair(pair as usize, old, new, [AcqRel, Relaxed]).is_ok()
+    step().checker.change_pair(pair as usize, old, new, [AcqRel, Relaxed]).is_ok()
 }
 
 /// Replaces the first word of a pair if it is `old`, and returns whether it did.
@@ -51,8 +47,7 @@ pub(crate) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
 
 /// Changes a pair in one step, and returns its old value.
 fn change_first(word: *mut u64, change: impl Fn([u64; 2]) -> Option<[u64; 2]>) -> [u64; 2] {
-    let now = now();
-    now.preempt();
+    let now = step();
     loop {
         let old = now.checker.load_pair(word as usize, Acquire);
         let Some(new) = change(old) else { return old };

@@ -73,6 +73,12 @@ pub(super) fn now() -> Rc<Execution> {
     NOW.with_borrow(Clone::clone)
         .expect("no execution in progress: code built with thiscpu_model runs in models only")
 }
+/// Returns the execution in progress, after a possible preemption of the running thread.
+pub(super) fn step() -> Rc<Execution> {
+    let now = now();
+    now.preempt();
+    now
+}
 
 /// Runs `test` as one execution on `machine`.
 pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn()) {

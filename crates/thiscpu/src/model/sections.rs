@@ -99,6 +99,16 @@ fn fits(count: u64, window: u64) -> bool {
     count.wrapping_sub(window) >> (window & 63) == 0
 }
 
+/// Takes an entered section, or returns its outcome, with `$value` if there is one.
+macro_rules! entered {
+    ($entered:expr $(, $value:expr)?) => {
+        match $entered {
+            Ok(entered) => entered,
+            Err(outcome) => return (outcome $(, $value)?),
+        }
+    };
+}
+
 impl Sections for Processor {
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome {
         // SAFETY: the caller guarantees that this is the gate of an object whose item is large
@@ -107,10 +117,7 @@ impl Sections for Processor {
     }
 
     unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
-        let section = match Section::enter() {
-            Ok(section) => section,
-            Err(outcome) => return outcome,
-        };
+        let section = entered!(Section::enter());
         let Some(bank) = section.resolve(gate.load(Relaxed)) else {
             return section.refuse(Outcome::GateClosed);
         };
@@ -129,10 +136,7 @@ impl Sections for Processor {
         old: u64,
         window: u64,
     ) -> Outcome {
-        let section = match Section::enter() {
-            Ok(section) => section,
-            Err(outcome) => return outcome,
-        };
+        let section = entered!(Section::enter());
         let Some(at) = section.resolve(gate.load(Relaxed)) else {
             return section.refuse(Outcome::GateClosed);
         };
@@ -146,10 +150,7 @@ impl Sections for Processor {
     }
 
     unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome {
-        let section = match Section::enter() {
-            Ok(section) => section,
-            Err(outcome) => return outcome,
-        };
+        let section = entered!(Section::enter());
         if section.entry != entry {
             return section.refuse(Outcome::Mismatch);
         }
@@ -167,19 +168,13 @@ impl Sections for Processor {
     }
 
     unsafe fn push(item: usize, node: usize) -> Outcome {
-        let (section, list) = match Section::enter_item(item) {
-            Ok(entered) => entered,
-            Err(outcome) => return outcome,
-        };
+        let (section, list) = entered!(Section::enter_item(item));
         word(node).store(section.load(list), Relaxed);
         section.commit(list, node as u64)
     }
 
     unsafe fn pop(item: usize) -> (Outcome, usize) {
-        let (section, list) = match Section::enter_item(item) {
-            Ok(entered) => entered,
-            Err(outcome) => return (outcome, 0),
-        };
+        let (section, list) = entered!(Section::enter_item(item), 0);
         let node = section.load(list) as usize;
         if node == 0 {
             return (section.refuse(Outcome::Mismatch), 0);
@@ -195,10 +190,7 @@ impl Sections for Processor {
 
 impl LedgerSections for Processor {
     unsafe fn charge(set: usize, key: u64, cell: usize, n: i64) -> Outcome {
-        let section = match Section::enter() {
-            Ok(section) => section,
-            Err(outcome) => return outcome,
-        };
+        let section = entered!(Section::enter());
         let Some(set) = section.resolve(set) else {
             return section.refuse(Outcome::GateClosed);
         };
@@ -279,10 +271,7 @@ impl SlabSections for Processor {
         entry: usize,
     ) -> Outcome {
         // SAFETY: the caller guarantees that the gate is valid for this kind of access.
-        let (section, lane) = match unsafe { Section::enter_gate::<A>(gate) } {
-            Ok(entered) => entered,
-            Err(outcome) => return outcome,
-        };
+        let (section, lane) = entered!(unsafe { Section::enter_gate::<A>(gate) });
         if A::KIND.has_hot() && section.load(lane) == 0 {
             return section.commit(lane, entry as u64);
         }
@@ -305,10 +294,8 @@ impl SlabSections for Processor {
         old: usize,
         new: usize,
     ) -> Outcome {
-        let (section, lane) = match Section::enter().and_then(|section| section.enter_by(gate)) {
-            Ok(entered) => entered,
-            Err(outcome) => return outcome,
-        };
+        let entered = Section::enter().and_then(|section| section.enter_by(gate));
+        let (section, lane) = entered!(entered);
         if section.entry != entry || section.load(lane + cell) != old as u64 {
             return section.refuse(Outcome::Mismatch);
         }
@@ -348,10 +335,7 @@ fn change<W: Copy + TryFrom<u64> + Into<u64> + Default>(
     to: impl FnOnce(W) -> Option<W>,
     result: impl FnOnce(W, W) -> W,
 ) -> (Outcome, W) {
-    let (section, at) = match Section::enter_item(item) {
-        Ok(entered) => entered,
-        Err(outcome) => return (outcome, W::default()),
-    };
+    let (section, at) = entered!(Section::enter_item(item), W::default());
     let before = W::try_from(section.load(at)).unwrap_or_default();
     match to(before) {
         None => (section.refuse(Outcome::Mismatch), before),

@@ -28,62 +28,26 @@ pub trait PerCpuInt: PerCpuWord {}
 /// # Safety
 ///
 /// The functions access exactly the bytes of this type.
+///
+/// Callers of a section guarantee that `item` is the word that sections take of an item of this
+/// size, allocated during the call. Callers of the other functions guarantee that `address` is that
+/// of a live, aligned word of this size, whose accesses are all atomic.
 pub unsafe trait Raw: Copy + PartialEq {
     /// Adds to this lane's word.
-    ///
-    /// # Safety
-    ///
-    /// `item` is the word that sections take of an item of this size, allocated during the call.
-    #[doc(hidden)]
     unsafe fn add(item: usize, n: Self) -> SectionOutcome;
     /// Adds to this lane's word, and returns its new value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is the word that sections take of an item of this size, allocated during the call.
-    #[doc(hidden)]
     unsafe fn add_return(item: usize, n: Self) -> (SectionOutcome, Self);
     /// Replaces this lane's word, and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is the word that sections take of an item of this size, allocated during the call.
-    #[doc(hidden)]
     unsafe fn xchg(item: usize, new: Self) -> (SectionOutcome, Self);
     /// Replaces this lane's word if it is `old`, and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is the word that sections take of an item of this size, allocated during the call.
-    #[doc(hidden)]
     unsafe fn cmpxchg(item: usize, old: Self, new: Self) -> (SectionOutcome, Self);
     /// Loads a word of any lane.
-    ///
-    /// # Safety
-    ///
-    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
-    #[doc(hidden)]
     unsafe fn load(address: usize) -> Self;
     /// Adds to a word of the shared lane, and returns its new value.
-    ///
-    /// # Safety
-    ///
-    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
-    #[doc(hidden)]
     unsafe fn atomic_add_return(address: usize, n: Self) -> Self;
     /// Replaces a word of the shared lane, and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
-    #[doc(hidden)]
     unsafe fn atomic_xchg(address: usize, new: Self) -> Self;
     /// Replaces a word of the shared lane if it is `old`.
-    ///
-    /// # Safety
-    ///
-    /// `address` is that of a live, aligned word of this size, whose accesses are all atomic.
-    #[doc(hidden)]
     unsafe fn atomic_cmpxchg(address: usize, old: Self, new: Self) -> Result<(), Self>;
 }
 

@@ -293,49 +293,35 @@ impl AccessKind {
     }
 }
 
-/// By the gate, checking everything.
-#[derive(Clone, Copy, Debug)]
-pub struct Checked;
+/// Defines kinds of access, each named as its [`AccessKind`].
+macro_rules! accesses {
+    ($($(#[$doc:meta])* $visibility:vis $Access:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        $visibility struct $Access;
 
-/// By the gate of a group with one class: the cell is 0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Single;
-
-/// By the cache's direct table, `DIRECT_TABLE_OFFSET` bytes behind the gate: the cell is 0.
-///
-/// The thread's index pointer leads to its lane index. The section is refused until
-/// [`enable_direct`](crate::lanes::current::enable_direct) has set the pointer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Direct;
-
-/// By the gate, once sections are ready: the offsets of the rseq area are published.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready;
-
-/// By malloc's direct table, which leads to the item of the gate.
-///
-/// The thread's index pointer leads to its lane index, as for `Direct`.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectMalloc;
-
-impl Access for Checked {
-    const KIND: AccessKind = AccessKind::Checked;
+        impl Access for $Access {
+            const KIND: AccessKind = AccessKind::$Access;
+        }
+    )*};
 }
 
-impl Access for Single {
-    const KIND: AccessKind = AccessKind::Single;
-}
-
-impl Access for Direct {
-    const KIND: AccessKind = AccessKind::Direct;
-}
-
-impl Access for DirectMalloc {
-    const KIND: AccessKind = AccessKind::DirectMalloc;
-}
-
-impl Access for Ready {
-    const KIND: AccessKind = AccessKind::Ready;
+accesses! {
+    /// By the gate, checking everything.
+    pub Checked;
+    /// By the gate of a group with one class: the cell is 0.
+    pub(crate) Single;
+    /// By the cache's direct table, `DIRECT_TABLE_OFFSET` bytes behind the gate: the cell is 0.
+    ///
+    /// The thread's index pointer leads to its lane index. The section is refused until
+    /// [`enable_direct`](crate::lanes::current::enable_direct) has set the pointer.
+    pub(crate) Direct;
+    /// By the gate, once sections are ready: the offsets of the rseq area are published.
+    pub Ready;
+    /// By malloc's direct table, which leads to the item of the gate.
+    ///
+    /// The thread's index pointer leads to its lane index, as for `Direct`.
+    pub DirectMalloc;
 }
 
 /// The sections of slab caches. Objects are encoded pointers here, which are never 0.
@@ -383,33 +369,22 @@ pub(crate) trait SlabSections {
 /// The sections on words of one width.
 ///
 /// `item` is the word's address in lane 0, plus [`READY_BIT`](crate::lanes::table::READY_BIT).
+///
+/// # Safety
+///
+/// Callers of all four guarantee that `item` is an item of this width that stays allocated during
+/// the call.
 pub(crate) trait WordSections<W> {
     /// Adds to this lane's word.
-    ///
-    /// # Safety
-    ///
-    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn add(item: usize, n: W) -> Outcome;
 
     /// Adds to this lane's word, and returns its new value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn add_return(item: usize, n: W) -> (Outcome, W);
 
     /// Replaces this lane's word, and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn xchg(item: usize, new: W) -> (Outcome, W);
 
     /// Replaces this lane's word if it is `old`, and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `item` is an item of this width that stays allocated during the call.
     unsafe fn cmpxchg(item: usize, old: W, new: W) -> (Outcome, W);
 }
 
