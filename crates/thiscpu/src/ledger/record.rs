@@ -96,7 +96,6 @@ pub(super) fn wrapped(value: i64) -> i64 {
     (value << 2) >> 2
 }
 
-/// Returns the value in a word.
 fn value(word: i64) -> i64 {
     ((word & !CAPTURED) - ZERO) >> VALUE_SHIFT
 }

@@ -3,6 +3,7 @@
 use super::cache::{self, EVICTING, Way};
 use super::core::LedgerCore;
 use super::record::{Record, Transfer};
+use super::snapshot_state::NONE;
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::machine::Machine as _;
@@ -26,7 +27,7 @@ impl<const N: usize> LedgerCore<N> {
             return;
         }
         // The next lock holder of each account that the snapshot captured ends the capture.
-        self.snapshot_state.abandon();
+        self.snapshot_state.advance(NONE);
         self.finish_transfer();
         if let Some(item) = self.item() {
             let evicting =

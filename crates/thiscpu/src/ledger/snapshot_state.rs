@@ -40,11 +40,6 @@ impl SnapshotState {
     pub(super) fn advance(&self, to: Stage) {
         self.0.store(to.0, Release);
     }
-
-    /// Forgets the parent's snapshot, in a child that was forked in the middle of it.
-    pub(super) fn abandon(&self) {
-        self.advance(NONE);
-    }
 }
 
 impl Stage {

@@ -56,7 +56,6 @@ mod arch {
     pub(super) use super::one_word::{add_first, exchange_first};
 
     /// Returns whether this processor has the exchange; all but the first x86-64 ones (2003) do.
-    /// Returns whether this processor has a 16-byte compare-exchange.
     pub(crate) fn is_available() -> bool {
         std::arch::is_x86_feature_detected!("cmpxchg16b")
     }
@@ -147,9 +146,7 @@ mod arch {
     }
 }
 
-pub(crate) fn is_available() -> bool {
-    arch::is_available()
-}
+pub(crate) use arch::is_available;
 
 impl Double {
     pub(crate) const fn new(words: [u64; 2]) -> Self {
