@@ -1,10 +1,34 @@
-//! `thiscpu-torture`: reads the options, runs the torture test, and prints its report.
+//! The torture test: all structures of `thiscpu` at once, under disturbances, with every unit
+//! accounted for.
+//!
+//! Workers run random operations on all `structures`, while `disturbances` happen to them: signals
+//! whose handlers use the same structures, moves to other CPUs, forks whose children check their
+//! own copies, threads that come and go, threads that have no lane. Each worker records what it
+//! does in an oracle. During the run, every answer is checked against what the oracle allows. After
+//! the run, every structure must hold exactly what the oracle says.
+//!
+//! What each worker does follows from the seed. When the kernel interrupts it does not.
+
+mod disturbances;
+mod handlers;
+mod oracle;
+mod plan;
+mod progress;
+mod report;
+mod run;
+mod shared;
+mod spawn;
+mod structures;
+mod violation;
+mod watchdog;
+mod worker;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use thiscpu_test_support::tool::output::{self, FAILED, REFUSED, complain, note, print_line};
-use thiscpu_torture::{Options, Plan, Report, parse_seconds, parse_seed, parse_threads, run};
+
+use crate::{plan::Plan, report::Report};
 
 /// The text below the options in `--help`.
 const DETAILS: &str = "\
@@ -13,7 +37,7 @@ budgets, ledgers and slab caches. Signal handlers do the same, except on ledgers
 Threads migrate, come and go, and some have no lane; forked children check their own copies.
 Every answer is checked against an oracle, and in the end no unit may be missing.
 
-SingleCounter in the report:
+Counts in the report:
   exact_answers  sums, snapshots and takes
   probes, aborts sections that only spin for some microseconds, and how many of them were aborted:
                  a sample of what happens to the structures' own sections, which do not count
@@ -34,17 +58,8 @@ Exit status: 0 every unit is accounted for, 1 a check failed or the report could
 #[derive(Debug, Parser)]
 #[command(version, about, after_long_help = DETAILS)]
 struct Cli {
-    /// Run for S seconds [default: 10]
-    #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
-    seconds: Option<f64>,
-
-    /// Start N workers that stay for the whole run [default: 8 for each CPU]
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
-
-    /// Start the random numbers at X, such as 7 or 0x7 [default: another seed each time]
-    #[arg(long, value_name = "X", value_parser = parse_seed, allow_negative_numbers = true)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    plan: Plan,
 
     /// Print one JSON object instead of lines
     #[arg(long)]
@@ -52,18 +67,17 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let Cli { seconds, threads, seed, json } = output::parse();
+    let Cli { plan, json } = output::parse();
     let tier = match thiscpu::tier() {
         Ok(tier) => tier.to_string(),
         Err(why) => return complain(&why, REFUSED),
     };
-    let plan = Plan::new(&Options { seconds, threads, seed });
     let hung = |report: &Report| {
         // The run has failed, whether or not its report can be written.
         let _ = print(report, &tier, json);
         std::process::exit(FAILED.into());
     };
-    match run(&plan, &hung) {
+    match run::run(&plan, &hung) {
         Ok(report) => match print(&report, &tier, json) {
             Err(why) => complain(&why, FAILED),
             Ok(()) if report.failures().is_empty() => ExitCode::SUCCESS,

@@ -14,7 +14,7 @@ use crate::violation::{Failure, Finder, Violation};
 
 /// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     plan: Plan,
     elapsed: Duration,
     interrupted: bool,
@@ -62,21 +62,16 @@ impl Report {
         self
     }
 
-    /// Returns the failures; none if the run succeeded.
-    #[must_use]
-    pub fn failures(&self) -> &[Failure] {
+    pub(crate) fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// Returns the seed of the run's random numbers.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.plan.seed
     }
 
     /// Returns the report as one JSON object.
-    #[must_use]
-    pub fn to_json(&self, tier: &str) -> Value {
+    pub(crate) fn to_json(&self, tier: &str) -> Value {
         let map = |counts: &[(&str, u64)]| -> Map<String, Value> {
             counts.iter().map(|&(name, count)| (name.to_owned(), count.into())).collect()
         };
@@ -92,8 +87,7 @@ impl Report {
     }
 
     /// Returns the report as lines of text.
-    #[must_use]
-    pub fn to_text(&self, tier: &str) -> String {
+    pub(crate) fn to_text(&self, tier: &str) -> String {
         let mut text = String::new();
         let mut line = |label: &str, value: String| {
             let _ = writeln!(text, "{label:<22} {value}");

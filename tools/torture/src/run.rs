@@ -28,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// If the kernel grants no threads or no signals.
-pub fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> io::Result<Report> {
+pub(crate) fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> io::Result<Report> {
     handlers::install()?;
     fork::silence_children();
     stop::listen();

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 /// Plain data: a handler creates one without allocating, and a forked child writes one to memory
 /// that it shares with its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     /// The question.
-    pub what: &'static str,
+    pub(crate) what: &'static str,
     /// The least possible answer.
-    pub low: i64,
+    pub(crate) low: i64,
     /// The greatest possible answer.
-    pub high: i64,
+    pub(crate) high: i64,
     /// The actual answer.
-    pub found: i64,
+    pub(crate) found: i64,
 }
 
 impl Violation {
@@ -65,7 +65,7 @@ impl fmt::Display for Violation {
 
 /// The finder of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finder {
+pub(crate) enum Finder {
     /// The thread in this slot.
     Worker(usize),
     /// A signal handler on the thread in this slot.
@@ -92,13 +92,11 @@ impl fmt::Display for Finder {
 
 /// A violation, with its place and its finder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The structure, or the part of the run.
-    pub structure: &'static str,
-    /// The finder.
-    pub finder: Finder,
-    /// The violation.
-    pub violation: Violation,
+    pub(crate) structure: &'static str,
+    pub(crate) finder: Finder,
+    pub(crate) violation: Violation,
 }
 
 impl fmt::Display for Failure {
