@@ -32,7 +32,7 @@ impl Report {
         let of_structure = |index: usize| -> u64 {
             shared.slots.iter().map(|slot| slot.ops[index].load(Relaxed)).sum()
         };
-        let names = shared.structures.iter().map(|structure| structure.name()).enumerate();
+        let names = shared.structures.iter().map(|structure| structure.0).enumerate();
         let faults = Faults::so_far();
         Report {
             plan: *plan,

@@ -18,7 +18,7 @@ const NOTHING: usize = usize::MAX;
 
 /// The structures under test, and the slots of the threads that use them.
 pub(crate) struct Shared {
-    pub(crate) structures: Vec<Box<dyn Structure>>,
+    pub(crate) structures: Vec<(&'static str, Box<dyn Structure>)>,
     /// The workers' slots, then those of short-lived threads, then that of the forking thread.
     pub(crate) slots: Vec<Slot>,
     pub(crate) failures: Failures,
@@ -97,7 +97,7 @@ impl Shared {
         let index = actor.random.usize(..self.structures.len());
         let own = &self.slots[actor.slot];
         own.doing.store(index, Relaxed);
-        let result = self.structures[index].step(actor);
+        let result = self.structures[index].1.step(actor);
         own.doing.store(NOTHING, Relaxed);
         self.record(index, actor, Finder::Worker(actor.slot), result);
     }
@@ -110,7 +110,7 @@ impl Shared {
         own.signals.fetch_add(1, Relaxed);
         let mut actor = Actor::new(slot, own.handlers.fetch_add(1, Relaxed));
         let index = actor.random.usize(..self.structures.len());
-        let result = self.structures[index].step_in_handler(&mut actor);
+        let result = self.structures[index].1.step_in_handler(&mut actor);
         self.record(index, &mut actor, Finder::Handler(slot), result);
     }
 
@@ -119,7 +119,7 @@ impl Shared {
         own.ops[index].fetch_add(std::mem::take(&mut actor.ops), Relaxed);
         own.exact.fetch_add(std::mem::take(&mut actor.exact), Relaxed);
         if let Err(violation) = result {
-            self.fail(self.structures[index].name(), finder, violation);
+            self.fail(self.structures[index].0, finder, violation);
         }
     }
 
@@ -134,20 +134,18 @@ impl Shared {
     ) -> Result<(), (&'static str, Violation)> {
         let count = self.structures.len();
         let first = actor.random.usize(..count);
-        (first..first + count).map(|index| &self.structures[index % count]).try_for_each(
-            |structure| {
-                let checked = structure.check_in_child(actor);
-                checked.map_err(|violation| (structure.name(), violation))
-            },
-        )
+        (first..first + count).try_for_each(|index| {
+            let (name, structure) = &self.structures[index % count];
+            structure.check_in_child(actor).map_err(|violation| (*name, violation))
+        })
     }
 
     /// Verifies all structures after all threads have ended.
     pub(crate) fn verify(&mut self) {
-        for structure in &mut self.structures {
+        for (name, structure) in &mut self.structures {
             if let Err(violation) = structure.verify() {
-                let (structure, finder) = (structure.name(), Finder::FinalCheck);
-                self.failures.add(Failure { structure, finder, violation });
+                let finder = Finder::FinalCheck;
+                self.failures.add(Failure { structure: name, finder, violation });
             }
         }
     }
@@ -161,7 +159,7 @@ impl Shared {
     pub(crate) fn doing(&self, slot: usize) -> Option<&'static str> {
         let slot = &self.slots[slot];
         let doing = || self.structures.get(slot.doing.load(Relaxed));
-        (slot.tid.load(SeqCst) != 0).then(|| doing().map_or("no_structure", |one| one.name()))
+        (slot.tid.load(SeqCst) != 0).then(|| doing().map_or("no_structure", |one| one.0))
     }
 }
 

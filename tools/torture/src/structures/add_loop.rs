@@ -59,10 +59,6 @@ impl AddLoop {
 }
 
 impl Structure for AddLoop {
-    fn name(&self) -> &'static str {
-        "add_loop"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..16) == 0 {
             return actor.exactly(self.check_sum()).map(drop);

@@ -176,10 +176,6 @@ impl Caches {
 }
 
 impl Structure for Caches {
-    fn name(&self) -> &'static str {
-        "caches"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let shared = &self.caches[actor.random.usize(..self.caches.len())];
         match actor.random.u8(..) {

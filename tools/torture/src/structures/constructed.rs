@@ -85,10 +85,6 @@ impl Values {
 }
 
 impl Structure for Values {
-    fn name(&self) -> &'static str {
-        "constructed"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..) {
             0..4 => {

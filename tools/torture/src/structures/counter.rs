@@ -10,7 +10,6 @@ use crate::oracle::{Amounts, Oracle, Range, Takes, minus};
 use crate::violation::{Checked, equal, holds, within};
 
 pub(super) struct SingleCounter {
-    name: &'static str,
     counter: Counter,
     oracle: Oracle,
     takes: Takes,
@@ -22,13 +21,13 @@ pub(super) struct SingleCounter {
 const AMOUNT_MAX: i64 = 1 << 22;
 
 impl SingleCounter {
-    pub(super) fn new(name: &'static str, counter: Counter, slots: usize) -> Self {
+    pub(super) fn new(counter: Counter, slots: usize) -> Self {
         let (oracle, takes) = (Oracle::new(slots), Takes::default());
-        SingleCounter { name, counter, oracle, takes, wraps: false }
+        SingleCounter { counter, oracle, takes, wraps: false }
     }
 
-    pub(super) fn wrapping(name: &'static str, counter: Counter, slots: usize) -> Self {
-        SingleCounter { wraps: true, ..SingleCounter::new(name, counter, slots) }
+    pub(super) fn wrapping(counter: Counter, slots: usize) -> Self {
+        SingleCounter { wraps: true, ..SingleCounter::new(counter, slots) }
     }
 
     /// Returns an amount: mostly 1 or -1, sometimes one that moves windows.
@@ -107,10 +106,6 @@ impl SingleCounter {
 }
 
 impl Structure for SingleCounter {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let question = actor.random.u8(..64);
         match question {

@@ -54,10 +54,6 @@ impl DriftingLanes {
 }
 
 impl Structure for DriftingLanes {
-    fn name(&self) -> &'static str {
-        "counter_drifting_lanes"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..32) == 0 {
             return actor.exactly(self.check_sum()).map(drop);

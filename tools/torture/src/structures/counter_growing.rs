@@ -55,10 +55,6 @@ impl Growing {
 }
 
 impl Structure for Growing {
-    fn name(&self) -> &'static str {
-        "counter_growing"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..32) {
             0..3 => actor.exactly(self.check_sum()).map(drop),

@@ -92,10 +92,6 @@ impl SetCounter {
 }
 
 impl Structure for SetCounter {
-    fn name(&self) -> &'static str {
-        "counter_set"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0 => {

@@ -60,10 +60,6 @@ impl Group {
 }
 
 impl Structure for Group {
-    fn name(&self) -> &'static str {
-        "counters"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..5 => actor.exactly(self.check_snapshot()).map(drop),

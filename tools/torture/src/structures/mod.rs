@@ -22,6 +22,7 @@ mod words;
 use fastrand::Rng;
 use thiscpu::Counter;
 
+use self::counter::SingleCounter;
 use crate::violation::Checked;
 
 /// The number of calls that one thread can be in at a time.
@@ -58,9 +59,6 @@ impl Actor {
 
 /// A structure of the library, with its oracle.
 pub(crate) trait Structure: Sync {
-    /// Returns its name, which is its key in reports.
-    fn name(&self) -> &'static str;
-
     /// Runs random operations for some microseconds and checks their answers.
     fn step(&self, actor: &mut Actor) -> Checked;
 
@@ -84,37 +82,37 @@ pub(crate) trait Structure: Sync {
     fn verify(&mut self) -> Checked;
 }
 
-/// Returns all structures, for workers in `slots` slots.
-pub(crate) fn all(slots: usize) -> Vec<Box<dyn Structure>> {
+/// Returns all structures with their keys in reports, for workers in `slots` slots.
+pub(crate) fn all(slots: usize) -> Vec<(&'static str, Box<dyn Structure>)> {
     vec![
-        Box::new(counter::SingleCounter::new("counter", Counter::new(), slots)),
-        Box::new(counter::SingleCounter::new("counter_narrow", Counter::with_batch(2), slots)),
-        Box::new(counter::SingleCounter::new("counter_one_word", Counter::with_batch(0), slots)),
-        Box::new(counter::SingleCounter::wrapping("counter_wrapping", Counter::new(), slots)),
-        Box::new(counter_growing::Growing::new(slots)),
-        Box::new(counter_set::SetCounter::new(slots)),
-        Box::new(token::Token::new("token", Counter::new())),
-        Box::new(token::Token::new("token_narrow", Counter::with_batch(2))),
-        Box::new(counter_drifting::DriftingLanes::new()),
-        Box::new(counters::Group::new(slots)),
-        Box::new(short_lived::ShortLived::new()),
-        Box::new(add_loop::AddLoop::new(slots)),
-        Box::new(words::Words::<u8>::new("words_u8", slots)),
-        Box::new(words::Words::<u16>::new("words_u16", slots)),
-        Box::new(words::Words::<u32>::new("words_u32", slots)),
-        Box::new(words::Words::<u64>::new("words_u64", slots)),
-        Box::new(pairs::Pairs::<u32>::new("pairs_u32", slots)),
-        Box::new(pairs::Pairs::<u64>::new("pairs_u64", slots)),
-        Box::new(stacks::Stacks::new(slots)),
-        Box::new(budgets::NearLimit::new(slots)),
-        Box::new(budgets::NeverRefused::new(slots)),
-        Box::new(budgets::FarFromLimit::new(slots)),
-        Box::new(budgets::Queue::of_all(slots)),
-        Box::new(budgets::Queue::of_few(slots)),
-        Box::new(ledgers::Accounts::new(slots)),
-        Box::new(ledgers::Transfers::new(slots)),
-        Box::new(caches::Caches::new(slots)),
-        Box::new(constructed::Values::new()),
+        ("counter", Box::new(SingleCounter::new(Counter::new(), slots))),
+        ("counter_narrow", Box::new(SingleCounter::new(Counter::with_batch(2), slots))),
+        ("counter_one_word", Box::new(SingleCounter::new(Counter::with_batch(0), slots))),
+        ("counter_wrapping", Box::new(SingleCounter::wrapping(Counter::new(), slots))),
+        ("counter_growing", Box::new(counter_growing::Growing::new(slots))),
+        ("counter_set", Box::new(counter_set::SetCounter::new(slots))),
+        ("token", Box::new(token::Token::new(Counter::new()))),
+        ("token_narrow", Box::new(token::Token::new(Counter::with_batch(2)))),
+        ("counter_drifting_lanes", Box::new(counter_drifting::DriftingLanes::new())),
+        ("counters", Box::new(counters::Group::new(slots))),
+        ("short_lived", Box::new(short_lived::ShortLived::new())),
+        ("add_loop", Box::new(add_loop::AddLoop::new(slots))),
+        ("words_u8", Box::new(words::Words::<u8>::new(slots))),
+        ("words_u16", Box::new(words::Words::<u16>::new(slots))),
+        ("words_u32", Box::new(words::Words::<u32>::new(slots))),
+        ("words_u64", Box::new(words::Words::<u64>::new(slots))),
+        ("pairs_u32", Box::new(pairs::Pairs::<u32>::new(slots))),
+        ("pairs_u64", Box::new(pairs::Pairs::<u64>::new(slots))),
+        ("stacks", Box::new(stacks::Stacks::new(slots))),
+        ("budget_near_limit", Box::new(budgets::NearLimit::new(slots))),
+        ("budget_never_refused", Box::new(budgets::NeverRefused::new(slots))),
+        ("budget_far_from_limit", Box::new(budgets::FarFromLimit::new(slots))),
+        ("budget_queue", Box::new(budgets::Queue::of_all(slots))),
+        ("budget_queue_of_few", Box::new(budgets::Queue::of_few(slots))),
+        ("ledger_accounts", Box::new(ledgers::Accounts::new(slots))),
+        ("ledger_transfers", Box::new(ledgers::Transfers::new(slots))),
+        ("caches", Box::new(caches::Caches::new(slots))),
+        ("constructed", Box::new(constructed::Values::new())),
     ]
 }
 
@@ -124,27 +122,26 @@ mod tests {
 
     #[test]
     fn oracles_agree_on_one_thread() {
-        for mut structure in all(1) {
+        for (name, mut structure) in all(1) {
             let mut actor = Actor::new(0, 7);
             for _ in 0..300 {
                 structure.step(&mut actor).unwrap();
                 structure.step_in_handler(&mut actor).unwrap();
             }
-            assert!(actor.ops > 300, "{}", structure.name());
-            structure.verify().unwrap_or_else(|wrong| panic!("{}: {wrong}", structure.name()));
+            assert!(actor.ops > 300, "{name}");
+            structure.verify().unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
         }
     }
 
     #[test]
     fn children_find_no_violation() {
-        for structure in all(1) {
+        for (name, structure) in all(1) {
             let mut actor = Actor::new(0, 8);
             for _ in 0..20 {
                 structure.step(&mut actor).unwrap();
             }
-            structure
-                .check_in_child(&mut actor)
-                .unwrap_or_else(|wrong| panic!("{}: {wrong}", structure.name()));
+            let checked = structure.check_in_child(&mut actor);
+            checked.unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
         }
     }
 }

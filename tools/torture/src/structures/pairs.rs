@@ -8,7 +8,6 @@ use crate::oracle::Tally;
 use crate::violation::{Checked, equal};
 
 pub(super) struct Pairs<W: PairWord> {
-    name: &'static str,
     pairs: PerCpuPair<W>,
     /// The number of exchanges of each worker.
     exchanges: Tally,
@@ -22,8 +21,8 @@ fn pair<W: Bits>(first: u64) -> (W, W) {
 }
 
 impl<W: PairWord + Bits> Pairs<W> {
-    pub(super) fn new(name: &'static str, slots: usize) -> Self {
-        Pairs { name, pairs: PerCpuPair::new(), exchanges: Tally::new(slots) }
+    pub(super) fn new(slots: usize) -> Self {
+        Pairs { pairs: PerCpuPair::new(), exchanges: Tally::new(slots) }
     }
 
     fn check((first, second): (W, W)) -> Checked {
@@ -65,10 +64,6 @@ impl<W: PairWord + Bits> Pairs<W> {
 }
 
 impl<W: PairWord + Bits> Structure for Pairs<W> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let times = 1 << actor.random.u8(..8);
         self.increment_times(actor, times)

@@ -79,10 +79,6 @@ impl ShortLived {
 }
 
 impl Structure for ShortLived {
-    fn name(&self) -> &'static str {
-        "short_lived"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..6) == 0 {
             actor.ops += 1;

@@ -119,10 +119,6 @@ impl Stacks {
 }
 
 impl Structure for Stacks {
-    fn name(&self) -> &'static str {
-        "stacks"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..16) == 0 {
             return self.take_all(actor).map(drop);

@@ -10,15 +10,14 @@ use crate::oracle::Range;
 use crate::violation::{Checked, holds, within};
 
 pub(super) struct Token {
-    name: &'static str,
     counter: Counter,
     /// Twice the number of passes, plus one while a thread is passing it on.
     phase: AtomicU64,
 }
 
 impl Token {
-    pub(super) fn new(name: &'static str, counter: Counter) -> Self {
-        Token { name, counter, phase: AtomicU64::new(0) }
+    pub(super) fn new(counter: Counter) -> Self {
+        Token { counter, phase: AtomicU64::new(0) }
     }
 
     /// Passes the token on, unless another thread is doing so.
@@ -68,10 +67,6 @@ impl Token {
 }
 
 impl Structure for Token {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..6 => actor.exactly(self.check_sum()).map(drop),

@@ -33,15 +33,14 @@ pub(super) fn check_total<W: Bits>(what: &'static str, expected: u64, found: u64
 }
 
 pub(super) struct Words<T: PerCpuInt> {
-    name: &'static str,
     words: PerCpu<T>,
     /// What each worker added, minus what it took out.
     added: Tally,
 }
 
 impl<T: PerCpuInt + Bits> Words<T> {
-    pub(super) fn new(name: &'static str, slots: usize) -> Self {
-        Words { name, words: PerCpu::new(), added: Tally::new(slots) }
+    pub(super) fn new(slots: usize) -> Self {
+        Words { words: PerCpu::new(), added: Tally::new(slots) }
     }
 
     fn total(&self) -> u64 {
@@ -92,10 +91,6 @@ impl<T: PerCpuInt + Bits> Words<T> {
 }
 
 impl<T: PerCpuInt + Bits> Structure for Words<T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let changes = 1 << actor.random.u8(..8);
         self.change_times(actor, changes)

@@ -50,10 +50,6 @@ impl FarFromLimit {
 }
 
 impl Structure for FarFromLimit {
-    fn name(&self) -> &'static str {
-        "budget_far_from_limit"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..3 => actor.exactly(self.units.check_available()),

@@ -49,10 +49,6 @@ impl NearLimit {
 }
 
 impl Structure for NearLimit {
-    fn name(&self) -> &'static str {
-        "budget_near_limit"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..3 => actor.exactly(self.units.check_available()),

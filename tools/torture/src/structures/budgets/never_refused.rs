@@ -91,10 +91,6 @@ impl NeverRefused {
 }
 
 impl Structure for NeverRefused {
-    fn name(&self) -> &'static str {
-        "budget_never_refused"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0 => actor.exactly(self.units.check_available()),

@@ -19,7 +19,6 @@ const MUCH: u64 = 900;
 const LONG: Duration = Duration::from_secs(30);
 
 pub(in super::super) struct Queue {
-    name: &'static str,
     units: Units,
     much: u64,
     groups: Option<Groups>,
@@ -56,13 +55,13 @@ impl Queue {
     pub(in super::super) fn of_all(slots: usize) -> Self {
         let limits = (LIMITS.0 * slots as u64, LIMITS.1 * slots as u64);
         let units = Units::new(limits, slots);
-        Queue { name: "budget_queue", units, much: limits.0.min(MUCH), groups: None }
+        Queue { units, much: limits.0.min(MUCH), groups: None }
     }
 
     /// Creates a budget that [`FEW`] threads at a time queue for.
     pub(in super::super) fn of_few(slots: usize) -> Self {
         let units = Units::new(LIMITS_OF_FEW, slots);
-        Queue { name: "budget_queue_of_few", units, much: MUCH, groups: Some(Groups::default()) }
+        Queue { units, much: MUCH, groups: Some(Groups::default()) }
     }
 
     /// Returns a number of units: mostly small, sometimes one that must wait for other threads.
@@ -113,10 +112,6 @@ impl Queue {
 }
 
 impl Structure for Queue {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let Some(groups) = &self.groups else { return self.use_or_check(actor) };
         if !groups.enter() {

@@ -125,10 +125,6 @@ impl Accounts {
 }
 
 impl Structure for Accounts {
-    fn name(&self) -> &'static str {
-        "ledger_accounts"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         let tracked = self.any(actor);
         match actor.random.u8(..64) {

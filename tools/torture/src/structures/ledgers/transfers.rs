@@ -98,10 +98,6 @@ impl Transfers {
 }
 
 impl Structure for Transfers {
-    fn name(&self) -> &'static str {
-        "ledger_transfers"
-    }
-
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..6 => actor.exactly(self.check_snapshot()),
