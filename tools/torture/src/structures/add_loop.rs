@@ -61,7 +61,7 @@ impl AddLoop {
 impl Structure for AddLoop {
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..16) == 0 {
-            return actor.exactly(self.check_sum()).map(drop);
+            return actor.exactly(self.check_sum());
         }
         let (began, long) = (Instant::now(), Duration::from_micros(actor.random.u64(..MICROS_MAX)));
         let add = if actor.random.bool() { Self::add_to_word } else { Self::add_to_counter };

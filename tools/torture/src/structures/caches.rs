@@ -180,8 +180,7 @@ impl Structure for Caches {
         let shared = &self.caches[actor.random.usize(..self.caches.len())];
         match actor.random.u8(..) {
             0..2 => {
-                shared.cache.shrink();
-                actor.ops += 1;
+                actor.counted(shared.cache.shrink());
                 Ok(())
             }
             2..12 => shared.use_many(actor),

@@ -88,8 +88,7 @@ impl Structure for Values {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..) {
             0..4 => {
-                self.cache.shrink();
-                actor.ops += 1;
+                actor.counted(self.cache.shrink());
                 Ok(())
             }
             4..16 => self.use_some(actor, MANY),

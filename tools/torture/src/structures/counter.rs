@@ -44,7 +44,7 @@ impl SingleCounter {
         }
     }
 
-    fn add(&self, actor: &mut Actor, adds: usize) {
+    fn add(&self, adds: usize, actor: &mut Actor) {
         let mut random = actor.random.clone();
         let amounts = Amounts::of((0..adds).map(|_| self.amount(&mut actor.random)));
         self.oracle.add(actor.slot, amounts, || {
@@ -76,8 +76,9 @@ impl SingleCounter {
         within("the lower bound", (i64::MIN, high), bounds.low)
     }
 
-    fn check_comparison(&self, random: &mut Rng) -> Checked {
-        let rhs = self.counter.read().wrapping_add(random.i64(-200..200));
+    fn check_comparison(&self, actor: &mut Actor) -> Checked {
+        actor.ops += 1;
+        let rhs = self.counter.read().wrapping_add(actor.random.i64(-200..200));
         let (range, compared) = self.around(|| self.counter.compare(rhs));
         let exact = compared.exact.is_none_or(|exact| exact.cmp(&rhs) == compared.ordering);
         holds("the value and order of a comparison agree", exact)?;
@@ -107,29 +108,18 @@ impl SingleCounter {
 
 impl Structure for SingleCounter {
     fn step(&self, actor: &mut Actor) -> Checked {
-        let question = actor.random.u8(..64);
-        match question {
-            0..4 => actor.exactly(self.check_sum()).map(drop),
-            4..6 => actor.exactly(self.check_take()),
-            6..9 => {
-                actor.ops += 1;
-                self.check_comparison(&mut actor.random)
-            }
-            9..18 => {
-                actor.ops += 1;
-                self.check_bounds()
-            }
-            _ => {
-                let adds = 1 << actor.random.u8(..8);
-                self.add(actor, adds);
-                Ok(())
-            }
+        match actor.random.u8(..64) {
+            0..4 => actor.exactly(self.check_sum())?,
+            4..6 => actor.exactly(self.check_take())?,
+            6..9 => self.check_comparison(actor)?,
+            9..18 => actor.counted(self.check_bounds())?,
+            _ => self.add(1 << actor.random.u8(..8), actor),
         }
+        Ok(())
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let adds = actor.random.usize(1..4);
-        self.add(actor, adds);
+        self.add(actor.random.usize(1..4), actor);
         self.check_bounds()
     }
 

@@ -56,7 +56,7 @@ impl DriftingLanes {
 impl Structure for DriftingLanes {
     fn step(&self, actor: &mut Actor) -> Checked {
         if actor.random.u8(..32) == 0 {
-            return actor.exactly(self.check_sum()).map(drop);
+            return actor.exactly(self.check_sum());
         }
         // Sometimes the other way, so that it goes on if all threads have lanes, or none.
         let raises = actor.has_lane != (actor.random.u8(..16) == 0);

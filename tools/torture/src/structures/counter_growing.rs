@@ -24,7 +24,7 @@ impl Growing {
         Growing { counter, oracle: Oracle::new(slots), seen: AtomicI64::new(0) }
     }
 
-    fn add(&self, actor: &mut Actor, adds: usize) {
+    fn add(&self, adds: usize, actor: &mut Actor) {
         let n = actor.random.i64(1..100);
         self.oracle.add(actor.slot, Amounts::of((0..adds).map(|_| n)), || {
             (0..adds).for_each(|_| self.counter.add(n));
@@ -57,26 +57,16 @@ impl Growing {
 impl Structure for Growing {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..32) {
-            0..3 => actor.exactly(self.check_sum()).map(drop),
-            3..4 => {
-                actor.ops += 1;
-                self.check_comparison()
-            }
-            4..8 => {
-                actor.ops += 1;
-                self.check_bounds()
-            }
-            _ => {
-                let adds = 1 << actor.random.u8(..8);
-                self.add(actor, adds);
-                Ok(())
-            }
+            0..3 => actor.exactly(self.check_sum())?,
+            3 => actor.counted(self.check_comparison())?,
+            4..8 => actor.counted(self.check_bounds())?,
+            _ => self.add(1 << actor.random.u8(..8), actor),
         }
+        Ok(())
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let adds = actor.random.usize(1..4);
-        self.add(actor, adds);
+        self.add(actor.random.usize(1..4), actor);
         self.check_bounds()
     }
 

@@ -47,7 +47,7 @@ impl SetCounter {
         }
     }
 
-    fn add(&self, actor: &mut Actor, adds: usize) {
+    fn add(&self, adds: usize, actor: &mut Actor) {
         self.oracle.add(actor.slot, Amounts::of((0..adds).map(|_| 1)), || {
             (0..adds).for_each(|_| self.counter.inc());
         });
@@ -94,22 +94,15 @@ impl SetCounter {
 impl Structure for SetCounter {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
-            0 => {
-                let set = self.set();
-                actor.ops += u64::from(set);
-                Ok(())
-            }
-            1..5 => actor.exactly(self.check_sum()).map(drop),
-            _ => {
-                let adds = 1 << actor.random.u8(..7);
-                self.add(actor, adds);
-                Ok(())
-            }
+            0 => actor.ops += u64::from(self.set()),
+            1..5 => actor.exactly(self.check_sum())?,
+            _ => self.add(1 << actor.random.u8(..7), actor),
         }
+        Ok(())
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        self.add(actor, 1);
+        self.add(1, actor);
         let bounds = self.counter.bounds();
         within("an estimate within its bounds", (bounds.low, bounds.high), bounds.estimate)
     }

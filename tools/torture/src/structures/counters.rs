@@ -62,21 +62,18 @@ impl Group {
 impl Structure for Group {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
-            0..5 => actor.exactly(self.check_snapshot()).map(drop),
+            0..5 => actor.exactly(self.check_snapshot())?,
             5 => {
                 let index = actor.random.usize(..3);
-                actor.exactly(self.check_sum(index))
+                actor.exactly(self.check_sum(index))?;
             }
             6..24 => {
                 let n = actor.random.i64(-70_000..70_000);
                 self.add(actor, OTHER, n);
-                Ok(())
             }
-            _ => {
-                (0..1 << actor.random.u8(..6)).for_each(|_| self.pay(actor));
-                Ok(())
-            }
+            _ => (0..1 << actor.random.u8(..6)).for_each(|_| self.pay(actor)),
         }
+        Ok(())
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {

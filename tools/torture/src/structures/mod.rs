@@ -49,11 +49,16 @@ impl Actor {
         Actor { slot, random: Rng::with_seed(seed), has_lane: true, ops: 0, exact: 0 }
     }
 
-    /// Counts an operation with an exact answer.
-    pub(crate) fn exactly<R>(&mut self, answer: R) -> R {
+    /// Counts an operation.
+    fn counted<R>(&mut self, answer: R) -> R {
         self.ops += 1;
-        self.exact += 1;
         answer
+    }
+
+    /// Counts an operation with an exact answer.
+    fn exactly<R>(&mut self, answer: Checked<R>) -> Checked {
+        self.exact += 1;
+        self.counted(answer.map(drop))
     }
 }
 

@@ -69,24 +69,19 @@ impl Token {
 impl Structure for Token {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
-            0..6 => actor.exactly(self.check_sum()).map(drop),
+            0..6 => actor.exactly(self.check_sum())?,
             6 => {
                 actor.ops += 2;
-                self.check_comparisons()
+                self.check_comparisons()?;
             }
-            7..12 => {
-                actor.ops += 1;
-                self.check_bounds()
-            }
-            _ => {
-                for _ in 0..1 << actor.random.u8(..7) {
-                    actor.ops += u64::from(self.pass());
-                    // Leaves the token to threads on other CPUs.
-                    (0..actor.random.u8(..16)).for_each(|_| std::hint::spin_loop());
-                }
-                Ok(())
-            }
+            7..12 => actor.counted(self.check_bounds())?,
+            _ => (0..1 << actor.random.u8(..7)).for_each(|_| {
+                actor.ops += u64::from(self.pass());
+                // Leaves the token to threads on other CPUs.
+                (0..actor.random.u8(..16)).for_each(|_| std::hint::spin_loop());
+            }),
         }
+        Ok(())
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {

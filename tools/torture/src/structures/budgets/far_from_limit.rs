@@ -2,11 +2,11 @@
 //! questions recall them.
 
 use super::units::{Call, Units};
-use super::{Actor, Structure};
+use super::{Actor, Structure, delegate};
 use crate::violation::{Checked, equal};
 
 /// The limits, for each slot.
-const LIMITS: (u64, u64) = (1 << 17, 1 << 18);
+const LIMITS: [u64; 2] = [1 << 17, 1 << 18];
 /// The most units that a worker holds, so half of the limit stays free.
 const HELD_MAX: u64 = 1 << 15;
 /// More units than a lane has.
@@ -20,8 +20,8 @@ pub(in super::super) struct FarFromLimit {
 
 impl FarFromLimit {
     pub(in super::super) fn new(slots: usize) -> Self {
-        let limits = (LIMITS.0 * slots as u64, LIMITS.1 * slots as u64);
-        FarFromLimit { units: Units::new(limits, slots), too_many: limits.1 + 1 }
+        let limits = LIMITS.map(|limit| limit * slots as u64);
+        FarFromLimit { units: Units::new(limits, slots), too_many: limits[1] + 1 }
     }
 
     fn acquire(&self, actor: &mut Actor) -> Checked {
@@ -53,7 +53,7 @@ impl Structure for FarFromLimit {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0..3 => actor.exactly(self.units.check_available()),
-            3..6 => actor.exactly(self.units.check_held()).map(drop),
+            3..6 => actor.exactly(self.units.check_held()),
             6 => self.units.change_limit(actor),
             7 => self.units.acquire(actor, self.too_many, Call::Try).map(drop),
             _ => self.trade(actor),
@@ -64,11 +64,5 @@ impl Structure for FarFromLimit {
         self.units.release_some(actor, 1..=MUCH)
     }
 
-    fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        self.units.check_in_child(actor)
-    }
-
-    fn verify(&mut self) -> Checked {
-        self.units.verify()
-    }
+    delegate!();
 }

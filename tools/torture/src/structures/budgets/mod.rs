@@ -15,3 +15,17 @@ pub(super) use self::{
 };
 
 use super::{Actor, Structure};
+
+/// Implements the checks of a structure by those of its units.
+macro_rules! delegate {
+    () => {
+        fn check_in_child(&self, actor: &mut Actor) -> Checked {
+            self.units.check_in_child(actor)
+        }
+
+        fn verify(&mut self) -> Checked {
+            self.units.verify()
+        }
+    };
+}
+use delegate;

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 use std::time::Duration;
 
 use super::units::{Call, Units};
-use super::{Actor, Structure};
+use super::{Actor, Structure, delegate};
 use crate::violation::{Checked, equal, holds};
 
 /// The most units that each worker holds. On many CPUs too, it is enough for per-CPU mode.
@@ -33,7 +33,7 @@ impl NeverRefused {
     pub(in super::super) fn new(slots: usize) -> Self {
         let limit = SHARE * slots as u64;
         NeverRefused {
-            units: Units::new((limit, limit + limit / 4), slots),
+            units: Units::new([limit, limit + limit / 4], slots),
             shares: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             steps: AtomicU64::new(0),
         }
@@ -94,7 +94,7 @@ impl Structure for NeverRefused {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
             0 => actor.exactly(self.units.check_available()),
-            1 => actor.exactly(self.units.check_held()).map(drop),
+            1 => actor.exactly(self.units.check_held()),
             // The limit is never below the sum of all shares.
             2..4 => self.units.change_limit(actor),
             4..8 => self.reserve(actor),
@@ -108,11 +108,5 @@ impl Structure for NeverRefused {
         Ok(())
     }
 
-    fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        self.units.check_in_child(actor)
-    }
-
-    fn verify(&mut self) -> Checked {
-        self.units.verify()
-    }
+    delegate!();
 }

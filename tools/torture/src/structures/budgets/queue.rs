@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use super::units::{Call, Units};
-use super::{Actor, Structure};
+use super::{Actor, Structure, delegate};
 use crate::violation::{Checked, equal};
 
 /// The limits for each slot, of the budget that all threads queue for.
-const LIMITS: (u64, u64) = (48, 96);
+const LIMITS: [u64; 2] = [48, 96];
 /// The limits of the budget that few threads queue for.
-const LIMITS_OF_FEW: (u64, u64) = (1_000, 2_000);
+const LIMITS_OF_FEW: [u64; 2] = [1_000, 2_000];
 const FEW: u64 = 3;
 /// A number of units that one thread can have whatever the limit is, and two threads cannot.
 const MUCH: u64 = 900;
@@ -53,9 +53,9 @@ impl Groups {
 impl Queue {
     /// Creates a budget that all threads queue for.
     pub(in super::super) fn of_all(slots: usize) -> Self {
-        let limits = (LIMITS.0 * slots as u64, LIMITS.1 * slots as u64);
+        let limits = LIMITS.map(|limit| limit * slots as u64);
         let units = Units::new(limits, slots);
-        Queue { units, much: limits.0.min(MUCH), groups: None }
+        Queue { units, much: limits[0].min(MUCH), groups: None }
     }
 
     /// Creates a budget that [`FEW`] threads at a time queue for.
@@ -98,7 +98,7 @@ impl Queue {
         let polls = actor.random.u32(..4);
         match actor.random.u8(..64) {
             0 => actor.exactly(self.units.check_available()),
-            1 => actor.exactly(self.units.check_held()).map(drop),
+            1 => actor.exactly(self.units.check_held()),
             2 => self.units.change_limit(actor),
             3..8 => self.acquire_and_release(actor, Call::Try),
             8..16 => self.acquire_and_release(actor, Call::Poll(polls)),
@@ -127,11 +127,5 @@ impl Structure for Queue {
         self.units.release_some(actor, 1..=MUCH)
     }
 
-    fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        self.units.check_in_child(actor)
-    }
-
-    fn verify(&mut self) -> Checked {
-        self.units.verify()
-    }
+    delegate!();
 }

@@ -48,15 +48,15 @@ pub(super) enum Call {
 
 impl Units {
     /// Creates a budget whose limit changes between two values and starts at the lower one.
-    pub(super) fn new(limits: (u64, u64), slots: usize) -> Self {
+    pub(super) fn new([low, high]: [u64; 2], slots: usize) -> Self {
         let limit = Limit {
-            range: (limits.0 as i64, limits.1 as i64),
-            now: AtomicI64::new(limits.0 as i64),
+            range: (low as i64, high as i64),
+            now: AtomicI64::new(low as i64),
             is_changing: AtomicBool::new(false),
             changes: Spans::default(),
         };
         Units {
-            budget: Budget::new(limits.0),
+            budget: Budget::new(low),
             oracle: Oracle::new(slots),
             held_by: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             limit,

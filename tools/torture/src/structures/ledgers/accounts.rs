@@ -130,24 +130,15 @@ impl Structure for Accounts {
         match actor.random.u8(..64) {
             0..4 => {
                 let which = actor.random.usize(..CHARGED.len());
-                actor.exactly(tracked.check_sum(which)).map(drop)
+                actor.exactly(tracked.check_sum(which))?;
             }
-            4..7 => actor.exactly(tracked.check_snapshot()),
-            7 => actor.exactly(self.check_total()),
-            8..12 => {
-                self.transfer(actor);
-                Ok(())
-            }
-            12 if actor.random.u8(..16) == 0 => {
-                self.ledger.sync();
-                actor.ops += 1;
-                Ok(())
-            }
-            _ => {
-                (0..1 << actor.random.u8(..5)).for_each(|_| self.charge(actor));
-                Ok(())
-            }
+            4..7 => actor.exactly(tracked.check_snapshot())?,
+            7 => actor.exactly(self.check_total())?,
+            8..12 => self.transfer(actor),
+            12 if actor.random.u8(..16) == 0 => actor.counted(self.ledger.sync()),
+            _ => (0..1 << actor.random.u8(..5)).for_each(|_| self.charge(actor)),
         }
+        Ok(())
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {

@@ -74,9 +74,8 @@ impl Transfers {
         equal("units left in an account", 0, guest.sum(TRANSFERRED))?;
         actor.ops += 4 + times as u64;
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = left.replace(guest);
+        let _dropped_after_unlock = left.replace(guest);
         drop(left);
-        drop(before);
         Ok(())
     }
 
@@ -100,18 +99,13 @@ impl Transfers {
 impl Structure for Transfers {
     fn step(&self, actor: &mut Actor) -> Checked {
         match actor.random.u8(..64) {
-            0..6 => actor.exactly(self.check_snapshot()),
-            6..16 => self.use_guest(actor),
-            16..36 => {
-                // Enough that forks and snapshots happen in the middle of some.
-                (0..1 << actor.random.u8(..8)).for_each(|_| self.transfer(actor));
-                Ok(())
-            }
-            _ => {
-                self.pass(actor);
-                Ok(())
-            }
+            0..6 => actor.exactly(self.check_snapshot())?,
+            6..16 => self.use_guest(actor)?,
+            // Enough that forks and snapshots happen in the middle of some.
+            16..36 => (0..1 << actor.random.u8(..8)).for_each(|_| self.transfer(actor)),
+            _ => self.pass(actor),
         }
+        Ok(())
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {
