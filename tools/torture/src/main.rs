@@ -13,7 +13,6 @@ mod disturbances;
 mod handlers;
 mod oracle;
 mod plan;
-mod progress;
 mod report;
 mod run;
 mod shared;

@@ -48,7 +48,7 @@ impl Amounts {
 }
 
 /// The oracle of one value.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Oracle(Box<[Record]>);
 
 impl Oracle {

@@ -1,7 +1,6 @@
 //! The report of a run, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -26,11 +25,8 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: &Plan, shared: &Shared, elapsed: Duration, before: Faults) -> Report {
-        let total = |count: fn(&Slot) -> &AtomicU64| -> u64 {
+        let total = |count: &dyn Fn(&Slot) -> &AtomicU64| -> u64 {
             shared.slots.iter().map(|slot| count(slot).load(Relaxed)).sum()
-        };
-        let of_structure = |index: usize| -> u64 {
-            shared.slots.iter().map(|slot| slot.ops[index].load(Relaxed)).sum()
         };
         let names = shared.structures.iter().map(|structure| structure.0).enumerate();
         let faults = Faults::so_far();
@@ -38,14 +34,14 @@ impl Report {
             plan: *plan,
             elapsed,
             interrupted: stop::is_requested(),
-            ops: names.map(|(index, name)| (name, of_structure(index))).collect(),
+            ops: names.map(|(index, name)| (name, total(&|slot| &slot.ops[index]))).collect(),
             counts: vec![
-                ("exact_answers", total(|slot| &slot.exact)),
-                ("probes", total(|slot| &slot.spins)),
-                ("aborts", total(|slot| &slot.aborts)),
-                ("migrations", total(|slot| &slot.migrations)),
+                ("exact_answers", total(&|slot| &slot.exact)),
+                ("probes", total(&|slot| &slot.spins)),
+                ("aborts", total(&|slot| &slot.aborts)),
+                ("migrations", total(&|slot| &slot.migrations)),
                 ("moves", shared.events.moves.load(Relaxed)),
-                ("signals", total(|slot| &slot.signals)),
+                ("signals", total(&|slot| &slot.signals)),
                 ("forks", shared.events.forks.load(Relaxed)),
                 ("short_lived_threads", shared.events.short_lived.load(Relaxed)),
                 ("faults", faults.minor + faults.major - before.minor - before.major),
@@ -134,12 +130,10 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn so_far() -> Faults {
-        let mut usage = MaybeUninit::zeroed();
-        // SAFETY: the structure is valid for writes, and all zeroes is a valid value of it.
-        let usage: libc::rusage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-            usage.assume_init()
-        };
+        // SAFETY: all zeroes is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure is valid for writes.
+        unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
         Faults { minor: usage.ru_minflt as u64, major: usage.ru_majflt as u64 }
     }
 }

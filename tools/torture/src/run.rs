@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
-use thiscpu_test_support::tool::stop;
+use indicatif::HumanCount;
+use thiscpu_test_support::tool::{progress, stop};
 
 use crate::disturbances::{affinity, churn, fork, signals};
 use crate::handlers;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::report::{Faults, Report};
 use crate::shared::{SHORT_LIVED, Shared};
 use crate::spawn::spawn;
@@ -36,12 +36,20 @@ pub(crate) fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> io::Result
     let mut shared = Shared::new(plan);
     let report = |shared: &Shared| Report::new(plan, shared, started.elapsed(), faults);
     let watch = |done: &AtomicBool| {
-        watchdog::watch(&shared, done, PATIENCE, || on_hang(&report(&shared)));
+        watchdog::watch(
+            || shared.progress(),
+            done,
+            PATIENCE,
+            || {
+                watchdog::record_hang(&shared);
+                on_hang(&report(&shared));
+            },
+        );
     };
     watched(watch, || run_all(plan, &shared, started))?;
     // A lock that was never released shows now.
     let hung = report(&shared).with_hung_final_check();
-    let watch = |done: &AtomicBool| watchdog::wait(done, PATIENCE, || on_hang(&hung));
+    let watch = |done: &AtomicBool| watchdog::watch(|| 0, done, PATIENCE, || on_hang(&hung));
     watched(watch, || shared.verify());
     Ok(report(&shared))
 }
@@ -62,14 +70,15 @@ fn watched<R>(watch: impl FnOnce(&AtomicBool) + Send, work: impl FnOnce() -> R) 
 fn run_all(plan: &Plan, shared: &Shared, started: Instant) -> io::Result<()> {
     scope(|threads| {
         let result = start_all(threads, plan, shared);
-        let progress = Progress::new(plan.duration);
+        let bar = progress::bar(plan.duration.as_millis() as u64);
         while result.is_ok() && !shared.is_over() && !stop::is_requested() {
             let left = plan.duration.saturating_sub(started.elapsed());
             if left.is_zero() {
                 break;
             }
             std::thread::sleep(CHECK_INTERVAL.min(left));
-            progress.show(started.elapsed(), shared);
+            bar.set_position(started.elapsed().as_millis() as u64);
+            bar.set_message(format!("{} operations", HumanCount(shared.progress())));
         }
         shared.end();
         result

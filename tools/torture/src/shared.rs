@@ -30,6 +30,7 @@ pub(crate) struct Shared {
 }
 
 /// The place of one thread at a time. Statistics are relaxed: nothing is decided by them.
+#[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Slot {
     /// The thread, or 0.
@@ -166,15 +167,10 @@ impl Shared {
 impl Slot {
     fn new(structures: usize, handlers: u64) -> Slot {
         Slot {
-            tid: AtomicI32::new(0),
             doing: AtomicUsize::new(NOTHING),
             handlers: AtomicU64::new(handlers),
             ops: (0..structures).map(|_| AtomicU64::new(0)).collect(),
-            exact: AtomicU64::new(0),
-            signals: AtomicU64::new(0),
-            migrations: AtomicU64::new(0),
-            spins: AtomicU64::new(0),
-            aborts: AtomicU64::new(0),
+            ..Slot::default()
         }
     }
 

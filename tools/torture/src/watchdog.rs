@@ -14,41 +14,27 @@ use crate::violation::{Finder, Violation};
 /// Longer than the alarm of a forked child.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Watches a run until `done`.
-///
-/// If there is no progress for `patience`, records which threads hang in which structures, and
-/// calls `on_hang` once.
+/// Watches until `done`, and calls `on_hang` once if `progress` stays the same for `patience`.
 pub(crate) fn watch(
-    shared: &Shared,
+    progress: impl Fn() -> u64,
     done: &AtomicBool,
     patience: Duration,
     on_hang: impl FnOnce(),
 ) {
-    let (mut seen, mut since) = (u64::MAX, Instant::now());
+    let (mut seen, mut since) = (progress(), Instant::now());
     while !done.load(SeqCst) {
         std::thread::park_timeout(patience / 10);
-        let now = shared.progress();
+        let now = progress();
         if now != seen {
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() >= patience && !done.load(SeqCst) {
-            record_hang(shared);
             return on_hang();
         }
     }
 }
 
-/// Calls `on_hang` if it is not `done` within `patience`.
-pub(crate) fn wait(done: &AtomicBool, patience: Duration, on_hang: impl FnOnce()) {
-    let since = Instant::now();
-    while !done.load(SeqCst) {
-        std::thread::park_timeout(patience / 10);
-        if since.elapsed() >= patience && !done.load(SeqCst) {
-            return on_hang();
-        }
-    }
-}
-
-fn record_hang(shared: &Shared) {
+/// Records which threads hang in which structures.
+pub(crate) fn record_hang(shared: &Shared) {
     for slot in 0..shared.slots.len() {
         if let Some(structure) = shared.doing(slot) {
             shared.fail(structure, Finder::Watchdog(slot), Violation::HANG);
@@ -66,12 +52,11 @@ mod tests {
     fn hang_is_noticed_and_names_its_thread() {
         let shared = Shared::new(&Plan { duration: Duration::ZERO, threads: 1, seed: 1 });
         let _target = Target::enter(&shared, 0);
-        let mut hung = false;
-        watch(&shared, &AtomicBool::new(false), Duration::from_millis(20), || hung = true);
-        assert!(hung);
+        let (progress, patience) = (|| shared.progress(), Duration::from_millis(20));
+        watch(progress, &AtomicBool::new(false), patience, || record_hang(&shared));
         let failures = shared.failures.all();
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].finder, Finder::Watchdog(0));
-        watch(&shared, &AtomicBool::new(true), Duration::ZERO, || panic!("it is done"));
+        watch(progress, &AtomicBool::new(true), Duration::ZERO, || panic!("it is done"));
     }
 }

@@ -6,7 +6,6 @@
 //! that it shares with its parent.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -159,15 +158,13 @@ fn run_child(shared: &Shared, verdicts: &Verdicts, place: usize, mut actor: Acto
 ///
 /// Without options, waits for its end.
 fn reap(shared: &Shared, verdicts: &Verdicts, place: usize, pid: i32, options: i32) -> bool {
-    let mut status = MaybeUninit::new(0);
+    let mut status = 0;
     // SAFETY: the status is valid for writes.
-    match unsafe { libc::waitpid(pid, status.as_mut_ptr(), options) } {
+    match unsafe { libc::waitpid(pid, &mut status, options) } {
         0 => return false,
         -1 => return io::Error::last_os_error().kind() != io::ErrorKind::Interrupted,
         _ => {}
     }
-    // SAFETY: `MaybeUninit::new` has initialized it.
-    let status = unsafe { status.assume_init() };
     let (structure, violation) = if libc::WIFSIGNALED(status) {
         let signal = libc::WTERMSIG(status);
         // Ctrl-C at a terminal goes to children too.

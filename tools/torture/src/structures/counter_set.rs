@@ -14,6 +14,7 @@ use crate::violation::{Checked, equal, within};
 /// The distance between two such numbers: more than is added between two calls.
 const DISTANCE: i64 = 1 << 32;
 
+#[derive(Default)]
 pub(super) struct SetCounter {
     counter: Counter,
     /// Of the amounts added since the start.
@@ -36,15 +37,7 @@ struct Last {
 
 impl SetCounter {
     pub(super) fn new(slots: usize) -> Self {
-        SetCounter {
-            counter: Counter::new(),
-            oracle: Oracle::new(slots),
-            is_setting: AtomicBool::new(false),
-            begun: AtomicI64::new(0),
-            done: AtomicI64::new(0),
-            added_low: AtomicI64::new(0),
-            added_high: AtomicI64::new(0),
-        }
+        SetCounter { oracle: Oracle::new(slots), ..SetCounter::default() }
     }
 
     fn add(&self, adds: usize, actor: &mut Actor) {

@@ -10,6 +10,7 @@ use super::{Actor, Structure, quiescent};
 use crate::violation::{Checked, equal, holds};
 
 /// Objects that are created and dropped together, and the amount added to each.
+#[derive(Default)]
 struct Objects {
     counter: Counter,
     counters: Counters<5>,
@@ -23,15 +24,6 @@ pub(super) struct ShortLived {
 }
 
 impl Objects {
-    fn new() -> Self {
-        Objects {
-            counter: Counter::new(),
-            counters: Counters::new(),
-            words: PerCpu::new(),
-            added: AtomicI64::new(0),
-        }
-    }
-
     /// Checks that nothing is left of earlier objects in this memory.
     ///
     /// Call it before anything is added.
@@ -65,11 +57,11 @@ fn release(objects: Arc<Objects>) -> Checked {
 
 impl ShortLived {
     pub(super) fn new() -> Self {
-        ShortLived { current: Mutex::new(Arc::new(Objects::new())) }
+        ShortLived { current: Mutex::new(Arc::new(Objects::default())) }
     }
 
     fn replace(&self) -> Checked {
-        let new = Arc::new(Objects::new());
+        let new = Arc::new(Objects::default());
         new.check_fresh()?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, new);
@@ -95,7 +87,7 @@ impl Structure for ShortLived {
 
     /// Uses objects of its own: a thread that does not exist in the child may hold the lock.
     fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        let objects = Objects::new();
+        let objects = Objects::default();
         objects.check_fresh()?;
         objects.add(actor, 800);
         objects.verify()
