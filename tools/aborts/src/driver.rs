@@ -68,8 +68,8 @@ fn drive_all(
     report: &mut Report,
 ) {
     for case in subjects::all() {
-        let path = (case.explore)(context);
-        let wanted = |copy: usize| wanted(copy) && (case.drives)(&context.copies[copy].name);
+        let path = case.explore(context);
+        let wanted = |copy: usize| wanted(copy) && case.drives(&context.copies[copy].name);
         for (at, &copy) in path.iter().enumerate().filter(|&(_, &copy)| wanted(copy)) {
             let reached = drive(context, &case, &path, at, report);
             driven.entry(copy).or_default().extend(reached);
@@ -88,7 +88,7 @@ fn drive(
     let copy = &context.copies[path[at]];
     let mut reached = BTreeSet::new();
     for (number, &point) in copy.points.iter().enumerate() {
-        if !(case.reaches)(context, Target { path, at, point }) {
+        if !case.reaches(context, Target { path, at, point }) {
             continue;
         }
         reached.insert(number);

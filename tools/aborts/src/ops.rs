@@ -23,7 +23,7 @@ macro_rules! or_in_c {
 }
 
 #[inline(never)]
-pub(crate) fn add<T: PerCpuInt + TryFrom<u64> + Into<u64>>(word: &PerCpu<T>, n: T) {
+pub(crate) fn add<T: PerCpuInt + Into<u64>>(word: &PerCpu<T>, n: T) {
     or_in_c!(inlined::add(word, n), word.add(n));
 }
 

@@ -21,18 +21,19 @@ pub(crate) struct Context {
 }
 
 /// An operation that can be driven.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     /// The structure, and the operation on it.
     pub(crate) name: [&'static str; 2],
     pub(crate) conflicts: &'static [Conflict],
-    /// Returns whether the case exists to drive a section.
-    pub(crate) drives: fn(&str) -> bool,
-    /// Returns the copies that the operation executes if each is aborted once.
-    pub(crate) explore: fn(&Context) -> Vec<usize>,
-    /// Returns whether the operation reaches a point; it passes by points in other branches.
-    pub(crate) reaches: fn(&Context, Target<'_>) -> bool,
-    run: fn(&Context, Target<'_>, Conflict) -> Outcome,
+    /// The section that the case exists to drive; all sections if there is none.
+    ///
+    /// The operation must execute the section as a whole, and not be refused in the middle of it.
+    pub(crate) section: Option<&'static str>,
+    /// Whether the operation has happened when the stopped section has committed.
+    pub(crate) commit_is_op: bool,
+    /// Whether [`Subject::check_between`] runs when the operation tries again.
+    pub(crate) checks_between: bool,
+    pub(crate) subjects: Box<dyn Drive>,
 }
 
 /// The result of a run.
@@ -56,15 +57,31 @@ const ABORTS_MAX: usize = 1 + 8;
 const SHARED_LANE: usize = 0;
 
 impl Case {
-    pub(crate) fn of<S: Subject>(on: &'static str, op: &'static str) -> Case {
-        Case {
-            name: [on, op],
-            conflicts: S::CONFLICTS,
-            drives: S::drives,
-            explore: |context| explore::<S>(context),
-            reaches: reaches::<S>,
-            run: run::<S>,
-        }
+    /// Creates a case of all sections, whose commits are the operation.
+    ///
+    /// `new` returns a subject for each run.
+    pub(crate) fn new<S: Subject>(
+        name: [&'static str; 2],
+        conflicts: &'static [Conflict],
+        new: impl Fn() -> S + Sync + 'static,
+    ) -> Case {
+        let subjects = Box::new(new);
+        let (commit_is_op, checks_between) = (true, false);
+        Case { name, conflicts, section: None, commit_is_op, checks_between, subjects }
+    }
+
+    pub(crate) fn drives(&self, section: &str) -> bool {
+        self.section.is_none_or(|own| own == section)
+    }
+
+    /// Returns the copies that the operation executes if each is aborted once.
+    pub(crate) fn explore(&self, context: &Context) -> Vec<usize> {
+        self.subjects.stopped(context, Plan::Explore).0
+    }
+
+    /// Returns whether the operation reaches a point; it passes by points in other branches.
+    pub(crate) fn reaches(&self, context: &Context, target: Target<'_>) -> bool {
+        (0..TRIES).any(|_| self.subjects.stopped(context, Plan::Once(target)).1)
     }
 
     /// Returns whether `conflict` can happen at a point.
@@ -78,37 +95,61 @@ impl Case {
         let attempt = || match conflict {
             // The thread loses its lane for good, so the run has a thread of its own.
             Conflict::Leave => std::thread::scope(|threads| {
-                let run = threads.spawn(|| (self.run)(context, target, conflict));
+                let run = threads.spawn(|| self.subjects.run(self, context, target, conflict));
                 run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }),
-            _ => (self.run)(context, target, conflict),
+            _ => self.subjects.run(self, context, target, conflict),
         };
         let ended = (0..TRIES).map(|_| attempt()).find(|run| *run != Outcome::Disturbed);
         ended.unwrap_or_else(|| Outcome::Failed(format!("all of {TRIES} runs were disturbed")))
     }
 }
 
-fn explore<S: Subject>(context: &Context) -> Vec<usize> {
-    let subject = S::new();
-    let trap = Trap::new(&context.memory, &context.copies, Plan::Explore, &|| ());
-    trap.around(|| subject.op());
-    trap.passed.into_inner()
+/// Runs with subjects of some type, one for each run.
+pub(crate) trait Drive: Sync {
+    /// Runs the operation without a conflict.
+    ///
+    /// Returns the copies that were aborted at their start, and whether the point was reached.
+    fn stopped(&self, context: &Context, plan: Plan<'_>) -> (Vec<usize>, bool);
+
+    fn run(
+        &self,
+        case: &Case,
+        context: &Context,
+        target: Target<'_>,
+        conflict: Conflict,
+    ) -> Outcome;
 }
 
-fn reaches<S: Subject>(context: &Context, target: Target<'_>) -> bool {
-    (0..TRIES).any(|_| {
-        let subject = S::new();
-        let trap = Trap::new(&context.memory, &context.copies, Plan::Once(target), &|| ());
+impl<S: Subject, N: Fn() -> S + Sync> Drive for N {
+    fn stopped(&self, context: &Context, plan: Plan<'_>) -> (Vec<usize>, bool) {
+        let subject = self();
+        let trap = Trap::new(&context.memory, &context.copies, plan, &|| ());
         trap.around(|| subject.op());
-        trap.hit.get()
-    })
+        (trap.passed.take(), trap.hit.get())
+    }
+
+    fn run(
+        &self,
+        case: &Case,
+        context: &Context,
+        target: Target<'_>,
+        conflict: Conflict,
+    ) -> Outcome {
+        match conflict {
+            Conflict::Always => run_always_aborted(self(), context, target),
+            _ => run(case, self(), context, target, conflict),
+        }
+    }
 }
 
-fn run<S: Subject>(context: &Context, target: Target<'_>, conflict: Conflict) -> Outcome {
-    if conflict == Conflict::Always {
-        return run_always_aborted::<S>(context, target);
-    }
-    let mut subject = S::new();
+fn run(
+    case: &Case,
+    mut subject: impl Subject,
+    context: &Context,
+    target: Target<'_>,
+    conflict: Conflict,
+) -> Outcome {
     let point = target.point;
     let first_lane = lane::current();
     let (expected, last_lane) = (Cell::new(None), Cell::new(0));
@@ -116,7 +157,7 @@ fn run<S: Subject>(context: &Context, target: Target<'_>, conflict: Conflict) ->
     let watch = SwitchWatch::new();
     let meanwhile = || {
         // After its commit the operation has happened, and the conflict comes on top of it.
-        if point.kind == PointKind::After && S::COMMIT_IS_OP {
+        if point.kind == PointKind::After && case.commit_is_op {
             expected.set(Some(subject.apply(first_lane, false)));
         }
         watch.except(|| {
@@ -132,7 +173,7 @@ fn run<S: Subject>(context: &Context, target: Target<'_>, conflict: Conflict) ->
     };
     let trap = Trap::new(&context.memory, &context.copies, plan, &meanwhile);
     // The sections of an unregistered thread are not aborted.
-    let checks = S::CHECKS_BETWEEN && conflict != Conflict::Leave;
+    let checks = case.checks_between && conflict != Conflict::Leave;
     let trap = if checks { trap.with_check(&check_between) } else { trap };
     let answer = trap.around(|| subject.op());
     let switched = watch.switched();
@@ -155,7 +196,7 @@ fn run<S: Subject>(context: &Context, target: Target<'_>, conflict: Conflict) ->
 }
 
 /// Causes the conflict, in the handler of the breakpoint.
-fn cause<S: Subject>(subject: &S, context: &Context, conflict: Conflict) -> Result<(), Mismatch> {
+fn cause(subject: &impl Subject, context: &Context, conflict: Conflict) -> Result<(), Mismatch> {
     match conflict {
         Conflict::SameLane => subject.conflict_here(),
         Conflict::Move => {
@@ -176,8 +217,7 @@ fn cause<S: Subject>(subject: &S, context: &Context, conflict: Conflict) -> Resu
 }
 
 /// Runs an operation whose section is aborted each time: it must complete on the shared lane.
-fn run_always_aborted<S: Subject>(context: &Context, target: Target<'_>) -> Outcome {
-    let mut subject = S::new();
+fn run_always_aborted(mut subject: impl Subject, context: &Context, target: Target<'_>) -> Outcome {
     let trap = Trap::new(&context.memory, &context.copies, Plan::Always(target), &|| ());
     let watch = SwitchWatch::new();
     let answer = trap.around(|| subject.op());

@@ -33,30 +33,14 @@ impl Conflict {
     }
 }
 
+use Conflict::{Always, Close, Flip, Leave, Move, SameLane, Take};
+
 /// The conflicts of an operation without a gate.
-pub(crate) const WITHOUT_GATE: &[Conflict] =
-    &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Always];
-
+pub(crate) const WITHOUT_GATE: &[Conflict] = &[SameLane, Move, Leave, Always];
 /// The conflicts of an operation whose gate has no second bank.
-pub(crate) const WITHOUT_FLIP: &[Conflict] = &[
-    Conflict::SameLane,
-    Conflict::Move,
-    Conflict::Leave,
-    Conflict::Close,
-    Conflict::Take,
-    Conflict::Always,
-];
-
+pub(crate) const WITHOUT_FLIP: &[Conflict] = &[SameLane, Move, Leave, Close, Take, Always];
 /// The conflicts of an operation on a counter.
-pub(crate) const WITH_GATE: &[Conflict] = &[
-    Conflict::SameLane,
-    Conflict::Move,
-    Conflict::Leave,
-    Conflict::Flip,
-    Conflict::Close,
-    Conflict::Take,
-    Conflict::Always,
-];
+pub(crate) const WITH_GATE: &[Conflict] = &[SameLane, Move, Leave, Flip, Close, Take, Always];
 
 /// The actual and the expected value, in words.
 pub(crate) type Mismatch = String;
@@ -64,21 +48,6 @@ pub(crate) type Mismatch = String;
 /// One operation on one structure, which is created for each run.
 pub(crate) trait Subject {
     type Answer: PartialEq + std::fmt::Debug;
-
-    const CONFLICTS: &'static [Conflict];
-    /// Whether the operation has happened when the stopped section has committed.
-    const COMMIT_IS_OP: bool = true;
-    /// Whether [`check_between`](Self::check_between) runs when the operation tries again.
-    const CHECKS_BETWEEN: bool = false;
-
-    /// Returns whether this subject exists to drive a section.
-    ///
-    /// Its operation must execute the section as a whole, and not be refused in the middle of it.
-    fn drives(_section: &str) -> bool {
-        true
-    }
-
-    fn new() -> Self;
 
     /// Runs the operation. The oracle does not contain it yet.
     fn op(&self) -> Self::Answer;
@@ -102,21 +71,6 @@ pub(crate) trait Subject {
     /// Checks that the structure holds what the oracle says.
     fn check(&mut self) -> Result<(), Mismatch>;
 }
-
-/// Implements the gate's conflicts and the check of a subject by those of its field 0.
-macro_rules! delegate {
-    () => {
-        fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-            self.0.use_gate(conflict)
-        }
-
-        fn check(&mut self) -> Result<(), Mismatch> {
-            self.0.check()
-        }
-    };
-}
-
-pub(crate) use delegate;
 
 /// Checks that an answer is the expected one.
 pub(crate) fn expect<A: PartialEq + std::fmt::Debug>(

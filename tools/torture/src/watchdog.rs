@@ -14,7 +14,7 @@ use crate::violation::{Finder, Violation};
 /// Longer than the alarm of a forked child.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Watches until `done`, and calls `on_hang` once if `progress` stays the same for `patience`.
+/// Calls `on_hang` once if `progress` stays the same for `patience` before `done`.
 pub(crate) fn watch(
     progress: impl Fn() -> u64,
     done: &AtomicBool,

@@ -1,20 +1,42 @@
 //! Budgets: acquires and releases on a lane, and a loan to a lane.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 
 use thiscpu::{Budget, Exhausted};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, delegate, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, expect};
 
 pub(super) fn cases() -> Vec<Case> {
+    const HELD: i64 = AMOUNT as i64;
+    let loan = || {
+        let tracked = Tracked::new();
+        // Then its lanes have no credit.
+        tracked.budget.available();
+        let (op, held) = (|budget: &_| ops::acquire(budget, LOAN), LOAN as i64);
+        Call { tracked, op, held, held_before: held, answer: Ok(()) }
+    };
+    let loan = Case::new(["Budget", "try_acquire with too little credit"], WITHOUT_FLIP, loan);
     vec![
-        Case::of::<Acquire>("Budget", "try_acquire"),
-        Case::of::<UpTo>("Budget", "try_acquire_up_to"),
-        Case::of::<Release>("Budget", "release"),
-        Case::of::<Borrow>("Budget", "try_acquire on a lane with too little credit"),
+        case("try_acquire", |budget| ops::acquire(budget, AMOUNT), HELD, Ok(())),
+        case("try_acquire_up_to", |budget| ops::acquire_up_to(budget, AMOUNT), HELD, AMOUNT),
+        case("release", |budget| ops::release(budget, AMOUNT), -HELD, ()),
+        // The pool grants the units before the section, which lends further ones to the lane.
+        Case { section: Some("add_credit"), commit_is_op: false, ..loan },
     ]
+}
+
+fn case<A: PartialEq + Debug + Copy + Sync + 'static>(
+    name: &'static str,
+    op: fn(&Budget) -> A,
+    held: i64,
+    answer: A,
+) -> Case {
+    let call = move || Call { tracked: Tracked::new(), op, held, held_before: 0, answer };
+    let section = Some("add_windowed");
+    Case { section, ..Case::new(["Budget", name], WITHOUT_FLIP, call) }
 }
 
 const LIMIT: u64 = 20_000;
@@ -75,91 +97,40 @@ impl Tracked {
     }
 }
 
-/// Defines a subject: an operation, the units that it adds to those held, and its answer.
-macro_rules! subject {
-    ($name:ident, $answer:ty, $held:expr, $answers:expr, |$budget:ident| $op:expr) => {
-        struct $name(Tracked);
-
-        impl Subject for $name {
-            type Answer = $answer;
-
-            const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
-
-            fn drives(section: &str) -> bool {
-                section == "add_windowed"
-            }
-
-            fn new() -> Self {
-                $name(Tracked::new())
-            }
-
-            fn op(&self) -> $answer {
-                let $budget = &self.0.budget;
-                $op
-            }
-
-            fn apply(&self, _: usize, _: bool) -> $answer {
-                self.0.apply($held);
-                $answers
-            }
-
-            fn conflict_here(&self) -> Result<(), Mismatch> {
-                self.0.acquire(CONFLICT_AMOUNT)
-            }
-
-            delegate!();
-        }
-    };
+struct Call<A> {
+    tracked: Tracked,
+    op: fn(&Budget) -> A,
+    /// The units that the operation adds to those held.
+    held: i64,
+    /// The units that it has taken before its section.
+    held_before: i64,
+    answer: A,
 }
 
-type Granted = Result<(), Exhausted>;
+impl<A: PartialEq + Debug + Copy> Subject for Call<A> {
+    type Answer = A;
 
-subject!(Acquire, Granted, AMOUNT as i64, Ok(()), |budget| ops::acquire(budget, AMOUNT));
-subject!(UpTo, u64, AMOUNT as i64, AMOUNT, |budget| ops::acquire_up_to(budget, AMOUNT));
-subject!(Release, (), -(AMOUNT as i64), (), |budget| ops::release(budget, AMOUNT));
-
-struct Borrow(Tracked);
-
-impl Subject for Borrow {
-    type Answer = Granted;
-
-    const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
-    /// The pool has granted the units before the section, which lends further ones to the lane.
-    const COMMIT_IS_OP: bool = false;
-
-    fn drives(section: &str) -> bool {
-        section == "add_credit"
+    fn op(&self) -> A {
+        (self.op)(&self.tracked.budget)
     }
 
-    /// Creates a budget whose lanes have no credit.
-    fn new() -> Self {
-        let tracked = Tracked::new();
-        tracked.budget.available();
-        Borrow(tracked)
-    }
-
-    fn op(&self) -> Granted {
-        ops::acquire(&self.0.budget, LOAN)
-    }
-
-    fn apply(&self, _: usize, _: bool) -> Granted {
-        self.0.apply(LOAN as i64);
-        Ok(())
+    fn apply(&self, _: usize, _: bool) -> A {
+        self.tracked.apply(self.held);
+        self.answer
     }
 
     fn conflict_here(&self) -> Result<(), Mismatch> {
-        self.0.acquire(CONFLICT_AMOUNT)
+        self.tracked.acquire(CONFLICT_AMOUNT)
     }
 
-    /// Counts the units of the operation, which it has taken before its section.
     fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
-        self.0.apply(LOAN as i64);
-        let result = self.0.use_gate(conflict);
-        self.0.apply(-(LOAN as i64));
+        self.tracked.apply(self.held_before);
+        let result = self.tracked.use_gate(conflict);
+        self.tracked.apply(-self.held_before);
         result
     }
 
     fn check(&mut self) -> Result<(), Mismatch> {
-        self.0.check()
+        self.tracked.check()
     }
 }

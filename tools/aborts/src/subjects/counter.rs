@@ -6,13 +6,30 @@ use thiscpu::{Counter, Counters};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, delegate, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
+    use Conflict::{Always, Flip, Leave, Move, SameLane};
     vec![
-        Case::of::<Single>("Counter", "add"),
-        Case::of::<AtWindowEdge>("Counter", "add at the edge of its window"),
-        Case::of::<InGroup>("Counters", "add"),
+        Case::new(["Counter", "add"], WITH_GATE, || {
+            let tracked = Tracked::new(Counter::new());
+            Add { tracked, amount: AMOUNT, conflict_amount: CONFLICT_AMOUNT }
+        }),
+        // An add that does not fit into its lane's window, so it moves the window and tries again.
+        // The next attempt would correct a window that was moved wrongly.
+        Case {
+            section: Some("move_window"),
+            commit_is_op: false,
+            checks_between: true,
+            ..Case::new(["Counter", "add at the edge of its window"], WITH_GATE, || {
+                let tracked = Tracked::new(Counter::with_batch(BATCH));
+                // Only this lane has a window, so the bounds are those of the window.
+                let highest = tracked.counter.bounds().high - 1;
+                tracked.add(highest - tracked.total.get());
+                Add { tracked, amount: 1, conflict_amount: BACK }
+            })
+        },
+        Case::new(["Counters", "add"], &[SameLane, Move, Leave, Flip, Always], InGroup::new),
     ]
 }
 
@@ -20,6 +37,10 @@ pub(super) fn cases() -> Vec<Case> {
 const WARM_UP: i64 = 64;
 const AMOUNT: i64 = 3;
 const CONFLICT_AMOUNT: i64 = 5;
+/// The batch; a window has twice as many counts.
+const BATCH: u64 = 128;
+/// An amount that leaves a window around the old one's upper end, but not the old window.
+const BACK: i64 = -250;
 
 /// A counter, and its expected value.
 struct Tracked {
@@ -72,80 +93,39 @@ impl Tracked {
     }
 }
 
-struct Single(Tracked);
-
-impl Subject for Single {
-    type Answer = ();
-
-    const CONFLICTS: &'static [Conflict] = WITH_GATE;
-
-    fn new() -> Self {
-        Single(Tracked::new(Counter::new()))
-    }
-
-    fn op(&self) {
-        ops::count(&self.0.counter, AMOUNT);
-    }
-
-    fn apply(&self, _: usize, _: bool) {
-        self.0.apply(AMOUNT);
-    }
-
-    fn conflict_here(&self) -> Result<(), Mismatch> {
-        self.0.add(CONFLICT_AMOUNT);
-        Ok(())
-    }
-
-    delegate!();
+struct Add {
+    tracked: Tracked,
+    amount: i64,
+    conflict_amount: i64,
 }
 
-/// An add that does not fit into its lane's window, so it moves the window.
-struct AtWindowEdge(Tracked);
-
-/// The batch; a window has twice as many counts.
-const BATCH: u64 = 128;
-/// An amount that leaves a window around the old one's upper end, but not the old window.
-const BACK: i64 = -250;
-
-impl Subject for AtWindowEdge {
+impl Subject for Add {
     type Answer = ();
 
-    const CONFLICTS: &'static [Conflict] = WITH_GATE;
-    /// The add tries again after the window has moved.
-    const COMMIT_IS_OP: bool = false;
-    /// The next attempt would correct a window that was moved wrongly.
-    const CHECKS_BETWEEN: bool = true;
-
-    fn drives(section: &str) -> bool {
-        section == "move_window"
-    }
-
-    fn new() -> Self {
-        let tracked = Tracked::new(Counter::with_batch(BATCH));
-        // Only this lane has a window, so the bounds are those of the window.
-        let highest = tracked.counter.bounds().high - 1;
-        tracked.add(highest - tracked.total.get());
-        AtWindowEdge(tracked)
-    }
-
     fn op(&self) {
-        ops::count(&self.0.counter, 1);
+        ops::count(&self.tracked.counter, self.amount);
     }
 
     fn apply(&self, _: usize, _: bool) {
-        self.0.apply(1);
+        self.tracked.apply(self.amount);
     }
 
     fn conflict_here(&self) -> Result<(), Mismatch> {
-        self.0.add(BACK);
+        self.tracked.add(self.conflict_amount);
         Ok(())
+    }
+
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+        self.tracked.use_gate(conflict)
     }
 
     fn check_between(&self) -> Result<(), Mismatch> {
-        self.0.check_bounds()
+        self.tracked.check_bounds()
     }
 
-    delegate!();
+    fn check(&mut self) -> Result<(), Mismatch> {
+        self.tracked.check()
+    }
 }
 
 struct InGroup {
@@ -155,6 +135,12 @@ struct InGroup {
 
 impl InGroup {
     const DRIVEN: usize = 1;
+
+    fn new() -> Self {
+        let subject = InGroup { counters: Counters::new(), totals: Cell::default() };
+        (0..3).for_each(|i| (0..WARM_UP).for_each(|_| subject.add(i, 1)));
+        subject
+    }
 
     fn add(&self, i: usize, n: i64) {
         ops::count_one_of(&self.counters, i, n);
@@ -170,15 +156,6 @@ impl InGroup {
 
 impl Subject for InGroup {
     type Answer = ();
-
-    const CONFLICTS: &'static [Conflict] =
-        &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Flip, Conflict::Always];
-
-    fn new() -> Self {
-        let subject = InGroup { counters: Counters::new(), totals: Cell::default() };
-        (0..3).for_each(|i| (0..WARM_UP).for_each(|_| subject.add(i, 1)));
-        subject
-    }
 
     fn op(&self) {
         ops::count_one_of(&self.counters, Self::DRIVEN, AMOUNT);

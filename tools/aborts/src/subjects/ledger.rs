@@ -6,12 +6,15 @@ use thiscpu::{__test_support, Account, Ledger};
 
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, WITHOUT_GATE, delegate, expect};
+use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_FLIP, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
+    let cached = Case::new(["Account", "charge"], WITHOUT_FLIP, || Cached(Tracked::new().warm()));
+    let full = Case::new(["Account", "charge of a full way"], WITHOUT_GATE, Full::new);
     vec![
-        Case::of::<Cached>("Account", "charge"),
-        Case::of::<Full>("Account", "charge of a full way"),
+        Case { section: Some("charge"), ..cached },
+        // The units are in the account before the section.
+        Case { section: Some("u64::cmpxchg"), commit_is_op: false, ..full },
     ]
 }
 
@@ -88,16 +91,6 @@ struct Cached(Tracked);
 impl Subject for Cached {
     type Answer = ();
 
-    const CONFLICTS: &'static [Conflict] = WITHOUT_FLIP;
-
-    fn drives(section: &str) -> bool {
-        section == "charge"
-    }
-
-    fn new() -> Self {
-        Cached(Tracked::new().warm())
-    }
-
     fn op(&self) {
         ops::charge(&self.0.account, AMOUNT);
     }
@@ -111,7 +104,13 @@ impl Subject for Cached {
         Ok(())
     }
 
-    delegate!();
+    fn use_gate(&self, conflict: Conflict) -> Result<(), Mismatch> {
+        self.0.use_gate(conflict)
+    }
+
+    fn check(&mut self) -> Result<(), Mismatch> {
+        self.0.check()
+    }
 }
 
 /// A charge that does not fit into its way, so it flushes the way.
@@ -122,17 +121,7 @@ struct Full {
     conflicted: Cell<i64>,
 }
 
-impl Subject for Full {
-    type Answer = ();
-
-    const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
-    /// The units are in the account before the section.
-    const COMMIT_IS_OP: bool = false;
-
-    fn drives(section: &str) -> bool {
-        section == "u64::cmpxchg"
-    }
-
+impl Full {
     fn new() -> Self {
         let tracked = Tracked::new().warm();
         // The first charge came before the account was in the lane, so the way has one less than
@@ -141,6 +130,10 @@ impl Subject for Full {
         let neighbor = tracked.ledger.open();
         Full { tracked, neighbor, conflicted: Cell::new(0) }
     }
+}
+
+impl Subject for Full {
+    type Answer = ();
 
     fn op(&self) {
         ops::charge(&self.tracked.account, AMOUNT);

@@ -16,7 +16,7 @@ use crate::run_case::Case;
 
 /// Returns all cases. A section that none of them executes fails the run.
 pub(crate) fn all() -> Vec<Case> {
-    [
+    let cases = [
         budget::cases(),
         counter::cases(),
         ledger::cases(),
@@ -25,6 +25,6 @@ pub(crate) fn all() -> Vec<Case> {
         spin::cases(),
         stack::cases(),
         word::cases(),
-    ]
-    .concat()
+    ];
+    cases.into_iter().flatten().collect()
 }

@@ -7,10 +7,13 @@ use thiscpu::{PairWord, PerCpuPair};
 use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
+use crate::subject::{Mismatch, Subject, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::of::<Pair<u32>>("PerCpuPair", "u32"), Case::of::<Pair<u64>>("PerCpuPair", "u64")]
+    vec![
+        Case::new(["PerCpuPair", "u32"], WITHOUT_GATE, Pair::<u32>::new),
+        Case::new(["PerCpuPair", "u64"], WITHOUT_GATE, Pair::<u64>::new),
+    ]
 }
 
 trait Half: PairWord + From<u8> + Debug + Default {}
@@ -24,6 +27,15 @@ struct Pair<W: Half> {
 }
 
 impl<W: Half> Pair<W> {
+    fn new() -> Self {
+        let (pair, oracle) = (PerCpuPair::new(), LaneOracle::new());
+        let lane = current();
+        if ops::cmpxchg_double(&pair, <(W, W)>::default(), Self::initial()).is_ok() {
+            oracle.at(lane, |value| *value = Self::initial());
+        }
+        Pair { pair, oracle }
+    }
+
     /// Returns the initial value on the lane of the operation.
     fn initial() -> (W, W) {
         (W::from(5), W::from(6))
@@ -43,17 +55,6 @@ impl<W: Half> Pair<W> {
 
 impl<W: Half> Subject for Pair<W> {
     type Answer = Result<(), (W, W)>;
-
-    const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
-
-    fn new() -> Self {
-        let (pair, oracle) = (PerCpuPair::new(), LaneOracle::new());
-        let lane = current();
-        if ops::cmpxchg_double(&pair, <(W, W)>::default(), Self::initial()).is_ok() {
-            oracle.at(lane, |value| *value = Self::initial());
-        }
-        Pair { pair, oracle }
-    }
 
     fn op(&self) -> Self::Answer {
         ops::cmpxchg_double(&self.pair, Self::initial(), Self::new_value())

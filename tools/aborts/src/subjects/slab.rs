@@ -5,7 +5,6 @@
 //! report as many as the oracle knows.
 
 use std::cell::{Cell, RefCell};
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use thiscpu::__internal::HAS_DIRECT;
@@ -19,35 +18,82 @@ use crate::run_case::Case;
 use crate::subject::{Conflict, Mismatch, Subject, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    const GATED: &str = "RawCache of a thread without direct sections";
-    let mut cases = vec![
-        Case::of::<Call<Alloc>>("RawCache", "alloc"),
-        Case::of::<Call<AllocHot>>("RawCache", "alloc on a lane with a hot object"),
-        Case::of::<Call<Free>>("RawCache", "free on a lane with a hot object"),
-        Case::of::<Call<FreeHot>>("RawCache", "free"),
-        Case::of::<Call<AllocGated>>(GATED, "alloc"),
-        Case::of::<Call<AllocHotGated>>(GATED, "alloc on a lane with a hot object"),
-        Case::of::<Call<FreeGated>>(GATED, "free on a lane with a hot object"),
-        Case::of::<Call<FreeHotGated>>(GATED, "free"),
-        Case::of::<Call<AllocWithoutSpare>>("RawCache", "alloc on a lane with an empty sheaf"),
-        Case::of::<Call<AllocSwapsSpare>>("RawCache", "alloc on a lane whose spare sheaf is full"),
-        Case::of::<Call<AllocTrades>>("RawCache", "alloc on a lane with two empty sheaves"),
-        Case::of::<Call<FreeWithoutSheaf>>("RawCache", "free on a lane without sheaves"),
-        Case::of::<Call<FreeSwapsSpare>>("RawCache", "free on a lane whose spare sheaf is empty"),
-        Case::of::<Call<FreeTrades>>("RawCache", "free on a lane with two full sheaves"),
-        Case::of::<Call<ClassAlloc>>("class", "alloc"),
-        Case::of::<Call<ClassFree>>("class", "free"),
-        Case::of::<Call<ReadyAlloc>>("class with ready sections", "alloc"),
-        Case::of::<Call<ReadyFree>>("class with ready sections", "free"),
-        Case::of::<Call<DirectAlloc>>("class in the malloc table", "alloc"),
-        Case::of::<Call<DirectFree>>("class in the malloc table", "free"),
+    let cases = [
+        // The first of several frees only makes its object hot. The first allocation after them
+        // takes the hot object.
+        of(
+            "RawCache",
+            || Source::Cache(RawCache::new(OBJECT)),
+            &[
+                ("alloc", FAST[0], &[&[1]]),
+                ("alloc on a lane with a hot object", FAST[0], &[&[1, 1]]),
+                ("free on a lane with a hot object", FAST[1], &[&[3, 1]]),
+                ("free", FAST[1], &[&[2]]),
+                // The first sheaf is empty.
+                ("alloc on a lane with an empty sheaf", TRADE, &[&[SHEAF]]),
+                // The second sheaf is filled and becomes the spare one. The first one comes back
+                // and is emptied.
+                ("alloc on a lane whose spare sheaf is full", TRADE, &[&[SHEAF + 1, 3, 2]]),
+                ("alloc on a lane with two empty sheaves", TRADE, &[&[2 * SHEAF]]),
+                ("free on a lane without sheaves", TRADE, &[&[3], &[0, 1]]),
+                // The second sheaf is full again; the first one is empty.
+                ("free on a lane whose spare sheaf is empty", TRADE, &[&[SHEAF + 1, 2]]),
+                // The third sheaf is full again, and the first one.
+                ("free on a lane with two full sheaves", TRADE, &[&[2 * SHEAF + 1, 2 + SHEAF]]),
+            ],
+        ),
+        of(
+            "RawCache of a thread without direct sections",
+            || Source::GatedCache(RawCache::new(OBJECT)),
+            &[
+                ("alloc", "pop_object_single", &[&[1]]),
+                ("alloc on a lane with a hot object", "pop_object_single", &[&[1, 1]]),
+                ("free on a lane with a hot object", "push_object_single", &[&[3, 1]]),
+                ("free", "push_object_single", &[&[2]]),
+            ],
+        ),
+        of(
+            "class",
+            || Source::Class,
+            &[("alloc", "pop_object", &[&[1]]), ("free", "push_object", &[&[2]])],
+        ),
+        of(
+            "class with ready sections",
+            || Source::ReadyClass,
+            &[("alloc", "pop_object_ready", &[&[1]]), ("free", "push_object_ready", &[&[2]])],
+        ),
+        of(
+            "class in the malloc table",
+            || Source::DirectClass,
+            &[("alloc", FAST_MALLOC[0], &[&[1]]), ("free", FAST_MALLOC[1], &[&[2]])],
+        ),
+        #[cfg(target_arch = "x86_64")]
+        of(
+            "class in the malloc table, in assembly",
+            || Source::Assembly,
+            &[("alloc", "pop_object_malloc_asm", &[&[1]]), ("free", "push_object_malloc", &[&[2]])],
+        ),
     ];
-    #[cfg(target_arch = "x86_64")]
-    cases.extend([
-        Case::of::<Call<AsmAlloc>>("class in the malloc table, in assembly", "alloc"),
-        Case::of::<Call<AsmFree>>("class in the malloc table, in assembly", "free"),
-    ]);
-    cases
+    cases.into_iter().flatten().collect()
+}
+
+/// The calls before a lane is in a state: so many allocations, so many frees, and so on.
+///
+/// Between two lists the lane is flushed.
+type Before = &'static [&'static [usize]];
+
+/// Returns the cases of a source, each with its call, its section, and the calls before it.
+fn of(
+    on: &'static str,
+    source: fn() -> Source,
+    calls: &[(&'static str, &'static str, Before)],
+) -> Vec<Case> {
+    let case = |&(call, section, before): &(&'static str, _, Before)| {
+        let run = if call.starts_with("alloc") { Store::alloc } else { Store::free };
+        let new = move || Call::new(source(), before, run);
+        Case { section: Some(section), ..Case::new([on, call], CONFLICTS, new) }
+    };
+    calls.iter().map(case).collect()
 }
 
 const CONFLICTS: &[Conflict] =
@@ -58,6 +104,8 @@ const SHEAF: usize = 4;
 /// More objects than lanes and barns hold here.
 const MANY: usize = 12 * SHEAF;
 
+/// The section that trades sheaves.
+const TRADE: &str = "cmpxchg_cell";
 /// The sections of the fast path; architectures without direct sections use others.
 const FAST: [&str; 2] = if HAS_DIRECT {
     ["pop_object_direct", "push_object_direct"]
@@ -226,113 +274,29 @@ impl Drop for Store {
     }
 }
 
-/// A call on a lane in a given state.
-trait Op {
-    const SECTION: &'static str;
-    /// The calls that make the state: so many allocations, then so many frees, and so on.
-    const BEFORE: &'static [usize];
-    /// Whether the lane is then flushed, and one object is freed to it.
-    const SHRINKS: bool = false;
-    const SOURCE: fn() -> Source;
-    const RUN: Run;
-}
-
-macro_rules! ops {
-    ($source:expr; $(
-        $name:ident: $run:ident, $section:expr, $before:expr $(, $shrinks:literal)?;
-    )*) => {$(
-        enum $name {}
-
-        impl Op for $name {
-            const SECTION: &'static str = $section;
-            const BEFORE: &'static [usize] = $before;
-            $(const SHRINKS: bool = $shrinks;)?
-            const SOURCE: fn() -> Source = || $source;
-            const RUN: Run = Store::$run;
-        }
-    )*};
-}
-
-// The first of several frees only makes its object hot. The first allocation after them takes the
-// hot object.
-ops! {
-    Source::Cache(RawCache::new(OBJECT));
-    Alloc: alloc, FAST[0], &[1];
-    AllocHot: alloc, FAST[0], &[1, 1];
-    Free: free, FAST[1], &[3, 1];
-    FreeHot: free, FAST[1], &[2];
-    // The first sheaf is empty.
-    AllocWithoutSpare: alloc, "cmpxchg_cell", &[SHEAF];
-    // The second sheaf is filled and becomes the spare one. The first one comes back and is
-    // emptied.
-    AllocSwapsSpare: alloc, "cmpxchg_cell", &[SHEAF + 1, 3, 2];
-    AllocTrades: alloc, "cmpxchg_cell", &[2 * SHEAF];
-    FreeWithoutSheaf: free, "cmpxchg_cell", &[3], true;
-    // The second sheaf is full again; the first one is empty.
-    FreeSwapsSpare: free, "cmpxchg_cell", &[SHEAF + 1, 2];
-    // The third sheaf is full again, and the first one.
-    FreeTrades: free, "cmpxchg_cell", &[2 * SHEAF + 1, 2 + SHEAF];
-}
-
-ops! {
-    Source::GatedCache(RawCache::new(OBJECT));
-    AllocGated: alloc, "pop_object_single", &[1];
-    AllocHotGated: alloc, "pop_object_single", &[1, 1];
-    FreeGated: free, "push_object_single", &[3, 1];
-    FreeHotGated: free, "push_object_single", &[2];
-}
-
-ops! {
-    Source::Class;
-    ClassAlloc: alloc, "pop_object", &[1];
-    ClassFree: free, "push_object", &[2];
-}
-
-ops! {
-    Source::ReadyClass;
-    ReadyAlloc: alloc, "pop_object_ready", &[1];
-    ReadyFree: free, "push_object_ready", &[2];
-}
-
-ops! {
-    Source::DirectClass;
-    DirectAlloc: alloc, FAST_MALLOC[0], &[1];
-    DirectFree: free, FAST_MALLOC[1], &[2];
-}
-
-#[cfg(target_arch = "x86_64")]
-ops! {
-    Source::Assembly;
-    AsmAlloc: alloc, "pop_object_malloc_asm", &[1];
-    AsmFree: free, "push_object_malloc", &[2];
-}
-
-struct Call<O: Op> {
+struct Call {
     store: Store,
-    op: PhantomData<O>,
+    run: Run,
 }
 
-impl<O: Op> Subject for Call<O> {
+impl Call {
+    fn new(source: Source, before: Before, run: Run) -> Self {
+        let store = Store::new(source);
+        for (number, counts) in before.iter().enumerate() {
+            if number > 0 {
+                store.shrink().expect("no conflict happens yet");
+            }
+            store.calls(counts);
+        }
+        Call { store, run }
+    }
+}
+
+impl Subject for Call {
     type Answer = Result<(), Mismatch>;
 
-    const CONFLICTS: &'static [Conflict] = CONFLICTS;
-
-    fn drives(section: &str) -> bool {
-        section == O::SECTION
-    }
-
-    fn new() -> Self {
-        let store = Store::new((O::SOURCE)());
-        store.calls(O::BEFORE);
-        if O::SHRINKS {
-            store.shrink().expect("no conflict happens yet");
-            store.calls(&[0, 1]);
-        }
-        Call { store, op: PhantomData }
-    }
-
     fn op(&self) -> Self::Answer {
-        (O::RUN)(&self.store)
+        (self.run)(&self.store)
     }
 
     fn apply(&self, _: usize, _: bool) -> Self::Answer {

@@ -7,7 +7,9 @@ use crate::run_case::Case;
 use crate::subject::{Conflict, Mismatch, Subject};
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::of::<Spin>("probe", "spin")]
+    use Conflict::{Always, Move, SameLane};
+    // It needs a registration, and does not try again.
+    vec![Case::new(["probe", "spin"], &[SameLane, Move, Always], || Spin)]
 }
 
 struct Spin;
@@ -15,13 +17,6 @@ struct Spin;
 impl Subject for Spin {
     /// Whether it was aborted, if sections can run.
     type Answer = Option<bool>;
-
-    /// It needs a registration, and does not try again.
-    const CONFLICTS: &'static [Conflict] = &[Conflict::SameLane, Conflict::Move, Conflict::Always];
-
-    fn new() -> Self {
-        Spin
-    }
 
     fn op(&self) -> Option<bool> {
         ops::spin(2)

@@ -8,66 +8,21 @@ use thiscpu::{Link, PerCpuStack};
 use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
+use crate::subject::{Mismatch, Subject, WITHOUT_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::of::<Stack<Push>>("PerCpuStack", "push"),
-        Case::of::<Stack<Pop>>("PerCpuStack", "pop"),
-        Case::of::<Stack<TakeAll>>("PerCpuStack", "take_all"),
+        Case::new(["PerCpuStack", "push"], WITHOUT_GATE, || Stack::new(Op::Push)),
+        Case::new(["PerCpuStack", "pop"], WITHOUT_GATE, || Stack::new(Op::Pop)),
+        Case::new(["PerCpuStack", "take_all"], WITHOUT_GATE, || Stack::new(Op::TakeAll)),
     ]
 }
 
-/// An operation on a stack.
-trait Op {
-    /// Runs it and returns the numbers of the popped nodes.
-    fn run(stacks: &Stacks) -> Vec<usize>;
-
-    /// Applies it to the oracle's list of numbers.
-    fn model(list: &mut Vec<usize>, stacks: &Stacks) -> Vec<usize>;
-}
-
-enum Push {}
-enum Pop {}
-enum TakeAll {}
-
-impl Op for Push {
-    fn run(stacks: &Stacks) -> Vec<usize> {
-        stacks.push(Stacks::OWN);
-        Vec::new()
-    }
-
-    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
-        list.insert(0, Stacks::OWN);
-        Vec::new()
-    }
-}
-
-impl Op for Pop {
-    fn run(stacks: &Stacks) -> Vec<usize> {
-        ops::pop(&stacks.stack).into_iter().map(number).collect()
-    }
-
-    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
-        list.drain(..list.len().min(1)).collect()
-    }
-}
-
-impl Op for TakeAll {
-    fn run(stacks: &Stacks) -> Vec<usize> {
-        let mut next = ops::take_all(&stacks.stack);
-        let mut taken = Vec::new();
-        while let Some(mut node) = next {
-            taken.push(number(node));
-            // SAFETY: the node was popped, so this thread owns it; it lives as long as `Stacks`.
-            next = unsafe { node.as_mut() }.next_node();
-        }
-        taken
-    }
-
-    fn model(list: &mut Vec<usize>, _: &Stacks) -> Vec<usize> {
-        std::mem::take(list)
-    }
+#[derive(Clone, Copy)]
+enum Op {
+    Push,
+    Pop,
+    TakeAll,
 }
 
 /// A node. Its link is its first field, so both have one address.
@@ -78,36 +33,42 @@ struct Node {
 }
 
 /// Per-CPU stacks, and the nodes that they may hold.
-struct Stacks {
+struct Stack {
     stack: PerCpuStack,
-    /// Each is leaked until `Stacks` is dropped.
-    nodes: [NonNull<Node>; Stacks::NODES],
+    /// Each is leaked until this is dropped.
+    nodes: [NonNull<Node>; Stack::NODES],
     /// The node that the next conflicting push takes.
     next: Cell<usize>,
+    oracle: LaneOracle<Vec<usize>>,
+    op: Op,
 }
 
 fn number(node: NonNull<Link>) -> usize {
-    // SAFETY: only nodes are pushed, and they live as long as `Stacks`. Their numbers never change.
+    // SAFETY: only nodes are pushed, and they live as long as `Stack`. Their numbers never change.
     unsafe { (*node.cast::<Node>().as_ptr()).number }
 }
 
-impl Stacks {
+impl Stack {
     const NODES: usize = 16;
     /// The node that the operation pushes.
     const OWN: usize = 0;
 
-    fn new() -> Stacks {
+    fn new(op: Op) -> Stack {
         let node = |number| NonNull::from(Box::leak(Box::new(Node { link: Link::new(), number })));
-        Stacks {
+        let stack = Stack {
             stack: PerCpuStack::new(),
             nodes: std::array::from_fn(node),
-            next: Cell::new(Stacks::OWN + 1),
-        }
+            next: Cell::new(Stack::OWN + 1),
+            oracle: LaneOracle::new(),
+            op,
+        };
+        stack.oracle.at(current(), |list| (0..3).for_each(|_| stack.push_new(list)));
+        stack
     }
 
     fn push(&self, number: usize) {
         // SAFETY: the node is on no stack, because its number was popped or is new. It lives as
-        // long as `Stacks`.
+        // long as `Stack`.
         unsafe { ops::push(&self.stack, self.nodes[number].cast()) }
     }
 
@@ -122,39 +83,47 @@ impl Stacks {
     }
 }
 
-impl Drop for Stacks {
+impl Drop for Stack {
     fn drop(&mut self) {
         for node in self.nodes {
-            // SAFETY: `new` leaked the box, and no stack uses the node after the drop of `Stacks`
+            // SAFETY: `new` leaked the box, and no stack uses the node after the drop of `Stack`
             // began.
             drop(unsafe { Box::from_raw(node.as_ptr()) });
         }
     }
 }
 
-struct Stack<O: Op> {
-    stacks: Stacks,
-    oracle: LaneOracle<Vec<usize>>,
-    op: std::marker::PhantomData<O>,
-}
-
-impl<O: Op> Subject for Stack<O> {
+impl Subject for Stack {
+    /// The numbers of the popped nodes.
     type Answer = Vec<usize>;
 
-    const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
-
-    fn new() -> Self {
-        let (stacks, oracle) = (Stacks::new(), LaneOracle::new());
-        oracle.at(current(), |list| (0..3).for_each(|_| stacks.push_new(list)));
-        Stack { stacks, oracle, op: std::marker::PhantomData }
-    }
-
     fn op(&self) -> Vec<usize> {
-        O::run(&self.stacks)
+        let mut next = match self.op {
+            Op::Push => {
+                self.push(Stack::OWN);
+                None
+            }
+            Op::Pop => return self.pop().into_iter().collect(),
+            Op::TakeAll => ops::take_all(&self.stack),
+        };
+        let mut taken = Vec::new();
+        while let Some(mut node) = next {
+            taken.push(number(node));
+            // SAFETY: the node was popped, so this thread owns it; it lives as long as `Stack`.
+            next = unsafe { node.as_mut() }.next_node();
+        }
+        taken
     }
 
     fn apply(&self, lane: usize, _: bool) -> Vec<usize> {
-        self.oracle.at(lane, |list| O::model(list, &self.stacks))
+        self.oracle.at(lane, |list| match self.op {
+            Op::Push => {
+                list.insert(0, Stack::OWN);
+                Vec::new()
+            }
+            Op::Pop => list.drain(..list.len().min(1)).collect(),
+            Op::TakeAll => std::mem::take(list),
+        })
     }
 
     /// Pops two nodes and pushes the first one again; pushes two new nodes to a short stack.
@@ -163,13 +132,13 @@ impl<O: Op> Subject for Stack<O> {
     fn conflict_here(&self) -> Result<(), Mismatch> {
         let work = |list: &mut Vec<usize>| {
             if list.len() < 2 {
-                self.stacks.push_new(list);
-                self.stacks.push_new(list);
+                self.push_new(list);
+                self.push_new(list);
                 return Ok(());
             }
             let first = list[0];
-            let taken = [self.stacks.pop(), self.stacks.pop()];
-            self.stacks.push(first);
+            let taken = [self.pop(), self.pop()];
+            self.push(first);
             let expected = [Some(first), Some(list.remove(1))];
             expect("the conflicting pops", &taken, &expected)
         };
@@ -177,7 +146,7 @@ impl<O: Op> Subject for Stack<O> {
     }
 
     fn check(&mut self) -> Result<(), Mismatch> {
-        let found: Vec<_> = self.stacks.stack.drain().map(number).collect();
+        let found: Vec<_> = self.stack.drain().map(number).collect();
         expect("the nodes of all stacks", &found, &self.oracle.lanes().concat())
     }
 }

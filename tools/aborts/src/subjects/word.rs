@@ -7,7 +7,7 @@ use thiscpu::{PerCpu, PerCpuInt};
 use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
 use crate::run_case::Case;
-use crate::subject::{Conflict, Mismatch, Subject, WITHOUT_GATE, expect};
+use crate::subject::{Mismatch, Subject, WITHOUT_GATE, expect};
 
 /// The initial value on the lane of the operation.
 const INITIAL: u8 = 5;
@@ -17,20 +17,49 @@ const AMOUNT: u8 = 3;
 const CONFLICT_VALUE: u8 = 7;
 
 pub(super) fn cases() -> Vec<Case> {
-    macro_rules! of_width {
-        ($($integer:ident),*) => {
-            [$(
-                Case::of::<Word<$integer, Add>>(stringify!($integer), "add"),
-                Case::of::<Word<$integer, AddReturn>>(stringify!($integer), "add_return"),
-                Case::of::<Word<$integer, Xchg>>(stringify!($integer), "xchg"),
-                Case::of::<Word<$integer, Cmpxchg>>(stringify!($integer), "cmpxchg"),
-            )*]
-        };
-    }
-    of_width!(u8, u16, u32, u64).into()
+    [of_width::<u8>("u8"), of_width::<u16>("u16"), of_width::<u32>("u32"), of_width::<u64>("u64")]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-trait Int: PerCpuInt + From<u8> + TryFrom<u64> + Into<u64> + Debug + Default + PartialEq {
+fn of_width<T: Int>(width: &'static str) -> [Case; 4] {
+    fn case<T: Int, A: PartialEq + Debug + 'static>(
+        name: [&'static str; 2],
+        op: fn(&PerCpu<T>) -> A,
+        model: fn(T) -> (T, A),
+    ) -> Case {
+        Case::new(name, WITHOUT_GATE, move || Word::new(op, model))
+    }
+    [
+        case::<T, _>(
+            [width, "add"],
+            |word| ops::add(word, AMOUNT.into()),
+            |old| (old.plus(AMOUNT), ()),
+        ),
+        case::<T, _>(
+            [width, "add_return"],
+            |word| ops::add_return(word, AMOUNT.into()),
+            |old| (old.plus(AMOUNT), old.plus(AMOUNT)),
+        ),
+        case::<T, _>(
+            [width, "xchg"],
+            |word| ops::xchg(word, AMOUNT.into()),
+            |old| (AMOUNT.into(), old),
+        ),
+        // Succeeds if the word has its initial value.
+        case::<T, _>(
+            [width, "cmpxchg"],
+            |word| ops::cmpxchg(word, INITIAL.into(), AMOUNT.into()),
+            |old| match old == INITIAL.into() {
+                true => (AMOUNT.into(), Ok(())),
+                false => (old, Err(old)),
+            },
+        ),
+    ]
+}
+
+trait Int: PerCpuInt + From<u8> + Into<u64> + Debug + Default + PartialEq + 'static {
     fn plus(self, n: u8) -> Self;
     fn minus(self, n: Self) -> Self;
 }
@@ -51,98 +80,33 @@ macro_rules! int {
 
 int!(u8, u16, u32, u64);
 
-/// An operation on a word.
-trait Op<T: Int> {
-    type Answer: PartialEq + Debug;
-
-    fn run(word: &PerCpu<T>) -> Self::Answer;
-
-    /// Returns the value that replaces `old`, and the expected answer.
-    fn model(old: T) -> (T, Self::Answer);
-}
-
-enum Add {}
-enum AddReturn {}
-enum Xchg {}
-enum Cmpxchg {}
-
-impl<T: Int> Op<T> for Add {
-    type Answer = ();
-
-    fn run(word: &PerCpu<T>) {
-        ops::add(word, AMOUNT.into());
-    }
-
-    fn model(old: T) -> (T, ()) {
-        (old.plus(AMOUNT), ())
-    }
-}
-
-impl<T: Int> Op<T> for AddReturn {
-    type Answer = T;
-
-    fn run(word: &PerCpu<T>) -> T {
-        ops::add_return(word, AMOUNT.into())
-    }
-
-    fn model(old: T) -> (T, T) {
-        (old.plus(AMOUNT), old.plus(AMOUNT))
-    }
-}
-
-impl<T: Int> Op<T> for Xchg {
-    type Answer = T;
-
-    fn run(word: &PerCpu<T>) -> T {
-        ops::xchg(word, AMOUNT.into())
-    }
-
-    fn model(old: T) -> (T, T) {
-        (AMOUNT.into(), old)
-    }
-}
-
-/// Succeeds if the word has its initial value.
-impl<T: Int> Op<T> for Cmpxchg {
-    type Answer = Result<(), T>;
-
-    fn run(word: &PerCpu<T>) -> Result<(), T> {
-        ops::cmpxchg(word, INITIAL.into(), AMOUNT.into())
-    }
-
-    fn model(old: T) -> (T, Result<(), T>) {
-        match old == INITIAL.into() {
-            true => (AMOUNT.into(), Ok(())),
-            false => (old, Err(old)),
-        }
-    }
-}
-
-struct Word<T: Int, O: Op<T>> {
+struct Word<T: Int, A> {
     word: PerCpu<T>,
     oracle: LaneOracle<T>,
-    op: std::marker::PhantomData<O>,
+    op: fn(&PerCpu<T>) -> A,
+    /// Returns the value that replaces an old one, and the expected answer.
+    model: fn(T) -> (T, A),
 }
 
-impl<T: Int, O: Op<T>> Subject for Word<T, O> {
-    type Answer = O::Answer;
-
-    const CONFLICTS: &'static [Conflict] = WITHOUT_GATE;
-
-    fn new() -> Self {
+impl<T: Int, A> Word<T, A> {
+    fn new(op: fn(&PerCpu<T>) -> A, model: fn(T) -> (T, A)) -> Self {
         let (word, oracle) = (PerCpu::new(), LaneOracle::new());
         ops::add(&word, INITIAL.into());
         oracle.at(current(), |value: &mut T| *value = INITIAL.into());
-        Word { word, oracle, op: std::marker::PhantomData }
+        Word { word, oracle, op, model }
+    }
+}
+
+impl<T: Int, A: PartialEq + Debug> Subject for Word<T, A> {
+    type Answer = A;
+
+    fn op(&self) -> A {
+        (self.op)(&self.word)
     }
 
-    fn op(&self) -> O::Answer {
-        O::run(&self.word)
-    }
-
-    fn apply(&self, lane: usize, _: bool) -> O::Answer {
+    fn apply(&self, lane: usize, _: bool) -> A {
         self.oracle.at(lane, |value| {
-            let (new, answer) = O::model(*value);
+            let (new, answer) = (self.model)(*value);
             *value = new;
             answer
         })
