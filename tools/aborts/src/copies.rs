@@ -1,17 +1,13 @@
 //! Every inlined copy of every section in this program, from its file and its memory.
 
-use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use object::{File, Object as _, ObjectSection as _};
+use anyhow::{Context as _, Result, ensure};
+use object::{File, Object as _};
+use thiscpu_test_support::sections;
 
 use crate::memory::Memory;
 use crate::point::{self, Point};
-
-const DESCRIPTORS: &str = "__rseq_cs";
-const NAMES: &str = ".thiscpu_sections";
-const DESCRIPTOR_BYTES: usize = 32;
 
 /// The word that the kernel requires before an abort handler.
 #[cfg(target_arch = "x86_64")]
@@ -52,38 +48,11 @@ pub(crate) fn all(memory: &Memory) -> Result<Vec<SectionCopy>> {
     let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
     // The distance of this program's addresses in memory from those in its file.
     let base = entry.wrapping_sub(elf.entry() as usize);
-    let mut names = names(&elf)?;
-    let section = elf.section_by_name(DESCRIPTORS);
-    let section = section.with_context(|| format!("this program has no `{DESCRIPTORS}`"))?;
-    let (begin, size) = (section.address() as usize, section.size() as usize);
-    let mut copies = Vec::new();
-    for address in (begin..begin + size).step_by(DESCRIPTOR_BYTES) {
-        let name = names.remove(&address).unwrap_or_default();
-        ensure!(name.len() == 1, "the descriptor at {address:#x} has {} names", name.len());
-        let [name] = <[String; 1]>::try_from(name).unwrap_or_default();
-        let copy = copy(memory, &name, base.wrapping_add(address));
-        copies.push(copy.with_context(|| format!("{name}, descriptor {address:#x}"))?);
-    }
-    if let Some((address, names)) = names.first_key_value() {
-        bail!("`{}` names {address:#x}, which is not a descriptor", names.join("`, `"));
-    }
-    Ok(copies)
-}
-
-/// Returns the names of the copies, by the addresses of their descriptors in the file.
-fn names(elf: &File<'_>) -> Result<BTreeMap<usize, Vec<String>>> {
-    let section =
-        elf.section_by_name(NAMES).with_context(|| format!("this program has no `{NAMES}`"))?;
-    let mut rest = section.data()?;
-    let mut names = BTreeMap::<_, Vec<_>>::new();
-    while let Some((address, text)) = rest.split_first_chunk() {
-        let end = text.iter().position(|&byte| byte == 0);
-        let end = end.with_context(|| format!("`{NAMES}` ends within a name"))?;
-        let name = String::from_utf8_lossy(&text[..end]).into_owned();
-        names.entry(u64::from_le_bytes(*address) as usize).or_default().push(name);
-        rest = &text[end + 1..];
-    }
-    Ok(names)
+    let copies = sections::names(&elf)?.into_iter().map(|(address, name)| {
+        let copy = copy(memory, &name, base.wrapping_add(address as usize));
+        copy.with_context(|| format!("{name}, descriptor {address:#x}"))
+    });
+    copies.collect()
 }
 
 /// Reads a descriptor, and refuses one for which the kernel would kill this process.

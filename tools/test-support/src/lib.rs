@@ -1,6 +1,8 @@
 //! Helpers for the tests and tools of this workspace.
 
 pub mod cpus;
+#[cfg(feature = "sections")]
+pub mod sections;
 pub mod stats;
 #[cfg(feature = "tool")]
 pub mod tool;

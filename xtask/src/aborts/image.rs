@@ -8,12 +8,9 @@ use object::{
     Architecture, File, Object as _, ObjectSection as _, RelocationFlags, SectionFlags,
     elf::{R_AARCH64_RELATIVE, R_X86_64_RELATIVE, SHF_EXECINSTR},
 };
+use thiscpu_test_support::sections;
 
 use crate::arch::Arch;
-
-const DESCRIPTORS: &str = "__rseq_cs";
-const NAMES: &str = ".thiscpu_sections";
-const DESCRIPTOR_BYTES: u64 = 32;
 
 /// One copy of a section.
 #[derive(Clone, Debug)]
@@ -56,7 +53,13 @@ impl Image {
             Ok((section.name()?.to_owned(), section.address(), code, section.data()?.to_vec()))
         });
         let mut image = Image { arch, copies: Vec::new(), loaded: loaded.collect::<Result<_>>()? };
-        image.copies = image.find_copies(names(&elf)?, &relocated(&elf, arch))?;
+        let relocated = relocated(&elf, arch);
+        let copies = sections::names(&elf)?.into_iter().map(|(descriptor, name)| {
+            let word = |at: u64| image.word(descriptor + at, &relocated);
+            let (flags, start, bytes, abort) = (word(0)?, word(8)?, word(16)?, word(24)?);
+            Ok(Copy { name, descriptor, flags, start, end: start.wrapping_add(bytes), abort })
+        });
+        image.copies = copies.collect::<Result<_>>()?;
         Ok(image)
     }
 
@@ -111,33 +114,6 @@ impl Image {
         let bytes = self.at(address)?.first_chunk();
         Ok(u64::from_le_bytes(*bytes.context("a descriptor is cut off")?))
     }
-
-    /// Walks all descriptors, each of which must have one name.
-    fn find_copies(
-        &self,
-        mut names: BTreeMap<u64, Vec<String>>,
-        relocated: &BTreeMap<u64, u64>,
-    ) -> Result<Vec<Copy>> {
-        let mut copies = Vec::new();
-        for descriptor in self.descriptors()? {
-            let named = names.remove(&descriptor).unwrap_or_default();
-            let [name] = &named[..] else {
-                bail!("the descriptor at {descriptor:#x} must have one name, but has {named:?}");
-            };
-            let word = |at: u64| self.word(descriptor + at, relocated);
-            let (flags, start, bytes, abort) = (word(0)?, word(8)?, word(16)?, word(24)?);
-            let (name, end) = (name.clone(), start.wrapping_add(bytes));
-            copies.push(Copy { name, descriptor, flags, start, end, abort });
-        }
-        ensure!(names.is_empty(), "names without a descriptor: {names:x?}");
-        Ok(copies)
-    }
-
-    fn descriptors(&self) -> Result<impl Iterator<Item = u64> + use<>> {
-        let found = self.loaded.iter().find(|(name, ..)| name == DESCRIPTORS);
-        let (_, begin, _, bytes) = found.with_context(|| format!("no section `{DESCRIPTORS}`"))?;
-        Ok((*begin..begin + bytes.len() as u64).step_by(DESCRIPTOR_BYTES as usize))
-    }
 }
 
 /// Returns the words that a loader fills in, as if it loaded the program at 0.
@@ -150,19 +126,4 @@ fn relocated(elf: &File<'_>, arch: Arch) -> BTreeMap<u64, u64> {
     all.filter(|(_, relocation)| relocation.flags() == RelocationFlags::Elf { r_type: relative })
         .map(|(address, relocation)| (address, relocation.addend() as u64))
         .collect()
-}
-
-/// Returns the names of the copies, by the addresses of their descriptors.
-fn names(elf: &File<'_>) -> Result<BTreeMap<u64, Vec<String>>> {
-    let section = elf.section_by_name(NAMES).with_context(|| format!("no section `{NAMES}`"))?;
-    let mut rest = section.data()?;
-    let mut names = BTreeMap::<_, Vec<_>>::new();
-    while let Some((address, text)) = rest.split_first_chunk() {
-        let end = text.iter().position(|&byte| byte == 0);
-        let end = end.with_context(|| format!("`{NAMES}` ends within a name"))?;
-        let name = String::from_utf8_lossy(&text[..end]).into_owned();
-        names.entry(u64::from_le_bytes(*address)).or_default().push(name);
-        rest = &text[end + 1..];
-    }
-    Ok(names)
 }
