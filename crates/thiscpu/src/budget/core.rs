@@ -11,15 +11,17 @@ use crate::sys::lock::Lock;
 
 /// A limit on a shared amount: free blocks, memory, connections, licenses.
 ///
-/// `limit` units exist. A caller that acquires units holds them until somebody releases them; any
-/// thread may do that. The units held never exceed the limit. A call is refused only if at one
-/// instant of the call fewer units were available than it requested; the error says how many were.
+/// `limit` units exist. A caller that acquires units holds them until some thread releases them. No
+/// acquire makes the units held exceed the limit; only [`set_limit`] may put the limit below them.
 ///
-/// | | while there is room | near the limit | may wait for |
+/// A call is refused only if at one instant of the call fewer units were available than it
+/// requested; the error says how many were. Units promised to a waiting caller are not available.
+///
+/// | | in per-CPU mode | in shared mode | may wait for |
 /// |---|---|---|---|
 /// | [`try_acquire`] | one section, about 1 ns | one exchange | a recall, if about to be refused |
-/// | [`release`] | one section, about 1 ns | one atomic addition | nothing |
-/// | [`acquire`] | one section, about 1 ns | sleeps | units; first come, first served |
+/// | [`release`] | one section, about 1 ns | one atomic addition | nothing, unless it panics |
+/// | [`acquire`] | one section, about 1 ns | sleeps if short | units; first come, first served |
 /// | [`available`], [`acquired`] | a recall | a lock and a load | other holders of the lock |
 /// | [`set_limit`] | a recall | a lock, two exchanges | other holders of the lock |
 ///
@@ -38,11 +40,19 @@ use crate::sys::lock::Lock;
 /// own CPU. A CPU without enough credit borrows a batch from the pool. If the pool is short too, a
 /// *recall* closes the gate, fences, and returns all credit to the pool.
 ///
-/// After a recall the budget is in *shared mode*: every call is one atomic operation on the pool,
-/// and costs as much as one shared atomic. When about 512 calls in a row have found plenty of
-/// units, it returns to *per-CPU mode*. A new budget starts in shared mode and leaves it after 32
-/// such calls; until then it takes no memory except its own 128 bytes. In the atomic tier a budget
-/// is always in shared mode. [The design page](crate::design::budget) describes the protocol.
+/// After a recall the budget is in *shared mode*: every call is one atomic operation on the pool.
+/// After an exchange that lost to another thread, a thread pauses for a microsecond or so. When
+/// about 512 calls in a row have found plenty of units, the budget returns to *per-CPU mode*.
+///
+/// A new budget starts in shared mode and leaves it after 32 such calls; until then it takes no
+/// memory except its own 128 bytes. A budget always stays in shared mode if its limit is below 64
+/// units for each lane in use, or in the atomic tier. [The design page](crate::design::budget)
+/// describes the protocol.
+///
+/// # Memory order
+///
+/// A budget orders nothing but itself. Unlike with a lock or a semaphore, an acquire need not see
+/// what another thread wrote before it released. Hand data over by other means.
 ///
 /// # Where it may be used
 ///
@@ -82,12 +92,14 @@ pub struct Budget {
     pub(super) gate: Gate,
     /// Held by the thread that changes the gate, the limit or the queue.
     pub(super) lock: Lock,
-    /// The generation of the process that has discarded its parent's waiters.
+    /// The generation of the process that discarded its parent's waiters last.
     pub(super) recovered: AtomicU32,
     /// The number of recalls that have begun.
+    ///
+    /// `add_credit` compares it, so that a batch borrowed before a recall enters no lane after it.
     pub(super) recalls: AtomicU64,
     pub(super) limit: AtomicI64,
-    /// The number of units in the pool from which per-CPU mode may pay off.
+    /// A call in shared mode is *plentiful* if it leaves at least this many units in the pool.
     pub(super) percpu_threshold: AtomicI64,
     pub(super) queue: Queue,
     /// In the second cache line, because it changes often. The first hardly ever does.
@@ -99,7 +111,7 @@ const _: () = assert!(size_of::<Budget>() == 128, "the documentation promises th
 /// The offset of a budget's gate, for code in other languages.
 pub const GATE_AT: usize = std::mem::offset_of!(Budget, gate);
 
-// A panic leaves a budget consistent: each step of a protocol is one exchange.
+// A panic leaves a budget usable: unwinding unlocks it, and a later call completes its state.
 impl RefUnwindSafe for Budget {}
 
 impl fmt::Debug for Budget {
@@ -123,16 +135,18 @@ impl fmt::Display for Exhausted {
 
 impl std::error::Error for Exhausted {}
 
-/// The largest batch that a lane borrows, unless a single call needs more.
+/// The largest batch that a lane borrows, besides the units that the call itself takes.
 pub(super) const BATCH_MAX: i64 = 1024;
 
-/// The number of consecutive plentiful calls after which a budget returns to per-CPU mode.
+/// The number of plentiful calls in a row after which a budget returns to per-CPU mode.
 ///
 /// These calls cost about as much as the fence of the next recall.
 pub(super) const CALLS_TO_PERCPU: u32 = 512;
 
 /// The number of such calls that a new budget starts with, so that it changes after 32.
-const CALLS_OF_NEW: u32 = CALLS_TO_PERCPU - 32;
+///
+/// Thirty-two calls show that the budget is in use and worth its memory in the lanes.
+const INITIAL_CALLS: u32 = CALLS_TO_PERCPU - 32;
 
 impl Budget {
     /// The largest possible limit, 2^56.
@@ -155,7 +169,7 @@ impl Budget {
             limit: AtomicI64::new(limit as i64),
             percpu_threshold: AtomicI64::new(percpu_threshold(limit as i64, 1)),
             queue: Queue::new(),
-            pool: Pool::new(limit as i64, CALLS_OF_NEW),
+            pool: Pool::new(limit as i64, INITIAL_CALLS),
         }
     }
 }
@@ -165,13 +179,13 @@ pub(super) fn countable(n: u64) -> Option<i64> {
     i64::try_from(n).ok().filter(|_| n <= Budget::LIMIT_MAX)
 }
 
-/// Returns the number of units in the pool from which per-CPU mode may pay off.
+/// Returns how many units a call must leave in the pool to be plentiful.
 ///
-/// That is eight times what the lanes then borrow, or three quarters of a small limit, but never
-/// less than 64 units a lane.
+/// That is eight full batches for each lane, or three quarters of the limit if that is less, but at
+/// least 64 units a lane.
 pub(super) const fn percpu_threshold(limit: i64, lanes: usize) -> i64 {
     let lanes = if lanes == 0 { 1 } else { lanes as i64 };
-    let (many, most, few) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
-    let threshold = if many < most { many } else { most };
-    if threshold > few { threshold } else { few }
+    let (batches, three_quarters, minimum) = (8 * lanes * BATCH_MAX, limit / 4 * 3, 64 * lanes);
+    let threshold = if batches < three_quarters { batches } else { three_quarters };
+    if threshold > minimum { threshold } else { minimum }
 }

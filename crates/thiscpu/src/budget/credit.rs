@@ -2,18 +2,18 @@
 //! back.
 //!
 //! ```text
-//! lane 0 (shared): | - |
-//! lane i:          | taken : 8 | window : 8 | - : 16 |
+//! lane 0 (shared): unused
+//! lane i:          | taken : 8 | window : 8 | unused : 16 |
 //! ```
 //!
 //! `taken` counts the units acquired on this lane, less those released there, since the lane was
-//! last cleared. It is multiplied by [`SCALE`].
+//! last cleared. It counts in steps of [`SCALE`], so that a window has 6 low bits for a shift. The
+//! 16 bytes are unused because a gate leads only to items that are aligned to 32.
 //!
 //! The window limits `taken`. Its upper end is the number of units lent. Its lower end is some
-//! units below that, so that a lane does not hoard. It has the form that `add_windowed` checks: the
-//! low 6 bits are a shift, the word itself is where the window begins, and it holds `1 << shift`
-//! values. Measured in units, because of the scale, it begins at any value and holds `1 << (shift -
-//! 6)`.
+//! units below that, so that a lane does not hoard. Sections accept `taken` if `(taken - window) >>
+//! (window & 63)` is 0, unsigned. So with `lent` units and a capacity of `1 << (shift - 6)`, they
+//! accept `lent - capacity + 1` to `lent` units.
 //!
 //! Budgets use lanes in the rseq tiers only.
 
@@ -24,10 +24,10 @@ use crate::sys::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 pub const SCALE: i64 = 64;
 const SHIFT_BITS: u32 = 6;
 
-/// The bytes of a budget in each lane. A gate needs items aligned to this.
+/// The bytes of a budget in each lane.
 pub(super) const BYTES: usize = 32;
 
-/// The most units that a lane holds.
+/// The largest capacity of a window, in units.
 pub(super) const CREDIT_MAX: i64 = 1 << 40;
 
 /// The range of a lane's `taken`.
@@ -72,14 +72,14 @@ impl Credit {
     }
 
     fn taken_word(&self) -> &'static AtomicI64 {
-        // SAFETY: a budget's item has 32 bytes in each lane in use. They stay accessible forever,
-        // and are accessed in words of 8 bytes only. The budget that owns the item outlives this
-        // reference, because no caller keeps it.
+        // SAFETY: a budget's item has 32 bytes in each lane in use. Lanes are never unmapped, and
+        // these bytes are accessed in words of 8 bytes only, so the reference stays valid. The word
+        // means something while the budget owns the item; no caller keeps the reference longer.
         unsafe { &*(self.address as *const AtomicI64) }
     }
 
     fn window_word(&self) -> &'static AtomicU64 {
-        // SAFETY: the second of the four words of this credit, which `taken_word` argues about.
+        // SAFETY: the second word of these 32 bytes, which stay accessible as `taken_word` argues.
         unsafe { &*((self.address + 8) as *const AtomicU64) }
     }
 
@@ -97,7 +97,9 @@ impl Credit {
 
     /// Clears the lane. The gate is closed, and a fence has passed since.
     pub(super) fn clear(&self) {
-        // Relaxed: the SeqCst store that opens the gate comes after; sections load the gate first.
+        // Relaxed: the SeqCst store that opens the gate comes after. A section computes the address
+        // of these words from the gate's value, so its loads depend on the load that sees that
+        // store. It thus sees these zeros, or what a section of this lane stored later.
         self.taken_word().store(0, Relaxed);
         self.window_word().store(0, Relaxed);
     }

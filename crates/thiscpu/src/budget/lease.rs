@@ -85,8 +85,8 @@ impl fmt::Debug for Lease<'_> {
 
 /// Units of a budget that are set aside for the owner of this value.
 ///
-/// The owner can use them when the budget is exhausted.
-/// Dropping the reserve releases the units that no lease of it holds.
+/// The owner can use them even when the budget is exhausted. Dropping the reserve releases the
+/// units that no lease of it holds.
 ///
 /// ```
 /// use thiscpu::Budget;
@@ -102,8 +102,6 @@ impl fmt::Debug for Lease<'_> {
 /// assert_eq!(emergency.available(), 10);
 /// # Ok::<(), thiscpu::Exhausted>(())
 /// ```
-///
-/// XFS keeps such a pool of blocks in the kernel, for operations that must not fail.
 #[must_use = "the units are released when the reserve is dropped"]
 #[derive(Debug)]
 pub struct Reserve<'a> {

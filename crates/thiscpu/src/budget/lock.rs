@@ -3,6 +3,8 @@
 //! A thread that releases to a queued pool serves the queue. If another thread holds the lock, that
 //! one does so after it has unlocked. So a release never waits, and no release is overlooked.
 
+use std::ptr;
+
 use super::core::Budget;
 use super::pool::PoolState;
 use super::queue::Grant;
@@ -35,8 +37,8 @@ impl Budget {
     /// Releases the lock, and serves waiters to which others released units meanwhile.
     pub(super) fn unlock(&self, guard: Guard<'_>) {
         drop(guard);
-        // SeqCst: pairs with the fences in `serve`. Either this load sees the pool of the releaser
-        // that found the lock held, or that releaser finds it free.
+        // SeqCst: pairs with the fences in `serve`. If a releaser found the lock held, this load
+        // sees the units that it added.
         memory_fence(SeqCst);
         if self.pool.load().is_queued() {
             self.serve();
@@ -52,11 +54,11 @@ impl Budget {
     /// Recovers after a fork, unless another thread has done so.
     pub(super) fn recover_after_fork(&self) {
         let _errno = errno::save();
-        // Not a plain drop: other threads may have left waiters to the holder of this lock.
+        // `lock` recovers. `unlock` also serves waiters whose releaser found the lock held.
         self.unlock(self.lock());
     }
 
-    /// Recovers after a fork; called by each lock holder, and done by the first.
+    /// Recovers after a fork. Each lock holder calls this; only a child's first does anything.
     ///
     /// Discards the parent's waiters, whose threads were not copied. Sets the limit to the one that
     /// the pool's units belong to, if the fork interrupted a change of it.
@@ -70,14 +72,14 @@ impl Budget {
         }
         self.queue.clear();
         if self.pool.load().is_queued() {
-            self.pool.update(|now| now.queued(false));
+            self.pool.update(|now| now.shared(false));
         }
         // Release: pairs with the Acquire in `is_recovered`; the queue is empty for those that see
         // it.
         self.recovered.store(Host::generation(), Release);
     }
 
-    /// Grants units to waiters, as long as there are enough for the first. Never waits.
+    /// Grants units to waiters in order, until the first needs more than there are. Never waits.
     #[cold]
     pub(super) fn serve(&self) {
         let _errno = errno::save();
@@ -118,9 +120,9 @@ impl Budget {
             if now.units() < first.units {
                 return (None, now);
             }
-            if self.pool.exchange(now, now.with_units(-first.units).queued(!first.is_last())) {
+            if self.pool.exchange(now, now.with_units(-first.units).shared(!first.is_last())) {
                 // SAFETY: `_guard` proves that the lock is held, and `first` was read under it.
-                return (Some(unsafe { self.queue.grant(first) }), now);
+                return (Some(unsafe { self.queue.grant(ptr::from_ref(first)) }), now);
             }
         }
     }

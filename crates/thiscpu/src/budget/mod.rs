@@ -1,4 +1,6 @@
 //! Budgets: limits that are never exceeded and never refused wrongly.
+//!
+//! Slow paths save `errno`, because malloc and signal handlers must not change it.
 
 mod core;
 mod credit;
@@ -25,9 +27,9 @@ use crate::section::{Outcome, Processor, Sections as _};
 impl Budget {
     /// Acquires `n` units, or none. Never waits for units.
     ///
-    /// Costs one section while there is room: no atomic instruction, no fence, and a write to one
-    /// cache line of this CPU. Near the limit it costs one compare-exchange. A call about to be
-    /// refused while lanes hold credit waits for a recall, which is one fence.
+    /// In per-CPU mode it costs one section: no atomic instruction, no fence, and a write to one
+    /// cache line of this CPU. In shared mode (near the limit, or with a small limit) it costs one
+    /// compare-exchange. Before it refuses in per-CPU mode, the call waits for a recall: one fence.
     ///
     /// May be called after `fork`. Must not be called from a signal handler.
     ///
@@ -41,8 +43,8 @@ impl Budget {
     /// In the latter case the budget has discarded the excess and stays usable.
     #[inline(always)]
     pub fn try_acquire(&self, n: u64) -> Result<(), Exhausted> {
-        // Up to the limit the product in `take_from_lane` does not overflow.
-        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Committed {
+        // `LIMIT_MAX` times `SCALE` is 2^62, so the product in `add_to_taken` does not overflow.
+        if n <= Self::LIMIT_MAX && self.add_to_taken(n as i64) == Outcome::Committed {
             return Ok(());
         }
         self.try_acquire_shared(n)
@@ -56,13 +58,13 @@ impl Budget {
     ///
     /// Under the conditions of `try_acquire`.
     pub fn try_acquire_up_to(&self, n: u64) -> u64 {
-        if n <= Self::LIMIT_MAX && self.take_from_lane(n as i64) == Outcome::Committed {
+        if n <= Self::LIMIT_MAX && self.add_to_taken(n as i64) == Outcome::Committed {
             return n;
         }
         self.acquire_up_to(n)
     }
 
-    /// Releases `n` units that were acquired, by any thread. Never waits.
+    /// Releases `n` units, which another thread may have acquired. Never waits for units.
     ///
     /// Costs one section. If this CPU already holds plenty of credit, or in shared mode, it costs
     /// one atomic addition.
@@ -73,19 +75,24 @@ impl Budget {
     ///
     /// # Panics
     ///
-    /// If more units are released than are held; to report that, the call waits for the lock. In
-    /// shared mode this call panics; in per-CPU mode a later call does, which recalls. The excess
-    /// is discarded. If `n` alone is more than all units held, the whole release is ignored.
+    /// If more units are released than are held. In shared mode this call panics; in per-CPU mode
+    /// the next call that recalls does. The excess is discarded. If `n` alone is more than all
+    /// units held, the whole release is ignored.
+    ///
+    /// To report that, the call waits for the budget's lock. So a signal handler that releases too
+    /// much may deadlock: the interrupted thread may hold the lock.
     #[inline(always)]
     pub fn release(&self, n: u64) {
-        if n > Self::LIMIT_MAX || self.take_from_lane(-(n as i64)) != Outcome::Committed {
+        if n > Self::LIMIT_MAX || self.add_to_taken(-(n as i64)) != Outcome::Committed {
             self.release_shared(n);
         }
     }
 
+    /// Adds `units` to this lane's `taken`. A negative number gives units back.
     #[inline(always)]
-    fn take_from_lane(&self, units: i64) -> Outcome {
-        // SAFETY: this is a budget's gate. Its item is 32 bytes, and only the drop frees it.
+    fn add_to_taken(&self, units: i64) -> Outcome {
+        // SAFETY: this is the gate of a budget. If it is open, it leads to an item of 32 bytes in
+        // each lane. Only the drop frees the item, and `self` is borrowed.
         unsafe { Processor::add_windowed(self.gate.word(), units * SCALE) }
     }
 
@@ -175,8 +182,9 @@ impl Budget {
 
     /// Returns how many units are available, at one instant of this call; 0 while anybody waits.
     ///
-    /// Costs a recall in per-CPU mode, after which lanes may hold credit again; in shared mode a
-    /// lock and a load. Must not be called from a signal handler.
+    /// Costs a recall in per-CPU mode; in shared mode a lock and a load. After the recall the
+    /// budget returns to per-CPU mode only if units are plentiful. So do not poll a hot budget.
+    /// Must not be called from a signal handler.
     ///
     /// # Panics
     ///

@@ -1,11 +1,11 @@
-//! Calls in per-CPU mode whose section did not commit.
+//! The slow paths of acquire and release, for calls that no section and no exchange settles.
 //!
-//! A unit is always in exactly one place: in the pool, lent, or held. The pool counts units as lent
-//! before a lane receives them. So lent units are in lanes, or on the way to one.
+//! A unit is always in exactly one place: the pool, credit (lent and not taken), or a caller. The
+//! pool counts units as lent before a lane receives them. So credit is in lanes, or on the way.
 //!
 //! A borrower that is stopped on the way, or that meets a recall, leaves its batch lent to no lane.
-//! The next recall counts everything that is lent and not taken as available. Nobody has to finish
-//! another thread's transfer, or wait for it.
+//! The next recall counts all credit as available. So no thread has to finish another thread's
+//! transfer, or wait for it.
 
 use super::core::{BATCH_MAX, Budget, Exhausted, countable};
 use super::credit::{Credit, Window};
@@ -19,14 +19,18 @@ use crate::sys::startup;
 
 /// The smallest batch worth lending.
 const BATCH_MIN: i64 = 8;
-/// The most units lent between two recalls.
+/// Once more units than this have been lent, a recall starts the count over.
 ///
-/// A lane counts them times 64, which must not overflow.
+/// A lane counts units times 64, which must not overflow, even if one batch comes on top.
 const LENT_MAX: i64 = 1 << 56;
-/// The most batches that a lane keeps.
+/// The batches that a lane keeps at least, before a release goes to the pool.
 const BATCHES_KEPT: i64 = 4;
 
 impl Budget {
+    /// Acquires `n` units by whatever the pool's state asks for.
+    ///
+    /// In per-CPU mode that is the lane, a loan, or a recall. In shared mode it is the pool, after
+    /// recovery from a fork.
     #[cold]
     #[inline(never)]
     pub(super) fn try_acquire_percpu(&self, n: u64) -> Result<(), Exhausted> {
@@ -76,9 +80,10 @@ impl Budget {
         let _errno = errno::save();
         while *attempts < ATTEMPTS {
             *attempts += 1;
-            match self.take_from_lane(units) {
+            match self.add_to_taken(units) {
                 Outcome::Committed => return true,
                 Outcome::Aborted => {}
+                // `GateClosed` may also mean that the lane index has no lane yet.
                 Outcome::NoLane | Outcome::GateClosed if current::acquire_lane() => {}
                 _ => *attempts = ATTEMPTS,
             }
@@ -90,14 +95,17 @@ impl Budget {
     ///
     /// Returns `false` if the pool has changed since `now` was loaded.
     fn borrow(&self, now: PoolState, units: i64) -> bool {
-        // Acquire: pairs with the Release in `recall_credit`. This load comes before that of the
-        // gate. A section that finds the number unchanged borrows after the recall which it counts.
-        // Until that recall is over the gate is closed, and the batch is not added to a lane.
+        // Acquire: pairs with the Release in `recall_credit`. The load of the gate comes after it.
+        // Let this load find k recalls. If the gate is open, it was opened after recall k had
+        // collected, so only a later recall can collect this batch. A recall counts before it
+        // fences, so from then on `add_credit` does not find k. If the gate is closed, there is no
+        // batch.
         let recalls = self.recalls.load(Acquire);
         let is_closed = self.gate.load().is_closed();
         let has_lane = current::entry() != 0;
         let batch = if is_closed || !has_lane { 0 } else { batch_size(now.units() - units) };
         if is_closed {
+            // If this changes the pool, the exchange below fails, and the caller starts over.
             self.redo_lost_recall();
         }
         if self.pool.lent() > LENT_MAX {
@@ -139,7 +147,8 @@ impl Budget {
             let old = Credit::at_entry(item, entry).window();
             let capacity = (BATCHES_KEPT * batch).max(2 * (batch + units));
             let new = Window::new(old.lent() + batch, capacity);
-            // SAFETY: this is a budget's gate, and its item has a credit of 32 bytes in each lane.
+            // SAFETY: this is the gate of a budget. If it is open, it leads to an item of 32 bytes
+            // in each lane, which only the drop frees.
             let outcome = unsafe {
                 Processor::add_credit(self.gate.word(), &self.recalls, recalls, old.0, new.0)
             };
@@ -154,7 +163,7 @@ impl Budget {
     }
 }
 
-/// Returns how many units a lane borrows from a pool that keeps `units`.
+/// Returns the size of the batch to borrow from a pool that has `units` left after the call.
 fn batch_size(units: i64) -> i64 {
     let share = units / (4 * table::in_use().max(1) as i64);
     if share < BATCH_MIN { 0 } else { share.min(BATCH_MAX) }

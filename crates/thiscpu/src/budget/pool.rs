@@ -10,8 +10,9 @@
 //! shared mode. Lending units and collecting them change both words by one 16-byte exchange. All
 //! other operations leave the lent units alone, and change only the first word.
 //!
-//! While the limit of a pool in shared mode changes, the second word is twice the limit that the
-//! units belong to, plus one. A child forked in between finds the right limit there.
+//! While the limit of a pool in shared mode changes, the second word is `2 * limit + 1`, for the
+//! limit that the units belong to. The word is never 0 then, and a child forked in between finds
+//! that limit.
 //!
 //! A refusal rests on the first word: one load shows that no lane holds a unit, and how few there
 //! are.
@@ -77,7 +78,7 @@ impl PoolState {
     }
 
     /// Returns the state in shared mode, with or without waiters.
-    pub(super) fn queued(self, has_waiters: bool) -> PoolState {
+    pub(super) fn shared(self, has_waiters: bool) -> PoolState {
         PoolState::new(self.units(), if has_waiters { SHARED | QUEUED } else { SHARED })
     }
 }
@@ -93,8 +94,9 @@ impl Pool {
 
     /// Loads the first word.
     ///
-    /// Acquire: pairs with the release half of every exchange and addition here. A caller that
-    /// receives units sees what their releaser did before.
+    /// Acquire: pairs with the release half of every exchange and addition here. It orders the
+    /// budget's own words: a thread that sees units of a raised limit then loads that limit.
+    /// Callers are promised no such order, because lanes do not give it.
     #[inline]
     pub(super) fn load(&self) -> PoolState {
         PoolState(self.words.first())
@@ -108,7 +110,8 @@ impl Pool {
 
     /// Adds `units` and returns the new state. Acquire and release.
     ///
-    /// Wait-free where the processor adds in one step.
+    /// Wait-free where the processor adds in one step. `sys::double` argues why 8-byte additions
+    /// and 16-byte exchanges may mix.
     #[inline]
     pub(super) fn add(&self, units: i64) -> PoolState {
         PoolState(self.words.add_first((units * UNIT) as u64)).with_units(units)
@@ -124,12 +127,12 @@ impl Pool {
         }
     }
 
-    /// Returns how many units are lent, in per-CPU mode.
+    /// Returns how many units were lent in this per-CPU mode, those taken since included.
     pub(super) fn lent(&self) -> i64 {
         self.words.load()[1] as i64
     }
 
-    /// Takes `units` from a pool in per-CPU mode, and lends a lane `batch` more.
+    /// Takes `units` from a pool in per-CPU mode, and counts `batch` more as lent.
     ///
     /// Returns `false` if the pool has changed since `now` was loaded.
     pub(super) fn lend(&self, now: PoolState, units: i64, batch: i64) -> bool {
@@ -187,12 +190,17 @@ impl Pool {
     pub(super) fn count_call(&self, is_plentiful: bool) -> u32 {
         // Relaxed, all three: the count is a hint, and nothing is published with it.
         let before = self.plentiful_calls.load(Relaxed);
-        match is_plentiful {
-            true => self.plentiful_calls.store(before.saturating_add(1), Relaxed),
-            false if before != 0 => self.plentiful_calls.store(0, Relaxed),
-            false => {}
+        if is_plentiful {
+            self.plentiful_calls.store(before.saturating_add(1), Relaxed);
+        } else if before != 0 {
+            self.plentiful_calls.store(0, Relaxed);
         }
         before
+    }
+
+    /// Starts the count of plentiful calls over.
+    pub(super) fn reset_calls(&self) {
+        self.count_call(false);
     }
 }
 
@@ -204,7 +212,7 @@ mod tests {
     fn pool_state_keeps_sign_beside_flags() {
         for units in [0, 1, -1, 5, -7, 1 << 56, -(1 << 56)] {
             let shared = PoolState::new(units, SHARED);
-            for state in [shared, shared.queued(true), shared.percpu()] {
+            for state in [shared, shared.shared(true), shared.percpu()] {
                 let (more, fewer) = (state.with_units(3), state.with_units(-3));
                 assert_eq!(state.units(), units, "{state:?}");
                 assert_eq!((more.units(), fewer.units()), (units + 3, units - 3));

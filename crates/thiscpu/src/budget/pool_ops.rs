@@ -1,4 +1,4 @@
-//! The operations on the pool that both modes share.
+//! Calls on the pool: taking units, counting calls, and finishing a release.
 
 use super::core::{Budget, CALLS_TO_PERCPU};
 use super::pool::PoolState;
@@ -19,7 +19,9 @@ impl Budget {
         is_done
     }
 
-    /// Counts a call in shared mode; returns to per-CPU mode if units have long been plentiful.
+    /// Counts a call in shared mode.
+    ///
+    /// Returns to per-CPU mode after [`CALLS_TO_PERCPU`] plentiful calls in a row.
     #[inline(always)]
     pub(super) fn note_call(&self, now: PoolState) {
         // Relaxed: a hint. The change of mode reads the pool again.
@@ -35,8 +37,9 @@ impl Budget {
     #[cold]
     pub(super) fn finish_release(&self, now: PoolState, n: u64) {
         let _errno = errno::save();
-        // Acquire: pairs with the Release in `change_limit`. The limit is loaded before the second
-        // load of the pool: units of a limit that was lowered since have left the pool by then.
+        // Acquire: pairs with the Release in `change_limit`, which removes units before it stores a
+        // lower limit. So if this load sees the lower limit, the load of the pool below no longer
+        // sees those units.
         let limit = self.limit.load(Acquire);
         if now.units() > limit && self.pool.load().units() > limit {
             self.discard_excess(n);

@@ -49,7 +49,8 @@ impl Grant {
     pub(super) fn wake(self) {
         match self {
             // The thread may already have seen the grant and returned. Then at most a thread that
-            // sleeps on the same address wakes spuriously, which every futex caller allows for.
+            // sleeps on the same address wakes spuriously, which every futex caller allows for. If
+            // its stack is unmapped, the call fails with EFAULT, which is ignored.
             Grant::Thread(state) => Host::wake(state, 1),
             Grant::Task(task) => task.wake(),
         }
@@ -109,19 +110,24 @@ impl Queue {
     /// # Safety
     ///
     /// The caller holds the budget's lock. `first` is the first waiter of this queue.
-    pub(super) unsafe fn grant(&self, first: &Waiter) -> Grant {
-        // SAFETY: the caller guarantees that the lock is held and that `first` is in this queue.
-        unsafe { self.remove(first) };
-        // SAFETY: the waker of a queued waiter is accessed under the lock only, which the caller
-        // holds.
-        let task = unsafe { (*first.task.get()).take() };
-        let state = &raw const first.state;
-        // Release: pairs with the Acquire in `is_granted`. The waiter may be gone after this store.
-        first.state.store(GRANTED, Release);
-        task.map_or(Grant::Thread(state), Grant::Task)
+    pub(super) unsafe fn grant(&self, first: *const Waiter) -> Grant {
+        // SAFETY: the caller guarantees that the lock is held and that `first` is in this queue, so
+        // it is valid until it is marked as granted. The waker of a queued waiter is accessed under
+        // the lock only.
+        unsafe {
+            self.remove(&*first);
+            let task = (*(*first).task.get()).take();
+            let state = &raw const (*first).state;
+            // Release: pairs with the Acquire in `is_granted`. The waiter may be gone after this
+            // store, and therefore `first` is no reference.
+            (*state).store(GRANTED, Release);
+            task.map_or(Grant::Thread(state), Grant::Task)
+        }
     }
 
-    /// Drops all waiters, whose threads a fork did not copy. The caller holds the budget's lock.
+    /// Forgets all waiters, whose threads a fork did not copy. Their wakers leak.
+    ///
+    /// The caller holds the budget's lock.
     pub(super) fn clear(&self) {
         self.first.store(ptr::null_mut(), Relaxed);
         self.last.store(ptr::null_mut(), Relaxed);
@@ -171,13 +177,14 @@ impl Waiter {
 
     /// Returns whether the waiter has its units.
     pub(super) fn is_granted(&self) -> bool {
-        // Acquire: pairs with the Release in `Queue::grant`; what releasers did is visible.
+        // Acquire: pairs with the Release in `Queue::grant`, after which that thread leaves the
+        // waiter alone.
         self.state.load(Acquire) == GRANTED
     }
 
-    /// Returns whether the waiter, unless granted, is in the queue of this process.
+    /// Returns whether the waiter was queued in this process.
     ///
-    /// After a fork it is not: the child has discarded its parent's queue.
+    /// If so, it is still queued unless it was granted. A child discards its parent's queue.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.generation.get() == Host::generation()
     }

@@ -1,4 +1,6 @@
-//! The recall: how a budget enters shared mode, and how it leaves it.
+//! Changes of mode: the recall, which enters shared mode, and the return to per-CPU mode.
+//!
+//! A recall has four steps:
 //!
 //! 1. Close the gate, then count the recall.
 //! 2. Fence. No section that saw the gate open can commit any more: this holds for sections that
@@ -23,7 +25,9 @@ use crate::sys::startup;
 use crate::sys::{errno, fence};
 use crate::tier::Tier;
 
-/// The start of every panic message about an over-release. The C API recognizes it.
+/// The start of every panic message about an over-release.
+///
+/// The C API recognizes an over-release by it. Only a panic with a string prints its reason.
 pub(crate) const OVER_RELEASED: &str = "thiscpu: budget over-released";
 
 /// How often a switch to per-CPU mode is tried while other threads change the pool.
@@ -91,12 +95,14 @@ impl Budget {
         self.recalls.store(self.recalls.load(Relaxed).wrapping_add(1), Release);
         let taken = gate.item().map_or(0, |item| {
             fence::fence();
-            // The number of lanes in use is read after the fence, which no earlier lane escapes.
+            // Read after the fence: a lane is counted before any section can use it. So this number
+            // covers each section that has committed.
             (1..=table::in_use()).map(|lane| Credit::of(item, lane).taken()).sum()
         });
         let limit = self.limit.load(Relaxed);
+        // `min` discards an excess, which is returned below.
         let (units, lent) = self.pool.collect_lent(|units, lent| (units + lent - taken).min(limit));
-        self.pool.count_call(false);
+        self.pool.reset_calls();
         (units + lent - taken - limit).max(0)
     }
 
@@ -121,8 +127,8 @@ impl Budget {
         }
         let gate = self.gate.load();
         let Some(item) = gate.item().or_else(alloc_lanes) else {
-            // Starts the count over, so that not each call asks for memory.
-            self.pool.count_call(false);
+            // So that not each call asks for memory.
+            self.pool.reset_calls();
             return;
         };
         if !gate.is_closed() {
@@ -143,7 +149,7 @@ impl Budget {
                 return;
             }
         }
-        // The gate stays closed, and keeps the memory for the next attempt.
+        // The gate stays closed, but keeps the item for the next attempt.
         self.gate.set(gate.opened(item).closed());
     }
 
@@ -157,9 +163,8 @@ impl Budget {
         self.in_shared_mode(true, || {
             let old = self.limit.load(Relaxed);
             let (lower, change) = (limit.min(old), limit - old);
-            // In this order no thread that loads the limit and the pool sees more units than the
-            // limit allows, which it would take for a release of too much. In between the units
-            // belong to the lower limit.
+            // In this order no thread sees more units in the pool than the limit that it loaded: it
+            // would report an over-release. Between the changes the units are of the lower limit.
             self.pool.begin_limit_change(change.min(0), lower);
             // Release: pairs with the Acquire loads in `release_shared`, `release_percpu` and
             // `finish_release`.
@@ -169,9 +174,9 @@ impl Budget {
         });
     }
 
-    /// Releases `n` units that may be more than are held; the lock makes that certain.
+    /// Releases `n` units that may be more than are held; panics if they are, and releases none.
     ///
-    /// Panics if they are, and releases none of them then.
+    /// In shared mode, under the lock, the number of units held is known.
     #[cold]
     pub(super) fn release_checked(&self, n: u64) {
         let (held, limit, is_done) = self.in_shared_mode(false, || {

@@ -16,7 +16,7 @@ use super::lease::Lease;
 use super::queue::Waiter;
 use crate::sys::errno;
 
-/// Creates a waiter for `n` units. Any number above the largest limit is never granted.
+/// Creates a waiter for `n` units, or for twice the largest limit, which is never granted.
 fn waiter_for(n: u64) -> Waiter {
     Waiter::new(n.min(2 * Budget::LIMIT_MAX) as i64)
 }
@@ -36,14 +36,14 @@ impl Budget {
         while !waiter.is_granted() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return self.cancel(&waiter);
+                return self.leave_queue(&waiter);
             }
             waiter.sleep(left);
         }
         Ok(())
     }
 
-    /// Acquires the waiter's units if available, or else queues it; returns whether it acquired.
+    /// Acquires the waiter's units and returns `true`, or queues it and returns `false`.
     ///
     /// # Safety
     ///
@@ -61,7 +61,7 @@ impl Budget {
         let is_acquired = loop {
             let now = self.pool.load();
             let is_enough = !now.is_queued() && now.units() >= waiter.units;
-            let new = if is_enough { now.with_units(-waiter.units) } else { now.queued(true) };
+            let new = if is_enough { now.with_units(-waiter.units) } else { now.shared(true) };
             if self.pool.exchange(now, new) {
                 break is_enough;
             }
@@ -75,8 +75,8 @@ impl Budget {
         is_acquired
     }
 
-    /// Removes a waiter from the queue. Returns `Ok` if it had been granted its units.
-    fn cancel(&self, waiter: &Waiter) -> Result<(), Exhausted> {
+    /// Ends a wait. Returns `Ok` if the units had been granted, which the caller now holds.
+    fn leave_queue(&self, waiter: &Waiter) -> Result<(), Exhausted> {
         let guard = self.lock();
         let mut granted = waiter.is_granted();
         // While others wait nothing is available.
@@ -89,11 +89,11 @@ impl Budget {
                 // A thread that released meanwhile left its units to the lock holder. They may be
                 // enough, and then this waiter must not be refused.
                 let before = self.pool.update(|now| match now.units() >= waiter.units {
-                    true => now.with_units(-waiter.units).queued(false),
-                    false => now.queued(false),
+                    true => now.with_units(-waiter.units).shared(false),
+                    false => now.shared(false),
                 });
                 granted = before.units() >= waiter.units;
-                available = before.queued(false).available();
+                available = before.shared(false).available();
             }
         }
         self.unlock(guard);
@@ -112,8 +112,8 @@ pub struct Acquire<'a> {
     _pinned: PhantomPinned,
 }
 
-// SAFETY: nothing in the future belongs to a thread. Other threads reach its waiter through the
-// queue, and change it under the budget's lock or by atomics.
+// SAFETY: once the waiter is queued, its links and waker are accessed under the budget's lock, and
+// its state is atomic. Before that, only the owner of the future accesses it.
 unsafe impl Send for Acquire<'_> {}
 // SAFETY: a shared reference to the future gives access to nothing; see its `Debug`.
 unsafe impl Sync for Acquire<'_> {}
@@ -168,7 +168,7 @@ impl<'a> Future for Acquire<'a> {
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
-        if self.is_queued && self.budget.cancel(&self.waiter).is_ok() {
+        if self.is_queued && self.budget.leave_queue(&self.waiter).is_ok() {
             self.budget.release(self.n);
         }
     }

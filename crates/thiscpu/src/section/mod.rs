@@ -169,8 +169,8 @@ pub(crate) trait Sections {
     ///
     /// # Safety
     ///
-    /// `gate` is the gate of a counter. If it is open, it leads to an item of at least 32 bytes
-    /// that stays allocated during the call.
+    /// `gate` is the gate of a counter or budget. If it is open, it leads to an item of at least 32
+    /// bytes that stays allocated during the call.
     unsafe fn add_windowed(gate: &AtomicUsize, n: i64) -> Outcome;
 
     /// Adds to one of several counters that share a gate, `cell` bytes into their item.

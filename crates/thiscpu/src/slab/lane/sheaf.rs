@@ -1,12 +1,13 @@
 //! Sheaves: arrays of encoded pointers, which lanes, barns and node slabs hand to each other whole.
 //!
 //! ```text
-//! | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
+//! sheaf:   | next : 8 | capacity : 4, count : 4 | 0 : 8 | slot | slot | ... | 0 : 8 |
+//! mapping: | bytes of a sheaf : 8, unused | sheaf | sheaf | ... |     64 KiB, aligned to its size
 //! ```
 //!
 //! The zeros tell sections where the slots begin and end, so that sections need not know the
-//! capacity. An encoded pointer is never 0 (see [`super::encoding`]), and a slot that was never
-//! used holds 1.
+//! capacity. A slot is never 0: it holds an encoded pointer (see [`super::encoding`]), a pointer
+//! that was popped, or 1 if it was never used.
 //!
 //! A sheaf in a lane is known by its *top*: the address of the slot above its uppermost pointer.
 //! Elsewhere it is known by its own address, and its header has the count.
@@ -19,7 +20,7 @@ use core::sync::atomic::compiler_fence;
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Relaxed, Release},
 };
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
@@ -49,6 +50,12 @@ const fn bytes(index: usize) -> usize {
     (HEADER_BYTES + 8 * (CAPACITIES[index] + 1)).next_power_of_two()
 }
 
+/// Returns the header of the sheaf at `at`, which may be in a list or a lane.
+fn header_at(at: usize) -> &'static Header {
+    // SAFETY: each sheaf begins with its header and stays mapped forever.
+    unsafe { &*(at as *const Header) }
+}
+
 fn word(at: usize) -> &'static AtomicUsize {
     // SAFETY: `at` is the address of a word in a mapping of sheaves, which stays mapped forever.
     // Sections and this module access it by whole words only.
@@ -68,8 +75,8 @@ pub(super) fn has_room(slot: usize) -> bool {
 impl Sheaf {
     /// Returns the sheaf with its top at `slot`. The caller has just taken it out of a lane.
     pub(super) fn from_top(slot: usize) -> Sheaf {
+        // `Host::map` aligns a mapping to its size.
         let mapping = slot & !(MAPPING_BYTES - 1);
-        // A mapping begins with the byte size of its sheaves.
         let bytes = word(mapping).load(Relaxed);
         let sheaf = Sheaf(slot & !(bytes - 1));
         let count = (slot - sheaf.slots()) / 8;
@@ -78,8 +85,7 @@ impl Sheaf {
     }
 
     fn header(&self) -> &'static Header {
-        // SAFETY: each sheaf begins with its header and stays mapped forever.
-        unsafe { &*(self.0 as *const Header) }
+        header_at(self.0)
     }
 
     fn slots(&self) -> usize {
@@ -172,8 +178,8 @@ impl SheafList {
 
     pub(crate) fn push(&self, sheaf: Sheaf) {
         sheaf.header().next.store(self.0.load(Relaxed), Relaxed);
-        // A child forked between the stores finds the list without the sheaf, not a list with a
-        // wild end.
+        // A child forked between the stores finds the list without the sheaf. A compiler fence is
+        // enough: a child sees a thread's stores in program order. See `design::slab`, "Fork".
         compiler_fence(Release);
         self.0.store(sheaf.0, Relaxed);
     }
@@ -190,7 +196,7 @@ impl SheafList {
         let (mut sheaves, mut pointers) = (0, 0);
         let mut next = self.0.load(Relaxed);
         while next != 0 {
-            let header = Sheaf(next).header();
+            let header = header_at(next);
             sheaves += 1;
             pointers += header.count.load(Relaxed) as usize;
             next = header.next.load(Relaxed);
@@ -199,8 +205,8 @@ impl SheafList {
     }
 }
 
-/// Empty sheaves of one capacity that no cache uses.
-struct UnusedSheaves {
+/// The source of empty sheaves of one capacity, shared by all caches.
+struct SheafSource {
     lock: Lock,
     list: SheafList,
     /// The address of the next sheaf to carve.
@@ -209,8 +215,8 @@ struct UnusedSheaves {
     next: AtomicUsize,
 }
 
-static UNUSED: [UnusedSheaves; CAPACITIES.len()] = [const {
-    UnusedSheaves { lock: Lock::new(), list: SheafList::new(), next: AtomicUsize::new(0) }
+static UNUSED: [SheafSource; CAPACITIES.len()] = [const {
+    SheafSource { lock: Lock::new(), list: SheafList::new(), next: AtomicUsize::new(0) }
 }; CAPACITIES.len()];
 
 /// Allocates an empty sheaf of capacity `CAPACITIES[index]`; `None` if there is no memory.
@@ -222,15 +228,18 @@ pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
         return Some(sheaf);
     }
     let bytes = bytes(index);
-    let mut at = unused.next.load(Acquire);
+    // Relaxed, here and below: the lock orders all accesses.
+    let mut at = unused.next.load(Relaxed);
     if at.is_multiple_of(MAPPING_BYTES) {
         let mapping = Host::map(MAPPING_BYTES).ok()?;
         word(mapping).store(bytes, Relaxed);
         at = mapping + bytes;
     }
-    // Release: pairs with the Acquire above. The sheaf is taken before it is written to, so that a
-    // child forked in between does not carve it again.
-    unused.next.store(at + bytes, Release);
+    // A child forked after the next store must find the mapping's first word. It may carve a sheaf
+    // again only if no thread had it: `next` is stored before the lock is released, and no lane or
+    // list gets the sheaf earlier.
+    compiler_fence(Release);
+    unused.next.store(at + bytes, Relaxed);
     let sheaf = Sheaf(at);
     sheaf.header().capacity.store(CAPACITIES[index] as u32, Relaxed);
     (0..CAPACITIES[index]).for_each(|index| word(sheaf.slots() + 8 * index).store(1, Relaxed));
