@@ -42,6 +42,11 @@ enum Half {
     Binary,
 }
 
+/// The packages whose programs together contain all sections.
+///
+/// Only torture uses stacks and pairs.
+const SHIPPED: [&str; 2] = ["thiscpu-bench", "thiscpu-torture"];
+
 /// The sections of shipped binaries that the harness does not drive, each with the reason.
 const NOT_DRIVEN: [&str; 1] = [
     // A yardstick of `thiscpu-bench`, which restarts itself. The library does not contain it.
@@ -50,7 +55,7 @@ const NOT_DRIVEN: [&str; 1] = [
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let filter = &*arguments.filter;
-    let whole = filter.is_empty() && arguments.only.is_none();
+    let whole = filter.is_empty() && arguments.only != Some(Half::Drive);
     if !arguments.binary.is_empty() {
         return check(sh, &arguments.binary, filter, arguments.bless).map(drop);
     }
@@ -63,7 +68,9 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     }
     let mut binaries = vec![driver];
     if whole || arguments.bless {
-        binaries.push(build(sh, "thiscpu-bench", &["--release"], &[])?);
+        for shipped in SHIPPED {
+            binaries.push(build(sh, shipped, &["--release"], &[])?);
+        }
     }
     if whole {
         binaries.extend(linked_differently(sh)?);
@@ -144,12 +151,11 @@ fn check(sh: &Shell, binaries: &[PathBuf], filter: &str, bless: bool) -> Result<
 
 /// Checks that every shipped section is driven, and that every template has a section.
 fn check_complete(sh: &Shell, checked: &[Checked]) -> Result<()> {
-    let [driver, shipped, ..] = checked else { bail!("the driver and the benchmark are needed") };
-    let undriven: BTreeSet<_> = shipped
-        .copies
-        .keys()
-        .filter(|name| !driver.copies.contains_key(*name) && !NOT_DRIVEN.contains(&&***name))
-        .collect();
+    let [driver, others @ ..] = checked else { bail!("the driver is needed") };
+    let is_driven =
+        |name: &&String| driver.copies.contains_key(*name) || NOT_DRIVEN.contains(&&***name);
+    let sections = others.iter().flat_map(|binary| binary.copies.keys());
+    let undriven: BTreeSet<_> = sections.filter(|name| !is_driven(name)).collect();
     ensure!(undriven.is_empty(), "FAILED shipped sections that no subject drives: {undriven:?}");
     let stale = binary::stale(&sh.current_dir().canonicalize()?, checked)?;
     ensure!(stale.is_empty(), "FAILED templates without a section: {stale:?}");
