@@ -9,12 +9,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 use thiscpu_test_support::cpus;
 use thiscpu_test_support::stats::{Spread, median, paired_ratios};
 use xshell::{Shell, cmd};
 
 use crate::cargo;
+use crate::table::table;
 use crate::tools::{Tool, are_here};
 
 #[derive(Debug, clap::Args)]
@@ -71,20 +71,18 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     for threads in (0..2.min(cpus.len())).map(|last| last + 1) {
         let on = cpus[..threads].join(",");
         let plural = if threads == 1 { "" } else { "s" };
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN);
-        let header = CONTENDERS.map(str::to_owned);
-        table.set_header([format!("{threads} thread{plural}")].into_iter().chain(header));
+        let on_threads = format!("{threads} thread{plural}");
+        let mut rows = Vec::new();
         let mut all: Figures = Default::default();
         for program in &programs {
-            eprintln!("{}, {threads} thread{plural}", program.name);
+            eprintln!("{}, {on_threads}", program.name);
             let figures = measure(sh, program, &on, arguments)?;
-            table.add_row(row(&program.name, &figures));
+            rows.push(row(&program.name, &figures));
             all.iter_mut().zip(&figures).for_each(|(all, figures)| all.extend(figures));
         }
-        table.add_row(row("all programs", &all));
-        table.column_iter_mut().skip(1).for_each(|it| it.set_cell_alignment(CellAlignment::Right));
-        println!("{table}\n");
+        rows.push(row("all programs", &all));
+        let heads = [&[&*on_threads], &CONTENDERS[..]].concat();
+        println!("{}\n", table(&heads, rows));
     }
     Ok(())
 }

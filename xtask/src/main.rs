@@ -12,6 +12,7 @@ mod install;
 mod lint;
 mod model;
 mod mutants;
+mod table;
 mod template;
 mod tools;
 mod vm;

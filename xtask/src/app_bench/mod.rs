@@ -105,7 +105,7 @@ fn allocators(
 fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Result<Vec<Program>> {
     let mut found = Vec::new();
     for program in all_if_none(&arguments.programs) {
-        match tools::are_here(sh, &format!("app-bench: {program}"), program.tools())? {
+        match tools::are_here(sh, &format!("app-bench: {program}"), program.parts().tools)? {
             true => found.push(program),
             false => missing.push(program.to_string()),
         }

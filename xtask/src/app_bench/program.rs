@@ -1,15 +1,10 @@
 //! The programs: what each needs and reads, and what it runs.
 
-use std::path::Path;
-
-use anyhow::Result;
 use clap::ValueEnum;
 
-use super::measure::Cost;
-use super::run::{Parts, Run, Scale};
+use super::run::Parts;
 use super::{gcc, git, redis, scripts, xz};
 use crate::arguments::display_as_argument;
-use crate::tools::Tool;
 
 /// A program and its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,7 +41,8 @@ impl Program {
         Program::Perl,
     ];
 
-    fn parts(self) -> Parts {
+    /// Returns what it needs and does.
+    pub(super) fn parts(self) -> Parts {
         match self {
             Program::Python3 => scripts::PYTHON,
             Program::Python3Malloc => scripts::PYTHON_MALLOC,
@@ -59,25 +55,10 @@ impl Program {
         }
     }
 
-    /// Returns the tools that it needs: Debian's, by their paths, because PATH may have others.
-    pub(super) fn tools(self) -> &'static [Tool] {
-        self.parts().tools
-    }
-
     /// Returns what a reader of its figures must know.
     pub(super) fn remark(self) -> Option<&'static str> {
         let remark = "CPU time and memory of the server; Debian links it with jemalloc, so its \
                       `system` is jemalloc";
         (self == Program::Redis).then_some(remark)
-    }
-
-    /// Writes the inputs of its runs into an empty directory.
-    pub(super) fn prepare(self, inputs: &Path, scale: Scale) -> Result<()> {
-        (self.parts().prepare)(inputs, scale)
-    }
-
-    /// Runs it once.
-    pub(super) fn run(self, run: &Run) -> Result<Cost> {
-        (self.parts().run)(run)
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use thiscpu_test_support::stats::{Spread, median};
 
 use super::allocator::{Allocator, Choice};
 use super::program::Program;
 use super::series::{Mean, Series, Value};
+use crate::table::table;
 
 /// The bases of ratios.
 ///
@@ -85,9 +86,8 @@ fn of_program(series: &[&Series], rounds: u32) -> Table {
     let find = |choice| series.iter().find(|one| one.allocator == choice);
     let base = BASES.into_iter().find_map(find);
     let against = base.map_or_else(String::new, |base| format!("/ {}", base.allocator));
-    let metrics = METRICS.iter().flat_map(|metric| [metric.name, &against]);
-    let mut table = table(metrics.chain(["same"]));
-    for one in series {
+    let metrics: Vec<_> = METRICS.iter().flat_map(|metric| [metric.name, &against]).collect();
+    let row = |one: &&Series| {
         let mut cells = vec![one.allocator.to_string()];
         for metric in METRICS {
             cells.push(with_spread(&one.values(metric.value), metric.shown));
@@ -95,9 +95,10 @@ fn of_program(series: &[&Series], rounds: u32) -> Table {
             cells.push(ratio.map_or_else(String::new, three_places));
         }
         cells.push(format!("{} of {rounds}", one.costs.len()));
-        table.add_row(cells);
-    }
-    aligned(table)
+        cells
+    };
+    let heads = [&["allocator"], &metrics[..], &["same"]].concat();
+    table(&heads, series.iter().map(row).collect())
 }
 
 fn with_spread(values: &[f64], shown: fn(f64) -> String) -> String {
@@ -112,8 +113,6 @@ fn in_spread(value: f64, spread: Spread, shown: fn(f64) -> String) -> String {
 
 /// Returns the means over programs that ran on both; `None` if none ran on `base`.
 fn means(series: &[Series], base: Choice) -> Option<Table> {
-    let heads = METRICS.iter().map(|metric| metric.name);
-    let mut table = table(heads.chain(["least CPU", "programs"]));
     let ran = |allocator: Choice| {
         series.iter().filter(move |one| {
             one.allocator == allocator
@@ -127,7 +126,7 @@ fn means(series: &[Series], base: Choice) -> Option<Table> {
         Choice::Thiscpu => *one == Choice::ThiscpuHardened,
         _ => *one != base,
     };
-    let mut any = false;
+    let (mut any, mut rows) = (false, Vec::new());
     for allocator in all.into_iter().filter(is_shown) {
         let with_base =
             |one| ran(base).find(|other: &&Series| is_pair(one, other)).map(|other| (one, other));
@@ -139,9 +138,11 @@ fn means(series: &[Series], base: Choice) -> Option<Table> {
         let least_cpu = mean(&METRICS[1]).map(|mean| three_places(mean.of_least));
         cells.push(least_cpu.unwrap_or_default());
         cells.push(format!("{} of {}", pairs.len(), Program::COUNTED.len()));
-        table.add_row(cells);
+        rows.push(cells);
     }
-    any.then(|| aligned(table))
+    let metrics = METRICS.map(|metric| metric.name);
+    let heads = [&["allocator"], &metrics[..], &["least CPU", "programs"]].concat();
+    any.then(|| table(&heads, rows))
 }
 
 fn is_pair(one: &Series, other: &Series) -> bool {
@@ -160,20 +161,6 @@ fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
         }
     }
     once
-}
-
-fn table<'h>(heads: impl IntoIterator<Item = &'h str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(std::iter::once("allocator").chain(heads));
-    table
-}
-
-fn aligned(mut table: Table) -> Table {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 #[cfg(test)]

@@ -1,72 +1,43 @@
 //! Comparison of result directories, file by file and byte by byte.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+
+/// The number of lines that are shown of a difference.
+const SHOWN: usize = 3;
 
 /// Describes the first difference between two directories; `None` if they are equal.
-pub(super) fn difference(expected: &Path, found: &Path) -> Result<Option<String>> {
-    for name in names(expected)?.union(&names(found)?) {
-        let (before, after) = (expected.join(name), found.join(name));
-        let name = Path::new(name).display();
-        let difference = match (before.exists(), after.exists()) {
-            (true, false) => Some(format!("{name} is missing")),
-            (false, true) => Some(format!("{name} is not expected")),
-            _ => first_other_byte(&before, &after)?
-                .map(|at| format!("{name} differs from byte {at} on")),
-        };
-        if difference.is_some() {
-            return Ok(difference);
-        }
-    }
-    Ok(None)
-}
-
-fn names(directory: &Path) -> Result<BTreeSet<OsString>> {
-    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    Ok(entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?)
-}
-
-/// Returns the offset at which two files begin to differ.
 ///
-/// Reads them in pieces, because this process must stay small: the kernel reports for each child at
-/// least the peak memory that its parent had at the fork.
-fn first_other_byte(one: &Path, other: &Path) -> Result<Option<u64>> {
-    let open = |path: &Path| File::open(path).with_context(|| path.display().to_string());
-    let (mut one, mut other) = (BufReader::new(open(one)?), BufReader::new(open(other)?));
-    let mut at = 0;
-    loop {
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
-        let both = left.len().min(right.len());
-        if both == 0 {
-            return Ok((left.len() != right.len()).then_some(at));
-        }
-        if let Some(place) = (0..both).find(|&place| left[place] != right[place]) {
-            return Ok(Some(at + place as u64));
-        }
-        one.consume(both);
-        other.consume(both);
-        at += both as u64;
-    }
+/// Another process compares them, because this one must stay small: the kernel reports for each
+/// child at least the peak memory that its parent had at the fork.
+pub(super) fn difference(expected: &Path, found: &Path) -> Result<Option<String>> {
+    let mut diff = Command::new("diff");
+    diff.arg("--recursive").args([expected, found]).stdout(Stdio::piped());
+    let mut child = diff.spawn().context("cannot run diff")?;
+    let output = child.stdout.take().context("diff has no pipe")?;
+    let lines: Vec<_> =
+        BufReader::new(output).split(b'\n').take(SHOWN).collect::<Result<_, _>>()?;
+    let status = child.wait()?;
+    ensure!(status.success() || !lines.is_empty(), "diff: {status}");
+    let text = String::from_utf8_lossy(&lines.join(&b'\n')).into_owned();
+    Ok((!lines.is_empty()).then_some(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn compared(expected: &[(&str, &[u8])], found: &[(&str, &[u8])]) -> Option<String> {
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+
+    fn compared(expected: Files<'_>, found: Files<'_>) -> Option<String> {
         let sh = xshell::Shell::new().unwrap();
         let directory = sh.create_temp_dir().unwrap();
-        let write = |name: &str, files: &[(&str, &[u8])]| {
-            let path = directory.path().join(name);
-            fs::create_dir(&path).unwrap();
-            for (name, text) in files {
-                fs::write(path.join(name), text).unwrap();
-            }
+        let write = |name: &str, files: Files<'_>| {
+            let path = sh.create_dir(directory.path().join(name)).unwrap();
+            files.iter().for_each(|(name, text)| sh.write_file(path.join(name), text).unwrap());
             path
         };
         difference(&write("expected", expected), &write("found", found)).unwrap()
@@ -74,25 +45,27 @@ mod tests {
 
     #[test]
     fn equal_directories_have_no_difference() {
-        let files: &[(&str, &[u8])] = &[("a", b"one"), ("b", b""), ("c", &[7; 50_000])];
+        let files: Files<'_> = &[("a", b"one"), ("b", b""), ("c", &[7; 50_000])];
         assert_eq!(compared(files, files), None);
         assert_eq!(compared(&[], &[]), None);
     }
 
     #[test]
     fn differences_are_found() {
-        let describe = |expected, found| compared(expected, found).unwrap();
-        assert_eq!(describe(&[("a", b"one")], &[]), "a is missing");
-        assert_eq!(describe(&[], &[("a", b"one")]), "a is not expected");
-        assert_eq!(describe(&[("a", b"one")], &[("a", b"ode")]), "a differs from byte 1 on");
-        assert_eq!(describe(&[("a", b"one")], &[("a", b"ones")]), "a differs from byte 3 on");
-        assert_eq!(describe(&[("a", b"one")], &[("a", b"")]), "a differs from byte 0 on");
-        let (mut long, same) = (vec![7; 50_000], ("a", &b"same"[..]));
-        long[40_000] = 8;
-        assert_eq!(
-            describe(&[same, ("b", &[7; 50_000])], &[same, ("b", &long)]),
-            "b differs from byte 40000 on"
-        );
+        let (same, old, mut new) = (("a", &b"same"[..]), vec![0; 50_000], vec![0; 50_000]);
+        new[40_000] = 8;
+        let cases: [(Files<'_>, Files<'_>, &str); 6] = [
+            (&[("a", b"one")], &[], "expected: a"),
+            (&[], &[("a", b"one")], "found: a"),
+            (&[("a", b"one")], &[("a", b"ode")], "found/a\n1c1\n< one"),
+            (&[("a", b"one")], &[("a", b"ones")], "found/a\n1c1\n< one"),
+            (&[("a", b"one")], &[("a", b"")], "found/a\n1d0\n< one"),
+            (&[same, ("b", &old)], &[same, ("b", &new)], "found/b differ"),
+        ];
+        for (expected, found, end) in cases {
+            let difference = compared(expected, found).unwrap();
+            assert!(difference.ends_with(end), "{difference}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::tools::Tool;
 /// What a program needs and does.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
+    /// Debian's, by their paths, because PATH may have others.
     pub(super) tools: &'static [Tool],
     /// Writes the inputs of its runs into an empty directory.
     pub(super) prepare: fn(inputs: &Path, Scale) -> Result<()>,

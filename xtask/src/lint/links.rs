@@ -22,8 +22,8 @@ pub(super) fn check(sh: &Shell) -> Result<Vec<String>> {
     let mut documents = BTreeMap::new();
     for file in files(sh)?.into_iter().filter(|file| file.extension().is_some_and(|it| it == "md"))
     {
-        let text = sh.read_file(&file)?;
-        documents.insert(file, parse(&text));
+        let document = parse(&sh.read_file(&file)?);
+        documents.insert(file, document);
     }
     let mut findings = Vec::new();
     for (file, document) in &documents {
@@ -49,26 +49,13 @@ fn broken(
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = match path {
         "" => file.to_owned(),
-        path => normalize(&file.with_file_name(path)),
+        path => file.with_file_name(path),
     };
-    if !sh.path_exists(&target) {
-        return Some("no such file");
-    }
-    let document = documents.get(&target).filter(|_| !anchor.is_empty())?;
+    let root = sh.current_dir().canonicalize().ok()?;
+    let Ok(target) = root.join(target).canonicalize() else { return Some("no such file") };
+    let target = target.strip_prefix(root).ok()?;
+    let document = documents.get(target).filter(|_| !anchor.is_empty())?;
     (!document.anchors.contains(anchor)).then_some("no such heading")
-}
-
-/// Resolves the `..` of a path.
-fn normalize(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path {
-        match part.to_str() {
-            Some("..") => drop(normal.pop()),
-            Some(".") => {}
-            _ => normal.push(part),
-        }
-    }
-    normal
 }
 
 fn parse(text: &str) -> Document {

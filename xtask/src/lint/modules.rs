@@ -211,38 +211,30 @@ fn needs_test(condition: &Meta) -> bool {
     }
 }
 
+/// Returns a field that these kinds of items have.
+macro_rules! field {
+    ($item:expr, $field:ident: $($kind:ident)*) => {
+        match $item {
+            $(Item::$kind(item) => Some(&item.$field),)*
+            _ => None,
+        }
+    };
+}
+
 fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::ExternCrate(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::ForeignMod(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Union(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
+    field!(
+        item,
+        attrs: Const Enum ExternCrate Fn ForeignMod Impl Macro Mod
+            Static Struct Trait Type Union Use
+    )
+    .map_or(&[], Vec::as_slice)
 }
 
 fn name_of(item: &Item) -> Option<String> {
     let name = match item {
-        Item::Const(item) => &item.ident,
-        Item::Enum(item) => &item.ident,
         Item::Fn(item) => &item.sig.ident,
         Item::Macro(item) => item.ident.as_ref()?,
-        Item::Static(item) => &item.ident,
-        Item::Struct(item) => &item.ident,
-        Item::Trait(item) => &item.ident,
-        Item::Type(item) => &item.ident,
-        Item::Union(item) => &item.ident,
-        _ => return None,
+        _ => field!(item, ident: Const Enum Static Struct Trait Type Union)?,
     };
     Some(name.to_string())
 }

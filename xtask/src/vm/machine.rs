@@ -46,32 +46,18 @@ pub(crate) const ALL: [Machine; 5] = [
 ];
 
 /// Returns the tools that emulation of an architecture needs.
-pub(crate) fn tools(arch: Arch) -> &'static [Tool] {
-    match arch {
-        Arch::X86_64 => &X86_64_TOOLS,
-        Arch::Aarch64 => &AARCH64_TOOLS,
-    }
+pub(crate) fn tools(arch: Arch) -> Vec<Tool> {
+    let own: &[_] = match arch {
+        Arch::X86_64 => &[("qemu-system-x86_64", "qemu-system-x86")],
+        Arch::Aarch64 => &[
+            ("qemu-system-aarch64", "qemu-system-arm"),
+            ("/usr/bin/rustc", "rustc-web"),
+            ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+        ],
+    };
+    let all = [("cpio", "cpio"), ("apt-get", "apt"), ("dpkg-deb", "dpkg")];
+    own.iter().chain(&all).map(|&(program, package)| Tool { program, package }).collect()
 }
-
-const fn tool(program: &'static str, package: &'static str) -> Tool {
-    Tool { program, package }
-}
-
-const X86_64_TOOLS: [Tool; 4] = [
-    tool("qemu-system-x86_64", "qemu-system-x86"),
-    tool("cpio", "cpio"),
-    tool("apt-get", "apt"),
-    tool("dpkg-deb", "dpkg"),
-];
-
-const AARCH64_TOOLS: [Tool; 6] = [
-    tool("qemu-system-aarch64", "qemu-system-arm"),
-    tool("cpio", "cpio"),
-    tool("apt-get", "apt"),
-    tool("dpkg-deb", "dpkg"),
-    tool("/usr/bin/rustc", "rustc-web"),
-    tool("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
-];
 
 impl Machine {
     /// Returns the tiers that its kernel offers.

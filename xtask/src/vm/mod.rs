@@ -57,7 +57,8 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let mut failed = Vec::new();
     for arch in Arch::ALL {
         let machines: Vec<_> = machines.iter().filter(|machine| machine.arch == arch).collect();
-        if machines.is_empty() || !tools::are_here(sh, &format!("vm {arch}"), machine::tools(arch))?
+        if machines.is_empty()
+            || !tools::are_here(sh, &format!("vm {arch}"), &machine::tools(arch))?
         {
             continue;
         }
