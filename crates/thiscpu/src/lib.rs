@@ -76,6 +76,9 @@
 /// [`acquire_async`]: crate::Budget::acquire_async
 /// [`with_batch`]: crate::Counter::with_batch
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
+/// [glossary]: https://github.com/thiscpu/thiscpu/blob/main/docs/glossary.md
+/// [guarantees]: https://github.com/thiscpu/thiscpu/blob/main/docs/guarantees.md
+/// [tokio_budget.rs]: https://github.com/thiscpu/thiscpu/blob/main/examples/tokio_budget.rs
 /// [per-CPU memory]: crate::design::percpu
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
