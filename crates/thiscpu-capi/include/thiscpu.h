@@ -4,7 +4,7 @@
  * Types, and what they are in Rust:
  *
  *   thiscpu_counter    Counter        fast adds, exact sums
- *   thiscpu_budget     Budget         a limit that is never exceeded and never refuses wrongly
+ *   thiscpu_budget     Budget         units up to a limit that is never exceeded
  *   thiscpu_ledger     Ledger         accounts for any number of owners
  *   thiscpu_account    Account        one owner's counters
  *   thiscpu_cache      RawCache       objects of one size
@@ -12,9 +12,9 @@
  *   thiscpu_pair       PerCpuPair     two adjacent words per CPU, exchanged as one
  *   thiscpu_stack      PerCpuStack    a stack of nodes per CPU
  *
- * C has what Rust has: guarantees and costs are the same (docs/guide.md, docs/c.md). Rust alone has
- * counters that are summed together (Counters, sum_all), leases and reserves of a budget (C++ has
- * leases), asynchronous acquires, and caches of constructed or prefilled objects.
+ * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). Only Rust has counters that
+ * are summed together (Counters, sum_all), leases and reserves of a budget (C++ has leases),
+ * asynchronous acquires, and caches of constructed or prefilled objects.
  *
  * Rules for all functions:
  *
@@ -22,22 +22,26 @@
  *   without the prefix THISCPU_STATUS_. After an error nothing has changed and nothing is stored,
  *   unless the function says otherwise. Any function may return INTERNAL, which is a bug of this
  *   library. thiscpu_strerror() returns the message for a status.
- * - Handles: `_create` or `_open` stores a handle; it is valid until `_destroy` or `_close`. Any
- *   other non-NULL value is undefined behavior.
- * - NULL: an argument must not be NULL unless the function allows it. If it is, the function
- *   returns NULL_POINTER.
+ * - Handles: `_create` or `_open` stores a handle; it is valid until `_destroy` or `_close`. Using
+ *   any other non-NULL value as a handle is undefined behavior.
+ * - NULL: an argument must not be NULL unless the function allows it. If it is, functions and
+ *   inlined calls return NULL_POINTER.
  * - Alignment: functions return MISALIGNED if a pointer is not aligned for its type. Inlined calls
  *   do not check this.
  * - Threads: each type says which functions threads may call at once.
- * - Signal handlers: each function says whether a signal handler may call it.
+ * - Signal handlers: each function says whether a signal handler may call it. Some are not allowed
+ *   although they never block, because no test covers them there.
  * - After `fork`: the child may call all functions; its values are its own. A child of `vfork` or
  *   `clone(CLONE_VM)` must not use the library.
  *
  * Terms:
  *
  * - Lane: one CPU's copy of all per-CPU data. A thread works on the lane of its current CPU.
- * - Fence: makes restartable sequences of all CPUs commit or restart, by `membarrier`. Takes
- *   0.2 µs in an idle process, and 10 to 30 µs if other CPUs run the process.
+ * - Restartable sequence: a few instructions that the kernel aborts if it preempts, migrates or
+ *   signals their thread. The library then starts them again.
+ * - Fence: a `membarrier` system call. When it returns, each restartable sequence that began before
+ *   has committed or will restart, on all CPUs. It takes 0.2 µs if the process runs on no
+ *   other CPU. On two CPUs of a virtual machine it takes 10 to 30 µs.
  *
  * For Linux on x86-64 and AArch64, with glibc.
  */
@@ -69,9 +73,6 @@
 
 /**
  * The result of a call. `THISCPU_STATUS_OK` is 0.
- *
- * After any other status nothing has changed, unless the function's documentation says otherwise.
- * `thiscpu_strerror` returns the message for a status.
  */
 typedef enum thiscpu_status {
   /**
@@ -83,7 +84,7 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_EXHAUSTED,
   /**
-   * A compare-and-exchange found another value than expected.
+   * A compare-and-exchange found a value other than the expected one.
    */
   THISCPU_STATUS_MISMATCH,
   /**
@@ -187,10 +188,11 @@ typedef enum thiscpu_tier {
 typedef struct thiscpu_account thiscpu_account;
 
 /**
- * A limit on units that is never exceeded and never refuses wrongly. Rust: `Budget`.
+ * Units up to a limit that is never exceeded. Rust: `Budget`.
  *
- * A unit is anything that a program counts: a byte, a connection, a token. A call takes about 1 ns
- * while plenty of units are available.
+ * A unit is anything that a program counts: a byte, a connection, a token. An acquire is refused
+ * only if too few units are available; while threads wait for units, none is. A call takes about
+ * 1 ns while plenty of units are available.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
  *   thread may release the units that another one acquired.
@@ -203,7 +205,7 @@ typedef struct thiscpu_account thiscpu_account;
  *
  * `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
  * call of any thread returns this status once. The budget has then discarded the excess and is
- * consistent again.
+ * consistent again. An acquire that returns this status has acquired nothing; call it again.
  *
  * `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
  * them. Once a sandbox denies fences, each call that needs those units returns this status.
@@ -252,7 +254,7 @@ typedef struct thiscpu_counter thiscpu_counter;
  * A ledger: accounts for any number of owners, each with the same counters. Rust: `Ledger`.
  *
  * Each CPU caches the accounts that it charges; exact values are available at any time. A counter
- * has 62 bits: it holds -2^61 to 2^61 - 1 and wraps around beyond.
+ * holds -2^61 to 2^61 - 1 and wraps around: the library uses two of its 64 bits.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_ledger_destroy`.
  * - Lifetime: the handle from `thiscpu_ledger_create` to `thiscpu_ledger_destroy`; the ledger
@@ -266,7 +268,8 @@ typedef struct thiscpu_ledger thiscpu_ledger;
  * A pair of adjacent halves per CPU, compared and exchanged as one. Rust: `PerCpuPair`.
  *
  * A half has 4 or 8 bytes; functions take and return halves as 64 bits. The exchange is one store
- * in one restartable sequence. It is not atomic towards other CPUs, which have pairs of their own.
+ * in one restartable sequence. It is not atomic with respect to other CPUs, which have pairs of
+ * their own.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_pair_destroy`.
  * - Lifetime: from `thiscpu_pair_create` to `thiscpu_pair_destroy`.
@@ -296,12 +299,12 @@ typedef struct thiscpu_stack thiscpu_stack;
  * A word of 1, 2, 4 or 8 bytes per CPU. Rust: `PerCpu<u8>` to `PerCpu<u64>`.
  *
  * An operation on this CPU's word is one restartable sequence, without an atomic instruction. It
- * is not atomic towards other CPUs, which have words of their own. The thread may have moved to
- * another CPU when the call returns.
+ * is not atomic with respect to other CPUs, which have words of their own. The thread may have
+ * moved to another CPU when the call returns.
  *
- * Values have 64 bits in every function; of a value for a narrower word the lower bits are used.
- * An inlined add to a word of less than 8 bytes costs two restartable sequences, because the first
- * one fails. A handle encodes where the word is. It is not an address.
+ * Values have 64 bits in every function; a narrower word uses their lower bits. An inlined add
+ * tries the sequence for 8 bytes first, so an add to a narrower word costs two sequences. Use 8
+ * bytes where speed matters. A handle is a number and not an address: do not dereference it.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_word_destroy`.
  * - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
@@ -331,8 +334,8 @@ typedef struct thiscpu_bounds {
 /**
  * Statistics of a cache.
  *
- * CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. Numbers
- * that change during the call are not of one instant.
+ * CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. If other
+ * threads use the cache during the call, the numbers do not belong to one instant.
  */
 typedef struct thiscpu_cache_statistics {
   /**
@@ -356,11 +359,11 @@ typedef struct thiscpu_cache_statistics {
    */
   size_t objects_in_barns;
   /**
-   * How many objects a sheaf holds, which is how many a CPU trades at a time.
+   * The number of objects that a new sheaf holds. A CPU trades a sheaf at a time.
    */
   size_t sheaf_capacity;
   /**
-   * How many sheaves CPUs have traded.
+   * The number of sheaves that CPUs have traded.
    */
   uint64_t trades;
 } thiscpu_cache_statistics;
@@ -416,9 +419,8 @@ const char *thiscpu_version(void);
 /**
  * Determines the tier of this process and stores it in `*tier`.
  *
- * The first use of any structure determines the tier, too; it never changes afterwards. Call this
- * function when the program starts to find a wrong `THISCPU_TIER` there, and not in the first
- * `_create`.
+ * The first use of any structure also determines the tier, which never changes afterwards. To
+ * detect a wrong `THISCPU_TIER` early, call this function at the start of the program.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
@@ -462,8 +464,8 @@ enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter, int64_t
 /**
  * Stores an estimate of the value in `*value`: the middle of the bounds.
  *
- * The bounds are about 2,048 times the square of the number of CPUs in use apart. Costs a few
- * loads.
+ * With n CPUs in use, the estimate is off by at most about 2,048 * n * n. The error grows with the
+ * square, because each CPU's batch grows with the number of CPUs. Costs a few loads.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -488,8 +490,7 @@ enum thiscpu_status thiscpu_counter_bounds(struct thiscpu_counter *counter,
 /**
  * Stores the exact value, at one instant of the call, in `*sum`.
  *
- * Costs one fence: 0.2 µs in an idle process, 10 to 30 µs if other CPUs run the process. Adds are
- * not delayed.
+ * Costs one fence. Adds are not delayed.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
@@ -568,7 +569,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * instruction, or one fence. Inlined; see `thiscpu_inline.h`.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
  * - Blocks: near the limit, for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -581,7 +582,7 @@ enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget, ui
  * `OK`. Costs as much as `thiscpu_budget_try_acquire`.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
  * - Blocks: near the limit, for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -596,7 +597,7 @@ enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budg
  * does every request that comes after it.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
  * - Blocks: until `n` units are available.
  * - Signal handlers: not allowed.
  */
@@ -605,10 +606,10 @@ enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget, uint64
 /**
  * Acquires `n` units; blocks until they are available, for at most `timeout_ns` nanoseconds.
  *
- * Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years.
+ * Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years: no timeout, in practice.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (try again),
+ * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (call again),
  *   `FENCE_DENIED`.
  * - Blocks: until `n` units are available or the time is over.
  * - Signal handlers: not allowed.
@@ -618,18 +619,19 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
                                                    uint64_t timeout_ns);
 
 /**
- * Releases `n` units, which any thread acquired.
+ * Releases `n` units. Another thread may have acquired them.
  *
  * Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
  *
  * Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
- * were held, or none if `n` is more than all units held. On `FENCE_DENIED`, which needs an
- * over-release as well, its units are lost.
+ * were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if more units
+ * were released than are held; the units of this call are then lost.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not try again), `FENCE_DENIED`.
- * - Blocks: only to report that more units were released than are held.
- * - Signal handlers: allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
+ * - Blocks: never, unless more units are released than are held. Reporting that takes a lock.
+ * - Signal handlers: allowed. If a handler releases more units than are held, it may wait forever
+ *   for a lock of the interrupted thread.
  */
 enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget, uint64_t n);
 
@@ -639,7 +641,7 @@ enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget, uint64
  * While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
  * - Blocks: for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -651,7 +653,7 @@ enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget, uint
  * Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
  * - Blocks: for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -670,8 +672,8 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
 /**
  * Changes the limit, at one instant of the call.
  *
- * A limit below the units held takes nothing from their holders; nothing is granted then until
- * enough units have been released. Costs one fence if units are lent to CPUs.
+ * A limit below the units held takes nothing from their holders. No units are granted then until
+ * enough of them have been released. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
@@ -685,13 +687,13 @@ enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget, uint
 /**
  * Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.
  *
- * Pass false for `is_signed` if counters are never negative, because units are charged before they
- * are uncharged; `thiscpu_account_read` then returns no negative values either.
+ * Pass false for `is_signed` if each unit is charged before it is uncharged, so that no counter
+ * becomes negative. Then `thiscpu_account_read` never stores a negative value.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
- *   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. Without memory for the ledger itself,
- *   as opposed to its handle, the process ends.
+ *   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` is about the handle.
+ *   Without memory for the ledger itself the process aborts, as Rust's allocations do.
  * - Blocks: only in the first use of the library, while another thread determines the tier.
  * - Signal handlers: not allowed.
  */
@@ -723,10 +725,11 @@ enum thiscpu_status thiscpu_ledger_destroy(struct thiscpu_ledger *ledger);
 enum thiscpu_status thiscpu_ledger_len(struct thiscpu_ledger *ledger, size_t *len);
 
 /**
- * Adds the charges that CPUs cache to their accounts.
+ * Adds to each account the charges that CPUs cache for it.
  *
  * After it, `thiscpu_account_read` misses only charges that were made since. Costs one fence for
- * each account that any CPU caches.
+ * each account that any CPU caches. To read all accounts exactly, use `thiscpu_ledger_for_each`,
+ * which costs one fence.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
@@ -745,8 +748,9 @@ enum thiscpu_status thiscpu_ledger_sync(struct thiscpu_ledger *ledger);
  * library. It must return: an exception that leaves it ends the process, and `longjmp` out of it
  * is undefined.
  *
- * Costs about 0.15 µs an account. Meanwhile it needs 24 bytes an account and 16 bytes a counter of
- * memory; without that memory the process ends. Charges continue, more slowly.
+ * Costs one fence, and about 0.15 µs for each account. Until it returns it needs memory: 24 bytes
+ * for each account, and 16 for each counter of each account. Without that memory the process
+ * aborts. Charges continue meanwhile, but more slowly.
  *
  * - NULL: allowed for `context`, which is only passed on.
  * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
@@ -781,7 +785,8 @@ enum thiscpu_status thiscpu_account_open(struct thiscpu_ledger *ledger,
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.
- * - Blocks: while another thread opens or closes an account, or copies or reads this one exactly.
+ * - Blocks: while another thread opens or closes an account of this ledger, or reads or transfers
+ *   exact values of this one.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_account_close(struct thiscpu_account *account);
@@ -804,8 +809,8 @@ enum thiscpu_status thiscpu_account_charge(struct thiscpu_account *account,
 /**
  * Adds `n` to counter `index` without using this CPU's cache.
  *
- * For a thread that charges other owners' accounts, such as a cleaner: the account does not
- * displace one that this CPU uses. Costs one atomic addition.
+ * For a thread that charges many owners' accounts once each, such as one that frees their old
+ * objects: its charges displace no account from this CPU's cache. Costs one atomic addition.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
@@ -819,7 +824,8 @@ enum thiscpu_status thiscpu_account_charge_uncached(struct thiscpu_account *acco
 /**
  * Stores counter `index` in `*value`, without the charges that CPUs cache.
  *
- * A CPU seldom caches more than 1,024 of a counter. Costs a few loads.
+ * A CPU caches charges of at most 1,024 for each counter, with rare exceptions. For an exact value
+ * use `thiscpu_account_sum`. Costs a few loads.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
@@ -888,8 +894,8 @@ enum thiscpu_status thiscpu_account_id(struct thiscpu_account *account, uint64_t
 /**
  * Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
  *
- * `bytes` is at most 1,048,576. `align` is the alignment of objects: a power of two, at most
- * 65,536.
+ * `bytes` is 0 to 1,048,576; an object has at least 8. `align` is the alignment of objects: a
+ * power of two, at most 65,536.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
@@ -905,7 +911,7 @@ enum thiscpu_status thiscpu_cache_create(size_t bytes, size_t align, struct this
  * Stores the number of objects that are still allocated in `*objects`: 0 if the cache is closed.
  * No other thread may use the handle during this call, and no thread after it has returned `OK`.
  *
- * - NULL: allowed for `objects`, and for `cache`, which is then taken as closed.
+ * - NULL: allowed for `objects`. If `cache` is NULL, the call stores 0 and returns `OK`.
  * - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
  * - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
  * - Signal handlers: not allowed.
@@ -932,7 +938,7 @@ enum thiscpu_status thiscpu_cache_destroy(struct thiscpu_cache *cache);
  * - NULL: not allowed.
  * - Returns: the object, not a status; NULL on lack of memory, or if `cache` is NULL or
  *   misaligned.
- * - Blocks: if this CPU keeps no free object, while other threads trade objects or map memory.
+ * - Blocks: if this CPU keeps no free object, while other threads trade objects or get memory.
  * - Signal handlers: not allowed.
  */
 void *thiscpu_cache_alloc(struct thiscpu_cache *cache);
@@ -945,7 +951,7 @@ void *thiscpu_cache_alloc(struct thiscpu_cache *cache);
  *
  * - NULL: allowed for `object`, which then does nothing; not for `cache`.
  * - Returns: `OK`, `NULL_POINTER`.
- * - Blocks: if this CPU has no room, while other threads trade objects or unmap memory.
+ * - Blocks: if this CPU has no room, while other threads trade objects or return memory.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_cache_free(struct thiscpu_cache *cache, void *object);
@@ -1047,8 +1053,8 @@ enum thiscpu_status thiscpu_word_cmpxchg(struct thiscpu_word *word,
  *
  * `values` is an array of `capacity` elements; if there are more words, the first `capacity` are
  * stored. There is one word for each CPU that was used, and one more; their number may grow. The
- * first word is that of threads that had no CPU's lane to work on. The others are in the order of
- * first use, not of CPU numbers. Each value is read at a different instant.
+ * first word belongs to threads that could not use a CPU's lane. The others are in the order in
+ * which CPUs were first used, not of CPU numbers. Each value is read at a different instant.
  *
  * - NULL: allowed for `values` if `capacity` is 0; not for `word` and `count`.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -1143,8 +1149,9 @@ enum thiscpu_status thiscpu_stack_destroy(struct thiscpu_stack *stack);
 /**
  * Pushes a node onto this CPU's stack.
  *
- * The node must not be in any stack. Its memory must stay readable as long as the stack lives,
- * even after the node was popped: another thread may still read its link, and discard the result.
+ * The node must not be in any stack. Its memory must stay readable until `_drain` or `_destroy`
+ * begins, even after the node was popped: another thread's `_pop` may still read its link, and
+ * discard the result. A popped node may be reused, but not passed to `free`.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -1181,8 +1188,8 @@ enum thiscpu_status thiscpu_stack_take_all(struct thiscpu_stack *stack,
 /**
  * Takes the nodes of all CPUs' stacks, then calls `each` for every node, with `context`.
  *
- * No other thread may use the stack during this call. `each` may free the node or push it again.
- * It must return: an exception that leaves it ends the process, and `longjmp` out of it is
+ * No other thread may use the stack during this call. So `each` may free the node, or push it
+ * again. It must return: an exception that leaves it ends the process, and `longjmp` out of it is
  * undefined.
  *
  * - NULL: allowed for `context`, which is only passed on.
@@ -1201,4 +1208,5 @@ enum thiscpu_status thiscpu_stack_drain(struct thiscpu_stack *stack,
 #endif  /* THISCPU_H */
 
 
+/* Outside of the include guard, because it has a guard of its own. */
 #include "thiscpu_inline.h"

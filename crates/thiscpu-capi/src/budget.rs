@@ -9,10 +9,11 @@ use thiscpu::{Budget, Exhausted};
 use crate::ffi::{OutParam, catch, create, deref, destroy};
 use crate::status::Status;
 
-/// A limit on units that is never exceeded and never refuses wrongly. Rust: `Budget`.
+/// Units up to a limit that is never exceeded. Rust: `Budget`.
 ///
-/// A unit is anything that a program counts: a byte, a connection, a token. A call takes about 1 ns
-/// while plenty of units are available.
+/// A unit is anything that a program counts: a byte, a connection, a token. An acquire is refused
+/// only if too few units are available; while threads wait for units, none is. A call takes about
+/// 1 ns while plenty of units are available.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
 ///   thread may release the units that another one acquired.
@@ -25,7 +26,7 @@ use crate::status::Status;
 ///
 /// `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
 /// call of any thread returns this status once. The budget has then discarded the excess and is
-/// consistent again.
+/// consistent again. An acquire that returns this status has acquired nothing; call it again.
 ///
 /// `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
 /// them. Once a sandbox denies fences, each call that needs those units returns this status.
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> S
 /// instruction, or one fence. Inlined; see `thiscpu_inline.h`.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
 /// - Blocks: near the limit, for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -136,7 +137,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, 
 /// `OK`. Costs as much as `thiscpu_budget_try_acquire`.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
 /// - Blocks: near the limit, for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
 /// does every request that comes after it.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
 /// - Blocks: until `n` units are available.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -171,10 +172,10 @@ pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u
 
 /// Acquires `n` units; blocks until they are available, for at most `timeout_ns` nanoseconds.
 ///
-/// Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years.
+/// Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years: no timeout, in practice.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (try again),
+/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (call again),
 ///   `FENCE_DENIED`.
 /// - Blocks: until `n` units are available or the time is over.
 /// - Signal handlers: not allowed.
@@ -189,18 +190,19 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     unsafe { with_budget(budget, body) }
 }
 
-/// Releases `n` units, which any thread acquired.
+/// Releases `n` units. Another thread may have acquired them.
 ///
 /// Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
 ///
 /// Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
-/// were held, or none if `n` is more than all units held. On `FENCE_DENIED`, which needs an
-/// over-release as well, its units are lost.
+/// were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if more units
+/// were released than are held; the units of this call are then lost.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not try again), `FENCE_DENIED`.
-/// - Blocks: only to report that more units were released than are held.
-/// - Signal handlers: allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
+/// - Blocks: never, unless more units are released than are held. Reporting that takes a lock.
+/// - Signal handlers: allowed. If a handler releases more units than are held, it may wait forever
+///   for a lock of the interrupted thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
@@ -216,7 +218,7 @@ pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u
 /// While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
 /// - Blocks: for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -234,7 +236,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 /// Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (try again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
 /// - Blocks: for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -265,8 +267,8 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 
 /// Changes the limit, at one instant of the call.
 ///
-/// A limit below the units held takes nothing from their holders; nothing is granted then until
-/// enough units have been released. Costs one fence if units are lent to CPUs.
+/// A limit below the units held takes nothing from their holders. No units are granted then until
+/// enough of them have been released. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than

@@ -40,8 +40,8 @@ const _: () = {
 
 /// Statistics of a cache.
 ///
-/// CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. Numbers
-/// that change during the call are not of one instant.
+/// CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. If other
+/// threads use the cache during the call, the numbers do not belong to one instant.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThiscpuCacheStats {
@@ -55,16 +55,16 @@ pub struct ThiscpuCacheStats {
     pub objects_outside_slabs: usize,
     /// The number of free objects that barns keep.
     pub objects_in_barns: usize,
-    /// How many objects a sheaf holds, which is how many a CPU trades at a time.
+    /// The number of objects that a new sheaf holds. A CPU trades a sheaf at a time.
     pub sheaf_capacity: usize,
-    /// How many sheaves CPUs have traded.
+    /// The number of sheaves that CPUs have traded.
     pub trades: u64,
 }
 
 /// Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
 ///
-/// `bytes` is at most 1,048,576. `align` is the alignment of objects: a power of two, at most
-/// 65,536.
+/// `bytes` is 0 to 1,048,576; an object has at least 8. `align` is the alignment of objects: a
+/// power of two, at most 65,536.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn thiscpu_cache_create(
 /// Stores the number of objects that are still allocated in `*objects`: 0 if the cache is closed.
 /// No other thread may use the handle during this call, and no thread after it has returned `OK`.
 ///
-/// - NULL: allowed for `objects`, and for `cache`, which is then taken as closed.
+/// - NULL: allowed for `objects`. If `cache` is NULL, the call stores 0 and returns `OK`.
 /// - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
 /// - Blocks: for a fence, and while another thread allocates or frees per-CPU memory.
 /// - Signal handlers: not allowed.
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn thiscpu_cache_destroy(cache: *mut ThiscpuCache) -> Stat
 /// - NULL: not allowed.
 /// - Returns: the object, not a status; NULL on lack of memory, or if `cache` is NULL or
 ///   misaligned.
-/// - Blocks: if this CPU keeps no free object, while other threads trade objects or map memory.
+/// - Blocks: if this CPU keeps no free object, while other threads trade objects or get memory.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c_void {
@@ -209,7 +209,7 @@ unsafe fn object_from(
 ///
 /// - NULL: allowed for `object`, which then does nothing; not for `cache`.
 /// - Returns: `OK`, `NULL_POINTER`.
-/// - Blocks: if this CPU has no room, while other threads trade objects or unmap memory.
+/// - Blocks: if this CPU has no room, while other threads trade objects or return memory.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_cache_free(

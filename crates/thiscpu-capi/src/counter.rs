@@ -85,8 +85,8 @@ pub unsafe extern "C" fn thiscpu_counter_add(counter: *mut ThiscpuCounter, n: i6
 
 /// Stores an estimate of the value in `*value`: the middle of the bounds.
 ///
-/// The bounds are about 2,048 times the square of the number of CPUs in use apart. Costs a few
-/// loads.
+/// With n CPUs in use, the estimate is off by at most about 2,048 * n * n. The error grows with the
+/// square, because each CPU's batch grows with the number of CPUs. Costs a few loads.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.
@@ -131,8 +131,7 @@ pub unsafe extern "C" fn thiscpu_counter_bounds(
 
 /// Stores the exact value, at one instant of the call, in `*sum`.
 ///
-/// Costs one fence: 0.2 µs in an idle process, 10 to 30 µs if other CPUs run the process. Adds are
-/// not delayed.
+/// Costs one fence. Adds are not delayed.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.

@@ -12,7 +12,7 @@ use crate::status::Status;
 /// A ledger: accounts for any number of owners, each with the same counters. Rust: `Ledger`.
 ///
 /// Each CPU caches the accounts that it charges; exact values are available at any time. A counter
-/// has 62 bits: it holds -2^61 to 2^61 - 1 and wraps around beyond.
+/// holds -2^61 to 2^61 - 1 and wraps around: the library uses two of its 64 bits.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_ledger_destroy`.
 /// - Lifetime: the handle from `thiscpu_ledger_create` to `thiscpu_ledger_destroy`; the ledger
@@ -139,13 +139,13 @@ macro_rules! with_counter {
 
 /// Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.
 ///
-/// Pass false for `is_signed` if counters are never negative, because units are charged before they
-/// are uncharged; `thiscpu_account_read` then returns no negative values either.
+/// Pass false for `is_signed` if each unit is charged before it is uncharged, so that no counter
+/// becomes negative. Then `thiscpu_account_read` never stores a negative value.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
-///   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. Without memory for the ledger itself,
-///   as opposed to its handle, the process ends.
+///   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` is about the handle.
+///   Without memory for the ledger itself the process aborts, as Rust's allocations do.
 /// - Blocks: only in the first use of the library, while another thread determines the tier.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -196,10 +196,11 @@ pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mu
     })
 }
 
-/// Adds the charges that CPUs cache to their accounts.
+/// Adds to each account the charges that CPUs cache for it.
 ///
 /// After it, `thiscpu_account_read` misses only charges that were made since. Costs one fence for
-/// each account that any CPU caches.
+/// each account that any CPU caches. To read all accounts exactly, use `thiscpu_ledger_for_each`,
+/// which costs one fence.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
@@ -224,8 +225,9 @@ pub unsafe extern "C" fn thiscpu_ledger_sync(ledger: *mut ThiscpuLedger) -> Stat
 /// library. It must return: an exception that leaves it ends the process, and `longjmp` out of it
 /// is undefined.
 ///
-/// Costs about 0.15 µs an account. Meanwhile it needs 24 bytes an account and 16 bytes a counter of
-/// memory; without that memory the process ends. Charges continue, more slowly.
+/// Costs one fence, and about 0.15 µs for each account. Until it returns it needs memory: 24 bytes
+/// for each account, and 16 for each counter of each account. Without that memory the process
+/// aborts. Charges continue meanwhile, but more slowly.
 ///
 /// - NULL: allowed for `context`, which is only passed on.
 /// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
@@ -276,7 +278,8 @@ pub unsafe extern "C" fn thiscpu_account_open(
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.
-/// - Blocks: while another thread opens or closes an account, or copies or reads this one exactly.
+/// - Blocks: while another thread opens or closes an account of this ledger, or reads or transfers
+///   exact values of this one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_close(account: *mut ThiscpuAccount) -> Status {
@@ -310,8 +313,8 @@ pub unsafe extern "C" fn thiscpu_account_charge(
 
 /// Adds `n` to counter `index` without using this CPU's cache.
 ///
-/// For a thread that charges other owners' accounts, such as a cleaner: the account does not
-/// displace one that this CPU uses. Costs one atomic addition.
+/// For a thread that charges many owners' accounts once each, such as one that frees their old
+/// objects: its charges displace no account from this CPU's cache. Costs one atomic addition.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
@@ -333,7 +336,8 @@ pub unsafe extern "C" fn thiscpu_account_charge_uncached(
 
 /// Stores counter `index` in `*value`, without the charges that CPUs cache.
 ///
-/// A CPU seldom caches more than 1,024 of a counter. Costs a few loads.
+/// A CPU caches charges of at most 1,024 for each counter, with rare exceptions. For an exact value
+/// use `thiscpu_account_sum`. Costs a few loads.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.

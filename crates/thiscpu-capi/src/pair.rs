@@ -8,7 +8,8 @@ use crate::status::Status;
 /// A pair of adjacent halves per CPU, compared and exchanged as one. Rust: `PerCpuPair`.
 ///
 /// A half has 4 or 8 bytes; functions take and return halves as 64 bits. The exchange is one store
-/// in one restartable sequence. It is not atomic towards other CPUs, which have pairs of their own.
+/// in one restartable sequence. It is not atomic with respect to other CPUs, which have pairs of
+/// their own.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_pair_destroy`.
 /// - Lifetime: from `thiscpu_pair_create` to `thiscpu_pair_destroy`.

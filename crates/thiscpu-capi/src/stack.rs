@@ -63,8 +63,9 @@ pub unsafe extern "C" fn thiscpu_stack_destroy(stack: *mut ThiscpuStack) -> Stat
 
 /// Pushes a node onto this CPU's stack.
 ///
-/// The node must not be in any stack. Its memory must stay readable as long as the stack lives,
-/// even after the node was popped: another thread may still read its link, and discard the result.
+/// The node must not be in any stack. Its memory must stay readable until `_drain` or `_destroy`
+/// begins, even after the node was popped: another thread's `_pop` may still read its link, and
+/// discard the result. A popped node may be reused, but not passed to `free`.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.
@@ -145,8 +146,8 @@ unsafe fn take(
 
 /// Takes the nodes of all CPUs' stacks, then calls `each` for every node, with `context`.
 ///
-/// No other thread may use the stack during this call. `each` may free the node or push it again.
-/// It must return: an exception that leaves it ends the process, and `longjmp` out of it is
+/// No other thread may use the stack during this call. So `each` may free the node, or push it
+/// again. It must return: an exception that leaves it ends the process, and `longjmp` out of it is
 /// undefined.
 ///
 /// - NULL: allowed for `context`, which is only passed on.

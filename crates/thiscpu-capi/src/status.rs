@@ -6,9 +6,6 @@ use thiscpu::__internal::capi::PanicReason;
 use thiscpu::Error;
 
 /// The result of a call. `THISCPU_STATUS_OK` is 0.
-///
-/// After any other status nothing has changed, unless the function's documentation says otherwise.
-/// `thiscpu_strerror` returns the message for a status.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -16,7 +13,7 @@ pub enum Status {
     Ok = 0,
     /// Fewer units are available than requested, or waiting threads come first.
     Exhausted,
-    /// A compare-and-exchange found another value than expected.
+    /// A compare-and-exchange found a value other than the expected one.
     Mismatch,
     /// This CPU's stack has no node.
     Empty,

@@ -25,9 +25,8 @@ pub enum ThiscpuTier {
 
 /// Determines the tier of this process and stores it in `*tier`.
 ///
-/// The first use of any structure determines the tier, too; it never changes afterwards. Call this
-/// function when the program starts to find a wrong `THISCPU_TIER` there, and not in the first
-/// `_create`.
+/// The first use of any structure also determines the tier, which never changes afterwards. To
+/// detect a wrong `THISCPU_TIER` early, call this function at the start of the program.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.

@@ -13,12 +13,12 @@ use crate::status::Status;
 /// A word of 1, 2, 4 or 8 bytes per CPU. Rust: `PerCpu<u8>` to `PerCpu<u64>`.
 ///
 /// An operation on this CPU's word is one restartable sequence, without an atomic instruction. It
-/// is not atomic towards other CPUs, which have words of their own. The thread may have moved to
-/// another CPU when the call returns.
+/// is not atomic with respect to other CPUs, which have words of their own. The thread may have
+/// moved to another CPU when the call returns.
 ///
-/// Values have 64 bits in every function; of a value for a narrower word the lower bits are used.
-/// An inlined add to a word of less than 8 bytes costs two restartable sequences, because the first
-/// one fails. A handle encodes where the word is. It is not an address.
+/// Values have 64 bits in every function; a narrower word uses their lower bits. An inlined add
+/// tries the sequence for 8 bytes first, so an add to a narrower word costs two sequences. Use 8
+/// bytes where speed matters. A handle is a number and not an address: do not dereference it.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_word_destroy`.
 /// - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
@@ -215,8 +215,8 @@ pub unsafe extern "C" fn thiscpu_word_cmpxchg(
 ///
 /// `values` is an array of `capacity` elements; if there are more words, the first `capacity` are
 /// stored. There is one word for each CPU that was used, and one more; their number may grow. The
-/// first word is that of threads that had no CPU's lane to work on. The others are in the order of
-/// first use, not of CPU numbers. Each value is read at a different instant.
+/// first word belongs to threads that could not use a CPU's lane. The others are in the order in
+/// which CPUs were first used, not of CPU numbers. Each value is read at a different instant.
 ///
 /// - NULL: allowed for `values` if `capacity` is 0; not for `word` and `count`.
 /// - Returns: `OK`, `NULL_POINTER`.
