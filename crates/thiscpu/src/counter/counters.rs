@@ -9,15 +9,15 @@ use crate::section::{Outcome, Processor, Sections as _};
 
 /// `N` counters whose values can be read at one instant; see [`snapshot`](Self::snapshot).
 ///
-/// Each of them gives the guarantees of a [`Counter`](crate::Counter). A snapshot of all costs one
-/// flip and one fence.
+/// Each has the guarantees of a [`Counter`](crate::Counter). A snapshot costs one fence, however
+/// large `N` is.
 ///
-/// Memory: 40 bytes a counter and 24 to 32 more; in lanes, 32 bytes a counter for each lane in use
-/// and 32 shared by all (64 instead of 32 in the atomic tier). Lanes are allocated at the first
-/// add; they have no shared mode.
+/// Memory: 40 bytes for each counter and at most 32 more. After the first add, 32 bytes for each
+/// counter and lane in use, plus 32 for each counter (in the atomic tier 64 instead of 32).
+/// `Counters` have no shared mode.
 ///
-/// Methods may be called from where those of `Counter` may: `add` and `read` from anywhere, `sum`
-/// and `snapshot` not from signal handlers.
+/// `add` and `read` may be called from anywhere, `sum` and `snapshot` not from signal handlers.
+/// `Counters` cannot be reset: subtract the previous snapshot instead.
 ///
 /// ```
 /// const IN: usize = 0;
@@ -31,7 +31,7 @@ pub struct Counters<const N: usize> {
     core: Core<N>,
 }
 
-/// The number of cells of the larger kind that fit into a lane.
+/// The number of cells of the atomic tier, 64 bytes each, that fit into an item.
 const N_MAX: usize = 4096;
 
 impl<const N: usize> Counters<N> {

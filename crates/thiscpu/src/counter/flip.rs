@@ -10,8 +10,8 @@
 //! takes effect at the flip. So each add is wholly before the flip, in the banks added up, or
 //! wholly after it.
 //!
-//! No sum counts an add but misses one that ended before the add began. The later add loads the
-//! gate after the earlier one has ended.
+//! If a sum counts an add, it also counts every add that ended before that one began: the later add
+//! loads the gate after the earlier one has ended.
 
 use super::cell::CounterCell;
 use super::core::Core;

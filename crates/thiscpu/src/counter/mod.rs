@@ -1,4 +1,4 @@
-//! Counters: per-CPU adds, and exact sums that make no adder wait.
+//! Counters: cheap per-CPU adds, and exact sums that never block an add.
 
 mod add;
 mod cell;
@@ -21,16 +21,20 @@ pub use self::sum_all::{Summable, sum_all};
 use self::window::Estimate;
 use crate::section::{Outcome, Processor, Sections as _};
 
-/// A counter with per-CPU adds whose exact value is available at any time.
+/// A counter that each CPU adds to separately, and whose exact value can be read at any time.
 ///
 /// | | cost | error | may wait for |
 /// |---|---|---|---|
 /// | [`add`] | one section, about 1 ns; wait-free | none | nothing |
-/// | [`read`] | a few loads | at most the slack of `bounds` | nothing |
+/// | [`read`] | a few loads | at most half the width of `bounds` | nothing |
 /// | [`bounds`] | a few loads | none: it returns a range | nothing |
-/// | [`sum`] | one fence, a read of each lane in use | none | other callers in this column |
-/// | [`set`], [`take`] | like `sum` | none | other callers in this column |
-/// | [`compare`] | a few loads, at most one fence | none | these, if it needs the fence |
+/// | [`sum`] | one fence, 0.2 to 30 µs | none | other threads in `sum`, `set`, `take`, `compare` |
+/// | [`set`], [`take`] | like `sum` | none | as `sum` |
+/// | [`compare`] | a few loads, at most one fence | none | as `sum`, if the value is near `rhs` |
+///
+/// A *lane* is one CPU's copy of the data; a sum reads each lane in use. A *section* is a short
+/// piece of code that the kernel restarts if it interrupts it. A *fence* is a `membarrier` system
+/// call.
 ///
 /// [`add`]: Counter::add
 /// [`read`]: Counter::read
@@ -45,18 +49,18 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// # Consistency
 ///
 /// All operations are linearizable: each takes effect at one instant between its start and its end.
-/// Adds are relaxed. A sum includes every add that happens before it: by program order, a join or a
-/// lock.
+/// The range of `bounds` holds at one such instant. Adds are relaxed. A sum includes every add that
+/// happens before it: by program order, a join or a lock.
 ///
-/// # Memory
+/// # Modes and memory
 ///
 /// A counter starts as one word, in *shared mode*: adds are atomics on that word. After 32 adds it
 /// changes to *per-CPU mode*, and adds become sections on this CPU's lane. It then takes 32 bytes
-/// for each lane in use (64 in the atomic tier), and as much once more for all CPUs together.
+/// for each lane in use, plus 32 bytes that all share. In the atomic tier it takes twice as much.
 ///
-/// A comparison that needs the exact value returns the counter to shared mode: the value is near a
-/// limit, and the next comparison will need it too. It stays there until about 512 adds pass
-/// without a comparison.
+/// A comparison that needs the exact value returns the counter to shared mode, because the next
+/// comparison will probably need it too. So after a close comparison each add costs a shared
+/// atomic, until about 512 adds pass without another one.
 ///
 /// Dropping a counter zeroes its memory in the lanes and frees it.
 ///
@@ -64,8 +68,8 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///
 /// - `add`, `inc`, `dec`, `read` and `bounds` may be called from anywhere. That includes signal
 ///   handlers, even those that interrupt a `sum` of the same counter, and TLS destructors.
-/// - All other methods, and the drop, wait for a lock. A signal handler must not call them if it
-///   can interrupt one of them.
+/// - All other methods, and the drop, may wait for a lock that the interrupted thread holds. A
+///   signal handler must not call them.
 /// - A child of `fork` may use all methods. If the `fork` was made in a signal handler, the child
 ///   must not return into an operation that the handler interrupted.
 /// - A child of `vfork` or `clone(CLONE_VM)` must not use the library: it shares its parent's
@@ -73,8 +77,7 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///
 /// # When not to use it
 ///
-/// - As a sequence generator: no add returns a value that only its caller sees.
-/// - As a reference count: "did my add reach zero?" needs such a value too.
+/// - As a sequence generator or a reference count: `add` does not return the new value.
 /// - For a value that one thread writes: a plain atomic is faster.
 ///
 /// # Examples
@@ -90,19 +93,13 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// assert_eq!(HITS.sum(), 4000);
 /// assert_eq!(HITS.take(), 4000);
 /// ```
-///
-/// # Origins
-///
-/// The batch and the cheap `read` are those of Linux's `percpu_counter`, whose sum is not a
-/// snapshot. Starting as one word is an idea of Overstreet's lazy counters. The two banks that make
-/// a sum exact are new.
 pub struct Counter {
     core: Core<1>,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64, "the documentation promises this size");
 
-/// The offset of a counter's gate, for code in other languages.
+/// The offset of the word that inlined code in other languages loads first.
 pub const GATE_AT: usize = std::mem::offset_of!(Counter, core.gate);
 
 /// The range that a counter's value was in, at one instant of the call that returned it.
@@ -116,7 +113,7 @@ pub struct Bounds {
     pub high: i64,
 }
 
-/// The result of a comparison, at one instant of the call.
+/// The result of [`Counter::compare`], true at one instant of that call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
     /// The order of the counter's value and the other side: `Less` if the value is below.
@@ -131,17 +128,17 @@ impl Counter {
     /// Allocates nothing. A counter is 64 bytes.
     ///
     /// The batch (see [`with_batch`](Counter::with_batch)) is 1,024 times the number of lanes in
-    /// use.
+    /// use, rounded up to a power of two.
     pub const fn new() -> Self {
         Counter { core: Core::new(Batch::PerLane) }
     }
 
-    /// Creates a counter with value 0 whose lanes publish after drifting by `batch`.
+    /// Creates a counter with value 0 whose CPUs publish their count after adding about `batch`.
     ///
-    /// A larger batch means rarer writes to the word that [`read`](Counter::read) loads, and wider
-    /// bounds. Each of a lane's two banks is within `batch` of its published count. So `read` is
-    /// within 2 × lanes × `batch` of the value, or within 1 × if the counter was never summed. A
-    /// large amount widens the batch of the lane that it is added to; the bounds include that.
+    /// [`read`](Counter::read) deviates by at most 2 × lanes × `batch`, or by half of that if the
+    /// counter was never summed. So take a smaller batch if `read` must be closer. Take a larger
+    /// one if amounts are large, such as bytes: CPUs publish less often then. An amount
+    /// above `batch` widens the batch of its lane, and [`bounds`](Counter::bounds) stays correct.
     ///
     /// A batch is rounded up to a power of two, and is at least 128 and at most 2^40. A batch of 0
     /// or 1 keeps the counter in shared mode forever: each add costs what a shared atomic costs,
@@ -160,7 +157,8 @@ impl Counter {
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong. Call [`tier`](crate::tier()) first to handle that error.
+    /// If the environment variable `THISCPU_TIER` is invalid, or names a tier that this system
+    /// lacks. Call [`tier`](crate::tier()) first to handle that error.
     #[inline(always)]
     pub fn add(&self, n: i64) {
         // SAFETY: this is a counter's gate. Its item has at least 32 bytes in each lane, and only
@@ -184,30 +182,29 @@ impl Counter {
 
     /// Returns an estimate: the middle of the [`bounds`](Counter::bounds).
     ///
-    /// It is within the slack of the bounds, and costs as much as they do. Never waits. May be
-    /// called from anywhere.
+    /// Costs as much as the bounds do. Never waits. May be called from anywhere.
     pub fn read(&self) -> i64 {
         self.core.estimate(0).value
     }
 
     /// Returns the range of the value at one instant of this call, adds in flight included.
     ///
-    /// Costs a few loads. Flips, and adds to the shared lane, make it repeat them. After 64
-    /// attempts it returns the range of `i64` and an estimate. Never waits. May be called from
-    /// anywhere.
+    /// Costs a few loads. Concurrent sums, and adds of threads without a lane, make it repeat them.
+    /// After 64 attempts it returns `i64::MIN` and `i64::MAX` with an estimate. Never waits. May be
+    /// called from anywhere.
     pub fn bounds(&self) -> Bounds {
         Bounds::of(self.core.estimate(0))
     }
 
     /// Returns the exact value, at one instant of this call.
     ///
-    /// Costs one fence and a read of two cache lines of each lane in use; in shared mode it costs
-    /// one load. A fence takes about 0.2 µs in an idle process and 10 to 30 µs where other CPUs run
-    /// the process; the worst case is a time slice.
+    /// Costs one fence and a read of one or two cache lines of each lane in use; in shared mode it
+    /// costs one load. A fence takes about 0.2 µs in an idle process, and 10 to 30 µs if other CPUs
+    /// run threads of the process. On an overloaded machine it may take a scheduler's time slice,
+    /// some milliseconds.
     ///
-    /// Adders never wait: at most, an add in progress restarts its section. Callers that arrive
-    /// together share one fence. Must not be called from a signal handler that can interrupt a
-    /// method that waits (see [`Counter`]).
+    /// An add never waits for a sum: at most, an add in progress restarts its section. Callers that
+    /// arrive together share one fence. Must not be called from a signal handler.
     ///
     /// # Panics
     ///
@@ -223,7 +220,7 @@ impl Counter {
     /// Sets the value to `v`, at one instant of this call.
     ///
     /// Adds before that instant are discarded, adds after it count on top of `v`. Costs a fence
-    /// like [`sum`](Counter::sum); until that is over adds are atomics on one shared word. Waits
+    /// like [`sum`](Counter::sum). Until the fence is over, adds are atomics on one word. Waits
     /// for other callers of `sum`, `set`, `take` and `compare`. Must not be called from a signal
     /// handler.
     ///
@@ -255,10 +252,10 @@ impl Counter {
 
     /// Compares the value with `rhs`, at one instant of this call.
     ///
-    /// The bounds decide if they do not contain `rhs`, which costs a few loads. Otherwise the
-    /// counter changes to shared mode, which costs one fence as in [`sum`](Counter::sum), and stays
-    /// there while comparisons need the exact value. Waits as [`set`](Counter::set) does if it
-    /// needs the fence. Must not be called from a signal handler.
+    /// If `rhs` lies outside the [`bounds`](Counter::bounds), the call costs a few loads. Otherwise
+    /// it costs one fence and waits as [`set`](Counter::set) does. Then each add costs a shared
+    /// atomic, until about 512 adds pass without such a comparison. Must not be called from a
+    /// signal handler.
     ///
     /// A comparison does not enforce a limit: between it and the add that follows, another thread
     /// may add. A [`Budget`](crate::Budget) enforces one.

@@ -49,16 +49,15 @@ static ONE_BY_ONE: Lock = Lock::new();
 ///
 /// The result has one value for each [`Counter`], and `N` for each [`Counters<N>`]. Each value is
 /// true at an instant of this call. The values of one `Counters` share an instant; those of
-/// different counters do not.
+/// different counters do not. So use `sum_all` to read many unrelated counters, such as in a
+/// scrape, and `Counters` if values must match.
 ///
-/// Costs one fence (see [`Counter::sum`]). In addition each counter costs two reads of two cache
-/// lines of each lane in use, and some compare-exchanges: about 0.1 µs, or 10 ns in shared mode.
-/// Allocates the result.
+/// Costs one fence (see [`Counter::sum`]). Each counter adds about 0.1 µs, or 10 ns if it is in
+/// shared mode. Allocates the result.
 ///
-/// Adders never wait. The call waits for other callers of `sum_all`, and for the callers that
-/// [`Counter::sum`] waits for. A thread that sums one of these counters in the middle of this call
-/// makes it need another fence. So does a counter that is listed twice. Must not be called from a
-/// signal handler.
+/// Adds never wait. The call waits for other callers of `sum_all`, and for the callers that
+/// [`Counter::sum`] waits for. A concurrent sum of one of these counters costs this call another
+/// fence, as does a counter that is listed twice. Must not be called from a signal handler.
 ///
 /// [`Counter`]: crate::Counter
 /// [`Counter::sum`]: crate::Counter::sum
@@ -80,8 +79,6 @@ static ONE_BY_ONE: Lock = Lock::new();
 /// let all: [&dyn Summable; 2] = [&REQUESTS, &BYTES];
 /// assert_eq!(sum_all(&all), [3, 0, 1500]);
 /// ```
-///
-/// RCU shares its grace periods among callers in this way.
 pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
     let mut values = vec![0; counters.iter().map(|counter| counter.flips().values()).sum()];
     let mut pending = Vec::with_capacity(counters.len());

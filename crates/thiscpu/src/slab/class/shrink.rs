@@ -4,7 +4,7 @@ use super::Handle;
 use super::group::Group;
 use crate::section::Access;
 use crate::slab::backend::Backend;
-use crate::slab::lane::Lane;
+use crate::slab::lane::CacheCell;
 use crate::slab::lane::sheaf::SheafList;
 use crate::sys::fence;
 use crate::sys::startup;
@@ -135,7 +135,7 @@ impl<A: Access> Handle<'_, A> {
 
     /// Returns whether any lane holds objects.
     fn has_cached(self, item: usize) -> bool {
-        Lane::all(item, self.cell).any(|lane| !lane.is_empty())
+        CacheCell::all(item, self.cell).any(|lane| !lane.is_empty())
     }
 
     /// Takes sheaves and hot objects out of all lanes, while the gate is closed.
@@ -149,7 +149,7 @@ impl<A: Access> Handle<'_, A> {
         sheaves: &SheafList,
     ) {
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
-        for lane in Lane::all(item, self.cell) {
+        for lane in CacheCell::all(item, self.cell) {
             let is_locked = !has_sections || lane.number() == 0;
             // Blocks: a holder of a lane's lock never waits for the group's lock.
             let _guard = is_locked.then(|| lane.lock().lock());
@@ -165,7 +165,7 @@ impl<A: Access> Handle<'_, A> {
 }
 
 /// Adds a pointer to a list of sheaves, or frees it into its slab without memory for a sheaf.
-fn add_to_list(backend: &'static Backend, lane: Lane, encoded: usize, sheaves: &SheafList) {
+fn add_to_list(backend: &'static Backend, lane: CacheCell, encoded: usize, sheaves: &SheafList) {
     let sheaf = match sheaves.pop() {
         Some(first) if !first.is_full() => Some(first),
         full => {

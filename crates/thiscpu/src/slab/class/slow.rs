@@ -15,7 +15,7 @@ use crate::slab::arena::purge;
 use crate::slab::backend::Backend;
 use crate::slab::lane::encoding;
 use crate::slab::lane::sheaf::Sheaf;
-use crate::slab::lane::{Lane, SlotState};
+use crate::slab::lane::{CacheCell, WordState};
 use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -124,7 +124,7 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Returns the calling thread's lane, if sections can use it.
-    fn current_lane(self) -> Option<Lane> {
+    fn current_lane(self) -> Option<CacheCell> {
         if startup::tier_or_panic() == Tier::Atomic {
             return None;
         }
@@ -143,11 +143,11 @@ impl<A: Access> Handle<'_, A> {
             return None;
         }
         self.group.enable_direct();
-        Some(Lane::from_entry(item, self.cell, entry))
+        Some(CacheCell::from_entry(item, self.cell, entry))
     }
 
     /// Gets objects into a lane whose main sheaf is empty.
-    fn refill(self, backend: &'static Backend, lane: Lane) -> Attempt<Option<usize>> {
+    fn refill(self, backend: &'static Backend, lane: CacheCell) -> Attempt<Option<usize>> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_objects() {
             return Attempt::Retry;
@@ -165,7 +165,7 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Makes room in a lane whose main sheaf is full; `Done` if there is no memory for a sheaf.
-    fn make_room(self, backend: &'static Backend, lane: Lane) -> Attempt<()> {
+    fn make_room(self, backend: &'static Backend, lane: CacheCell) -> Attempt<()> {
         let (main, spare) = (lane.main().load(), lane.spare().load());
         if main.has_room() {
             return Attempt::Retry;
@@ -194,9 +194,9 @@ impl<A: Access> Handle<'_, A> {
     fn flush_one(
         self,
         backend: &'static Backend,
-        lane: Lane,
-        main: SlotState,
-        spare: SlotState,
+        lane: CacheCell,
+        main: WordState,
+        spare: WordState,
     ) -> Attempt<()> {
         let (slot, seen) = match spare.is_none() {
             true => (lane.main(), main),
@@ -211,7 +211,13 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Makes the spare sheaf the main one.
-    fn swap_spare(self, backend: &'static Backend, lane: Lane, main: SlotState, spare: SlotState) {
+    fn swap_spare(
+        self,
+        backend: &'static Backend,
+        lane: CacheCell,
+        main: WordState,
+        spare: WordState,
+    ) {
         if let Ok(Some(sheaf)) = lane.spare().compare_exchange(self.group.gate.word(), spare, None)
         {
             self.install(backend, lane, main, sheaf);
@@ -219,7 +225,7 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Makes a sheaf the main one, if the slot still holds what was seen.
-    fn install(self, backend: &'static Backend, lane: Lane, main: SlotState, sheaf: Sheaf) {
+    fn install(self, backend: &'static Backend, lane: CacheCell, main: WordState, sheaf: Sheaf) {
         let (Ok(rest) | Err(rest)) =
             lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
         if let Some(rest) = rest {
@@ -228,7 +234,7 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Makes a sheaf the spare one if there is none, or else hands it to the backend.
-    fn stash(self, backend: &'static Backend, lane: Lane, sheaf: Sheaf) {
+    fn stash(self, backend: &'static Backend, lane: CacheCell, sheaf: Sheaf) {
         let spare = lane.spare().load();
         let rest = match spare.is_none() {
             true => lane
@@ -247,7 +253,7 @@ impl<A: Access> Handle<'_, A> {
     /// In the atomic tier this is the lane of the CPU that the thread was last seen on. For a
     /// thread without a lane it is lane 0. A thread that has a lane, which just cannot be used,
     /// gets none.
-    fn locked_lane(self) -> Option<(Lane, Guard<'static>)> {
+    fn locked_lane(self) -> Option<(CacheCell, Guard<'static>)> {
         let item = self.group.item()?;
         let has_lane = current::entry() != 0 || current::acquire_lane();
         let entry = match startup::tier_or_panic() {
@@ -256,7 +262,7 @@ impl<A: Access> Handle<'_, A> {
             _ if has_lane => return None,
             _ => 0,
         };
-        let lane = Lane::from_entry(item, self.cell, entry);
+        let lane = CacheCell::from_entry(item, self.cell, entry);
         Some((lane, lane.lock().try_lock()?))
     }
 

@@ -2,14 +2,15 @@
 //!
 //! An encoded pointer is the cache's key minus the object's address. The key is a random odd number
 //! and objects begin at even addresses, so an encoded pointer is odd and never 0. A value that a
-//! program writes over one matches only by chance, one in 2^60.
+//! program writes over one matches only by chance, one in 2^63.
 //!
 //! While an object is free, its first word is its *free mark* and holds its encoded pointer. The
 //! mark reveals a double free and a write after free. An object that stays constructed has its mark
-//! behind it, with another value while it is not constructed: see
+//! in the word behind it, whose lowest bit says whether the object is constructed: see
 //! `class::construct`.
 //!
-//! The kernel encodes its free lists for the same reason (`CONFIG_SLAB_FREELIST_HARDENED`).
+//! The kernel encodes its free lists for the same reason (`CONFIG_SLAB_FREELIST_HARDENED`). The
+//! encoding here is simpler: one encoded pointer and its address reveal the key.
 
 use core::ptr;
 
@@ -22,8 +23,8 @@ pub(crate) struct Key(pub(crate) usize);
 impl Key {
     /// Draws a key.
     ///
-    /// No other cache has it, and it says nothing about other keys: a program that reads free
-    /// memory can compute the key of that memory's cache.
+    /// Each cache has its own. A program that reads a free object can compute the key of that
+    /// object's cache, but no other key.
     pub(crate) fn random() -> Key {
         getrandom_bits().map_or_else(Key::derived, |bits| Key(bits as usize | 1))
     }
@@ -53,9 +54,9 @@ impl Key {
     }
 }
 
-// Marks are not atomics in real memory, so that the compiler can compare them in place. An object's
-// mark is accessed only by the thread that holds the object or its encoded pointer. Modeled memory
-// consists of atomics only.
+// Marks are not atomics in real memory, so that the compiler can compare them in a memory operand.
+// An object's mark is accessed only by the thread that holds the object or its encoded pointer.
+// Modeled memory consists of atomics only.
 
 fn modeled(mark: usize) -> &'static AtomicUsize {
     // SAFETY: `mark` is the address of a mark in modeled memory, which consists of `AtomicUsize`s
@@ -63,15 +64,16 @@ fn modeled(mark: usize) -> &'static AtomicUsize {
     unsafe { &*(mark as *const AtomicUsize) }
 }
 
-/// Loads the word at the place of a mark.
+/// Loads the word at the place of a mark: of an object of a cache, or of any freed address.
 #[inline(always)]
 pub(crate) fn load_mark(mark: usize) -> usize {
     if cfg!(thiscpu_model) {
         return modeled(mark).load(Relaxed);
     }
-    // SAFETY: `mark` is in an object of a slab, and slabs stay mapped forever. No other thread
-    // accesses it: the object is free and its encoded pointer is the caller's, or the caller is
-    // about to free the object.
+    // SAFETY: `mark` is readable. It is in an object of a slab, and slabs stay mapped forever; or a
+    // program freed an address that is no object, and the contract of freeing requires memory that
+    // it may access. No other thread accesses an object's mark: the object is free and its encoded
+    // pointer is the caller's, or the caller is about to free the object.
     unsafe { ptr::with_exposed_provenance::<usize>(mark).read() }
 }
 
@@ -81,8 +83,8 @@ pub(crate) fn set_mark(mark: usize, encoded: usize) {
     if cfg!(thiscpu_model) {
         return modeled(mark).store(encoded, Relaxed);
     }
-    // SAFETY: `mark` is in an object of a slab, and slabs stay mapped forever. No other thread
-    // accesses it: only one thread holds the object or its encoded pointer.
+    // SAFETY: `mark` is writable, for the reasons that `load_mark` gives. No other thread accesses
+    // an object's mark: only one thread holds the object or its encoded pointer.
     unsafe { ptr::with_exposed_provenance_mut::<usize>(mark).write(encoded) }
 }
 
@@ -98,9 +100,8 @@ pub(crate) fn take_mark(mark: usize, encoded: usize) -> bool {
 
 /// Clears the mark by one subtraction in memory; false if the mark was not `encoded`.
 ///
-/// If it returns false, call [`add_to_mark`] to restore the word. That call is not made here,
-/// because the difference would then have to be kept in a register. The subtraction is faster than
-/// a comparison and a store.
+/// One subtraction from memory checks and clears the word, and keeps nothing in a register. So the
+/// caller restores the word if this returns false, by [`add_to_mark`] on its cold path.
 #[inline(always)]
 pub(crate) fn subtract_from_mark(mark: usize, encoded: usize) -> bool {
     let left = load_mark(mark).wrapping_sub(encoded);
@@ -126,8 +127,9 @@ fn getrandom_bits() -> Option<u64> {
     }
     let mut bits = 0_u64;
     let (at, bytes) = (&raw mut bits, size_of::<u64>());
-    // By its number, because not every C library has a function for it. SAFETY: the kernel writes
-    // at most `bytes` bytes, and `at` points to that many.
+    // By its number, because not every C library has a function for it.
+    //
+    // SAFETY: the kernel writes at most `bytes` bytes, and `at` points to that many.
     let written = unsafe { libc::syscall(libc::SYS_getrandom, at, bytes, libc::GRND_NONBLOCK) };
     (written == bytes as libc::c_long).then_some(bits)
 }

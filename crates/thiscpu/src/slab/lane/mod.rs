@@ -1,28 +1,34 @@
-//! A cache's part of a lane: one hot object and two sheaves.
+//! Cells: a cache's part of a lane, with one hot object and two sheaves.
 //!
 //! ```text
-//! at the cache's cell in each lane: | hot : 8 | lock : 4, 0 : 4 | top : 8 | spare : 8 |
+//! cell: | hot : 8 | lock : 4, 0 : 4 | top : 8 | spare : 8 |
 //! ```
 //!
-//! `hot` is the encoded pointer of an object that was freed while `hot` was 0, or 0. malloc's
-//! classes do not use it: theirs is always 0. A program that frees and allocates in turn finds its
-//! object there with one load. The main sheaf takes two dependent loads, each of which would wait
-//! for the store of the call before.
+//! An item has one cell for a cache, or a cell for each class of a group, such as malloc's size
+//! classes.
 //!
-//! `top` leads to the top of the main sheaf: it is the distance from the item's first `top` to the
-//! slot above the sheaf's uppermost pointer. It is 0 if there is no main sheaf. Then the word at
-//! the first `top` is 0, as if the sheaf were full, and the word below it is 0, as if the sheaf
-//! were empty. Both hold because a cache with a group of its own has its cell there, and in a group
-//! of several classes no class uses the first cell.
+//! `hot` is the encoded pointer of an object that was freed while `hot` was 0, or 0. In malloc's
+//! classes it is always 0. A program that frees and allocates in turn finds its object there with
+//! one load. The main sheaf takes two dependent loads, each of which would wait for the store of
+//! the call before. Decision 005 has the figures.
 //!
-//! `spare` leads to the other sheaf in the same way, from the same place, and is 0 if there is
-//! none. Distances make fresh memory, all zero, a valid lane. One origin for all cells saves the
-//! sections an addition.
+//! `top` and `spare` lead to the two sheaves. They are distances from the *origin*, the word `top`
+//! of the item's first cell, so that fresh memory, all zero, is a valid cell. One origin for all
+//! cells saves the sections an addition. `top` is the distance to the slot above the main sheaf's
+//! uppermost pointer, and `spare` is the same for the other sheaf.
 //!
-//! In the rseq tiers, sections on a lane's CPU change the lane. So does the holder of the cache's
-//! lock, after closing the gate and a fence; the lane's own lock stays 0. Lane 0, and every lane of
-//! the atomic tier, is changed by the holder of the lane's lock, which `alloc` and `free` only try
-//! to take; nothing is hot there.
+//! A distance of 0 means no sheaf. Sections then read the origin as the slot, and the word below it
+//! as the pointer. Both are 0, as in a sheaf that is full and empty at once. If the item has one
+//! cell, the origin is that cell's own `top`, which is 0. In a group of several classes no class
+//! uses the first cell. The word below is the cell's lock, which stays 0 where sections run.
+//!
+//! In the rseq tiers, sections on a lane's CPU change a cell. So does the holder of the cache's
+//! lock, after closing the gate and a fence; the cell's own lock stays 0. In lane 0, and in every
+//! lane of the atomic tier, the holder of the cell's lock changes the cell. `alloc` and `free` only
+//! try to take that lock, and nothing is hot there.
+//!
+//! Sections compare distances only. That suffices: equal distances name the same sheaf with the
+//! same count, whatever happened in between.
 
 pub(super) mod encoding;
 pub(super) mod sheaf;
@@ -41,35 +47,35 @@ const LOCK_OFFSET: usize = TOP_OFFSET - 8;
 const SPARE_OFFSET: usize = TOP_OFFSET + 8;
 pub(super) const CELL_BYTES: usize = SPARE_OFFSET + 8;
 
-/// A cache's part of one lane.
+/// A cell: a cache's part of one lane.
 #[derive(Clone, Copy)]
-pub(super) struct Lane {
+pub(super) struct CacheCell {
     address: usize,
     number: usize,
     cell: usize,
 }
 
-/// The place of the main or the spare sheaf in a lane.
+/// The word of a cell that leads to the main or the spare sheaf.
 #[derive(Clone, Copy)]
-pub(super) struct SheafSlot {
-    lane: Lane,
+pub(super) struct SheafWord {
+    lane: CacheCell,
     offset: usize,
 }
 
-impl Lane {
-    /// Returns lane `number` of the cache whose cell of the item is at `cell`.
-    fn of(item: usize, cell: usize, number: usize) -> Lane {
-        Lane { address: item + cell + number * STRIDE, number, cell }
+impl CacheCell {
+    /// Returns the cell at offset `cell` of the item at `item`, in lane `number`.
+    fn of(item: usize, cell: usize, number: usize) -> CacheCell {
+        CacheCell { address: item + cell + number * STRIDE, number, cell }
     }
 
-    /// Returns the lane that an entry of the lane table stands for; entry 0 stands for lane 0.
-    pub(super) fn from_entry(item: usize, cell: usize, entry: usize) -> Lane {
-        Lane::of(item, cell, table::lane_of(entry))
+    /// Returns the cell in the lane of a table entry; entry 0 stands for lane 0.
+    pub(super) fn from_entry(item: usize, cell: usize, entry: usize) -> CacheCell {
+        CacheCell::of(item, cell, table::lane_of(entry))
     }
 
-    /// Returns all lanes that may hold objects.
-    pub(super) fn all(item: usize, cell: usize) -> impl Iterator<Item = Lane> {
-        (0..=table::in_use()).map(move |number| Lane::of(item, cell, number))
+    /// Returns the cells that may hold objects, one for each lane.
+    pub(super) fn all(item: usize, cell: usize) -> impl Iterator<Item = CacheCell> {
+        (0..=table::in_use()).map(move |number| CacheCell::of(item, cell, number))
     }
 
     pub(super) fn number(self) -> usize {
@@ -77,44 +83,48 @@ impl Lane {
     }
 
     pub(super) fn lock(self) -> &'static Lock {
-        // SAFETY: the lanes in use of a cache's item are mapped while the cache lives, and the
-        // caller holds a reference to the cache. A zeroed word is an unlocked lock.
+        // SAFETY: lanes in use stay mapped forever, and this word belongs to the cache while it
+        // lives. A zeroed word is an unlocked lock.
         unsafe { &*((self.address + LOCK_OFFSET) as *const Lock) }
     }
 
-    /// Returns whether the lane holds nothing and no thread has its lock; an estimate.
+    /// Returns whether the cell holds nothing and no thread has its lock; an estimate.
     pub(super) fn is_empty(self) -> bool {
-        // Checked first: a thread that locks the lane later also began its call later.
+        // Checked first: a thread that takes the lock after this load runs at the same time as the
+        // caller, which need not count its objects. Acquire, in `is_held`: the loads below come
+        // later, and see what the last holder stored.
         if self.lock().is_held() {
             return false;
         }
-        let hot = self.slot_word(0).load(Relaxed);
+        let hot = self.word_at(0).load(Relaxed);
         hot == 0 && self.main().load().is_none() && self.spare().load().is_none()
     }
 
-    /// Takes the hot object, if there is one. The caller owns the lane.
+    /// Takes the hot object, if there is one. The caller owns the cell.
     pub(super) fn take_hot(self) -> Option<usize> {
-        let hot = self.slot_word(0);
+        let hot = self.word_at(0);
         let encoded = hot.load(Relaxed);
         hot.store(0, Relaxed);
         (encoded != 0).then_some(encoded)
     }
 
-    fn slot_word(self, offset: usize) -> &'static AtomicUsize {
-        // SAFETY: the lanes in use of a cache's item are mapped while the cache lives, and the
-        // caller holds a reference to the cache. All accesses to this word are atomic.
+    fn word_at(self, offset: usize) -> &'static AtomicUsize {
+        // SAFETY: lanes in use stay mapped forever, and this word belongs to the cache while it
+        // lives. All accesses to it are atomic.
         unsafe { &*((self.address + offset) as *const AtomicUsize) }
     }
 
-    pub(super) fn main(self) -> SheafSlot {
-        SheafSlot { lane: self, offset: TOP_OFFSET }
+    pub(super) fn main(self) -> SheafWord {
+        SheafWord { lane: self, offset: TOP_OFFSET }
     }
 
-    pub(super) fn spare(self) -> SheafSlot {
-        SheafSlot { lane: self, offset: SPARE_OFFSET }
+    pub(super) fn spare(self) -> SheafWord {
+        SheafWord { lane: self, offset: SPARE_OFFSET }
     }
 
-    /// Swaps the main and the spare sheaf of a lane that the caller owns.
+    /// Swaps the main and the spare sheaf of a cell that the caller owns.
+    ///
+    /// A child forked in between loses one sheaf, and no object gets two owners.
     pub(super) fn swap_sheaves(self) {
         let spare = self.spare().swap(None);
         let main = self.main().swap(spare);
@@ -132,16 +142,16 @@ impl Lane {
     }
 }
 
-/// What a slot held when it was loaded.
+/// What a sheaf word held when it was loaded.
 ///
-/// It may have changed since, so a change to the slot compares.
+/// It may have changed since, so a change to the word compares.
 #[derive(Clone, Copy)]
-pub(super) struct SlotState {
+pub(super) struct WordState {
     distance: usize,
     top: usize,
 }
 
-impl SlotState {
+impl WordState {
     pub(super) fn is_none(self) -> bool {
         self.distance == 0
     }
@@ -155,20 +165,20 @@ impl SlotState {
     }
 }
 
-impl SheafSlot {
+impl SheafWord {
     fn word(self) -> &'static AtomicUsize {
-        self.lane.slot_word(self.offset)
+        self.lane.word_at(self.offset)
     }
 
-    pub(super) fn load(self) -> SlotState {
-        // Relaxed: a section compares the value before it acts on it, or the caller owns the lane.
+    pub(super) fn load(self) -> WordState {
+        // Relaxed: a section compares the value before it acts on it, or the caller owns the cell.
         let distance = self.word().load(Relaxed);
-        SlotState { distance, top: self.lane.base().wrapping_add(distance) }
+        WordState { distance, top: self.lane.base().wrapping_add(distance) }
     }
 
     /// Replaces the sheaf that was seen, in a section.
     ///
-    /// Returns the sheaf that was there, or `sheaf` if the slot has changed. The calling thread
+    /// Returns the sheaf that was there, or `sheaf` if the word has changed. The calling thread
     /// must still be on this lane's CPU for the section to commit.
     // Not inlined: each copy of the section would need a test that drives it, and some callers are
     // rare.
@@ -176,12 +186,13 @@ impl SheafSlot {
     pub(super) fn compare_exchange(
         self,
         gate: &AtomicUsize,
-        seen: SlotState,
+        seen: WordState,
         sheaf: Option<Sheaf>,
     ) -> Result<Option<Sheaf>, Option<Sheaf>> {
         let new = self.lane.distance(sheaf.as_ref());
-        // SAFETY: `gate` is the gate of the cache that this lane belongs to. `sheaf` is owned, so
-        // that its slots are complete and no other thread has it.
+        // SAFETY: `gate` is the gate of the cache that this cell belongs to. This thread owns
+        // `sheaf` and has written its slots. The kernel orders these stores before the next thread
+        // of the lane (see `design::percpu`, "The lane index").
         let outcome = unsafe {
             Processor::cmpxchg_cell(
                 gate,
@@ -197,7 +208,7 @@ impl SheafSlot {
         }
     }
 
-    /// Replaces the sheaf in a lane that the caller owns; returns the one that was there.
+    /// Replaces the sheaf in a cell that the caller owns; returns the one that was there.
     pub(super) fn swap(self, sheaf: Option<Sheaf>) -> Option<Sheaf> {
         let seen = self.load();
         self.word().store(self.lane.distance(sheaf.as_ref()), Relaxed);
