@@ -1,4 +1,5 @@
-//! The designs that run against each other: one folder per kind of structure, one file per design.
+//! The designs that run against each other: one folder per kind of structure, one file per design,
+//! except that short ones share a file.
 //!
 //! Each design is implemented from its description, as its authors intended it. Where the kernel
 //! relies on disabled preemption, a program needs an atomic instruction; each file says where.
@@ -34,8 +35,8 @@ macro_rules! family {
 /// Makes a test of each generic check for each contender, in a module of that name.
 #[cfg(test)]
 macro_rules! test_each {
-    ($checks:tt; $($module:ident: $Contender:ty,)*) => {
-        $(mod $module {
+    ($checks:tt; $($(#[$cfg:meta])* $module:ident: $Contender:ty,)*) => {
+        $($(#[$cfg])* mod $module {
             use super::*;
 
             test_each!(@ $checks $Contender);
@@ -58,5 +59,4 @@ mod name;
 mod percpu_counter;
 pub(crate) mod registries;
 
-pub(crate) use self::lanes::Padded;
-pub(crate) use self::name::Name;
+pub(crate) use self::{lanes::Padded, name::Name};

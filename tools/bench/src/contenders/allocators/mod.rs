@@ -2,13 +2,12 @@
 
 #[cfg(feature = "other-allocators")]
 pub(crate) use self::mallocs::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
-pub(crate) use self::versions::versions;
 pub(crate) use self::{
     mallocs::Glibc,
     slub_lock::SlubLock,
     slub_tid::SlubTid,
-    this_cpu_cache::ThisCpuCache,
-    this_cpu_malloc::{ThisCpuMalloc, harden},
+    this_cpu::{ThisCpuCache, ThisCpuMalloc, harden},
+    versions::versions,
 };
 use super::Name;
 
@@ -20,8 +19,7 @@ mod slub_lock;
 mod slub_tid;
 #[cfg(test)]
 mod tests;
-mod this_cpu_cache;
-mod this_cpu_malloc;
+mod this_cpu;
 mod versions;
 
 /// The contenders of cases in which all objects have one size.

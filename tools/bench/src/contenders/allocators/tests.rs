@@ -6,8 +6,6 @@ use std::{collections::BTreeSet, sync::mpsc, thread};
 use super::{
     Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
 };
-#[cfg(feature = "other-allocators")]
-use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::{contenders::lanes::Lanes, cpus::Cpus};
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
@@ -176,25 +174,20 @@ test_each! {
         threads_that_meet_on_a_cpu_keep_their_objects
     ];
     glibc: Glibc,
+    #[cfg(feature = "other-allocators")]
+    mimalloc: crate::contenders::allocators::Mimalloc,
+    #[cfg(feature = "other-allocators")]
+    jemalloc: crate::contenders::allocators::Jemalloc,
+    #[cfg(feature = "other-allocators")]
+    snmalloc: crate::contenders::allocators::Snmalloc,
+    #[cfg(feature = "other-allocators")]
+    rpmalloc: crate::contenders::allocators::Rpmalloc,
     slub_lock: SlubLock,
     slub_lock_on_one_freelist: OnOneFreelist<SlubLock>,
     slub_tid: SlubTid,
     slub_tid_on_one_freelist: OnOneFreelist<SlubTid>,
     this_cpu_cache: ThisCpuCache,
     this_cpu_malloc: ThisCpuMalloc,
-}
-
-#[cfg(feature = "other-allocators")]
-test_each! {
-    [
-        objects_are_distinct_and_keep_their_contents
-        objects_may_be_freed_on_another_thread
-        threads_that_meet_on_a_cpu_keep_their_objects
-    ];
-    mimalloc: Mimalloc,
-    jemalloc: Jemalloc,
-    snmalloc: Snmalloc,
-    rpmalloc: Rpmalloc,
 }
 
 /// Counts the allocations before the object that was freed last is allocated again.

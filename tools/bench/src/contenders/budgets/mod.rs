@@ -1,18 +1,16 @@
 //! Budgets: shared amounts with a limit.
 
 pub(crate) use self::{
-    atomic_cas::AtomicCas, compare_once::CompareOnce, compare_twice::CompareTwice,
-    limited_add::LimitedAdd, semaphore::Semaphore, this_cpu::ThisCpu,
+    compare::{CompareOnce, CompareTwice},
+    limited_add::LimitedAdd,
+    plain::{AtomicCas, Semaphore, ThisCpu},
 };
 
-mod atomic_cas;
-mod compare_once;
-mod compare_twice;
+mod compare;
 mod limited_add;
-mod semaphore;
+mod plain;
 #[cfg(test)]
 mod tests;
-mod this_cpu;
 
 family! {
     $ for_budget, budgets: AtomicCas CompareTwice CompareOnce LimitedAdd Semaphore ThisCpu

@@ -3,20 +3,18 @@
 use std::cmp::Ordering;
 
 pub(crate) use self::{
-    atomic::Atomic, dumazet::Dumazet, li_gate::LiGate, nothing::Nothing, section::Section,
-    spinlock_fold::SpinlockFold, striped::Striped, this_cpu::ThisCpu,
+    dumazet::Dumazet,
+    li_gate::LiGate,
+    plain::{Atomic, Nothing, SpinlockFold, Striped, ThisCpu},
+    section::Section,
 };
 
-mod atomic;
 mod dumazet;
 mod li_gate;
-mod nothing;
+mod plain;
 mod section;
-mod spinlock_fold;
-mod striped;
 #[cfg(test)]
 mod tests;
-mod this_cpu;
 
 family! {
     $ for_counter, counters: Atomic SpinlockFold Dumazet LiGate Striped Section ThisCpu; Nothing
@@ -36,8 +34,11 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Returns the most precise value the design offers, at any cost.
     fn sum(&self) -> i64;
 
-    /// Compares the counter with `limit` as the design does.
-    fn compare(&self, limit: i64) -> Ordering;
+    /// Compares the counter with `limit` as the design does, or by a sum if it has no comparison.
+    #[inline(always)]
+    fn compare(&self, limit: i64) -> Ordering {
+        self.sum().cmp(&limit)
+    }
 
     /// Takes the calling thread off per-CPU lanes forever, if the design supports such threads.
     fn leave_lanes() {}

@@ -5,10 +5,7 @@
 //! thread is preempted or moved, so it needs no atomic instruction. A sum adds the lanes up while
 //! adders continue, and a comparison is a sum.
 
-use std::{
-    cmp::Ordering,
-    sync::atomic::{AtomicI64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use anyhow::anyhow;
 
@@ -45,10 +42,6 @@ impl Contender for Section {
     fn sum(&self) -> i64 {
         // Relaxed: the lanes are read at different times with any ordering.
         self.words.iter().fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
-    }
-
-    fn compare(&self, limit: i64) -> Ordering {
-        self.sum().cmp(&limit)
     }
 }
 

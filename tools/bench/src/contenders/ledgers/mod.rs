@@ -1,19 +1,20 @@
 //! Ledgers: accounts of many owners, each with a few counters.
 
 pub(crate) use self::{
-    accounts::COUNTERS, atomic::Atomic, kamezawa::Kamezawa, memcg_stock::MemcgStock,
-    nothing::Nothing, per_thread_64::PerThread64, this_cpu::ThisCpu,
+    accounts::COUNTERS,
+    kamezawa::Kamezawa,
+    memcg_stock::MemcgStock,
+    per_thread_64::PerThread64,
+    plain::{Atomic, Nothing, ThisCpu},
 };
 
 mod accounts;
-mod atomic;
 mod kamezawa;
 mod memcg_stock;
-mod nothing;
 mod per_thread_64;
+mod plain;
 #[cfg(test)]
 mod tests;
-mod this_cpu;
 
 family! {
     $ for_ledger, ledgers: Atomic Kamezawa PerThread64 MemcgStock ThisCpu; Nothing
@@ -45,7 +46,7 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Moves the content of all caches into the accounts.
     ///
     /// All other threads that charged must have been joined.
-    fn sync(&self);
+    fn sync(&self) {}
 
     /// Returns a counter of the account. Exact after `sync`.
     fn read(&self, account: &Self::Account, index: usize) -> i64;

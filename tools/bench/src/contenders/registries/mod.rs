@@ -1,16 +1,10 @@
 //! Registries of metrics that Prometheus scrapes.
 
-pub(crate) use self::{
-    metrics_exporter::MetricsExporter,
-    prometheus_client::PrometheusClient,
-    this_cpu::{ThisCpu, ThisCpuFacade},
-};
+pub(crate) use self::designs::{MetricsExporter, PrometheusClient, ThisCpu, ThisCpuFacade};
 
-mod metrics_exporter;
-mod prometheus_client;
+mod designs;
 #[cfg(test)]
 mod tests;
-mod this_cpu;
 
 family! {
     $ for_registry, registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade

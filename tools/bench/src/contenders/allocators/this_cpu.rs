@@ -1,14 +1,43 @@
-//! `thiscpu-malloc` and `thiscpu-hardened`: this project's `malloc`, called as programs call it.
+//! This project's cache and `malloc`, called as programs call them.
 //!
-//! Both run the same code, in separate processes of which one is hardened. Two copies of a loop can
-//! differ by some percent because of their addresses, which is more than hardening costs.
+//! `thiscpu-malloc` and `thiscpu-hardened` run the same code, in separate processes of which one is
+//! hardened. Two copies of a loop can differ by some percent because of their addresses, which is
+//! more than hardening costs.
 
-use std::hint::black_box;
+use std::{
+    alloc::Layout,
+    hint::black_box,
+    ptr::{self, NonNull},
+};
 
 use anyhow::{Result, ensure};
+use thiscpu::RawCache;
 use thiscpu_malloc::{define_free, define_malloc, export};
 
 use super::Allocator;
+
+/// `thiscpu-cache`: the library's cache of objects of one size, inlined as in programs that use it.
+pub(crate) struct ThisCpuCache(RawCache);
+
+impl Allocator for ThisCpuCache {
+    fn new(size: usize) -> Self {
+        let layout =
+            Layout::from_size_align(size, 8).expect("the size is small, and 8 is a power of two");
+        Self(RawCache::new(layout))
+    }
+
+    #[inline(always)]
+    fn alloc(&self, _size: usize) -> *mut u8 {
+        self.0.alloc().map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: *mut u8, _size: usize) {
+        // SAFETY: the caller guarantees that the object is from this cache, which makes it not
+        // null, and that it is no longer used.
+        unsafe { self.0.free(NonNull::new_unchecked(object)) };
+    }
+}
 
 // The preloaded library's `malloc`. It is not inlined, because the other contenders are not.
 define_malloc!(
@@ -23,7 +52,7 @@ extern "C-unwind" fn malloc_gated(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C-unwind" fn malloc_cold(size: usize, cell: usize) -> *mut u8 {
-    export::alloc_cold(size, cell).map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr)
+    export::alloc_cold(size, cell).map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
 define_free!(
