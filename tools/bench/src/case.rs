@@ -68,7 +68,7 @@ impl Case {
     /// If an end is requested, the outcome has what was measured so far. An error means that a
     /// contender lost an add, or that the system refused a thread, memory or a CPU.
     pub(crate) fn run(&self, progress: &Progress, limit: Option<Duration>) -> Result<Outcome> {
-        let cpus = Cpus::allowed().context("cannot learn which CPUs are allowed")?;
+        let cpus = Cpus::allowed()?;
         let mut outcome = Outcome {
             kind: self.kind,
             threads: self.threads,

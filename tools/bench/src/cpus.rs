@@ -1,7 +1,8 @@
 //! The CPUs of a run, and how threads are pinned to them.
 
-use std::io;
+use std::{io, ops::Range, thread};
 
+use anyhow::{Context as _, Result, anyhow};
 use thiscpu_test_support::cpus;
 
 /// One more than the largest CPU number that any kernel has.
@@ -15,9 +16,11 @@ pub(crate) struct Cpus {
 
 impl Cpus {
     /// Asks the kernel which CPUs the calling thread may run on.
-    pub(crate) fn allowed() -> io::Result<Self> {
+    pub(crate) fn allowed() -> Result<Self> {
         match cpus::allowed() {
-            ids if ids.is_empty() => Err(io::Error::last_os_error()),
+            ids if ids.is_empty() => {
+                Err(io::Error::last_os_error()).context("cannot learn which CPUs are allowed")
+            }
             ids => Ok(Self { ids }),
         }
     }
@@ -33,33 +36,54 @@ impl Cpus {
     }
 
     /// Pins the calling thread to the CPU of thread `index`.
-    pub(crate) fn pin(&self, index: usize) -> io::Result<()> {
-        confine([self.id(index)])
+    pub(crate) fn pin(&self, index: usize) -> Result<()> {
+        confine(&[self.id(index)])
     }
 
     /// Lets the calling thread run on all of them.
-    pub(crate) fn unpin(&self) -> io::Result<()> {
-        confine(self.ids.iter().copied())
+    pub(crate) fn unpin(&self) -> Result<()> {
+        confine(&self.ids)
     }
 
     /// Runs `work` confined to the CPUs of threads `indexes`, then unpins the thread.
     pub(crate) fn confined<T>(
         &self,
-        indexes: std::ops::Range<usize>,
-        work: impl FnOnce() -> T,
-    ) -> io::Result<T> {
-        confine(indexes.map(|index| self.id(index)))?;
+        indexes: Range<usize>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        confine(&indexes.map(|index| self.id(index)).collect::<Vec<_>>())?;
         let outcome = work();
         self.unpin()?;
-        Ok(outcome)
+        outcome
+    }
+
+    /// Runs `work` with the index of each of `threads` pinned threads.
+    pub(crate) fn on_each(&self, threads: usize, work: impl Fn(usize) + Sync) -> Result<()> {
+        let work = |index| self.pin(index).map(|()| work(index));
+        thread::scope(|scope| {
+            let spawn = |index| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(index)
+                })
+            };
+            let threads: Vec<_> = (0..threads).map(spawn).collect();
+            threads.into_iter().try_for_each(join)
+        })
     }
 }
 
+/// Waits for a thread and returns its outcome.
+pub(crate) fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+}
+
 /// Confines the calling thread.
-fn confine(ids: impl IntoIterator<Item = usize>) -> io::Result<()> {
-    match cpus::confine(0, ids) {
+fn confine(ids: &[usize]) -> Result<()> {
+    match cpus::confine(0, ids.iter().copied()) {
         true => Ok(()),
-        false => Err(io::Error::last_os_error()),
+        false => Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot confine a thread to the CPUs {ids:?}")),
     }
 }
 
@@ -101,7 +125,7 @@ mod tests {
     #[test]
     fn confinement_ends_with_the_work() {
         let cpus = Cpus::allowed().unwrap();
-        let inside = cpus.confined(0..1, || Cpus::allowed().unwrap().ids);
+        let inside = cpus.confined(0..1, || Ok(Cpus::allowed()?.ids));
         assert_eq!(inside.unwrap(), vec![cpus.id(0)]);
         assert_eq!(Cpus::allowed().unwrap().ids, cpus.ids);
     }

@@ -10,10 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use thiscpu_test_support::tool::stop;
 
-use crate::{cpu_wait, cpus::Cpus};
+use crate::{
+    cpu_wait,
+    cpus::{self, Cpus},
+};
 
 /// The stack of a thread: enough for the workloads, and small enough for 4,096 threads.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
@@ -23,12 +26,12 @@ pub(crate) const STACK_BYTES: usize = 256 << 10;
 pub(crate) struct Slice<T> {
     /// Operations during the slice.
     pub(crate) ops: u64,
-    /// Operations before it, to warm up.
-    pub(crate) warmup_ops: u64,
+    /// All operations, including those before the slice, to warm up.
+    pub(crate) all_ops: u64,
     /// Wall time from start to stop.
     pub(crate) elapsed: Duration,
-    /// The time of all threads from start to stop, without that in which they waited for a CPU.
-    worked: Duration,
+    /// The time of all operations together, in nanoseconds.
+    ops_ns: f64,
     /// The result of the conducting thread.
     pub(crate) outcome: T,
 }
@@ -40,18 +43,10 @@ impl<T> Slice<T> {
     /// time in which another program had a thread's CPU. With more threads, waits for each other
     /// cannot be told from that time, so it is the wall time x CPUs / operations. Then twice as
     /// many threads on busy CPUs change nothing, unless they slow each other down.
-    pub(crate) fn op_ns(&self, threads: usize, cpus: &Cpus) -> Result<f64> {
-        if self.ops == 0 {
-            return Err(anyhow!(
-                "no operation was completed in {:?}: take longer slices",
-                self.elapsed
-            ));
-        }
-        let time = match threads <= cpus.len() {
-            true => self.worked.as_nanos() as f64,
-            false => self.elapsed.as_nanos() as f64 * cpus.len() as f64,
-        };
-        Ok(time / self.ops as f64)
+    pub(crate) fn op_ns(&self) -> Result<f64> {
+        let elapsed = self.elapsed;
+        ensure!(self.ops > 0, "no operation was completed in {elapsed:?}: take longer slices");
+        Ok(self.ops_ns / self.ops as f64)
     }
 }
 
@@ -72,13 +67,12 @@ where
     Op: FnMut() -> Result<()>,
 {
     let signals = Signals::default();
+    let has_cpu_each = threads <= cpus.len();
     let work = |index: usize, is_ready| {
-        cpus.pin(index)
-            .with_context(|| format!("cannot pin a thread to CPU {}", cpus.id(index)))?;
+        cpus.pin(index)?;
         // If each thread has a CPU, its own time counts, and it may run a little longer. So there
         // are operations even on a busy machine, where a slice may be over before a thread begins.
-        let least = if threads <= cpus.len() { 1 } else { 0 };
-        signals.obey(step, least, prepare(index), is_ready)
+        signals.obey(step, u64::from(has_cpu_each), prepare(index), is_ready)
     };
     let (done, elapsed, outcome) = thread::scope(|scope| {
         let stop_at_last = StopOnDrop(&signals.stop);
@@ -92,8 +86,12 @@ where
         drop(stop_at_last);
         anyhow::Ok((join(spawned?)?, elapsed, outcome.context("a thread was not ready")??))
     })?;
-    let warmup_ops = u64::from(step) * threads as u64;
-    Ok(Slice { ops: done.ops, warmup_ops, elapsed, worked: done.worked, outcome })
+    let all_ops = done.ops + u64::from(step) * threads as u64;
+    let ops_ns = match has_cpu_each {
+        true => done.worked.as_nanos() as f64,
+        false => elapsed.as_nanos() as f64 * cpus.len() as f64,
+    };
+    Ok(Slice { ops: done.ops, all_ops, elapsed, ops_ns, outcome })
 }
 
 /// Starts the threads, waits until they are ready, and returns whether all of them are.
@@ -124,7 +122,7 @@ where
 fn join(workers: Vec<Worker<'_>>) -> Result<Done> {
     let mut all = Done::default();
     for worker in workers {
-        let one = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
+        let one = cpus::join(worker)?;
         all.ops += one.ops;
         all.worked += one.worked;
     }
@@ -192,11 +190,6 @@ fn repeat(times: u32, op: &mut impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a conductor that sleeps for `length`. It fails if an end is requested before.
-pub(crate) fn lasting(length: Duration) -> impl FnOnce() -> Result<()> {
-    move || sleep(length)
-}
-
 /// Sleeps for `length`. Fails if an end is requested before.
 pub(crate) fn sleep(length: Duration) -> Result<()> {
     stop::sleep(length);
@@ -219,20 +212,14 @@ mod tests {
     fn operations_are_counted_once() {
         let cpus = Cpus::allowed().unwrap();
         let done = AtomicU64::new(0);
-        let slice = run(
-            &cpus,
-            3,
-            16,
-            |_| {
-                || {
-                    done.fetch_add(1, SeqCst);
-                    Ok(())
-                }
-            },
-            lasting(Duration::from_millis(5)),
-        )
-        .unwrap();
-        assert_eq!(slice.ops + slice.warmup_ops, done.load(SeqCst));
+        let prepare = |_| {
+            || {
+                done.fetch_add(1, SeqCst);
+                Ok(())
+            }
+        };
+        let slice = run(&cpus, 3, 16, prepare, || sleep(Duration::from_millis(5))).unwrap();
+        assert_eq!(slice.all_ops, done.load(SeqCst));
     }
 
     #[test]
@@ -242,11 +229,11 @@ mod tests {
             let mut count = 0;
             move || {
                 count += 1;
-                if count > limit { Err(anyhow!("over")) } else { Ok(()) }
+                if count > limit { Err(anyhow::anyhow!("over")) } else { Ok(()) }
             }
         };
         for limit in [0, 100] {
-            let conduct = lasting(Duration::from_millis(5));
+            let conduct = || sleep(Duration::from_millis(5));
             let error = run(&cpus, 2, 1, |_| fails_at(limit), conduct).unwrap_err();
             assert_eq!(error.to_string(), "over");
         }

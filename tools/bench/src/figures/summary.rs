@@ -37,7 +37,7 @@ fn cases(rows: &[Row]) -> Vec<(Kind, usize, Vec<&Row>)> {
 
 /// Says in how many comparisons this project is the fastest; `None` if there are none.
 ///
-/// The floor and the baseline do not count: both do less than is asked of a contender.
+/// The lower bound and the baseline do not count: both do less than is asked of a contender.
 pub(crate) fn headline(rows: &[Row]) -> Option<String> {
     let (mut compared, mut won) = (0, 0);
     for (kind, _, rows) in cases(rows) {

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP};
 
 /// The number of adds between two checks of the stop flag.
 const STEP: u32 = 256;
@@ -17,9 +17,8 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
-    let (sum, added) = (counter.sum(), (slice.ops + slice.warmup_ops) as i64);
+    let slice = setting.slice(STEP, prepare)?;
+    let (sum, added) = (counter.sum(), slice.all_ops as i64);
     ensure!(sum == added, "{added} was added, but the sum is {sum}");
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }

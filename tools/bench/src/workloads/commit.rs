@@ -8,28 +8,24 @@ use std::{io, ptr};
 use anyhow::{Context as _, ensure};
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP};
 
 const BYTES: usize = 128 << 20;
 const PAGE_BYTES: usize = 4096;
 const PAGES: i64 = (BYTES / PAGE_BYTES) as i64;
 
-/// The number of pairs of adds between two checks of the stop flag.
-const ACCOUNTING_STEP: u32 = 128;
-
-/// One: a system call costs far more than a check of the stop flag.
-const SYSCALLS_STEP: u32 = 1;
-
 /// Measures the time of a plus and a minus.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
-    measure::<C>(setting, ACCOUNTING_STEP, || Ok(()))
+    measure::<C>(setting, 128, || Ok(()))
 }
 
 /// Measures the time of a mapping and an unmapping, with their accounting.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
-    measure::<C>(setting, SYSCALLS_STEP, map_and_unmap)
+    // A system call costs far more than a check of the stop flag.
+    measure::<C>(setting, 1, map_and_unmap)
 }
 
+/// Measures pairs with `work` in between, and checks the stop flag after `step` of them.
 #[inline(always)]
 fn measure<C: Contender>(
     setting: &Setting<'_>,
@@ -45,11 +41,10 @@ fn measure<C: Contender>(
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, step, prepare, conduct)?;
+    let slice = setting.slice(step, prepare)?;
     let sum = counter.sum();
     ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }
 
 /// Maps anonymous memory and unmaps it, without accessing it.

@@ -6,7 +6,7 @@
 //! `madvise` drops the pages.
 
 use std::{
-    io, ptr, slice as slices,
+    io, ptr, slice,
     sync::atomic::{AtomicU8, Ordering::Relaxed},
 };
 
@@ -16,7 +16,6 @@ use super::{Measured, Setting};
 use crate::{
     contenders::{Padded, ledgers::Contender},
     metric::TIME_PER_OP,
-    slice,
 };
 
 /// The number of pages in a step.
@@ -32,24 +31,20 @@ const SWAP: usize = 2;
 /// several.
 const KINDS: [usize; 8] = [ANON, FILE, ANON, ANON, SWAP, ANON, FILE, ANON];
 
-/// The number of steps between two checks of the stop flag.
-const ACCOUNTING_STEP: u32 = 8;
-
-/// One: a step of page faults costs far more than a check of the stop flag.
-const SYSCALLS_STEP: u32 = 1;
-
 /// Measures the time of accounting for a page.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
-    measure::<C>(setting, ACCOUNTING_STEP, |_, _| (), |_| Ok(()))
+    measure::<C>(setting, 8, |_, _| (), |_| Ok(()))
 }
 
 /// Measures the time of a page fault with its accounting.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
     let memory: Vec<Memory> = (0..setting.threads).map(|_| Memory::map()).collect::<Result<_>>()?;
     let touch = |thread: usize, page| memory[thread].touch(page);
-    measure::<C>(setting, SYSCALLS_STEP, touch, |thread| memory[thread].discard())
+    // A step of page faults costs far more than a check of the stop flag.
+    measure::<C>(setting, 1, touch, |thread| memory[thread].discard())
 }
 
+/// Measures steps with those calls, and checks the stop flag after `step` of them.
 #[inline(always)]
 fn measure<C: Contender>(
     setting: &Setting<'_>,
@@ -73,14 +68,13 @@ fn measure<C: Contender>(
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, step, prepare, conduct)?;
+    let slice = setting.slice(step, prepare)?;
     ledger.sync();
     for (kind, _) in charged {
         let left = ledger.read(&account, kind);
         ensure!(left == 0, "all was uncharged, but counter {kind} is {left}");
     }
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)? / PAGES as f64)])
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()? / PAGES as f64)])
 }
 
 /// A thread's memory, which is faulted in page by page.
@@ -110,7 +104,7 @@ impl Memory {
         };
         // SAFETY: the mapping stays until `Drop`, the last use of these bytes. They are zero on
         // demand, accessible if `mprotect` succeeded, and not accessed otherwise.
-        let bytes = unsafe { slices::from_raw_parts(start.cast(), len) };
+        let bytes = unsafe { slice::from_raw_parts(start.cast(), len) };
         let memory = Self { bytes, page_bytes };
         ensure!(status == 0, "cannot make memory writable: {}", io::Error::last_os_error());
         Ok(memory)

@@ -3,13 +3,10 @@
 //! A process's resident size tells that only if nothing else happened in it, so each measurement is
 //! a child process, started with the subcommand [`CHILD`].
 //!
-//! Only contenders with a layout of their own take part. The kernel's designs and the floor are
-//! padded arrays here, which says nothing about the layout that their authors chose.
+//! Only contenders with a layout of their own take part. The kernel's designs and the lower
+//! bound are padded arrays here, which says nothing about the layout that their authors chose.
 
-use std::{
-    io, thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -86,10 +83,8 @@ impl ChildSpec {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !spec.many.contenders().contains(&spec.contender) || spec.count == 0 {
-            return Err(format!(
-                "{} cannot run it, or there is nothing to measure",
-                spec.contender
-            ));
+            let name = spec.contender;
+            return Err(format!("{name} cannot run it, or there is nothing to measure"));
         }
         Ok(spec)
     }
@@ -130,16 +125,9 @@ pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Mea
     ])
 }
 
-/// Makes counters, uses each from two CPUs, and measures the memory that became resident.
 fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
-    let meter = Meter::begin()?;
-    let mut counters = Vec::with_capacity(count);
-    for _ in 0..count {
-        counters.push(C::try_new()?);
-    }
-    let created_in = meter.elapsed();
-    use_from_two_cpus(&counters, |counter| (0..ADDS).for_each(|_| counter.add(1)))?;
-    let footprint = meter.end(count, created_in)?;
+    let add = |(): &(), counter: &C| (0..ADDS).for_each(|_| counter.add(1));
+    let (footprint, (), counters) = footprint(count, || (), |()| C::try_new(), add)?;
     for counter in some_of(&counters) {
         let (sum, added) = (counter.sum(), ADDS * THREADS as i64);
         ensure!(sum == added, "{added} was added, but the sum is {sum}");
@@ -147,17 +135,12 @@ fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {
     Ok(footprint)
 }
 
-/// Opens accounts, uses each from two CPUs, and measures the memory that became resident.
 fn of_accounts<C: ledgers::Contender>(count: usize) -> Result<Footprint> {
-    let meter = Meter::begin()?;
-    let ledger = C::new(count);
-    let mut accounts = Vec::with_capacity(count);
-    accounts.extend((0..count).map(|_| ledger.open()));
-    let created_in = meter.elapsed();
-    use_from_two_cpus(&accounts, |account| {
+    let charge = |ledger: &C, account: &C::Account| {
         (0..ledgers::COUNTERS).for_each(|index| ledger.charge(account, index, CHARGES));
-    })?;
-    let footprint = meter.end(count, created_in)?;
+    };
+    let (footprint, ledger, accounts) =
+        footprint(count, || C::new(count), |ledger| Ok(ledger.open()), charge)?;
     ledger.sync();
     for account in some_of(&accounts) {
         let charged = CHARGES * THREADS as i64;
@@ -174,50 +157,27 @@ fn some_of<T>(items: &[T]) -> impl Iterator<Item = &T> {
     items.iter().step_by(items.len().div_ceil(1_000))
 }
 
-/// Uses every item from two threads, which start far apart so that they seldom meet.
-fn use_from_two_cpus<T: Sync>(items: &[T], use_one: impl Fn(&T) + Sync) -> Result<()> {
-    let cpus = Cpus::allowed()?;
-    let (cpus, use_one) = (&cpus, &use_one);
-    let used = thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|index| {
-                scope.spawn(move || {
-                    cpus.pin(index)?;
-                    let (late, early) = items.split_at(items.len() * index / THREADS);
-                    early.iter().chain(late).for_each(use_one);
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-        })
-    });
-    Ok(used?)
-}
-
-/// Measures how much memory becomes resident while it runs.
-struct Meter {
-    before_bytes: u64,
-    started: Instant,
-}
-
-impl Meter {
-    fn begin() -> Result<Self> {
-        Ok(Self { before_bytes: rss::bytes()?, started: Instant::now() })
+/// Makes items, uses each from two CPUs, and measures the memory that became resident.
+///
+/// The two threads start far apart, so that they seldom meet.
+fn footprint<L: Sync, T: Sync>(
+    count: usize,
+    begin: impl FnOnce() -> L,
+    make: impl Fn(&L) -> Result<T>,
+    use_one: impl Fn(&L, &T) + Sync,
+) -> Result<(Footprint, L, Vec<T>)> {
+    let (before_bytes, started) = (rss::bytes()?, Instant::now());
+    let (ledger, mut items) = (begin(), Vec::with_capacity(count));
+    for _ in 0..count {
+        items.push(make(&ledger)?);
     }
-
-    fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn end(self, count: usize, created_in: Duration) -> Result<Footprint> {
-        Ok(Footprint {
-            count,
-            resident_bytes: rss::bytes()?.saturating_sub(self.before_bytes),
-            create_ns: created_in.as_nanos() as u64,
-        })
-    }
+    let create_ns = started.elapsed().as_nanos() as u64;
+    Cpus::allowed()?.on_each(THREADS, |index| {
+        let (late, early) = items.split_at(count * index / THREADS);
+        early.iter().chain(late).for_each(|item| use_one(&ledger, item));
+    })?;
+    let resident_bytes = rss::bytes()?.saturating_sub(before_bytes);
+    Ok((Footprint { count, resident_bytes, create_ns }, ledger, items))
 }
 
 #[cfg(test)]

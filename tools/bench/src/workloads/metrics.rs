@@ -5,9 +5,9 @@
 //! | `increment` | every thread adds 1 to one counter, through a handle |
 //! | `scrape` | a scrape of 100,000 counters, all incremented on two CPUs since the last one |
 
-use std::{thread, time::Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::ensure;
 
 use super::{Measured, Setting};
 use crate::{
@@ -43,11 +43,9 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
-    let (told, incremented) = (total(&registry.scrape()), slice.ops + slice.warmup_ops);
-    ensure!(told == incremented, "{incremented} increments were made, but the scrape has {told}");
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+    let slice = setting.slice(STEP, prepare)?;
+    ensure_total(&registry.scrape(), slice.all_ops)?;
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }
 
 /// Measures the time of a scrape. Fails if one lacks an increment.
@@ -55,7 +53,12 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
     let registry = C::new();
     let counters = if setting.is_trial { COUNTERS_OF_TRIAL } else { COUNTERS };
     let handles: Vec<_> = (0..counters).map(|i| registry.counter(&format!("/page/{i}"))).collect();
-    increment_all::<C>(setting, &handles, FIRST_ROUNDS)?;
+    // Increments each counter from each thread, that many times.
+    let increment_all = |times: usize| {
+        let work = |_| (0..times).for_each(|_| handles.iter().for_each(C::increment));
+        setting.cpus.on_each(SCRAPE_THREADS, work)
+    };
+    increment_all(FIRST_ROUNDS)?;
     let mut rounds = FIRST_ROUNDS;
     let (began, mut times) = (Instant::now(), Vec::new());
     while times.len() < SCRAPES_MIN || began.elapsed() < setting.length {
@@ -63,40 +66,20 @@ pub(crate) fn scrape<C: Contender>(setting: &Setting<'_>) -> Measured {
         let timed = || {
             let before = Instant::now();
             let text = registry.scrape();
-            (before.elapsed(), text)
+            Ok((before.elapsed(), text))
         };
-        let (time, text) = setting.cpus.confined(0..1, timed).context("cannot pin a thread")?;
+        let (time, text) = setting.cpus.confined(0..1, timed)?;
         times.push(time.as_nanos() as f64);
-        let (told, incremented) = (total(&text), (counters * SCRAPE_THREADS * rounds) as u64);
-        ensure!(
-            told == incremented,
-            "{incremented} increments were made, but the scrape has {told}"
-        );
-        increment_all::<C>(setting, &handles, 1)?;
+        ensure_total(&text, (counters * SCRAPE_THREADS * rounds) as u64)?;
+        increment_all(1)?;
         rounds += 1;
     }
     let time = stats::median(&times).unwrap_or_default();
     Ok(vec![TIME_PER_SCRAPE.reads(time), SERIES.reads(counters as f64)])
 }
 
-/// Increments each counter from each thread, that many times.
-fn increment_all<C: Contender>(
-    setting: &Setting<'_>,
-    handles: &[C::Handle],
-    times: usize,
-) -> Result<()> {
-    let work = |index| {
-        setting.cpus.pin(index).context("cannot pin a thread")?;
-        (0..times).for_each(|_| handles.iter().for_each(C::increment));
-        anyhow::Ok(())
-    };
-    thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> =
-            (0..SCRAPE_THREADS).map(|index| scope.spawn(move || work(index))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
-        };
-        threads.into_iter().try_for_each(join)
-    })
+fn ensure_total(text: &str, incremented: u64) -> anyhow::Result<()> {
+    let told = total(text);
+    ensure!(told == incremented, "{incremented} increments were made, but the scrape has {told}");
+    Ok(())
 }

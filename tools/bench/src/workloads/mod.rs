@@ -8,6 +8,7 @@ use crate::{
     metric::Reading,
     named::named_enum,
     progress::Progress,
+    slice::{self, Slice},
 };
 
 pub(crate) mod add;
@@ -57,6 +58,7 @@ pub(crate) enum Threads {
     /// This one, whatever is requested.
     Fixed(usize),
 }
+
 /// The conditions under which one contender is measured once.
 pub(crate) struct Setting<'a> {
     pub(crate) cpus: &'a Cpus,
@@ -70,6 +72,17 @@ pub(crate) struct Setting<'a> {
     /// Whether the run is too short for figures; then there are fewer counters and accounts.
     pub(crate) is_trial: bool,
     pub(crate) progress: &'a Progress,
+}
+
+impl Setting<'_> {
+    /// Runs a slice in which nothing but the operations happens.
+    pub(crate) fn slice<Op: FnMut() -> anyhow::Result<()>>(
+        &self,
+        step: u32,
+        prepare: impl Fn(usize) -> Op + Sync,
+    ) -> anyhow::Result<Slice<()>> {
+        slice::run(self.cpus, self.threads, step, prepare, || slice::sleep(self.length))
+    }
 }
 
 /// The result of measuring one contender once: a value for each of the case's metrics.

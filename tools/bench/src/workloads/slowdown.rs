@@ -55,10 +55,10 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     };
     let conduct = || {
         let comparing = || median_loss(&*counter, &progress, setting.length);
-        setting.cpus.confined(0..ADDERS, comparing).context("cannot confine the summing thread")?
+        setting.cpus.confined(0..ADDERS, comparing)
     };
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
-    let added = ((slice.ops + slice.warmup_ops) * STEP) as i64;
+    let added = (slice.all_ops * STEP) as i64;
     let sum = counter.sum();
     ensure!(sum == added, "{added} was added, but the sum is {sum}");
     Ok(vec![ADDERS_SLOWDOWN.reads(slice.outcome)])

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use anyhow::ensure;
 
 use super::{Measured, Setting, shared_counter};
-use crate::{contenders::counters::Contender, metric::TIME_PER_OP, slice};
+use crate::{contenders::counters::Contender, metric::TIME_PER_OP};
 
 /// The number of operations between two checks of the stop flag.
 ///
@@ -27,9 +27,8 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    let slice = setting.slice(STEP, prepare)?;
     let sum = counter.sum();
     ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }

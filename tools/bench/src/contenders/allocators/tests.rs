@@ -205,7 +205,7 @@ fn allocs_before_last_freed<A: Allocator>() -> usize {
 fn slab_designs_reuse_the_last_freed_object_first() {
     let cpus = Cpus::allowed().unwrap();
     let first = cpus.confined(0..1, || {
-        [allocs_before_last_freed::<SlubLock>(), allocs_before_last_freed::<SlubTid>()]
+        Ok([allocs_before_last_freed::<SlubLock>(), allocs_before_last_freed::<SlubTid>()])
     });
     assert_eq!(first.unwrap(), [0, 0]);
 }

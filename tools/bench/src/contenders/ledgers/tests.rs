@@ -98,7 +98,7 @@ fn misses_of<C: Contender>(live: usize) -> Option<u64> {
         }
         ledger.sync();
         assert!(accounts.iter().all(|account| ledger.read(account, 0) == 64));
-        ledger.misses()
+        Ok(ledger.misses())
     };
     cpus.confined(0..1, work).unwrap()
 }

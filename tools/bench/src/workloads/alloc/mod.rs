@@ -128,12 +128,6 @@ pub(crate) struct ChildSpec {
     length: Duration,
 }
 
-/// A child's answer: nanoseconds per operation, or resident bytes.
-#[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    value: f64,
-}
-
 impl ChildSpec {
     /// Reads the argument of a child.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -156,34 +150,28 @@ impl ChildSpec {
     }
 }
 
-/// Makes a child's measurement and returns its answer as JSON.
+/// Makes a child's measurement and returns nanoseconds per operation, or bytes, as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
-    let (threads, length, mut contender) = (spec.threads, spec.length, spec.contender);
-    if contender == Name::ThisCpuHardened {
-        allocators::harden()?;
-        contender = Name::ThisCpuMalloc;
-    }
-    let case = spec.known_case().expect("`parse` has looked it up");
-    let value = match (case.pattern, contender) {
-        (_, Name::Nothing) => resident::resident_bytes::<allocators::Glibc>(cpus, &[])? as f64,
-        (Pattern::Resident, name) => {
-            for_allocator!(name, A => resident::resident_bytes::<A>(cpus, &resident::SIZES))? as f64
+    let pattern = spec.known_case().expect("`parse` has looked it up").pattern;
+    let contender = match spec.contender {
+        Name::ThisCpuHardened => {
+            allocators::harden()?;
+            Name::ThisCpuMalloc
         }
-        (Pattern::Pair(size), name) => {
-            for_allocator!(name, A => timed::pair::<A>(cpus, threads, length, size))?
-        }
-        (Pattern::Burst(size), name) => {
-            for_allocator!(name, A => timed::burst::<A>(cpus, threads, length, size))?
-        }
-        (Pattern::Churn(size), name) => {
-            for_allocator!(name, A => timed::churn::<A>(cpus, threads, length, size))?
-        }
-        (Pattern::Remote(size), name) => {
-            for_allocator!(name, A => remote::measure::<A>(cpus, length, size))?
-        }
+        contender => contender,
     };
-    Ok(serde_json::to_string(&Answer { value })?)
+    let value = match contender {
+        Name::Nothing => resident::resident_bytes::<allocators::Glibc>(cpus, &[]),
+        name => for_allocator!(name, A => match pattern {
+            Pattern::Pair(size) => timed::pair::<A>(cpus, spec, size),
+            Pattern::Burst(size) => timed::burst::<A>(cpus, spec, size),
+            Pattern::Churn(size) => timed::churn::<A>(cpus, spec, size),
+            Pattern::Remote(size) => remote::measure::<A>(cpus, spec.length, size),
+            Pattern::Resident => resident::resident_bytes::<A>(cpus, &resident::SIZES),
+        }),
+    }?;
+    Ok(serde_json::to_string(&value)?)
 }
 
 /// Measures one contender in a child.
@@ -193,8 +181,7 @@ pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -
         let case = case.name.to_owned();
         let spec = ChildSpec { case, contender, threads, length };
         // Many threads that share CPUs may need some of the extra minute to begin and to end.
-        let patience = length * 2 + Duration::from_secs(60);
-        children::ask(CHILD, &spec, patience).map(|Answer { value }| value)
+        children::ask::<f64>(CHILD, &spec, length * 2 + Duration::from_secs(60))
     };
     let value = ask(contender)?;
     Ok(vec![match case.measures_memory() {
@@ -254,7 +241,7 @@ mod tests {
     #[test]
     fn children_measure_every_contender_in_every_case() {
         for spec in specs() {
-            let Answer { value } = serde_json::from_str(&child(&spec).unwrap()).unwrap();
+            let value: f64 = child(&spec).unwrap().parse().unwrap();
             assert!(value > 0.0, "{spec:?}: {value}");
         }
     }

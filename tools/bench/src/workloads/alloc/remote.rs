@@ -45,7 +45,6 @@ const SLOTS: usize = 8;
 ///
 /// It is the time of both CPUs together.
 pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usize) -> Result<f64> {
-    const STEP: u32 = 1;
     let (allocator, size) = (&A::new(size), black_box(size));
     let (ring, laps, waits) = (&Ring::default(), &Mutex::default(), &Waits::default());
     let prepare = |index| {
@@ -68,7 +67,7 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usi
         }
     };
     let lap_ns = loop {
-        slice::run(cpus, THREADS, STEP, prepare, slice::lasting(length))?;
+        slice::run(cpus, THREADS, 1, prepare, || slice::sleep(length))?;
         let laps = mem::take(&mut *laps.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(lap_ns) = laps::lap_ns(&laps) {
             break lap_ns;

@@ -5,10 +5,15 @@ use std::{
     thread,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use super::touch::alloc_and_touch;
-use crate::{contenders::allocators::Allocator, cpus::Cpus, rss, slice::STACK_BYTES};
+use crate::{
+    contenders::allocators::Allocator,
+    cpus::{self, Cpus},
+    rss,
+    slice::STACK_BYTES,
+};
 
 /// The number of threads.
 pub(super) const THREADS: usize = 64;
@@ -31,20 +36,18 @@ const fn sizes() -> [usize; 31] {
 ///
 /// The threads allocate nothing else. Memory from the C library's allocator, which is a contender,
 /// would be counted as the contender's.
-pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Result<u64> {
+pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Result<f64> {
     let allocator = &A::new(16);
     let (settled, gate) = (&Settled::default(), &RwLock::new(()));
     let live = move |index| {
-        let settles = settled.on_drop();
-        cpus.pin(index)
-            .with_context(|| format!("cannot pin a thread to CPU {}", cpus.id(index)))?;
+        let settles = SettlesOnDrop(settled);
+        cpus.pin(index)?;
         allocator.enter();
         let mut objects = [std::ptr::null_mut(); SIZES.len()];
         let objects = &mut objects[..sizes.len()];
-        objects
-            .iter_mut()
-            .zip(sizes)
-            .for_each(|(place, &size)| *place = alloc_and_touch(allocator, size));
+        for (place, &size) in objects.iter_mut().zip(sizes) {
+            *place = alloc_and_touch(allocator, size);
+        }
         drop(settles);
         drop(gate.read());
         for (&object, &size) in objects.iter().zip(sizes) {
@@ -68,11 +71,8 @@ pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Resu
         settled.wait_for(THREADS);
         let bytes = rss::bytes();
         drop(closed_gate);
-        for thread in threads {
-            let outcome: Result<()> = thread.join().map_err(|_| anyhow!("a thread panicked"))?;
-            outcome?;
-        }
-        bytes
+        threads.into_iter().try_for_each(cpus::join)?;
+        Ok(bytes? as f64)
     })
 }
 
@@ -84,10 +84,6 @@ struct Settled {
 }
 
 impl Settled {
-    fn on_drop(&self) -> SettlesOnDrop<'_> {
-        SettlesOnDrop(self)
-    }
-
     fn wait_for(&self, threads: usize) {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let enough = self.one_more.wait_while(count, |count| *count < threads);

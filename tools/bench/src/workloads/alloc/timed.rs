@@ -1,10 +1,10 @@
 //! Threads that free the objects they have allocated.
 
-use std::{hint::black_box, ptr, time::Duration};
+use std::{hint::black_box, ptr};
 
 use anyhow::Result;
 
-use super::touch::alloc_and_touch;
+use super::{ChildSpec, touch::alloc_and_touch};
 use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
 
 /// Measures the time of an operation, in a slice that is long enough for at least one.
@@ -12,28 +12,22 @@ use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
 /// If other programs use the CPUs, threads may wait for longer than a short slice.
 fn op_ns<Op: FnMut() -> Result<()>>(
     cpus: &Cpus,
-    threads: usize,
+    spec: &ChildSpec,
     step: u32,
-    mut length: Duration,
     prepare: impl Fn(usize) -> Op + Sync,
 ) -> Result<f64> {
+    let mut length = spec.length;
     loop {
-        let slice = slice::run(cpus, threads, step, &prepare, slice::lasting(length))?;
+        let slice = slice::run(cpus, spec.threads, step, &prepare, || slice::sleep(length))?;
         if slice.ops > 0 {
-            return slice.op_ns(threads, cpus);
+            return slice.op_ns();
         }
         length *= 2;
     }
 }
 
 /// Measures the time of allocating an object and freeing it.
-pub(super) fn pair<A: Allocator>(
-    cpus: &Cpus,
-    threads: usize,
-    length: Duration,
-    size: usize,
-) -> Result<f64> {
-    const STEP: u32 = 256;
+pub(super) fn pair<A: Allocator>(cpus: &Cpus, spec: &ChildSpec, size: usize) -> Result<f64> {
     let (allocator, size) = (&A::new(size), black_box(size));
     let prepare = |_| {
         allocator.enter();
@@ -44,17 +38,11 @@ pub(super) fn pair<A: Allocator>(
             Ok(())
         }
     };
-    op_ns(cpus, threads, STEP, length, prepare)
+    op_ns(cpus, spec, 256, prepare)
 }
 
 /// Measures the time per object if many are allocated before the first of them is freed.
-pub(super) fn burst<A: Allocator>(
-    cpus: &Cpus,
-    threads: usize,
-    length: Duration,
-    size: usize,
-) -> Result<f64> {
-    const STEP: u32 = 2;
+pub(super) fn burst<A: Allocator>(cpus: &Cpus, spec: &ChildSpec, size: usize) -> Result<f64> {
     const COUNT: usize = 10_000;
     let (allocator, size) = (&A::new(size), black_box(size));
     let prepare = |_| {
@@ -69,17 +57,11 @@ pub(super) fn burst<A: Allocator>(
             Ok(())
         }
     };
-    Ok(op_ns(cpus, threads, STEP, length, prepare)? / COUNT as f64)
+    Ok(op_ns(cpus, spec, 2, prepare)? / COUNT as f64)
 }
 
 /// Measures the time of allocating an object and freeing a random one of the thread's.
-pub(super) fn churn<A: Allocator>(
-    cpus: &Cpus,
-    threads: usize,
-    length: Duration,
-    size: usize,
-) -> Result<f64> {
-    const STEP: u32 = 64;
+pub(super) fn churn<A: Allocator>(cpus: &Cpus, spec: &ChildSpec, size: usize) -> Result<f64> {
     let (allocator, size) = (&A::new(size), black_box(size));
     let prepare = |index| {
         allocator.enter();
@@ -89,7 +71,7 @@ pub(super) fn churn<A: Allocator>(
             Ok(())
         }
     };
-    op_ns(cpus, threads, STEP, length, prepare)
+    op_ns(cpus, spec, 64, prepare)
 }
 
 /// A few objects of one thread.

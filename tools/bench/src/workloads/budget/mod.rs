@@ -55,10 +55,9 @@ pub(crate) fn far<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    let slice = setting.slice(STEP, prepare)?;
     ensure_all_available(&*budget, limit)?;
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)])
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }
 
 /// Measures the time of a call near the limit, and audits such calls.
@@ -101,7 +100,7 @@ fn within_limit<C: Contender>(setting: &Setting<'_>, each: u64, policy: FreePoli
     };
     let timed = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
     ensure_all_available(&*budget, limit)?;
-    let mut readings = vec![TIME_PER_OP.reads(timed.op_ns(setting.threads, setting.cpus)?)];
+    let mut readings = vec![TIME_PER_OP.reads(timed.op_ns()?)];
     let per_second = |recalls: u64| recalls as f64 / timed.elapsed.as_secs_f64();
     readings.extend(timed.outcome.map(|recalls| RECALLS_PER_SECOND.reads(per_second(recalls))));
     let audit = audited(setting, &*budget, limit, policy)?;

@@ -19,7 +19,6 @@ use super::{Measured, Setting};
 use crate::{
     contenders::{Padded, ledgers::Contender},
     metric::{HIT_RATE, TIME_PER_OP},
-    slice::{self, Slice},
 };
 
 /// The number of charges between two checks of the stop flag.
@@ -30,22 +29,9 @@ const PAGES: usize = 0;
 
 /// Measures the time of a charge to one of `LIVE` owners in turn.
 pub(crate) fn live<C: Contender, const LIVE: usize>(setting: &Setting<'_>) -> Measured {
-    let ledger = Padded::new(C::new(2 * LIVE));
     // Every other account is unused, so that no two used ones share a cache line: outside
     // benchmarks, an owner's counters are part of something larger.
-    let accounts: Vec<C::Account> = (0..2 * LIVE).map(|_| ledger.open()).collect();
-    let prepare = |index: usize| {
-        let mut next = LIVE * index / setting.threads;
-        let (ledger, accounts) = (&*ledger, &*accounts);
-        move || {
-            ledger.charge(&accounts[2 * next], PAGES, 1);
-            next = if next + 1 == LIVE { 0 } else { next + 1 };
-            Ok(())
-        }
-    };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
-    readings(setting, &*ledger, &accounts, &slice)
+    measure::<C>(setting, 2 * LIVE, LIVE, |next| 2 * next)
 }
 
 /// Measures the time of a charge to one of a million owners.
@@ -53,35 +39,37 @@ pub(crate) fn live<C: Contender, const LIVE: usize>(setting: &Setting<'_>) -> Me
 /// Each thread begins at its own part of the stream, and repeats it.
 pub(crate) fn zipf<C: Contender>(setting: &Setting<'_>) -> Measured {
     let stream = Stream::get(setting.is_trial);
-    let ledger = Padded::new(C::new(stream.owners));
-    let accounts: Vec<C::Account> = (0..stream.owners).map(|_| ledger.open()).collect();
+    let requests = &*stream.requests;
+    measure::<C>(setting, stream.owners, requests.len(), |next| requests[next] as usize)
+}
+
+/// Measures charges to the accounts of `count` requests in turn, which `account_of` tells.
+///
+/// Fails unless the accounts have all charges.
+#[inline(always)]
+fn measure<C: Contender>(
+    setting: &Setting<'_>,
+    accounts: usize,
+    count: usize,
+    account_of: impl Fn(usize) -> usize + Copy + Sync,
+) -> Measured {
+    let ledger = Padded::new(C::new(accounts));
+    let accounts: Vec<C::Account> = (0..accounts).map(|_| ledger.open()).collect();
     let prepare = |index: usize| {
-        let requests = &*stream.requests;
-        let mut next = requests.len() * index / setting.threads;
+        let mut next = count * index / setting.threads;
         let (ledger, accounts) = (&*ledger, &*accounts);
         move || {
-            ledger.charge(&accounts[requests[next] as usize], PAGES, 1);
-            next = if next + 1 == requests.len() { 0 } else { next + 1 };
+            ledger.charge(&accounts[account_of(next)], PAGES, 1);
+            next = if next + 1 == count { 0 } else { next + 1 };
             Ok(())
         }
     };
-    let conduct = slice::lasting(setting.length);
-    let slice = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
-    readings(setting, &*ledger, &accounts, &slice)
-}
-
-/// Returns the slice's readings. Fails unless the accounts have all charges.
-fn readings<C: Contender>(
-    setting: &Setting<'_>,
-    ledger: &C,
-    accounts: &[C::Account],
-    slice: &Slice<()>,
-) -> Measured {
+    let slice = setting.slice(STEP, prepare)?;
     ledger.sync();
-    let charges = slice.ops + slice.warmup_ops;
+    let charges = slice.all_ops;
     let charged: i64 = accounts.iter().map(|account| ledger.read(account, PAGES)).sum();
     ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
-    let mut readings = vec![TIME_PER_OP.reads(slice.op_ns(setting.threads, setting.cpus)?)];
+    let mut readings = vec![TIME_PER_OP.reads(slice.op_ns()?)];
     let hits_percent = |misses: u64| 100.0 * (1.0 - misses as f64 / charges as f64);
     readings.extend(ledger.misses().map(|misses| HIT_RATE.reads(hits_percent(misses))));
     Ok(readings)

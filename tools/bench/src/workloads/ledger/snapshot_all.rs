@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use thiscpu::Ledger;
 
@@ -67,13 +67,10 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
             is_taking.store(false, Relaxed);
             time
         };
-        setting
-            .cpus
-            .confined(1..2, taking)
-            .context("cannot confine the thread that takes snapshots")?
+        setting.cpus.confined(1..2, taking)
     };
     let slice = slice::run(setting.cpus, THREADS, STEP, prepare, conduct)?;
-    let charges = slice.ops + slice.warmup_ops;
+    let charges = slice.all_ops;
     let charged: i64 = accounts.iter().map(|account| account.sum(0)).sum();
     ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
     let [alone, during] = times.into_inner().unwrap_or_else(PoisonError::into_inner);

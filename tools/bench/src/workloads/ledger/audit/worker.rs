@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use fastrand::Rng;
 
 use super::{
@@ -207,6 +206,5 @@ impl<'a> Worker<'a> {
             true => self.cpus.pin(self.random.usize(..self.cpus.len())),
             false => self.cpus.unpin(),
         }
-        .context("cannot move a thread to another CPU")
     }
 }
