@@ -10,7 +10,7 @@ use thiscpu_test_support::tool::{
 
 use crate::{
     args::Args,
-    case::Outcome,
+    case::{self, Outcome},
     figures::{self, Baseline, Row},
     plan::Plan,
     progress::Progress,
@@ -146,7 +146,8 @@ impl Run {
             return lines.join("\n");
         }
         let partial = if outcome.is_complete { "" } else { " (partial)" };
-        format!("\n{}", figures::table(format!("{}{partial}", outcome.title()), rows))
+        let title = case::title(outcome.kind, outcome.threads);
+        format!("\n{}", figures::table(format!("{title}{partial}"), rows))
     }
 
     /// Prints without the bar, and returns whether there still is a reader.

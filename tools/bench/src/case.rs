@@ -55,10 +55,6 @@ impl Case {
         self.contenders.len() as u64 * u64::from(self.rounds)
     }
 
-    pub(crate) fn title(&self) -> String {
-        title(self.kind, self.threads)
-    }
-
     /// Measures every contender once a round.
     ///
     /// So a machine that drifts affects all alike. Every other round has the opposite order, so
@@ -77,7 +73,7 @@ impl Case {
             series: Vec::new(),
             deviations: Vec::new(),
         };
-        let began = Instant::now();
+        let (title, began) = (title(self.kind, self.threads), Instant::now());
         for round in 0..self.rounds {
             let is_late = |limit| round > 0 && began.elapsed() / round * (round + 1) > limit;
             if limit.is_some_and(is_late) {
@@ -98,13 +94,12 @@ impl Case {
                 order.reverse();
             }
             for name in order {
-                progress.begin(format!("{}: {name}, round {}", self.title(), round + 1));
+                progress.begin(format!("{title}: {name}, round {}", round + 1));
                 let readings = self.kind.measure(name, &setting);
                 // A measurement that was cut short has failed; an audit was only shortened.
                 outcome.is_complete &= !stop::is_requested();
                 if outcome.is_complete || readings.is_ok() {
-                    let failed = || format!("{}: {name} failed", self.title());
-                    let readings = readings.with_context(failed)?;
+                    let readings = readings.with_context(|| format!("{title}: {name} failed"))?;
                     readings.into_iter().for_each(|reading| outcome.add(name, reading));
                 }
                 if !outcome.is_complete {
@@ -117,10 +112,6 @@ impl Case {
 }
 
 impl Outcome {
-    pub(crate) fn title(&self) -> String {
-        title(self.kind, self.threads)
-    }
-
     /// Returns one contender's values of one metric, if there are any.
     pub(crate) fn values(&self, contender: Name, metric: &Metric) -> Option<&[f64]> {
         self.series
@@ -131,26 +122,19 @@ impl Outcome {
 
     fn add(&mut self, contender: Name, reading: Reading) {
         match reading {
-            Reading::Value(metric, value) => self.add_value(contender, metric, value),
-            Reading::Deviations(deviations) => self.add_deviations(contender, *deviations),
-        }
-    }
-
-    fn add_value(&mut self, contender: Name, metric: &'static Metric, value: f64) {
-        let known = self
-            .series
-            .iter_mut()
-            .find(|series| series.contender == contender && series.metric == metric);
-        match known {
-            Some(series) => series.values.push(value),
-            None => self.series.push(Series { contender, metric, values: vec![value] }),
-        }
-    }
-
-    fn add_deviations(&mut self, contender: Name, deviations: Deviations) {
-        match self.deviations.iter_mut().find(|(name, _)| *name == contender) {
-            Some((_, known)) => known.merge(&deviations),
-            None => self.deviations.push((contender, deviations)),
+            Reading::Value(metric, value) => {
+                let is_it = |it: &&mut Series| it.contender == contender && it.metric == metric;
+                match self.series.iter_mut().find(is_it) {
+                    Some(series) => series.values.push(value),
+                    None => self.series.push(Series { contender, metric, values: vec![value] }),
+                }
+            }
+            Reading::Deviations(deviations) => {
+                match self.deviations.iter_mut().find(|(name, _)| *name == contender) {
+                    Some((_, known)) => known.merge(&deviations),
+                    None => self.deviations.push((contender, *deviations)),
+                }
+            }
         }
     }
 }

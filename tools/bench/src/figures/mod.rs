@@ -1,7 +1,6 @@
 //! Figures of outcomes: rows for programs, tables for people.
 
 mod compare;
-mod grid;
 mod list;
 mod rows;
 mod summary;
@@ -9,9 +8,8 @@ mod table;
 
 pub(crate) use self::{
     compare::Baseline,
-    grid::Grid,
     list::list,
     rows::{Row, read_csv, rows, to_csv},
     summary::{headline, summary},
-    table::{heading, table, with_unit},
+    table::{Grid, heading, table, with_unit},
 };

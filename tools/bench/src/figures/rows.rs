@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    case::Outcome,
+    case::{Outcome, Series},
     contenders::Name,
     kind::Kind,
     metric::{CACHE_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
@@ -37,13 +37,18 @@ pub(crate) struct Row {
 
 impl Row {
     /// Makes the row of a metric, unless there are no values.
-    fn new(outcome: &Outcome, contender: Name, metric: &Metric, values: Vec<f64>) -> Option<Self> {
+    pub(super) fn new(
+        (kind, threads): (Kind, usize),
+        contender: Name,
+        metric: &Metric,
+        values: Vec<f64>,
+    ) -> Option<Self> {
         let Spread { median, min, max } = metric.combine(&values)?;
         Some(Self {
-            workload: outcome.kind.workload(),
-            case: outcome.kind.case_name().to_owned(),
+            workload: kind.workload(),
+            case: kind.case_name().to_owned(),
             contender,
-            threads: outcome.threads,
+            threads,
             metric: metric.name.to_owned(),
             unit: metric.unit.to_owned(),
             median,
@@ -87,11 +92,11 @@ impl Row {
 /// Returns all figures of an outcome, contender by contender.
 pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();
+    let case = (outcome.kind, outcome.threads);
     for &contender in &outcome.contenders {
         let own = outcome.series.iter().filter(|series| series.contender == contender);
-        rows.extend(own.filter_map(|series| {
-            Row::new(outcome, contender, series.metric, series.values.clone())
-        }));
+        let row = |series: &Series| Row::new(case, contender, series.metric, series.values.clone());
+        rows.extend(own.filter_map(row));
         if contender == Name::Nothing {
             continue;
         }
@@ -105,7 +110,7 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
             ratios.push((&HARDENED_RATIO, Name::ThisCpuHardened, contender));
         }
         rows.extend(ratios.into_iter().filter_map(|(metric, numerator, denominator)| {
-            Row::new(outcome, contender, metric, ratios_of(outcome, numerator, denominator)?)
+            Row::new(case, contender, metric, ratios_of(outcome, numerator, denominator)?)
         }));
     }
     rows
@@ -119,23 +124,12 @@ fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Ve
 }
 
 /// The columns of results.csv.
-const COLUMNS: [&str; 10] = [
-    "workload",
-    "case",
-    "contender",
-    "threads",
-    "metric",
-    "unit",
-    "median",
-    "min",
-    "max",
-    "rounds",
-];
+const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
 
 /// Writes rows as CSV, after a line with the names of the columns.
 pub(crate) fn to_csv(rows: &[Row]) -> Result<Vec<u8>> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    writer.write_record(COLUMNS)?;
+    writer.write_record(COLUMNS.split(','))?;
     rows.iter().try_for_each(|row| writer.serialize(row.without_values()))?;
     Ok(writer.into_inner()?)
 }
@@ -143,7 +137,7 @@ pub(crate) fn to_csv(rows: &[Row]) -> Result<Vec<u8>> {
 /// Reads such a CSV. Rows of workloads or contenders that this version lacks are left out.
 pub(crate) fn read_csv(file: impl io::Read) -> csv::Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(file);
-    if !reader.headers()?.iter().eq(COLUMNS) {
+    if !reader.headers()?.iter().eq(COLUMNS.split(',')) {
         return Err(io::Error::other("it is not a results.csv of this version").into());
     }
     Ok(reader.into_deserialize().filter_map(Result::ok).collect())
@@ -152,10 +146,7 @@ pub(crate) fn read_csv(file: impl io::Read) -> csv::Result<Vec<Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        case::Series,
-        metric::{TIME_PER_OP, WRONG_SUMS},
-    };
+    use crate::metric::{TIME_PER_OP, WRONG_SUMS};
 
     fn outcome() -> Outcome {
         let series = |contender, metric, values: &[f64]| Series {

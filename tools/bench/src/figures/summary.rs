@@ -165,22 +165,8 @@ mod tests {
         metric: &Metric,
         values: [f64; 3],
     ) -> Row {
-        let Spread { median, min, max } = Spread::of(&values).unwrap();
-        let (metric, unit) = (metric.name.to_owned(), metric.unit.to_owned());
-        let (case, values) = (case.to_owned(), values.to_vec());
-        Row {
-            workload,
-            case,
-            contender,
-            threads,
-            metric,
-            unit,
-            median,
-            min,
-            max,
-            rounds: 3,
-            values,
-        }
+        let kind = Kind::find(workload, case).unwrap();
+        Row::new((kind, threads), contender, metric, values.to_vec()).unwrap()
     }
 
     fn lines(grids: &[Grid]) -> Vec<String> {

@@ -1,8 +1,10 @@
 //! Tables of figures, for people.
 
-use std::iter;
+use std::{fmt, iter};
 
-use super::{Grid, Row};
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::Row;
 use crate::{
     contenders::{Name, allocators},
     cpus::Cpus,
@@ -11,6 +13,32 @@ use crate::{
     plan::Plan,
     stats::Spread,
 };
+
+/// A title, and cells in columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) title: String,
+    /// The heads of the columns.
+    pub(crate) header: Vec<String>,
+    /// The cells, row by row, as many in each as the header has. A cell may be empty.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// How many columns are names; the others are figures.
+    pub(crate) names: usize,
+}
+
+impl fmt::Display for Grid {
+    /// Writes the title, an empty line, and a table of plain characters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN);
+        table.set_header(&self.header);
+        table.add_rows(&self.rows);
+        for column in table.column_iter_mut().skip(self.names) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        write!(f, "{}\n\n{table}", self.title)
+    }
+}
 
 /// Returns the lines above all tables: the conditions, and how to read the figures.
 pub(crate) fn heading(plan: &Plan, tier: &str) -> String {

@@ -5,40 +5,31 @@ use crate::{contenders::Name, figures::Row, kind::Kind, metric::Metric};
 
 /// A case with all numbers of threads that it was measured with.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct Case<'a> {
     pub(super) kind: Kind,
     /// The numbers of threads, in the order in which they ran.
     pub(super) threads: Vec<usize>,
     /// The figures that its plot shows, if it has one.
-    pub(super) drawn: Option<Drawn>,
+    pub(super) drawn: Option<Drawn<'a>>,
     /// The distances of its sums; empty where they were not checked.
     pub(super) deviations: Vec<Deviations>,
 }
 
 /// The figures of a plot.
 #[derive(Debug)]
-pub(super) struct Drawn {
+pub(super) struct Drawn<'a> {
     pub(super) metric: &'static Metric,
     /// The numbers of threads, in ascending order.
     pub(super) threads: Vec<usize>,
     /// The contenders that have figures, in the order in which they are shown.
-    pub(super) series: Vec<Series>,
+    pub(super) series: Vec<Series<'a>>,
 }
 
 /// One contender's figures, by threads.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct Series<'a> {
     pub(super) contender: Name,
-    pub(super) points: Vec<Point>,
-}
-
-/// A figure with one number of threads, and its spread over the rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
-    pub(super) threads: usize,
-    pub(super) median: f64,
-    pub(super) min: f64,
-    pub(super) max: f64,
+    pub(super) points: Vec<&'a Row>,
 }
 
 /// The distances of one contender's sums from a possible value.
@@ -49,7 +40,7 @@ pub(super) struct Deviations {
     pub(super) classes: Vec<Deviation>,
 }
 
-impl Case {
+impl Case<'_> {
     pub(super) fn slug(&self) -> String {
         slug(self.kind)
     }
@@ -73,7 +64,7 @@ pub(super) fn slug(kind: Kind) -> String {
 }
 
 /// Returns the cases that `rows` are of, each once. Rows of unknown cases are left out.
-pub(super) fn cases(rows: &[Row], deviations: &[Deviation]) -> Vec<Case> {
+pub(super) fn cases<'a>(rows: &'a [Row], deviations: &[Deviation]) -> Vec<Case<'a>> {
     let mut kinds: Vec<Kind> = Vec::new();
     for kind in rows.iter().filter_map(Row::kind) {
         if !kinds.contains(&kind) {
@@ -84,26 +75,21 @@ pub(super) fn cases(rows: &[Row], deviations: &[Deviation]) -> Vec<Case> {
         let own = rows.iter().filter(|row| row.kind() == Some(kind));
         let mut threads: Vec<usize> = own.map(|row| row.threads).collect();
         threads.dedup();
-        Case {
-            kind,
-            threads,
-            drawn: drawn(kind, rows),
-            deviations: deviations_of(kind, deviations),
-        }
+        let (drawn, deviations) = (drawn(kind, rows), deviations_of(kind, deviations));
+        Case { kind, threads, drawn, deviations }
     };
     kinds.into_iter().map(case).collect()
 }
 
-fn drawn(kind: Kind, rows: &[Row]) -> Option<Drawn> {
+fn drawn(kind: Kind, rows: &[Row]) -> Option<Drawn<'_>> {
     let metric = kind.drawn()?;
-    let mut series: Vec<Series> = Vec::new();
+    let mut series: Vec<Series<'_>> = Vec::new();
     let is_drawn = |row: &&Row| row.kind() == Some(kind) && row.metric == metric.name;
     for row in rows.iter().filter(is_drawn) {
-        let Row { contender, threads, median, min, max, .. } = *row;
-        let point = Point { threads, median, min, max };
+        let contender = row.contender;
         match series.iter_mut().find(|series| series.contender == contender) {
-            Some(series) => series.points.push(point),
-            None => series.push(Series { contender, points: vec![point] }),
+            Some(series) => series.points.push(row),
+            None => series.push(Series { contender, points: vec![row] }),
         }
     }
     series.iter_mut().for_each(|series| series.points.sort_by_key(|point| point.threads));
@@ -170,7 +156,7 @@ mod tests {
         for series in &drawn.series {
             let threads: Vec<usize> = series.points.iter().map(|point| point.threads).collect();
             assert_eq!(threads, [1, 2]);
-            let is_spread = |point: &Point| point.min <= point.median && point.median <= point.max;
+            let is_spread = |point: &&Row| point.min <= point.median && point.median <= point.max;
             assert!(series.points.iter().all(is_spread), "{series:?}");
         }
     }

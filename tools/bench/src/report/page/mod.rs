@@ -24,7 +24,7 @@ const SCRIPT: &str = "for (const box of document.querySelectorAll('.scroll')) ne
      () => box.classList.toggle('wide', box.scrollWidth > box.clientWidth + 1)).observe(box);";
 
 /// Returns the whole page.
-pub(super) fn page(report: &Report, cases: &[Case], pictures: &[Picture]) -> String {
+pub(super) fn page(report: &Report, cases: &[Case<'_>], pictures: &[Picture]) -> String {
     let run = &report.run;
     let mut workloads: Vec<Workload> = cases.iter().map(|case| case.kind.workload()).collect();
     workloads.dedup();
@@ -88,8 +88,14 @@ fn contents(workloads: &[Workload]) -> Markup {
 }
 
 /// Renders a workload: the plots of its cases side by side, and then the tables.
-fn section(workload: Workload, report: &Report, cases: &[Case], pictures: &[Picture]) -> Markup {
-    let own: Vec<&Case> = cases.iter().filter(|case| case.kind.workload() == workload).collect();
+fn section(
+    workload: Workload,
+    report: &Report,
+    cases: &[Case<'_>],
+    pictures: &[Picture],
+) -> Markup {
+    let own: Vec<&Case<'_>> =
+        cases.iter().filter(|case| case.kind.workload() == workload).collect();
     let mut grids: Vec<Grid> = Vec::new();
     for case in &own {
         for &threads in &case.threads {
@@ -120,7 +126,7 @@ fn section(workload: Workload, report: &Report, cases: &[Case], pictures: &[Pict
 }
 
 /// Renders the plots of a case, each with its name and description.
-fn plots(case: &Case, pictures: &[Picture]) -> Markup {
+fn plots(case: &Case<'_>, pictures: &[Picture]) -> Markup {
     let figure = |slug: &str, title: &str, what: &str| {
         let picture = pictures.iter().find(|picture| picture.slug == slug);
         html! {

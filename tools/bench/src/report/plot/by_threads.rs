@@ -11,7 +11,10 @@ use super::{
     palette::{INK, MUTED, look},
     scale::Scale,
 };
-use crate::report::series::{Drawn, Point, Series};
+use crate::{
+    figures::Row,
+    report::series::{Drawn, Series},
+};
 
 const TOP: i32 = 34;
 const BOTTOM: i32 = 46;
@@ -23,12 +26,12 @@ const NAME_HEIGHT: i32 = 17;
 const DODGE: i32 = 7;
 
 /// Returns the plot's height and its drawing.
-pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
+pub(super) fn draw(drawn: &Drawn<'_>) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + (drawn.series.len() as i32 * NAME_HEIGHT).max(190);
     Ok((height, drawing(height, |area| draw_on(area, drawn))?))
 }
 
-fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
+fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>) -> Result<()> {
     let scale = super::scale_of(drawn);
     let threads = Axis::of_names(drawn.threads.iter().map(usize::to_string));
     let margins = Margins { top: TOP, right: 160, bottom: BOTTOM, left: 62 };
@@ -61,12 +64,12 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn) -> Result<()> {
 /// Returns the places of a contender's medians.
 fn places(
     frame: &Frame<'_>,
-    drawn: &Drawn,
-    series: &Series,
+    drawn: &Drawn<'_>,
+    series: &Series<'_>,
     scale: &Scale,
     offset: i32,
 ) -> Vec<Place> {
-    let place = |point: &Point| {
+    let place = |point: &&Row| {
         let index = drawn.threads.iter().position(|&threads| threads == point.threads);
         let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
         (x + offset, y)
@@ -77,7 +80,7 @@ fn places(
 fn draw_series(
     area: &Area<'_>,
     frame: &Frame<'_>,
-    series: &Series,
+    series: &Series<'_>,
     scale: &Scale,
     places: &[Place],
 ) -> Result<()> {
@@ -96,7 +99,7 @@ fn draw_series(
 /// Writes the names at the right, each as close to the end of its line as others allow.
 fn write_names(
     area: &Area<'_>,
-    drawn: &Drawn,
+    drawn: &Drawn<'_>,
     places: &[Vec<Place>],
     x: i32,
     along: Range<i32>,

@@ -50,7 +50,7 @@ impl Picture {
 
     /// Returns the picture as a file with a background, light or dark as the reader prefers.
     pub(crate) fn to_file(&self) -> String {
-        let (light, dark) = (PAPER.light(), PAPER.dark());
+        let (light, dark) = PAPER.css();
         let style = format!(
             "text{{font-family:{FONTS}}}.paper{{fill:{light}}}\
              @media (prefers-color-scheme:dark){{.paper{{fill:{dark}}}{}}}",
@@ -80,7 +80,7 @@ impl Picture {
 }
 
 /// Draws the plots of all cases; those of deviations follow that of their case.
-pub(crate) fn pictures(cases: &[Case]) -> Result<Vec<Picture>> {
+pub(crate) fn pictures(cases: &[Case<'_>]) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for case in cases {
         if let Some(drawn) = &case.drawn {
@@ -93,7 +93,7 @@ pub(crate) fn pictures(cases: &[Case]) -> Result<Vec<Picture>> {
     Ok(pictures)
 }
 
-fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
+fn of_figures(case: &Case<'_>, drawn: &Drawn<'_>) -> Result<Picture> {
     let (height, drawing) = match drawn.threads.len() {
         1 => ranking::draw(drawn)?,
         _ => by_threads::draw(drawn)?,
@@ -117,7 +117,7 @@ fn of_figures(case: &Case, drawn: &Drawn) -> Result<Picture> {
     })
 }
 
-fn of_deviations(case: &Case) -> Result<Picture> {
+fn of_deviations(case: &Case<'_>) -> Result<Picture> {
     let (height, drawing) = deviations::draw(&case.deviations)?;
     let sentence = |deviation: &Deviations| {
         let wrong = deviations::wrong_of(deviation);
@@ -137,13 +137,13 @@ fn of_deviations(case: &Case) -> Result<Picture> {
 }
 
 /// Returns a scale that has a place for all figures of a case and their spreads.
-fn scale_of(drawn: &Drawn) -> Scale {
+fn scale_of(drawn: &Drawn<'_>) -> Scale {
     let points = drawn.series.iter().flat_map(|series| &series.points);
     Scale::of(points.flat_map(|point| [point.min, point.median, point.max]))
 }
 
 /// Writes the metric and the number of threads above the plot.
-fn write_heading(area: &Area<'_>, drawn: &Drawn, scale: &Scale) -> Result<()> {
+fn write_heading(area: &Area<'_>, drawn: &Drawn<'_>, scale: &Scale) -> Result<()> {
     let threads = match drawn.threads[..] {
         [1] => ", 1 thread".to_owned(),
         [threads] => format!(", {threads} threads"),

@@ -48,26 +48,17 @@ impl Hue {
         RGBColor(red, green, blue)
     }
 
-    /// Returns the color of light pages, for a style sheet.
-    pub(crate) fn light(self) -> String {
-        hex(self.light)
+    /// Returns the colors of light and of dark pages, for a style sheet.
+    pub(crate) fn css(self) -> (String, String) {
+        (format!("#{:06X}", self.light), format!("#{:06X}", self.dark))
     }
-
-    /// Returns the color of dark pages, for a style sheet.
-    pub(crate) fn dark(self) -> String {
-        hex(self.dark)
-    }
-}
-
-fn hex(color: u32) -> String {
-    format!("#{color:06X}")
 }
 
 /// Returns the CSS rules that turn a drawing into one for dark pages.
 pub(crate) fn dark_rules() -> String {
     let mut rules = String::new();
     for hue in ALL {
-        let (light, dark) = (hue.light(), hue.dark());
+        let (light, dark) = hue.css();
         let _ = write!(
             rules,
             "svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}"

@@ -1,6 +1,5 @@
 //! Figures with one number of threads: a row for each contender, the least first, with its spread.
 
-use crate::figures;
 use anyhow::Result;
 use plotters::style::text_anchor::HPos;
 
@@ -9,25 +8,24 @@ use super::{
     frame::{Axis, Frame, Margins},
     palette::{INK, MUTED},
 };
-use crate::report::series::{Drawn, Point, Series};
+use crate::{
+    figures::{self, Row},
+    report::series::Drawn,
+};
 
 const TOP: i32 = 34;
 const BOTTOM: i32 = 28;
 const ROW_HEIGHT: i32 = 25;
 
 /// Returns the plot's height and its drawing.
-pub(super) fn draw(drawn: &Drawn) -> Result<(i32, String)> {
-    let mut rows: Vec<(&Series, Point)> = drawn
-        .series
-        .iter()
-        .flat_map(|series| series.points.iter().map(move |point| (series, *point)))
-        .collect();
-    rows.sort_by(|one, other| one.1.median.total_cmp(&other.1.median));
+pub(super) fn draw(drawn: &Drawn<'_>) -> Result<(i32, String)> {
+    let mut rows: Vec<&Row> = drawn.series.iter().flat_map(|it| it.points.clone()).collect();
+    rows.sort_by(|one, other| one.median.total_cmp(&other.median));
     let height = TOP + BOTTOM + rows.len() as i32 * ROW_HEIGHT;
     Ok((height, drawing(height, |area| draw_on(area, drawn, &rows))?))
 }
 
-fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<()> {
+fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>, rows: &[&Row]) -> Result<()> {
     let scale = super::scale_of(drawn);
     let margins = Margins { top: TOP, right: 100, bottom: BOTTOM, left: 144 };
     // The first row is at the top.
@@ -35,8 +33,8 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn, rows: &[(&Series, Point)]) -> Result<
     let frame = Frame::draw(area, &margins, Axis::of(&scale, drawn.metric.unit, 3), names)?;
     super::write_heading(area, drawn, &scale)?;
     let (across, _) = frame.extent();
-    for (index, (series, point)) in rows.iter().enumerate() {
-        let name = series.contender;
+    for (index, point) in rows.iter().enumerate() {
+        let name = point.contender;
         let place = |value: f64| frame.place(scale.place(value), -(index as f64));
         let at = place(point.median);
         whisker(area, name, place(point.min), place(point.max))?;
