@@ -23,7 +23,6 @@ const REGRESSED: u8 = 4;
 /// Exit status of a run that was ended by Ctrl-C: that of a program that SIGINT ends.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> ExitCode {
     match prepare(args) {
         Ok(Some(run)) => run.run().unwrap_or_else(|why| complain(&format!("{why:#}"), FAILED)),

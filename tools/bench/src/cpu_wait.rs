@@ -23,7 +23,6 @@ pub(crate) fn waited() -> Duration {
 pub(crate) struct Waits(Mutex<Vec<File>>);
 
 impl Waits {
-    /// Adds the calling thread.
     pub(crate) fn join(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(own_file());
     }

@@ -40,7 +40,6 @@ impl Cpus {
         confine(&[self.id(index)])
     }
 
-    /// Lets the calling thread run on all of them.
     pub(crate) fn unpin(&self) -> Result<()> {
         confine(&self.ids)
     }
@@ -78,7 +77,6 @@ pub(crate) fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result
     thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
 }
 
-/// Confines the calling thread.
 fn confine(ids: &[usize]) -> Result<()> {
     match cpus::confine(0, ids.iter().copied()) {
         true => Ok(()),

@@ -15,12 +15,10 @@ pub(crate) struct Deviations {
     above: [u64; CLASSES],
 }
 
-/// The sums of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     /// The least distance; negative where the sums were too small.
     pub(crate) from: i64,
-    /// The greatest distance.
     pub(crate) to: i64,
     pub(crate) sums: u64,
 }

@@ -30,7 +30,6 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Kind {
             $(#[doc = $what] $Kind,)*
-            /// A case of the workload `alloc`.
             Alloc(AllocCase),
         }
 
@@ -107,7 +106,6 @@ kinds! {
 }
 
 impl Kind {
-    /// Finds a kind by its workload and its name within that.
     pub(crate) fn find(workload: Workload, name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.workload() == workload && kind.case_name() == name)
     }
@@ -155,7 +153,6 @@ impl Kind {
         names
     }
 
-    /// Returns whether a contender can run it.
     pub(crate) fn has(self, name: Name) -> bool {
         self.info().contenders.contains(&name)
     }
@@ -197,7 +194,6 @@ impl Kind {
         }
     }
 
-    /// Measures one contender once.
     pub(crate) fn measure(self, name: Name, setting: &Setting<'_>) -> Measured {
         match self {
             Self::Add => for_counter!(name, C => add::measure::<C>(setting)),

@@ -2,7 +2,6 @@
 
 use crate::{deviations::Deviations, stats::Spread};
 
-/// A kind of figure.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Metric {
     /// Its name in results.
@@ -18,9 +17,7 @@ pub(crate) struct Metric {
 /// The way in which the values of several rounds become one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OverRounds {
-    /// Median, smallest and largest.
     Spread,
-    /// The sum, for counts.
     Total,
     /// The largest, for errors: the worst is what matters.
     Largest,
@@ -110,7 +107,6 @@ metrics! {
 /// A result of measuring one contender once.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// A value of one metric.
     Value(&'static Metric, f64),
     /// The distances of all sums from a possible value.
     Deviations(Box<Deviations>),
@@ -121,12 +117,10 @@ impl Metric {
         Self::ALL.into_iter().find(|metric| metric.name == name)
     }
 
-    /// Pairs the metric with a value of it.
     pub(crate) fn reads(&'static self, value: f64) -> Reading {
         Reading::Value(self, value)
     }
 
-    /// Combines the values of all rounds.
     pub(crate) fn combine(&self, values: &[f64]) -> Option<Spread> {
         match self.over_rounds {
             OverRounds::Spread => Spread::of(values),

@@ -18,13 +18,11 @@ const QUICK_TIME: Duration = Duration::from_secs(20);
 /// Sums of each contender in all rounds of `sum token`.
 const SUMS_MIN: u64 = 100_000;
 
-/// Everything that will be measured.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     /// The reasons why contenders cannot run here.
     pub(crate) unavailable: Vec<String>,
-    /// The length of a slice.
     pub(crate) seconds: f64,
     pub(crate) rounds: u32,
     /// The time for all cases together; there are no more rounds than fit.
@@ -72,7 +70,6 @@ impl Plan {
         Ok(Self { cases, unavailable, seconds, rounds, time })
     }
 
-    /// Makes the progress bar of the run.
     pub(crate) fn progress(&self) -> Progress {
         let audited = self.cases.iter().filter(|case| case.kind.is_audited());
         let audits = audited.map(Case::steps).sum();

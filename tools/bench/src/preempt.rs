@@ -39,7 +39,6 @@ pub(crate) struct Preemptions {
 }
 
 impl Preemptions {
-    /// Begins to preempt the calling thread.
     pub(crate) fn begin() -> io::Result<Self> {
         let only_one = ONLY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         // It stays installed: a signal sent just before its timer was deleted still arrives.

@@ -21,7 +21,6 @@ use crate::{
 /// The stack of a thread: enough for the workloads, and small enough for 4,096 threads.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
-/// The result of a slice.
 #[derive(Debug)]
 pub(crate) struct Slice<T> {
     /// Operations during the slice.

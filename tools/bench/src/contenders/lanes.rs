@@ -7,7 +7,10 @@
 
 use std::{
     ops::Deref,
-    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool, AtomicI64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
 
 use crate::{cpus, rseq::CurrentCpu};
@@ -20,7 +23,6 @@ use crate::{cpus, rseq::CurrentCpu};
 pub(crate) struct Padded<T>(T);
 
 impl<T> Padded<T> {
-    /// Puts `value` on its own cache lines.
     pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
@@ -45,13 +47,14 @@ pub(super) struct Lanes<T = AtomicI64> {
 impl<T: Default> Lanes<T> {
     /// Creates one empty lane per possible CPU, rounded up to a power of two.
     pub(super) fn new() -> Self {
-        Self::of(cpus::possible().next_power_of_two())
+        Self::at_most(usize::MAX)
     }
 
-    /// Creates `count` empty lanes; `count` must be a power of two.
+    /// Creates empty lanes as `new` does, but at most `most`, a power of two or `usize::MAX`.
     ///
     /// If there are more CPUs than lanes, some CPUs share a lane.
-    pub(super) fn of(count: usize) -> Self {
+    pub(super) fn at_most(most: usize) -> Self {
+        let count = cpus::possible().next_power_of_two().min(most);
         Self {
             lanes: (0..count).map(|_| Padded::default()).collect(),
             mask: count - 1,
@@ -65,7 +68,6 @@ impl<T: Default> Lanes<T> {
         &self.lanes[self.cpu.get() & self.mask]
     }
 
-    /// Iterates over all lanes.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().map(|lane| &**lane)
     }
@@ -105,5 +107,25 @@ pub(super) fn wait_until(is_done: impl Fn() -> bool) {
             std::hint::spin_loop();
         }
         std::thread::yield_now();
+    }
+}
+
+/// A word that threads exchange, to do something one after the other.
+#[derive(Default)]
+pub(super) struct SpinLock(AtomicBool);
+
+impl SpinLock {
+    /// Runs `work` while holding the lock.
+    #[inline(always)]
+    pub(super) fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        // Acquire: pairs with the Release store below, made by the previous holder.
+        while self.0.swap(true, Acquire) {
+            // Relaxed: the load is only a hint that the swap may now succeed.
+            wait_until(|| !self.0.load(Relaxed));
+        }
+        let outcome = work();
+        // Release: pairs with the Acquire swap above, made by the next holder.
+        self.0.store(false, Release);
+        outcome
     }
 }

@@ -10,13 +10,10 @@
 
 use std::{
     cmp::Ordering,
-    sync::atomic::{
-        AtomicBool, AtomicI64,
-        Ordering::{Acquire, Relaxed, Release},
-    },
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use super::lanes::{self, Lanes, Padded};
+use super::lanes::{Lanes, Padded, SpinLock};
 use crate::cpus;
 
 /// The lanes, and the total with its lock on one cache line.
@@ -29,11 +26,10 @@ pub(super) struct PercpuCounter {
 
 #[derive(Default)]
 struct Total {
-    is_locked: AtomicBool,
+    lock: SpinLock,
     value: AtomicI64,
 }
 
-/// A counter whose lock is held.
 pub(super) struct Locked<'a>(&'a PercpuCounter);
 
 impl PercpuCounter {
@@ -42,20 +38,8 @@ impl PercpuCounter {
         Self { shared: Padded::new(total), lanes: Lanes::new(), cpus: cpus::online() as i64 }
     }
 
-    /// Runs `work` while holding the lock.
     pub(super) fn locked<T>(&self, work: impl FnOnce(&Locked<'_>) -> T) -> T {
-        loop {
-            // Acquire: pairs with the Release store below, made by the previous holder.
-            if !self.shared.is_locked.swap(true, Acquire) {
-                break;
-            }
-            // Relaxed: the load is only a hint that the swap may now succeed.
-            lanes::wait_until(|| !self.shared.is_locked.load(Relaxed));
-        }
-        let outcome = work(&Locked(self));
-        // Release: pairs with the Acquire swap above, made by the next holder.
-        self.shared.is_locked.store(false, Release);
-        outcome
+        self.shared.lock.locked(|| work(&Locked(self)))
     }
 
     #[inline(always)]
@@ -71,7 +55,6 @@ impl PercpuCounter {
         }
     }
 
-    /// Returns this CPU's lane.
     #[inline(always)]
     pub(super) fn lane(&self) -> &AtomicI64 {
         self.lanes.here()

@@ -19,11 +19,9 @@ use crate::{
 /// Figures of fewer rounds have no spread to speak of, so no verdict.
 const ROUNDS_MIN: usize = 3;
 
-/// The ratios of an earlier run.
 #[derive(Debug)]
 pub(crate) struct Baseline(Vec<Row>);
 
-/// A ratio of both runs.
 struct Change<'a> {
     row: &'a Row,
     old: Spread,
@@ -33,7 +31,6 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Returns the new ratio divided by the old one.
     fn ratio(&self) -> Spread {
         self.new.divided_by(self.old)
     }

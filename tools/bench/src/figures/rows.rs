@@ -28,7 +28,6 @@ pub(crate) struct Row {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// How many rounds were measured.
     pub(crate) rounds: usize,
     /// The value of each round; only results.json has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -83,7 +82,6 @@ impl Row {
         Self { values: Vec::new(), ..self.clone() }
     }
 
-    /// Returns the row as a line of JSON, without a line feed.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(&self.without_values()).expect("text and numbers serialize as JSON")
     }
@@ -123,7 +121,6 @@ fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Ve
     (numerator != denominator).then(ratios)?
 }
 
-/// The columns of results.csv.
 const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
 
 /// Writes rows as CSV, after a line with the names of the columns.

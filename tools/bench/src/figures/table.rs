@@ -14,11 +14,9 @@ use crate::{
     stats::Spread,
 };
 
-/// A title, and cells in columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub(crate) title: String,
-    /// The heads of the columns.
     pub(crate) header: Vec<String>,
     /// The cells, row by row, as many in each as the header has. A cell may be empty.
     pub(crate) rows: Vec<Vec<String>>,

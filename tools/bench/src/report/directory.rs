@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result, bail};
 use super::series;
 use crate::{figures::read_csv, kind::Kind};
 
-/// The page's file.
 pub(super) const PAGE: &str = "index.html";
 
 /// The file by which an earlier report is recognized.
@@ -50,7 +49,6 @@ impl Directory {
         Ok(Self(path.to_owned()))
     }
 
-    /// Returns the path of the page.
     pub(crate) fn page(&self) -> PathBuf {
         self.0.join(PAGE)
     }

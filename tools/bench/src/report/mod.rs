@@ -40,7 +40,6 @@ pub(crate) struct Report {
     format: String,
     /// Whether all cases of the run are there, with all their rounds.
     is_complete: bool,
-    /// How many cases are complete.
     pub(crate) cases_done: usize,
     run: Run,
     pub(crate) rows: Vec<Row>,
@@ -56,7 +55,6 @@ struct Deviation {
     threads: usize,
     /// The least distance from a possible value; negative where the sum was too small.
     from: i64,
-    /// The greatest distance.
     to: i64,
     sums: u64,
 }
@@ -110,7 +108,6 @@ impl Report {
         directory.replace(&files)
     }
 
-    /// Reads the report in a directory.
     fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(RESULTS);
         let failed = || format!("cannot read {}", path.display());

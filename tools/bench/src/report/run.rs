@@ -21,7 +21,6 @@ pub(super) struct Run {
     pub(super) command: String,
     pub(super) rounds: u32,
     pub(super) seconds_per_slice: f64,
-    /// How many cases it has in all.
     pub(super) cases: usize,
     /// The reasons why contenders could not run.
     pub(super) unavailable: Vec<String>,

@@ -15,7 +15,6 @@ pub(super) struct Case<'a> {
     pub(super) deviations: Vec<Deviations>,
 }
 
-/// The figures of a plot.
 #[derive(Debug)]
 pub(super) struct Drawn<'a> {
     pub(super) metric: &'static Metric,
@@ -47,7 +46,6 @@ impl Case<'_> {
 }
 
 impl Deviations {
-    /// Returns how many sums there were.
     pub(super) fn sums(&self) -> u64 {
         self.classes.iter().map(|class| class.sums).sum()
     }

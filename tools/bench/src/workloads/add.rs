@@ -5,9 +5,6 @@ use anyhow::ensure;
 use super::{Measured, Setting, shared_counter};
 use crate::{contenders::counters::Contender, metric::TIME_PER_OP};
 
-/// The number of adds between two checks of the stop flag.
-const STEP: u32 = 256;
-
 /// Measures the time of an add. Fails if one was lost.
 pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     let counter = shared_counter::<C>()?;
@@ -17,7 +14,7 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let slice = setting.slice(STEP, prepare)?;
+    let slice = setting.slice(256, prepare)?;
     let (sum, added) = (counter.sum(), slice.all_ops as i64);
     ensure!(sum == added, "{added} was added, but the sum is {sum}");
     Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])

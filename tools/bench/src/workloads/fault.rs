@@ -117,7 +117,6 @@ impl Memory {
         self.bytes[page * self.page_bytes].store(1, Relaxed);
     }
 
-    /// Drops all pages.
     #[inline]
     fn discard(&self) -> Result<()> {
         let start = self.bytes.as_ptr().cast_mut().cast();

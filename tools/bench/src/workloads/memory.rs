@@ -90,7 +90,6 @@ impl ChildSpec {
     }
 }
 
-/// A child's answer.
 #[derive(Debug, Serialize, Deserialize)]
 struct Footprint {
     count: usize,
@@ -98,7 +97,6 @@ struct Footprint {
     create_ns: u64,
 }
 
-/// Does a child's work and returns its answer as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let footprint = match spec.many {
         Many::Counters => for_counter!(spec.contender, C => of_counters::<C>(spec.count))?,

@@ -16,9 +16,6 @@ use crate::{
     slice, stats,
 };
 
-/// The number of increments between two checks of the stop flag.
-const STEP: u32 = 256;
-
 /// The number of counters that are scraped, also in a trial.
 const COUNTERS: usize = 100_000;
 const COUNTERS_OF_TRIAL: usize = 1_000;
@@ -43,7 +40,7 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
             Ok(())
         }
     };
-    let slice = setting.slice(STEP, prepare)?;
+    let slice = setting.slice(256, prepare)?;
     ensure_total(&registry.scrape(), slice.all_ops)?;
     Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }

@@ -39,7 +39,6 @@ named_enum! {
     }
 }
 
-/// The facts about a case.
 pub(crate) struct Info {
     pub(crate) workload: Workload,
     /// The case's name within its workload; empty if that has only one.

@@ -3,12 +3,13 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    process::Stdio,
     thread,
     time::Duration,
 };
 
-use crate::{TINY, alone, bench, lines, of_case, program, stderr};
+use crate::{
+    TINY, alone, assert_all_have, bench, contenders, lines, of_case, program, run, spawn, texts,
+};
 
 /// The contenders of every build.
 const ALWAYS: [&str; 6] =
@@ -17,7 +18,6 @@ const ALWAYS: [&str; 6] =
 /// The contenders of builds with the feature `other-allocators` only.
 const OTHERS: [&str; 4] = ["mimalloc", "jemalloc", "snmalloc", "rpmalloc"];
 
-/// The command that builds with them.
 const WITH_OTHERS: &str =
     "`cargo run --release -p thiscpu-bench --features other-allocators -- bench alloc`";
 
@@ -27,26 +27,23 @@ fn alloc_times_all_contenders_and_measures_resident_memory() {
     let sizes = (3..15).map(|power| format!("pair-{}", 1 << power));
     let others = ["burst-64", "burst-1024", "remote-64", "churn-64"].map(str::to_owned);
     for case in sizes.chain(others) {
-        let timed = of_case(&lines, &case, "time_per_op", "contender");
-        assert!(ALWAYS.iter().all(|name| timed.iter().any(|known| *known == name)), "{case}");
-        let has = |name: &str| timed.iter().any(|known| **known == name);
-        assert!(
-            OTHERS.iter().all(|name| has(name) == cfg!(feature = "other-allocators")),
-            "{case}"
-        );
+        assert_all_have(&lines, &case, "time_per_op", &ALWAYS);
+        let timed = contenders(&lines, &case, "time_per_op");
+        let is_right = |name| timed.contains(name) == cfg!(feature = "other-allocators");
+        assert!(OTHERS.iter().all(is_right), "{case}: {timed:?}");
         let times = of_case(&lines, &case, "time_per_op", "median");
         assert!(times.iter().all(|time| time.as_f64() > Some(0.0)), "{case}: {times:?}");
         for ratio in ["cache_ratio", "malloc_ratio"] {
-            let compared = of_case(&lines, &case, ratio, "contender");
+            let compared = contenders(&lines, &case, ratio);
             assert_eq!(compared.len(), timed.len() - 1, "{case}: all but the one in the ratio");
         }
-        let hardened = of_case(&lines, &case, "hardened_ratio", "contender");
-        assert!(hardened.iter().all(|name| **name == "thiscpu-malloc"), "{case}: {hardened:?}");
+        let hardened = contenders(&lines, &case, "hardened_ratio");
+        assert!(hardened.iter().all(|name| *name == "thiscpu-malloc"), "{case}: {hardened:?}");
         assert!(!hardened.is_empty(), "{case}");
     }
     let resident = |metric, key| of_case(&lines, "resident-64", metric, key);
+    assert_all_have(&lines, "resident-64", "resident_bytes", &["glibc", "thiscpu-malloc"]);
     let names = resident("resident_bytes", "contender");
-    assert!(["glibc", "thiscpu-malloc"].iter().all(|name| names.iter().any(|it| *it == name)));
     assert!(resident("resident_bytes", "threads").iter().all(|count| **count == 64));
     assert_eq!(resident("malloc_ratio", "contender").len(), names.len() - 1);
     // All objects together begin in more pages than this.
@@ -58,10 +55,8 @@ fn alloc_times_all_contenders_and_measures_resident_memory() {
 fn text_begins_with_versions_and_ends_with_a_summary() {
     let turn = alone();
     let case = ["alloc", "--case", "pair-64", "--threads", "1"];
-    let output = bench(&case).args(TINY).output().unwrap();
+    let (text, _) = run(bench(&case).args(TINY), 0);
     drop(turn);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\nVersions: glibc "), "{text}");
     assert_eq!(text.contains(", mimalloc 3."), cfg!(feature = "other-allocators"), "{text}");
     let (_, summary) = text.split_once("alloc, all cases: ").unwrap();
@@ -71,10 +66,8 @@ fn text_begins_with_versions_and_ends_with_a_summary() {
     let is_ratio = |cell: &&str| cell.parse::<f64>().is_ok_and(|ratio| ratio > 0.0);
     assert!(row[4..8].iter().all(is_ratio), "{row:?}");
     let last = text.lines().last().unwrap();
-    assert!(
-        last.ends_with("of 1 comparisons, a design of thiscpu has the smallest median."),
-        "{last}"
-    );
+    let headline = "of 1 comparisons, a design of thiscpu has the smallest median.";
+    assert!(last.ends_with(headline), "{last}");
 }
 
 #[test]
@@ -83,19 +76,13 @@ fn missing_allocators_are_reported_with_build_command() {
         return;
     }
     for name in OTHERS {
-        let output = bench(&["alloc", "--contender", name]).args(TINY).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{name}");
-        assert!(stderr(&output).contains(WITH_OTHERS), "{}", stderr(&output));
+        let (_, errors) = run(bench(&["alloc", "--contender", name]).args(TINY), 2);
+        assert!(errors.contains(WITH_OTHERS), "{errors}");
     }
     // A reader that goes away after the heading ends the run.
     let heading_of = |workload| {
         let _turn = alone();
-        let mut child = bench(&[workload, "--threads", "1"])
-            .args(TINY)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(bench(&[workload, "--threads", "1"]).args(TINY));
         let mut text = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         while !text.ends_with("\n\n") {
@@ -118,21 +105,16 @@ fn child_refuses_impossible_specs() {
             r#"{{"case":"{case}","contender":"{contender}","threads":1,
                  "length":{{"secs":0,"nanos":5}}}}"#
         );
-        let output = program().args(["alloc-child", &spec]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{spec}");
-        assert!(output.stdout.is_empty(), "{spec}");
+        let (text, _) = run(program().args(["alloc-child", &spec]), 2);
+        assert_eq!(text, "", "{spec}");
     }
 }
 
 #[test]
 fn child_that_dies_fails_the_run_with_the_reason() {
     let _turn = alone();
-    let parent = bench(&["alloc", "--contender", "glibc", "--threads", "1", "--json"])
-        .args(["--seconds", "600", "--rounds", "1"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = bench(&["alloc", "--contender", "glibc", "--threads", "1", "--json"]);
+    let parent = spawn(command.args(["--seconds", "600", "--rounds", "1"]));
     let child = loop {
         match child_of(parent.id()) {
             Some(child) => break child,
@@ -141,15 +123,9 @@ fn child_that_dies_fails_the_run_with_the_reason() {
     };
     // SAFETY: kill has no preconditions. The child exists until its parent has waited for it.
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
-    let output = parent.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let text = stderr(&output);
-    assert!(
-        text.contains(
-            "alloc pair-8, 1 thread: glibc failed: child that measures {\"case\":\"pair-8\""
-        ),
-        "{text}"
-    );
+    let (_, text) = texts(&parent.wait_with_output().unwrap(), 1, "the parent");
+    let reason = "alloc pair-8, 1 thread: glibc failed: child that measures {\"case\":\"pair-8\"";
+    assert!(text.contains(reason), "{text}");
     assert!(text.contains("SIGKILL"), "{text}");
 }
 

@@ -7,7 +7,8 @@ mod requests;
 
 use std::{
     collections::BTreeSet,
-    process::{Command, Output, Stdio},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -15,6 +16,9 @@ use serde_json::Value;
 
 /// The shortest run that still measures something.
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
+
+/// The keys of a line of JSON, and the columns of results.csv.
+const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
 
 const CONTENDERS: [&str; 6] =
     ["atomic", "spinlock-fold", "dumazet", "li-gate", "striped", "thiscpu"];
@@ -38,37 +42,43 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+/// Runs a command to its end, and returns its standard output and its standard error.
+fn run(command: &mut Command, status: i32) -> (String, String) {
+    let output = command.output().unwrap();
+    texts(&output, status, &format!("{command:?}"))
 }
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// Returns the texts of a program that must have ended with `status`.
+fn texts(output: &Output, status: i32, what: &str) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(status), "{what}: {stderr}");
+    (stdout, stderr)
+}
+
+/// Starts a command whose outputs are read as they come.
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn parse(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn results(directory: &Path) -> Value {
+    let text = std::fs::read_to_string(directory.join("results.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
 }
 
 /// Runs a tiny bench and returns its lines, which must have exactly the documented keys.
 fn lines(args: &[&str]) -> Vec<Value> {
-    const KEYS: [&str; 10] = [
-        "workload",
-        "case",
-        "contender",
-        "threads",
-        "metric",
-        "unit",
-        "median",
-        "min",
-        "max",
-        "rounds",
-    ];
     let turn = alone();
-    let output = bench(args).args(TINY).arg("--json").output().unwrap();
+    let (text, _) = run(bench(args).args(TINY).arg("--json"), 0);
     drop(turn);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = parse(&text);
     for line in &lines {
         let keys: BTreeSet<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, BTreeSet::from(KEYS), "{line}");
+        assert_eq!(keys, COLUMNS.split(',').collect(), "{line}");
         for number in ["threads", "median", "min", "max", "rounds"] {
             assert!(line[number].is_number(), "{number} of {line}");
         }
@@ -78,49 +88,52 @@ fn lines(args: &[&str]) -> Vec<Value> {
 
 /// Returns the values of `key` in the lines of a case and a metric.
 fn of_case<'a>(lines: &'a [Value], case: &str, metric: &str, key: &str) -> Vec<&'a Value> {
-    lines
-        .iter()
-        .filter(|line| line["case"] == case && line["metric"] == metric)
-        .map(|line| &line[key])
-        .collect()
+    let own = lines.iter().filter(|line| line["case"] == case && line["metric"] == metric);
+    own.map(|line| &line[key]).collect()
 }
 
-fn assert_all_have(lines: &[Value], case: &str, metric: &str) {
+/// Returns the contenders that have a metric in a case.
+fn contenders<'a>(lines: &'a [Value], case: &str, metric: &str) -> Vec<&'a str> {
     let names = of_case(lines, case, metric, "contender");
-    for name in CONTENDERS {
-        assert!(names.iter().any(|known| *known == name), "{name} has no {metric}");
+    names.into_iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+fn assert_all_have(lines: &[Value], case: &str, metric: &str, all: &[&str]) {
+    let names = contenders(lines, case, metric);
+    for name in all {
+        assert!(names.contains(name), "{case}: {name} has no {metric}");
     }
 }
 
 #[test]
 fn add_times_all_contenders() {
     let lines = lines(&["add", "--threads", "1,2"]);
-    assert_all_have(&lines, "", "time_per_op");
+    assert_all_have(&lines, "", "time_per_op", &CONTENDERS);
     let threads = of_case(&lines, "", "time_per_op", "threads");
     assert!([1, 2].iter().all(|count| threads.iter().any(|known| *known == count)));
-    let ratios = of_case(&lines, "", "thiscpu_ratio", "contender");
-    assert!(ratios.iter().all(|name| *name != "thiscpu"));
+    assert!(!contenders(&lines, "", "thiscpu_ratio").contains(&"thiscpu"));
     assert!(of_case(&lines, "", "time_per_op", "unit").iter().all(|unit| *unit == "ns"));
 }
 
 #[test]
 fn commit_has_two_cases_and_a_baseline() {
     let lines = lines(&["commit", "--threads", "2"]);
-    assert_all_have(&lines, "accounting", "time_per_op");
-    assert_all_have(&lines, "syscalls", "time_per_op");
-    assert_all_have(&lines, "syscalls", "ratio_to_none");
-    let is_baseline = |name: &&Value| **name == "none";
-    assert!(of_case(&lines, "syscalls", "time_per_op", "contender").iter().any(is_baseline));
-    assert!(!of_case(&lines, "accounting", "time_per_op", "contender").iter().any(is_baseline));
+    for (case, metric) in
+        [("accounting", "time_per_op"), ("syscalls", "time_per_op"), ("syscalls", "ratio_to_none")]
+    {
+        assert_all_have(&lines, case, metric, &CONTENDERS);
+    }
+    assert!(contenders(&lines, "syscalls", "time_per_op").contains(&"none"));
+    assert!(!contenders(&lines, "accounting", "time_per_op").contains(&"none"));
 }
 
 #[test]
 fn sum_counts_errors_of_all_contenders() {
     let lines = lines(&["sum"]);
     for metric in ["sums", "wrong_sums", "max_error", "time_per_sum", "time_per_sum_p999"] {
-        assert_all_have(&lines, "token", metric);
+        assert_all_have(&lines, "token", metric, &CONTENDERS);
     }
-    assert_all_have(&lines, "slowdown", "adders_slowdown");
+    assert_all_have(&lines, "slowdown", "adders_slowdown", &CONTENDERS);
     for line in &lines {
         if line["metric"] == "wrong_sums"
             && ["atomic", "thiscpu"].contains(&line["contender"].as_str().unwrap())
@@ -132,51 +145,45 @@ fn sum_counts_errors_of_all_contenders() {
 
 #[test]
 fn threshold_times_all_contenders() {
-    assert_all_have(&lines(&["threshold", "--threads", "2"]), "", "time_per_op");
+    let lines = lines(&["threshold", "--threads", "2"]);
+    assert_all_have(&lines, "", "time_per_op", &CONTENDERS);
 }
 
 #[test]
 fn budget_audits_all_contenders() {
     let lines = lines(&["budget", "--threads", "2", "--audit", "5000"]);
-    let all_have = |case: &str, metric: &str| {
-        let names = of_case(&lines, case, metric, "contender");
-        ["atomic-cas", "compare-twice", "compare-once", "limited-add", "semaphore", "thiscpu"]
-            .iter()
-            .all(|name| names.iter().any(|known| *known == name))
-    };
-    let cases = ["far", "near", "oscillate", "exhausted"];
-    assert!(cases.iter().all(|case| all_have(case, "time_per_op")));
-    for case in &cases[1..] {
-        assert!(all_have(case, "over_grants") && all_have(case, "wrong_refusals"), "{case}");
+    let all =
+        ["atomic-cas", "compare-twice", "compare-once", "limited-add", "semaphore", "thiscpu"];
+    assert_all_have(&lines, "far", "time_per_op", &all);
+    for case in ["near", "oscillate", "exhausted"] {
+        for metric in ["time_per_op", "over_grants", "wrong_refusals"] {
+            assert_all_have(&lines, case, metric, &all);
+        }
         let audited = of_case(&lines, case, "audited", "median");
         assert!(audited.iter().all(|calls| calls.as_f64() >= Some(5000.0)), "{case}: {audited:?}");
     }
-    let recalls = of_case(&lines, "oscillate", "recalls_per_second", "contender");
-    assert_eq!(recalls, ["thiscpu"]);
+    assert_eq!(contenders(&lines, "oscillate", "recalls_per_second"), ["thiscpu"]);
 }
 
 #[test]
 fn fault_has_two_cases_and_a_baseline() {
     let lines = lines(&["fault", "--threads", "2"]);
-    let timed = |case| of_case(&lines, case, "time_per_op", "contender");
+    let timed = |case| contenders(&lines, case, "time_per_op");
     let ledgers = ["atomic", "kamezawa", "per-thread-64", "memcg-stock", "thiscpu"];
     assert_eq!(timed("accounting"), ledgers);
     assert_eq!(timed("syscalls")[0], "none");
     assert_eq!(timed("syscalls")[1..], ledgers);
-    assert_eq!(of_case(&lines, "syscalls", "ratio_to_none", "contender"), ledgers);
+    assert_eq!(contenders(&lines, "syscalls", "ratio_to_none"), ledgers);
 }
 
 #[test]
 fn ledger_times_all_contenders_and_reports_hit_rates() {
     let lines = lines(&["ledger"]);
     for case in ["single", "working-set-8", "working-set-64", "working-set-512", "zipf"] {
-        let timed = of_case(&lines, case, "time_per_op", "contender");
-        let cached = of_case(&lines, case, "hit_rate", "contender");
-        for name in ["kamezawa", "per-thread-64", "memcg-stock"] {
-            let has_it = |names: &[&Value]| names.iter().any(|known| **known == name);
-            assert!(has_it(&timed) && has_it(&cached), "{case}: {name}");
-        }
-        assert!(timed.iter().any(|name| *name == "atomic"), "{case}");
+        let cached = ["kamezawa", "per-thread-64", "memcg-stock"];
+        assert_all_have(&lines, case, "hit_rate", &cached);
+        assert_all_have(&lines, case, "time_per_op", &cached);
+        assert_all_have(&lines, case, "time_per_op", &["atomic"]);
         let rates = of_case(&lines, case, "hit_rate", "median");
         let is_percent = |rate: &&Value| (0.0..=100.0).contains(&rate.as_f64().unwrap());
         assert!(rates.iter().all(is_percent), "{case}: {rates:?}");
@@ -208,10 +215,10 @@ fn metrics_are_incremented_and_scraped() {
         });
         assert!(timed.map(|line| &line["contender"]).eq(registries), "{threads}");
     }
-    assert_eq!(of_case(&lines, "scrape", "time_per_scrape", "contender"), registries);
+    assert_eq!(contenders(&lines, "scrape", "time_per_scrape"), registries);
     let series = of_case(&lines, "scrape", "series", "median");
     assert!(series.iter().all(|count| **count == 1000.0), "{series:?}");
-    let compared = of_case(&lines, "scrape", "thiscpu_ratio", "contender");
+    let compared = contenders(&lines, "scrape", "thiscpu_ratio");
     assert_eq!(compared, [registries[0], registries[1], registries[3]]);
 }
 
@@ -219,23 +226,20 @@ fn metrics_are_incremented_and_scraped() {
 fn memory_is_measured_in_children() {
     let lines = lines(&["memory", "--contender", "thiscpu,striped", "--contender", "atomic"]);
     for metric in ["counters", "resident", "resident_bytes_per_counter", "time_per_create"] {
-        assert_eq!(of_case(&lines, "", metric, "contender").len(), 3, "{metric}");
+        assert_eq!(contenders(&lines, "", metric).len(), 3, "{metric}");
     }
     for metric in ["accounts", "resident", "resident_bytes_per_account", "time_per_create"] {
-        let names = of_case(&lines, "accounts", metric, "contender");
-        assert_eq!(names, ["thiscpu", "atomic"], "{metric}");
+        assert_eq!(contenders(&lines, "accounts", metric), ["thiscpu", "atomic"], "{metric}");
     }
 }
 
 #[test]
 fn text_begins_with_the_conditions() {
     let _turn = alone();
-    let output =
-        bench(&["add", "--threads", "1", "--contender", "atomic"]).args(TINY).output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let text = stdout(&output);
+    let mut command = bench(&["add", "--threads", "1", "--contender", "atomic"]);
+    let (text, errors) = run(command.args(TINY), 0);
     assert!(text.starts_with("tier "), "{text}");
     assert!(text.contains("1 round, 0.01 s a slice"), "{text}");
     assert!(text.contains("add, 1 thread") && text.contains("| atomic"), "{text}");
-    assert_eq!(stderr(&output), "", "no progress bar without a terminal");
+    assert_eq!(errors, "", "no progress bar without a terminal");
 }

@@ -4,49 +4,42 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
     os::fd::{FromRawFd as _, OwnedFd},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use crate::{TINY, alone, bench, program, stderr, stdout};
+use crate::{TINY, alone, bench, parse, program, results, spawn, texts};
 
 #[test]
 fn failed_writes_end_with_1_and_the_reason() {
     let _turn = alone();
-    let mut report = program();
-    report.arg("--help");
-    let mut version = program();
-    version.arg("--version");
-    let mut text = bench(&["add", "--threads", "1", "--contender", "atomic"]);
-    text.args(TINY);
-    let mut json = bench(&["add", "--threads", "1", "--contender", "atomic", "--json"]);
-    json.args(TINY);
-    for command in [&mut bench(&["--list"]), &mut text, &mut json, &mut report, &mut version] {
+    let add = ["bench", "add", "--threads", "1", "--contender", "atomic"];
+    for args in [
+        vec!["bench", "--list"],
+        [&add[..], &TINY].concat(),
+        [&add[..], &TINY, &["--json"]].concat(),
+        vec!["--help"],
+        vec!["--version"],
+    ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", stderr(&output));
+        let output = program().args(&args).stdout(full).output().unwrap();
+        let (_, errors) = texts(&output, 1, &format!("{args:?}"));
         let reason = "error: cannot write to standard output: No space left on device";
-        assert!(stderr(&output).contains(reason), "{command:?}: {}", stderr(&output));
+        assert!(errors.contains(reason), "{args:?}: {errors}");
     }
 }
 
 #[test]
 fn closed_pipe_is_no_failure() {
     let _turn = alone();
-    let mut child = bench(&["add", "commit", "--threads", "1", "--json"])
-        .args(TINY)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = spawn(bench(&["add", "commit", "--threads", "1", "--json"]).args(TINY));
     let mut first = [0];
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut first).unwrap();
     drop(stdout);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
+    let (_, errors) = texts(&child.wait_with_output().unwrap(), 0, "the run");
+    assert_eq!(errors, "");
 }
 
 /// Kills a program after two minutes, so that its test fails instead of hanging.
@@ -63,21 +56,6 @@ fn interrupt(child: &Child) {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
 }
 
-/// Interrupts a run after its first line that contains `line`, and returns its output.
-fn interrupt_after(command: &mut Command, line: &str) -> (Output, String) {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut reader = BufReader::new(child.stdout.take().unwrap());
-    let mut text = String::new();
-    while !text.lines().last().unwrap_or_default().contains(line) {
-        assert!(reader.read_line(&mut text).unwrap() > 0, "{text}");
-    }
-    // The case after that line is under way.
-    thread::sleep(Duration::from_millis(200));
-    interrupt(&child);
-    reader.read_to_string(&mut text).unwrap();
-    (child.wait_with_output().unwrap(), text)
-}
-
 #[test]
 fn interrupted_run_prints_and_saves_what_was_measured() {
     let _turn = alone();
@@ -85,18 +63,15 @@ fn interrupted_run_prints_and_saves_what_was_measured() {
     let _ = fs::remove_dir_all(&report);
     let mut command = bench(&["add", "--threads", "1", "--contender", "atomic,thiscpu"]);
     command.args(["--seconds", "0.4", "--rounds", "100000", "--report"]).arg(&report);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = spawn(&mut command);
     kill_after_two_minutes(&child);
     thread::sleep(Duration::from_millis(1500));
     interrupt(&child);
-    let status = child.wait().unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted after 0 of 1 cases: these figures are partial"));
-    let text = stdout(&output);
+    let (text, errors) = texts(&child.wait_with_output().unwrap(), 130, "the run");
+    let notice = "interrupted after 0 of 1 cases: these figures are partial";
+    assert!(errors.contains(notice), "{errors}");
     assert!(text.contains("add, 1 thread (partial)") && text.contains("| atomic "), "{text}");
-    let results = fs::read_to_string(report.join("results.json")).unwrap();
-    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let results = results(&report);
     assert_eq!((&results["is_complete"], &results["cases_done"]), (&false.into(), &0.into()));
     let rounds = results["rows"][0]["rounds"].as_u64().unwrap();
     assert!((1..10).contains(&rounds), "{results}");
@@ -109,9 +84,18 @@ fn interrupted_children_leave_the_earlier_cases() {
     let _turn = alone();
     let mut command = bench(&["add", "alloc", "--threads", "1", "--json", "--rounds", "1"]);
     command.args(["--contender", "atomic,glibc", "--seconds", "2"]);
-    let (output, text) = interrupt_after(&mut command, r#""workload":"add""#);
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(!stderr(&output).contains("error"), "{}", stderr(&output));
+    let mut child = spawn(&mut command);
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.lines().last().unwrap_or_default().contains(r#""workload":"add""#) {
+        assert!(reader.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    // The case after that line is under way.
+    thread::sleep(Duration::from_millis(200));
+    interrupt(&child);
+    reader.read_to_string(&mut text).unwrap();
+    let (_, errors) = texts(&child.wait_with_output().unwrap(), 130, "the run");
+    assert!(!errors.contains("error"), "{errors}");
     assert!(!text.contains(r#""workload":"alloc""#), "{text}");
 }
 
@@ -119,28 +103,20 @@ fn interrupted_children_leave_the_earlier_cases() {
 fn long_audit_announces_its_time_and_ends_with_the_audit_so_far() {
     for (workload, case) in [("budget", "near"), ("ledger", "audit")] {
         let _turn = alone();
-        let mut child = bench(&[workload, "--case", case, "--contender", "thiscpu"])
-            .args(["--threads", "2", "--audit", "1000000000000", "--json"])
-            .args(TINY)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = bench(&[workload, "--case", case, "--contender", "thiscpu"]);
+        command.args(["--threads", "2", "--audit", "1000000000000", "--json"]).args(TINY);
+        let mut child = spawn(&mut command);
         kill_after_two_minutes(&child);
         let mut reader = BufReader::new(child.stderr.take().unwrap());
         let mut announced = String::new();
         reader.read_line(&mut announced).unwrap();
-        assert!(
-            announced.starts_with("auditing 1,000,000,000,000 calls takes about"),
-            "{announced}"
-        );
+        let beginning = "auditing 1,000,000,000,000 calls takes about";
+        assert!(announced.starts_with(beginning), "{announced}");
         assert!(announced.contains("in all for 1 measurements"), "{announced}");
         interrupt(&child);
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130), "{announced}");
-        let text = stdout(&output);
-        let audited = text.lines().find(|line| line.contains(r#""metric":"audited""#));
-        let audited: serde_json::Value = serde_json::from_str(audited.expect(&text)).unwrap();
+        let (text, _) = texts(&child.wait_with_output().unwrap(), 130, &announced);
+        let lines = parse(&text);
+        let audited = lines.iter().find(|line| line["metric"] == "audited").expect(&text);
         assert!(audited["median"].as_f64().unwrap() > 0.0, "{audited}");
     }
 }
@@ -182,7 +158,6 @@ fn progress_fits_into_40_columns() {
     }
 }
 
-/// Removes terminal control sequences.
 fn without_escapes(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();

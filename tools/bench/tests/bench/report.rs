@@ -5,12 +5,9 @@ use std::{
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
 };
 
-use serde_json::Value;
-
-use crate::{TINY, alone, bench, program, stderr, stdout};
+use crate::{COLUMNS, TINY, alone, bench, parse, program, results, run, spawn};
 
 /// Makes an empty directory for a test.
 fn directory(test: &str) -> PathBuf {
@@ -20,14 +17,10 @@ fn directory(test: &str) -> PathBuf {
     directory
 }
 
-fn bench_add(report: &Path, options: &[&str]) -> Output {
+fn bench_add(report: &Path, options: &[&str], status: i32) -> (String, String) {
     let _turn = alone();
     let mut command = bench(&["add", "--threads", "1", "--contender", "atomic,thiscpu"]);
-    command.args(TINY).args(options).arg("--report").arg(report).output().unwrap()
-}
-
-fn results(directory: &Path) -> Value {
-    serde_json::from_slice(&fs::read(directory.join("results.json")).unwrap()).unwrap()
+    run(command.args(TINY).args(options).arg("--report").arg(report), status)
 }
 
 #[test]
@@ -50,30 +43,25 @@ fn unusable_directories_are_refused_before_anything_is_measured() {
         cases.push((&closed, "cannot write to the directory"));
     }
     for (report, hint) in cases {
-        let output = bench_add(report, &[]);
-        assert_eq!(output.status.code(), Some(2), "{}: {}", report.display(), stderr(&output));
-        assert!(output.stdout.is_empty(), "{}", report.display());
-        assert!(stderr(&output).contains(hint), "{}: {}", report.display(), stderr(&output));
+        let (text, errors) = bench_add(report, &[], 2);
+        assert_eq!(text, "", "{report:?}");
+        assert!(errors.contains(hint), "{report:?}: {errors}");
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "foreign");
-    assert_eq!(bench(&["--report"]).output().unwrap().status.code(), Some(2));
+    run(&mut bench(&["--report"]), 2);
     // A bad request of another kind leaves no directory behind.
     let unmade = directory.join("unmade");
-    let mut command = bench(&["alloc", "--contender", "thiscpu", "--report"]);
-    assert_eq!(command.arg(&unmade).output().unwrap().status.code(), Some(2));
+    run(bench(&["alloc", "--contender", "thiscpu", "--report"]).arg(&unmade), 2);
     assert!(!unmade.exists());
 }
 
 #[test]
 fn report_has_the_printed_figures() {
     let report = directory("printed").join("made/for/it");
-    let output = bench_add(&report, &["--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let place = format!("the report is in {}\n", report.join("index.html").display());
-    assert_eq!(stderr(&output), place);
+    let (text, place) = bench_add(&report, &["--json"], 0);
+    assert_eq!(place, format!("the report is in {}\n", report.join("index.html").display()));
 
-    let printed: Vec<Value> =
-        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let printed = parse(&text);
     let results = results(&report);
     assert_eq!(results["format"], "thiscpu-bench-report-2");
     assert_eq!((&results["is_complete"], &results["cases_done"]), (&true.into(), &1.into()));
@@ -97,8 +85,7 @@ fn report_has_the_printed_figures() {
     }
     let csv = fs::read_to_string(report.join("results.csv")).unwrap();
     let mut lines = csv.lines();
-    let columns = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
-    assert_eq!(lines.next(), Some(columns));
+    assert_eq!(lines.next(), Some(COLUMNS));
     assert_eq!(lines.count(), printed.len());
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     let median = printed[0]["median"].as_f64().unwrap();
@@ -110,14 +97,13 @@ fn report_has_the_printed_figures() {
 #[test]
 fn earlier_report_is_replaced() {
     let report = directory("replaced");
-    assert_eq!(bench_add(&report, &[]).status.code(), Some(0));
+    bench_add(&report, &[], 0);
     let earlier = results(&report);
     let turn = alone();
     let mut again = bench(&["sum", "--case", "token", "--contender", "thiscpu", "--report"]);
-    let output = again.arg(&report).args(TINY).output().unwrap();
+    let (text, _) = run(again.arg(&report).args(TINY), 0);
     drop(turn);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("sum token, 4 threads"));
+    assert!(text.contains("sum token, 4 threads"), "{text}");
     let results = results(&report);
     assert_ne!(earlier["rows"], results["rows"]);
     assert!(!report.join("add.svg").exists() && report.join("sum-token.svg").exists());
@@ -135,22 +121,20 @@ fn earlier_report_is_replaced() {
 #[test]
 fn report_is_drawn_again_from_its_results() {
     let report = directory("redrawn");
-    assert_eq!(bench_add(&report, &[]).status.code(), Some(0));
+    bench_add(&report, &[], 0);
     let read = |name: &str| fs::read_to_string(report.join(name)).unwrap();
     let names = ["index.html", "add.svg", "results.csv", "results.json"];
     let before = names.map(read);
     fs::remove_file(report.join("index.html")).unwrap();
     fs::remove_file(report.join("add.svg")).unwrap();
-    let output = program().arg("report").arg(&report).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    run(program().arg("report").arg(&report), 0);
     for (name, before) in names.into_iter().zip(before) {
         assert!(read(name) == before, "{name} is another one");
     }
 
     fs::remove_file(report.join("results.json")).unwrap();
-    let output = program().arg("report").arg(&report).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot read"), "{}", stderr(&output));
+    let (_, errors) = run(program().arg("report").arg(&report), 1);
+    assert!(errors.contains("cannot read"), "{errors}");
 }
 
 #[test]
@@ -159,13 +143,8 @@ fn report_of_a_killed_run_has_the_finished_cases() {
     let _turn = alone();
     // More than can run before this process has read a line.
     let workloads = ["add", "commit", "threshold", "budget", "fault", "ledger", "memory", "sum"];
-    let mut child = bench(&workloads)
-        .args(["--json", "--report"])
-        .arg(&report)
-        .args(TINY)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = bench(&workloads);
+    let mut child = spawn(command.args(["--json", "--report"]).arg(&report).args(TINY));
     // A case is printed after it is on the page.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.find(|line| line.as_ref().unwrap().contains(r#""threads":2"#)).unwrap().unwrap();
@@ -184,13 +163,8 @@ fn report_of_a_killed_run_has_the_finished_cases() {
 fn report_is_completed_when_nobody_reads_the_output() {
     let report = directory("unread").join("report");
     let _turn = alone();
-    let mut child = bench(&["add", "--threads", "1,2", "--contender", "thiscpu", "--report"])
-        .arg(&report)
-        .args(TINY)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut command = bench(&["add", "--threads", "1,2", "--contender", "thiscpu", "--report"]);
+    let mut child = spawn(command.arg(&report).args(TINY));
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let results = results(&report);

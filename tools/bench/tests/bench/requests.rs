@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Instant};
 
-use crate::{TINY, alone, bench, lines, stderr, stdout};
+use crate::{COLUMNS, TINY, alone, bench, lines, parse, run};
 
 #[test]
 fn bad_requests_run_nothing_and_name_what_exists() {
@@ -52,39 +52,32 @@ fn bad_requests_run_nothing_and_name_what_exists() {
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (args, hint) in cases {
-        let output = bench(args).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(output.stdout.is_empty(), "{args:?}");
-        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
+        let (text, errors) = run(&mut bench(args), 2);
+        assert_eq!(text, "", "{args:?}");
+        assert!(errors.contains(hint), "{args:?}: {errors}");
     }
 }
 
 #[test]
 fn unknown_tier_is_refused_with_the_known_ones() {
-    let output = bench(&["add"]).args(TINY).env("THISCPU_TIER", "percpu").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(output.stdout.is_empty());
+    let (text, errors) = run(bench(&["add"]).args(TINY).env("THISCPU_TIER", "percpu"), 2);
+    assert_eq!(text, "");
     for tier in ["rseq-cid", "rseq-cpu", "atomic"] {
-        assert!(stderr(&output).contains(tier), "{}", stderr(&output));
+        assert!(errors.contains(tier), "{errors}");
     }
 }
 
 #[test]
 fn section_is_refused_with_the_reason_where_rseq_is_unregistered() {
-    let output = bench(&["add", "--contender", "section"])
-        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("section is unavailable"), "{}", stderr(&output));
+    let mut command = bench(&["add", "--contender", "section"]);
+    let (_, errors) = run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), 2);
+    assert!(errors.contains("section is unavailable"), "{errors}");
 }
 
 #[test]
 fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
     let began = Instant::now();
-    let output = bench(&["--list"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
+    let (text, _) = run(&mut bench(&["--list"]), 0);
     for line in [
         "  budget near            2,16    1 to 64 blocks allocated",
         "  alloc pair-16384       1,2     One object allocated and freed (only if named)",
@@ -96,12 +89,9 @@ fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
     }
     // A run of all cases takes minutes.
     assert!(began.elapsed().as_secs() < 30);
-    let some = bench(&["budget", "--case", "far", "--threads", "3", "--list"]).output().unwrap();
-    let text = stdout(&some);
-    assert!(
-        text.contains("  budget far             3 ") && !text.contains("budget near"),
-        "{text}"
-    );
+    let (text, _) = run(&mut bench(&["budget", "--case", "far", "--threads", "3", "--list"]), 0);
+    assert!(text.contains("  budget far             3 "), "{text}");
+    assert!(!text.contains("budget near"), "{text}");
 }
 
 /// Allows for one more round of the last case, and for a machine that runs other tests.
@@ -109,11 +99,9 @@ fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
 fn quick_run_takes_20_seconds_and_has_all_workloads() {
     let _turn = alone();
     let began = Instant::now();
-    let output = bench(&["--quick", "--json"]).output().unwrap();
+    let (text, _) = run(&mut bench(&["--quick", "--json"]), 0);
     let seconds = began.elapsed().as_secs();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(seconds < 60, "{seconds} s");
-    let text = stdout(&output);
     for workload in ["add", "commit", "sum", "threshold", "memory", "budget", "fault", "ledger"] {
         assert!(text.contains(&format!(r#"{{"workload":"{workload}","#)), "{workload}");
     }
@@ -124,7 +112,7 @@ fn quick_run_takes_20_seconds_and_has_all_workloads() {
 fn old_csv(test: &str, ratio: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.csv"));
     let text = format!(
-        "workload,case,contender,threads,metric,unit,median,min,max,rounds\n\
+        "{COLUMNS}\n\
          add,,atomic,1,time_per_op,ns,6,5,7,7\n\
          add,,retired-design,1,thiscpu_ratio,ratio,1,1,1,7\n\
          add,,atomic,1,thiscpu_ratio,ratio,{ratio}\n"
@@ -135,40 +123,30 @@ fn old_csv(test: &str, ratio: &str) -> PathBuf {
 
 #[test]
 fn compare_exits_with_4_only_past_the_spread() {
-    let compare = |test: &str, ratio: &str, more: &[&str]| {
+    let compare = |test: &str, ratio: &str, more: &[&str], status| {
         let _turn = alone();
         let mut command = bench(&["add", "--threads", "1", "--contender", "atomic,thiscpu"]);
         command.args(["--seconds", "0.01", "--rounds", "3"]).args(more);
-        command.arg("--compare").arg(old_csv(test, ratio)).output().unwrap()
+        run(command.arg("--compare").arg(old_csv(test, ratio)), status).0
     };
-    let worse = compare("worse", "1e-6,1e-6,2e-6,7", &[]);
-    assert_eq!(worse.status.code(), Some(4), "{}", stderr(&worse));
-    let text = stdout(&worse);
+    let text = compare("worse", "1e-6,1e-6,2e-6,7", &[], 4);
     assert!(text.contains("| regression"), "{text}");
     assert!(text.contains("1 ratios compared: 1 worse past the spread, 0 better"), "{text}");
 
     // The old spread has any ratio of today in it.
-    let same = compare("same", "1,1e-6,1e6,7", &["--json"]);
-    assert_eq!(same.status.code(), Some(0), "{}", stderr(&same));
-    let last = stdout(&same).lines().last().unwrap().to_owned();
-    let compared: serde_json::Value = serde_json::from_str(&last).unwrap();
-    assert_eq!(
-        (&compared["contender"], &compared["compared"]),
-        (&"atomic".into(), &"thiscpu_ratio".into())
-    );
-    assert_eq!(
-        (&compared["verdict"], &compared["old"]["max"]),
-        (&"within the spread".into(), &1e6.into())
-    );
+    let same = parse(&compare("same", "1,1e-6,1e6,7", &["--json"], 0));
+    let compared = same.last().unwrap();
+    assert_eq!(compared["contender"], "atomic");
+    assert_eq!(compared["compared"], "thiscpu_ratio");
+    assert_eq!(compared["verdict"], "within the spread");
+    assert_eq!(compared["old"]["max"], 1e6);
     let ratio = compared["new_to_old"]["median"].as_f64().unwrap();
     assert_eq!(Some(ratio), compared["new"]["median"].as_f64());
 
-    let better = compare("better", "1e6,1e6,2e6,7", &[]);
-    assert_eq!(better.status.code(), Some(0), "{}", stderr(&better));
-    assert!(stdout(&better).contains("| improvement"), "{}", stdout(&better));
-    let once = compare("once", "1e-6,1e-6,1e-6,1", &[]);
-    assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
-    assert!(stdout(&once).contains("| too few rounds"), "{}", stdout(&once));
+    let better = compare("better", "1e6,1e6,2e6,7", &[], 0);
+    assert!(better.contains("| improvement"), "{better}");
+    let once = compare("once", "1e-6,1e-6,1e-6,1", &[], 0);
+    assert!(once.contains("| too few rounds"), "{once}");
 }
 
 #[test]
@@ -181,9 +159,8 @@ fn compare_refuses_files_without_the_ratios_of_the_cases() {
         (&foreign, "add", "cannot read"),
         (&other, "commit", "has no ratio of the cases that would run"),
     ] {
-        let output = bench(&[workload, "--compare"]).arg(path).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        assert!(stderr(&output).contains(hint), "{}", stderr(&output));
+        let (_, errors) = run(bench(&[workload, "--compare"]).arg(path), 2);
+        assert!(errors.contains(hint), "{errors}");
     }
 }
 

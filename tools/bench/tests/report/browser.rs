@@ -10,12 +10,12 @@ use std::{
 use headless_chrome::{
     Browser, LaunchOptions, Tab,
     protocol::cdp::{
-        Emulation::{MediaFeature, SetDeviceMetricsOverride, SetEmulatedMedia},
+        Emulation::{SetDeviceMetricsOverride, SetEmulatedMedia},
         Log, Network, Runtime,
         types::Event,
     },
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
 /// The medium that shows a page.
@@ -42,8 +42,7 @@ pub(crate) struct Page {
     tab: Arc<Tab>,
     _browser: Browser,
     _turn: MutexGuard<'static, ()>,
-    requests: Arc<Mutex<Vec<String>>>,
-    complaints: Arc<Mutex<Vec<String>>>,
+    events: Arc<Mutex<(Vec<String>, Vec<String>)>>,
 }
 
 impl Page {
@@ -64,66 +63,45 @@ impl Page {
         .unwrap();
         let tab = browser.new_tab().unwrap();
         tab.set_default_timeout(PATIENCE);
-        let (requests, complaints) =
-            <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
-        let (requested, complained) = (requests.clone(), complaints.clone());
-        let listener = move |event: &Event| match event {
-            Event::NetworkRequestWillBeSent(event) => {
-                requested.lock().unwrap().push(event.params.request.url.clone());
+        let events = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let seen = events.clone();
+        let listener = move |event: &Event| {
+            let (requests, complaints) = &mut *seen.lock().unwrap();
+            match event {
+                Event::NetworkRequestWillBeSent(it) => requests.push(it.params.request.url.clone()),
+                Event::LogEntryAdded(it) => complaints.push(it.params.entry.text.clone()),
+                Event::RuntimeConsoleAPICalled(it) => {
+                    complaints.push(format!("{:?}", it.params.args));
+                }
+                Event::RuntimeExceptionThrown(it) => {
+                    complaints.push(it.params.exception_details.text.clone());
+                }
+                _ => {}
             }
-            Event::LogEntryAdded(event) => {
-                complained.lock().unwrap().push(event.params.entry.text.clone());
-            }
-            Event::RuntimeConsoleAPICalled(event) => {
-                complained.lock().unwrap().push(format!("{:?}", event.params.args));
-            }
-            Event::RuntimeExceptionThrown(event) => {
-                complained.lock().unwrap().push(event.params.exception_details.text.clone());
-            }
-            _ => {}
         };
         tab.add_event_listener(Arc::new(listener)).unwrap();
-        let network = Network::Enable {
-            max_total_buffer_size: None,
-            max_resource_buffer_size: None,
-            max_post_data_size: None,
-            report_direct_socket_traffic: None,
-            enable_durable_messages: None,
-        };
+        let network: Network::Enable = serde_json::from_value(json!({})).unwrap();
         tab.call_method(network).unwrap();
         tab.call_method(Log::Enable(None)).unwrap();
         tab.call_method(Runtime::Enable(None)).unwrap();
-        let page = Self { tab, _browser: browser, _turn: turn, requests, complaints };
+        let page = Self { tab, _browser: browser, _turn: turn, events };
         page.show(medium);
         page.tab.navigate_to(&url(file)).unwrap().wait_until_navigated().unwrap();
         page
     }
 
-    /// Shows the page on another medium.
     pub(crate) fn show(&self, medium: Medium) {
         let scheme = if medium.is_dark { "dark" } else { "light" };
-        let feature =
-            MediaFeature { name: "prefers-color-scheme".to_owned(), value: scheme.to_owned() };
-        let media = if medium.is_print { "print" } else { "screen" };
-        let emulated =
-            SetEmulatedMedia { media: Some(media.to_owned()), features: Some(vec![feature]) };
-        self.tab.call_method(emulated).unwrap();
-        let metrics = SetDeviceMetricsOverride {
-            width: medium.width,
-            height: 800,
-            device_scale_factor: 1.0,
-            mobile: medium.width < 600,
-            scale: None,
-            screen_width: None,
-            screen_height: None,
-            position_x: None,
-            position_y: None,
-            dont_set_visible_size: None,
-            screen_orientation: None,
-            viewport: None,
-            display_feature: None,
-            device_posture: None,
-        };
+        let media = json!({
+            "media": if medium.is_print { "print" } else { "screen" },
+            "features": [{ "name": "prefers-color-scheme", "value": scheme }],
+        });
+        let media: SetEmulatedMedia = serde_json::from_value(media).unwrap();
+        self.tab.call_method(media).unwrap();
+        let (width, mobile) = (medium.width, medium.width < 600);
+        let metrics =
+            json!({ "width": width, "height": 800, "deviceScaleFactor": 1.0, "mobile": mobile });
+        let metrics: SetDeviceMetricsOverride = serde_json::from_value(metrics).unwrap();
         self.tab.call_method(metrics).unwrap();
     }
 
@@ -133,18 +111,16 @@ impl Page {
         serde_json::from_str(seen.value.unwrap().as_str().unwrap()).unwrap()
     }
 
-    /// Returns the printed page as PDF.
     pub(crate) fn print(&self) -> Vec<u8> {
         self.tab.print_to_pdf(None).unwrap()
     }
 
     /// Returns the requests of the page, and the messages of the browser.
     pub(crate) fn events(&self) -> (Vec<String>, Vec<String>) {
-        (self.requests.lock().unwrap().clone(), self.complaints.lock().unwrap().clone())
+        self.events.lock().unwrap().clone()
     }
 }
 
-/// Returns the URL of a file.
 pub(crate) fn url(file: &Path) -> String {
     Url::from_file_path(file).unwrap().into()
 }

@@ -50,12 +50,22 @@ fn results() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// Opens the whole page on a wide screen, if there is a browser, and returns what it shows.
+fn seen_page() -> Option<Value> {
+    open("index.html", SCREENS[2]).map(|page| page.look())
+}
+
 fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
+}
+
+/// Returns the left, right, top and bottom of a box.
+fn sides(edges: &Value) -> [f64; 4] {
+    ["left", "right", "top", "bottom"].map(|key| number(&edges[key]))
 }
 
 fn text(value: &Value) -> &str {
@@ -74,23 +84,17 @@ fn assert_readable(seen: &Value, medium: Medium) {
     }
     for plot in list(&seen["plots"]) {
         let (id, edges) = (&plot["id"], &plot["box"]);
-        assert!(
-            number(&edges["height"]) > 50.0 && number(&edges["width"]) > 250.0,
-            "{medium:?}: {id}"
-        );
-        assert!(number(&edges["left"]) >= 0.0, "{medium:?}: {id}");
-        assert!(number(&edges["right"]) <= f64::from(medium.width), "{medium:?}: {id}");
+        let [left, right, top, bottom] = sides(edges);
+        assert!(bottom - top > 50.0 && right - left > 250.0, "{medium:?}: {id}");
+        assert!(left >= 0.0 && right <= f64::from(medium.width), "{medium:?}: {id}");
         assert_labels_apart(plot, medium);
         let marks = ["markers", "columns", "labels"].map(|kind| list(&plot[kind]));
         for mark in marks.into_iter().flatten() {
             // Labels count with their boxes, since all of a text must be visible.
-            let own = if mark["box"].is_null() {
-                ["x", "x", "y", "y"].map(|key| number(&mark[key]))
-            } else {
-                ["left", "right", "top", "bottom"].map(|key| number(&mark["box"][key]))
+            let own = match &mark["box"] {
+                Value::Null => ["x", "x", "y", "y"].map(|key| number(&mark[key])),
+                edges => sides(edges),
             };
-            let [left, right, top, bottom] =
-                ["left", "right", "top", "bottom"].map(|key| number(&edges[key]));
             let is_inside =
                 own[0] >= left && own[1] <= right + 0.5 && own[2] >= top && own[3] <= bottom + 0.5;
             assert!(is_inside, "{medium:?}: {id}: {mark} is outside");
@@ -98,17 +102,14 @@ fn assert_readable(seen: &Value, medium: Medium) {
     }
 }
 
-/// Asserts that no labels of a plot overlap.
 fn assert_labels_apart(plot: &Value, medium: Medium) {
-    let edge = |label: &Value, key: &str| number(&label["box"][key]);
     let labels = list(&plot["labels"]);
     for (index, one) in labels.iter().enumerate() {
         for other in &labels[..index] {
-            let is_apart = |least: &str, most: &str| {
-                edge(one, most) <= edge(other, least) + 1.0
-                    || edge(other, most) <= edge(one, least) + 1.0
-            };
-            let is_apart = is_apart("left", "right") || is_apart("top", "bottom");
+            let (own, others) = (sides(&one["box"]), sides(&other["box"]));
+            let is_apart = [(0, 1), (2, 3)].iter().any(|&(least, most)| {
+                own[most] <= others[least] + 1.0 || others[most] <= own[least] + 1.0
+            });
             assert!(is_apart, "{medium:?}: {}: {} over {}", plot["id"], one["text"], other["text"]);
         }
     }
@@ -153,9 +154,8 @@ fn page_begins_with_a_summary_and_its_plots_fill_the_width() {
         let seen = page.look();
         let summary = text(&seen["summary"]);
         assert!(summary.starts_with("In "), "{summary}");
-        assert!(
-            summary.contains("comparisons, a design of thiscpu has the smallest median. Measured")
-        );
+        let headline = "comparisons, a design of thiscpu has the smallest median. Measured";
+        assert!(summary.contains(headline), "{summary}");
         let content = number(&seen["content"]["width"]);
         let mut rows: BTreeMap<i64, f64> = BTreeMap::new();
         for plot in list(&seen["plots"]) {
@@ -188,9 +188,8 @@ fn tables_hint_at_scrolling_only_where_cut() {
 
 #[test]
 fn page_has_all_figures() {
-    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let Some(seen) = seen_page() else { return };
     let results = results();
-    let seen = page.look();
     assert_eq!(list(&seen["brokenLinks"]), [Value::Null; 0]);
     let sections: Vec<&str> = list(&seen["sections"]).iter().map(text).collect();
     let workloads = ["add", "commit", "sum", "memory", "budget", "alloc"];
@@ -235,22 +234,20 @@ fn medians(results: &Value, workload: &str, case: &str) -> BTreeMap<u64, Vec<(St
         _ => "time_per_op",
     };
     let mut medians: BTreeMap<u64, Vec<(String, f64)>> = BTreeMap::new();
-    for row in list(&results["rows"]) {
-        if (&row["workload"], &row["case"], &row["metric"])
-            == (&workload.into(), &case.into(), &metric.into())
-        {
-            let median = (text(&row["contender"]).to_owned(), number(&row["median"]));
-            medians.entry(row["threads"].as_u64().unwrap()).or_default().push(median);
-        }
+    let is_own = |row: &&Value| {
+        row["workload"] == workload && row["case"] == case && row["metric"] == metric
+    };
+    for row in list(&results["rows"]).iter().filter(is_own) {
+        let median = (text(&row["contender"]).to_owned(), number(&row["median"]));
+        medians.entry(row["threads"].as_u64().unwrap()).or_default().push(median);
     }
     medians
 }
 
 #[test]
 fn points_are_at_their_figures() {
-    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let Some(seen) = seen_page() else { return };
     let results = results();
-    let seen = page.look();
     let cases: BTreeSet<(&str, &str)> = list(&results["rows"])
         .iter()
         .map(|row| (text(&row["workload"]), text(&row["case"])))
@@ -339,9 +336,8 @@ fn assert_lines(plot: &Value, medians: &BTreeMap<u64, Vec<(String, f64)>>) {
 
 #[test]
 fn deviations_are_columns_and_exact_designs_have_one() {
-    let Some(page) = open("index.html", SCREENS[2]) else { return };
+    let Some(seen) = seen_page() else { return };
     let results = results();
-    let seen = page.look();
     let plot =
         list(&seen["plots"]).iter().find(|plot| plot["id"] == "plot-sum-token-deviations").unwrap();
     let columns = list(&plot["columns"]);

@@ -30,12 +30,10 @@ impl Chain {
         Self { head, count }
     }
 
-    /// Returns the first object and the number of objects.
     pub(super) fn into_parts(self) -> (*mut u8, usize) {
         (self.head, self.count)
     }
 
-    /// Returns the number of objects.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
         self.count

@@ -30,21 +30,16 @@ macro_rules! of_functions {
 }
 
 of_functions! {
-    /// The C library's `malloc`.
     Glibc: libc::malloc, libc::free;
 }
 
 #[cfg(feature = "other-allocators")]
 of_functions! {
-    /// The libmimalloc-sys crate's `malloc`.
     Mimalloc: libmimalloc_sys::mi_malloc, libmimalloc_sys::mi_free;
-    /// The tikv-jemalloc-sys crate's `malloc`.
     Jemalloc: tikv_jemalloc_sys::malloc, tikv_jemalloc_sys::free;
-    /// The snmalloc-sys crate's `malloc`.
     Snmalloc: snmalloc_sys::sn_malloc, snmalloc_sys::sn_free;
 }
 
-/// The rpmalloc-sys crate's `malloc`.
 #[cfg(feature = "other-allocators")]
 pub(crate) struct Rpmalloc;
 

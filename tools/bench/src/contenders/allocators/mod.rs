@@ -36,7 +36,6 @@ pub(crate) const ALL: &[Name] = &[
     Name::ThisCpuHardened,
 ];
 
-/// The allocators of other projects.
 pub(crate) const OTHER_ALLOCATORS: [Name; 5] =
     [Name::Glibc, Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
 

@@ -23,9 +23,10 @@ const SLAB: Layout = match Layout::from_size_align(SLAB_BYTES, 4096) {
     Err(_) => panic!("4,096 is a power of two"),
 };
 
-/// Slabs of objects of one size.
 pub(super) struct Slabs {
     object_bytes: usize,
+    /// The number of objects in a slab: 2 to 4,096.
+    pub(super) objects_per_slab: usize,
     shared: Mutex<Shared>,
 }
 
@@ -47,12 +48,8 @@ impl Slabs {
     pub(super) fn new(size: usize) -> Self {
         let fits = size >= 8 && size.is_multiple_of(8) && size <= SLAB_BYTES / 2;
         assert!(fits, "slabs cannot hold objects of {size} bytes");
-        Self { object_bytes: size, shared: Mutex::default() }
-    }
-
-    /// Returns the number of objects in a slab: 2 to 4,096.
-    pub(super) fn objects_per_slab(&self) -> usize {
-        SLAB_BYTES / self.object_bytes
+        let objects_per_slab = SLAB_BYTES / size;
+        Self { object_bytes: size, objects_per_slab, shared: Mutex::default() }
     }
 
     /// Returns at most as many free objects as a slab has; none if there is no memory.

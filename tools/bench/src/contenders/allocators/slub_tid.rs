@@ -19,14 +19,12 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// One freelist per CPU, and the slabs behind them.
-pub(crate) struct SlubTid {
+/// The freelists, and the slabs behind them. Tests have only one freelist, where threads meet.
+pub(crate) struct SlubTid<const LANES_MAX: usize = { usize::MAX }> {
     freelists: Lanes<Double>,
     slabs: Slabs,
-    count_max: usize,
 }
 
-/// The two words of a freelist.
 #[derive(Clone, Copy)]
 struct State {
     head: *mut u8,
@@ -67,14 +65,7 @@ impl State {
     }
 }
 
-impl SlubTid {
-    /// Creates an allocator with the given empty freelists.
-    pub(super) fn with_freelists(freelists: Lanes<Double>, size: usize) -> Self {
-        let slabs = Slabs::new(size);
-        let count_max = slabs.objects_per_slab();
-        Self { freelists, slabs, count_max }
-    }
-
+impl<const LANES_MAX: usize> SlubTid<LANES_MAX> {
     /// Takes objects from the slabs: returns one, and puts the others on the empty freelist.
     #[cold]
     fn refill(&self, freelist: &Double) -> *mut u8 {
@@ -94,9 +85,9 @@ impl SlubTid {
     }
 }
 
-impl Allocator for SlubTid {
+impl<const LANES_MAX: usize> Allocator for SlubTid<LANES_MAX> {
     fn new(size: usize) -> Self {
-        Self::with_freelists(Lanes::new(), size)
+        Self { freelists: Lanes::at_most(LANES_MAX), slabs: Slabs::new(size) }
     }
 
     #[inline(always)]
@@ -126,7 +117,7 @@ impl Allocator for SlubTid {
         let freelist = self.freelists.here();
         loop {
             let before = State::of(freelist);
-            let is_full = before.count() == self.count_max;
+            let is_full = before.count() == self.slabs.objects_per_slab;
             let (next, count) =
                 if is_full { (ptr::null_mut(), 1) } else { (before.head, before.count() + 1) };
             // SAFETY: objects have room for an aligned word, and the caller guarantees that this

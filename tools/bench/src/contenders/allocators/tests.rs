@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::mpsc, thread};
 use super::{
     Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
 };
-use crate::{contenders::lanes::Lanes, cpus::Cpus};
+use crate::cpus::Cpus;
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
 
@@ -42,33 +42,6 @@ impl Marked {
         unsafe { allocator.free(self.start, self.bytes) };
     }
 }
-
-/// One of the kernel's designs with one freelist for all CPUs, so that threads meet there.
-///
-/// With one freelist per CPU they meet only if a thread is preempted within a few nanoseconds.
-struct OnOneFreelist<A>(A);
-
-macro_rules! on_one_freelist {
-    ($($contender:ty)*) => {
-        $(impl Allocator for OnOneFreelist<$contender> {
-            fn new(size: usize) -> Self {
-                Self(<$contender>::with_freelists(Lanes::of(1), size))
-            }
-
-            fn alloc(&self, size: usize) -> *mut u8 {
-                self.0.alloc(size)
-            }
-
-            unsafe fn free(&self, object: *mut u8, size: usize) {
-                // SAFETY: the caller guarantees that the object is from `alloc`, which calls the
-                // inner allocator with the same size, and that it is no longer used.
-                unsafe { self.0.free(object, size) };
-            }
-        })*
-    };
-}
-
-on_one_freelist!(SlubLock SlubTid);
 
 /// Returns a number of objects for which each contender needs to get memory more than once.
 fn count_of(bytes: usize) -> usize {
@@ -183,9 +156,10 @@ test_each! {
     #[cfg(feature = "other-allocators")]
     rpmalloc: crate::contenders::allocators::Rpmalloc,
     slub_lock: SlubLock,
-    slub_lock_on_one_freelist: OnOneFreelist<SlubLock>,
+    // With one freelist per CPU, threads meet only if one is preempted within a few nanoseconds.
+    slub_lock_on_one_freelist: SlubLock<1>,
     slub_tid: SlubTid,
-    slub_tid_on_one_freelist: OnOneFreelist<SlubTid>,
+    slub_tid_on_one_freelist: SlubTid<1>,
     this_cpu_cache: ThisCpuCache,
     this_cpu_malloc: ThisCpuMalloc,
 }

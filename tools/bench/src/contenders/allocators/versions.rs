@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 
-/// Returns the name and version of each allocator that is built in.
 pub(crate) fn versions() -> Vec<String> {
     vec![
         glibc(),
@@ -10,10 +9,12 @@ pub(crate) fn versions() -> Vec<String> {
         mimalloc(),
         #[cfg(feature = "other-allocators")]
         jemalloc(),
+        // The crate's version is that of its snmalloc; snmalloc itself reports none.
         #[cfg(feature = "other-allocators")]
-        snmalloc(),
+        "snmalloc 0.7.6".to_owned(),
+        // The crate was made from this commit; rpmalloc itself reports no version.
         #[cfg(feature = "other-allocators")]
-        rpmalloc(),
+        "rpmalloc 1.4.3 and later commits to b097fd0".to_owned(),
     ]
 }
 
@@ -56,18 +57,6 @@ fn jemalloc() -> String {
     let version = unsafe { CStr::from_ptr(version) };
     let text = version.to_string_lossy();
     format!("jemalloc {}", text.split('-').next().unwrap_or_default())
-}
-
-/// Returns the crate's version, which is that of its snmalloc; snmalloc itself reports none.
-#[cfg(feature = "other-allocators")]
-fn snmalloc() -> String {
-    "snmalloc 0.7.6".to_owned()
-}
-
-/// Returns the version that the crate was made from, a commit; rpmalloc itself reports none.
-#[cfg(feature = "other-allocators")]
-fn rpmalloc() -> String {
-    "rpmalloc 1.4.3 and later commits to b097fd0".to_owned()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use crate::contenders::percpu_counter::PercpuCounter;
 /// The batch far from the limit, and the assumed content of a lane in each comparison.
 const BATCH: i64 = 1024;
 
-/// The free units.
 pub(crate) struct Compared<const TWICE: bool>(PercpuCounter);
 
 /// `compare-twice`, design E.

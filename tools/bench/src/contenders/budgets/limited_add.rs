@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use super::Contender;
 use crate::contenders::{lanes, percpu_counter::PercpuCounter};
 
-/// The number of units held, and its limit.
 pub(crate) struct LimitedAdd {
     held: PercpuCounter,
     limit: i64,

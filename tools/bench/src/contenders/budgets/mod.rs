@@ -32,7 +32,6 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Acquires `n` units, or none; returns whether it acquired them.
     fn try_acquire(&self, n: u64) -> bool;
 
-    /// Releases `n` acquired units.
     fn release(&self, n: u64);
 
     /// Returns the number of free units, while no other thread uses the budget.

@@ -20,7 +20,6 @@ use std::{
 use super::{Contender, rough_then_exact};
 use crate::contenders::lanes::{self, Lanes, Padded};
 
-/// The gates, the total and the lanes.
 pub(crate) struct LiGate {
     sums: Padded<AtomicU64>,
     shared: Padded<Shared>,

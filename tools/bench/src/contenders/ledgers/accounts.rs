@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// The number of counters in an account.
 pub(crate) const COUNTERS: usize = 4;
 
 /// The counters of one account, shared by all CPUs. They never straddle two cache lines.
@@ -48,7 +47,6 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Makes room for `count` accounts.
     pub(super) fn new(count: usize) -> Self {
         let counters = (0..=count).map(|_| Counters::default()).collect();
         Self { counters, opened: AtomicU32::new(1) }
@@ -62,7 +60,6 @@ impl Accounts {
         Account(place)
     }
 
-    /// Returns the shared counters of `account`.
     #[inline(always)]
     pub(super) fn of(&self, account: Account) -> &Counters {
         &self.counters[account.0 as usize]

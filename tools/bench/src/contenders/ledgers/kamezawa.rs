@@ -23,7 +23,6 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// The accounts, and each CPU's cache.
 pub(crate) struct Kamezawa {
     accounts: Accounts,
     caches: Lanes<Cache>,

@@ -20,13 +20,11 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// The number of owners that a CPU has places for.
 const PLACES: usize = 7;
 
 /// The largest stock in units, and the amount that is charged at once to fill one.
 const BATCH: i64 = 64;
 
-/// The accounts, and each CPU's stocks.
 pub(crate) struct MemcgStock {
     accounts: Accounts,
     caches: Lanes<Cache>,
@@ -61,7 +59,6 @@ impl Stock {
     }
 }
 
-/// The identity of one counter of one account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(u64);
 
@@ -137,7 +134,6 @@ impl MemcgStock {
         }
     }
 
-    /// Adds to the owner's shared counter.
     #[inline(always)]
     fn add(&self, owner: Owner, n: i64) {
         let account = Account((owner.0 / COUNTERS as u64) as u32);

@@ -37,7 +37,6 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Adds `n`, which may be negative, to a counter of the account.
     fn charge(&self, account: &Self::Account, index: usize, n: i64);
 
-    /// Subtracts `n` from a counter of the account.
     #[inline(always)]
     fn uncharge(&self, account: &Self::Account, index: usize, n: i64) {
         self.charge(account, index, -n);

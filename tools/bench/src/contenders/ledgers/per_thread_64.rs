@@ -63,7 +63,6 @@ impl Gathered {
         }
     }
 
-    /// Flushes the counts into their account.
     #[inline(always)]
     fn hand_in(&self) {
         self.events.set(0);

@@ -10,7 +10,6 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 
 use super::{Contender, METRIC};
 
-/// Registers a counter at the facade.
 fn register(recorder: &impl Recorder, label: &str) -> metrics::Counter {
     // The place in the program where the metric is registered. Neither recorder reads it.
     const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);

@@ -15,7 +15,6 @@ const METRIC: &str = "requests";
 
 /// A registry of counters that differ in one label.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// A handle that increments a counter.
     type Handle: Clone + Send + Sync;
 
     fn new() -> Self;
@@ -23,10 +22,8 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Registers the counter whose label has this value. Each value is registered only once.
     fn counter(&self, label: &str) -> Self::Handle;
 
-    /// Adds 1.
     fn increment(counter: &Self::Handle);
 
-    /// Returns the text that answers a scrape.
     fn scrape(&self) -> String;
 }
 

@@ -48,7 +48,6 @@ fn with_code(sentence: &str) -> Markup {
     }
 }
 
-/// Renders the machine and the build.
 pub(super) fn machine(run: &Run) -> Markup {
     let machine = &run.machine;
     let unknown = "unknown";

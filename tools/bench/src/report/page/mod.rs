@@ -23,7 +23,6 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = "for (const box of document.querySelectorAll('.scroll')) new ResizeObserver(\
      () => box.classList.toggle('wide', box.scrollWidth > box.clientWidth + 1)).observe(box);";
 
-/// Returns the whole page.
 pub(super) fn page(report: &Report, cases: &[Case<'_>], pictures: &[Picture]) -> String {
     let run = &report.run;
     let mut workloads: Vec<Workload> = cases.iter().map(|case| case.kind.workload()).collect();

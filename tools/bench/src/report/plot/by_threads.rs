@@ -25,7 +25,6 @@ const NAME_HEIGHT: i32 = 17;
 /// The horizontal distance between the points of two contenders with equal threads.
 const DODGE: i32 = 7;
 
-/// Returns the plot's height and its drawing.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + (drawn.series.len() as i32 * NAME_HEIGHT).max(190);
     Ok((height, drawing(height, |area| draw_on(area, drawn))?))
@@ -61,7 +60,6 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>) -> Result<()> {
     write_names(area, drawn, &places, across.end + 14 * FINE, along)
 }
 
-/// Returns the places of a contender's medians.
 fn places(
     frame: &Frame<'_>,
     drawn: &Drawn<'_>,

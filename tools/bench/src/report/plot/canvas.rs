@@ -23,12 +23,10 @@ pub(crate) const FINE: i32 = 8;
 /// The width of a plot: text is readable even on a telephone's page of three quarters of it.
 pub(crate) const WIDTH: i32 = 440;
 
-/// The size of text.
 pub(crate) const TEXT: i32 = 13;
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A place, in units of the drawing.
 pub(crate) type Place = (i32, i32);
 
 /// Makes a drawing whose picture is `height` units high.
@@ -59,7 +57,6 @@ pub(crate) fn write(area: &Area<'_>, text: &str, at: Place, style: TextStyle<'_>
     Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
-/// Draws a line through places.
 pub(crate) fn line(area: &Area<'_>, places: &[Place], style: impl Into<ShapeStyle>) -> Result<()> {
     Ok(area.draw(&PathElement::new(places.to_vec(), style))?)
 }

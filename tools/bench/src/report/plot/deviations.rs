@@ -20,7 +20,6 @@ const PANEL_TOP: i32 = 36;
 /// The most labels that fit under the columns.
 const LABELS_MAX: usize = 11;
 
-/// Returns the plot's height and its drawing.
 pub(super) fn draw(deviations: &[Deviations]) -> Result<(i32, String)> {
     let height = TOP + BOTTOM + deviations.len() as i32 * PANEL;
     Ok((height, drawing(height, |area| draw_on(area, deviations))?))
@@ -82,7 +81,6 @@ fn draw_panel<'a>(
     Ok(())
 }
 
-/// Formats the number of wrong sums.
 pub(super) fn wrong_of(deviation: &Deviations) -> String {
     format!("{} wrong of {}", HumanCount(deviation.wrong()), HumanCount(deviation.sums()))
 }

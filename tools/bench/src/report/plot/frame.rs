@@ -23,7 +23,6 @@ use super::{
 /// One direction of a plot.
 pub(crate) struct Axis {
     pub(crate) ends: (f64, f64),
-    /// The labels and their places.
     pub(crate) labels: Vec<(f64, String)>,
     /// Whether there is a line through the plot at each label.
     pub(crate) has_lines: bool,

@@ -24,12 +24,10 @@ mod scale;
 pub(crate) const FONTS: &str = "system-ui,-apple-system,\"Segoe UI\",Roboto,\"Noto Sans\",\
     \"Liberation Sans\",Arial,sans-serif";
 
-/// A plot.
 #[derive(Debug)]
 pub(crate) struct Picture {
     /// The case that it shows, as part of a file name.
     pub(crate) slug: String,
-    /// Its subject, in a line.
     pub(crate) title: String,
     /// Its figures as text, for readers who cannot see it.
     pub(crate) description: String,
@@ -38,7 +36,6 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Returns the name of its file.
     pub(crate) fn file_name(&self) -> String {
         format!("{}.svg", self.slug)
     }

@@ -16,13 +16,11 @@ pub(crate) struct Hue {
     dark: u32,
 }
 
-/// The background.
 pub(crate) const PAPER: Hue = Hue { light: 0xffffff, dark: 0x14171c };
 /// Text.
 pub(crate) const INK: Hue = Hue { light: 0x1f2328, dark: 0xe6e8eb };
 /// Secondary text, such as scales.
 pub(crate) const MUTED: Hue = Hue { light: 0x59636e, dark: 0x9aa4af };
-/// Lines of the grid.
 pub(crate) const GRID: Hue = Hue { light: 0xe1e4e8, dark: 0x343a42 };
 
 // The colors of Okabe and Ito, with enough contrast for thin lines on white and on black.
@@ -37,7 +35,6 @@ const OLIVE: Hue = Hue { light: 0x8a7a00, dark: 0xe0d04a };
 const GREY: Hue = Hue { light: 0x6b7280, dark: 0xa3abb5 };
 const WINE: Hue = Hue { light: 0x7b2d5b, dark: 0xc98bb0 };
 
-/// All colors of plots.
 const ALL: [Hue; 13] =
     [INK, MUTED, GRID, VERMILION, RUST, TAN, BLUE, GREEN, PURPLE, SKY, OLIVE, GREY, WINE];
 

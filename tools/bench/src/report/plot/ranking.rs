@@ -17,7 +17,6 @@ const TOP: i32 = 34;
 const BOTTOM: i32 = 28;
 const ROW_HEIGHT: i32 = 25;
 
-/// Returns the plot's height and its drawing.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Result<(i32, String)> {
     let mut rows: Vec<&Row> = drawn.series.iter().flat_map(|it| it.points.clone()).collect();
     rows.sort_by(|one, other| one.median.total_cmp(&other.median));

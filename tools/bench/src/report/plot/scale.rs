@@ -44,7 +44,6 @@ impl Scale {
         self.is_logarithmic
     }
 
-    /// Returns both ends, as places.
     pub(crate) fn ends(&self) -> (f64, f64) {
         (self.from, self.to)
     }

@@ -15,7 +15,6 @@ use crate::{
     slice::STACK_BYTES,
 };
 
-/// The number of threads.
 pub(super) const THREADS: usize = 64;
 
 /// The sizes of objects: from 16 bytes to 16 KiB, three for each power of two.

@@ -35,7 +35,7 @@ use super::{Measured, Setting};
 use crate::{
     contenders::{Padded, budgets::Contender},
     metric::{AUDITED, OVER_GRANTS, RECALLS_PER_SECOND, REFUSED, TIME_PER_OP, WRONG_REFUSALS},
-    slice,
+    slice::{self, Slice},
 };
 
 /// The number of operations between two checks of the stop flag.
@@ -91,14 +91,7 @@ fn within_limit<C: Contender>(setting: &Setting<'_>, each: u64, policy: FreePoli
         slice::sleep(setting.length)?;
         Ok(budget.recalls().map(|recalls| recalls - before.unwrap_or_default()))
     };
-    let prepare = |index| {
-        let mut writer = Writer::new(&*budget, index, policy);
-        move || {
-            writer.step();
-            Ok(())
-        }
-    };
-    let timed = slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    let timed = write(setting, &*budget, policy, conduct)?;
     ensure_all_available(&*budget, limit)?;
     let mut readings = vec![TIME_PER_OP.reads(timed.op_ns()?)];
     let per_second = |recalls: u64| recalls as f64 / timed.elapsed.as_secs_f64();
@@ -120,6 +113,23 @@ fn within_limit<C: Contender>(setting: &Setting<'_>, each: u64, policy: FreePoli
     Ok(readings)
 }
 
+/// Runs a slice of writers.
+fn write<C: Contender, T>(
+    setting: &Setting<'_>,
+    budget: &C,
+    policy: FreePolicy,
+    conduct: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<Slice<T>> {
+    let prepare = |index| {
+        let mut writer = Writer::new(budget, index, policy);
+        move || {
+            writer.step();
+            Ok(())
+        }
+    };
+    slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)
+}
+
 fn ensure_all_available(budget: &impl Contender, limit: u64) -> anyhow::Result<()> {
     let available = budget.available();
     ensure!(available == limit as i64, "{available} are available of {limit}");
@@ -135,13 +145,6 @@ fn audited<'a, C: Contender>(
 ) -> anyhow::Result<Audit<'a, C>> {
     const SHARE: u32 = 4;
     let audit = Audit::new(budget, limit, matches!(policy, FreePolicy::AtMost(_)));
-    let prepare = |index| {
-        let mut writer = Writer::new(&audit, index, policy);
-        move || {
-            writer.step();
-            Ok(())
-        }
-    };
     let conduct = || {
         let began = Instant::now();
         stop::sleep(setting.length / SHARE);
@@ -151,6 +154,6 @@ fn audited<'a, C: Contender>(
         }
         Ok(())
     };
-    slice::run(setting.cpus, setting.threads, STEP, prepare, conduct)?;
+    write(setting, &audit, policy, conduct)?;
     Ok(audit)
 }

@@ -21,10 +21,6 @@ use crate::{
     metric::{HIT_RATE, TIME_PER_OP},
 };
 
-/// The number of charges between two checks of the stop flag.
-const STEP: u32 = 256;
-
-/// The counter that is charged.
 const PAGES: usize = 0;
 
 /// Measures the time of a charge to one of `LIVE` owners in turn.
@@ -64,7 +60,7 @@ fn measure<C: Contender>(
             Ok(())
         }
     };
-    let slice = setting.slice(STEP, prepare)?;
+    let slice = setting.slice(256, prepare)?;
     ledger.sync();
     let charges = slice.all_ops;
     let charged: i64 = accounts.iter().map(|account| ledger.read(account, PAGES)).sum();

@@ -27,10 +27,6 @@ use crate::{
 /// The thread that charges; the other one takes snapshots.
 pub(crate) const THREADS: usize = 1;
 
-/// The number of charges between two checks of the stop flag.
-const STEP: u32 = 64;
-
-/// The precision of the times of charges.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// The least number of snapshots, however short the slices are.
@@ -69,7 +65,7 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
         };
         setting.cpus.confined(1..2, taking)
     };
-    let slice = slice::run(setting.cpus, THREADS, STEP, prepare, conduct)?;
+    let slice = slice::run(setting.cpus, THREADS, 64, prepare, conduct)?;
     let charges = slice.all_ops;
     let charged: i64 = accounts.iter().map(|account| account.sum(0)).sum();
     ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");

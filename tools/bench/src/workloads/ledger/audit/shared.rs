@@ -88,7 +88,6 @@ impl Shared {
         }
     }
 
-    /// Returns the tenant in a slot.
     pub(super) fn tenant(&self, slot: usize) -> Arc<Tenant> {
         Arc::clone(&self.tenant_slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
     }
