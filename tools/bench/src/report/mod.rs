@@ -5,7 +5,8 @@
 //! `results.json`, which is [`Report`] itself.
 //!
 //! It is written again after each case, so that it has what was measured if a later case fails. The
-//! layers, each of which uses only those before it: `directory` (files), `run` (facts of the run), `series` (figures by case, contender and threads), `plot` (SVG), `page` (HTML).
+//! layers, each of which uses only those before it: `directory` (files), `run` (facts of the run),
+//! `series` (figures by case, contender and threads), `plot` (SVG), `page` (HTML).
 
 mod directory;
 mod page;

@@ -9,7 +9,7 @@ use std::{cell::UnsafeCell, mem};
 use super::{Allocator, chain::Chain, slabs::Slabs};
 use crate::contenders::lanes::{Lanes, SpinLock};
 
-/// The freelists, and the slabs behind them. Tests have only one freelist, where threads meet.
+/// The freelists, and the slabs behind them. Tests have one freelist, where threads meet.
 pub(crate) struct SlubLock<const LANES_MAX: usize = { usize::MAX }> {
     freelists: Lanes<Freelist>,
     slabs: Slabs,

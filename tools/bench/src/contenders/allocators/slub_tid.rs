@@ -19,7 +19,7 @@ use super::{
 };
 use crate::contenders::lanes::Lanes;
 
-/// The freelists, and the slabs behind them. Tests have only one freelist, where threads meet.
+/// The freelists, and the slabs behind them. Tests have one freelist, where threads meet.
 pub(crate) struct SlubTid<const LANES_MAX: usize = { usize::MAX }> {
     freelists: Lanes<Double>,
     slabs: Slabs,

@@ -16,7 +16,7 @@ use thiscpu_malloc::{define_free, define_malloc, export};
 
 use super::Allocator;
 
-/// `thiscpu-cache`: the library's cache of objects of one size, inlined as in programs that use it.
+/// `thiscpu-cache`: the library's cache of objects of one size, inlined as in programs.
 pub(crate) struct ThisCpuCache(RawCache);
 
 impl Allocator for ThisCpuCache {

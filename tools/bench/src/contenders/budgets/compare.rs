@@ -1,4 +1,4 @@
-//! The kernel's counter of free blocks, as XFS used it in 2015, and a first patch to make it faster.
+//! The kernel's counter of free blocks, as XFS used it in 2015, and a patch to make it faster.
 //!
 //! A first comparison chooses the batch: 1 if the value may be near zero. Then the units are
 //! subtracted. A second comparison checks that there were enough; if not, they are added again.

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 
 use super::Contender;
 
-/// `atomic-cas`: one shared word. Always right, and as fast as its cache line moves between CPUs.
+/// `atomic-cas`: one shared word. Always right, as fast as its cache line moves between CPUs.
 pub(crate) struct AtomicCas(AtomicU64);
 
 impl Contender for AtomicCas {

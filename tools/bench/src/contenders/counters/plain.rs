@@ -57,7 +57,7 @@ impl Contender for SpinlockFold {
     }
 }
 
-/// `striped`: the contatori crate's signed counter, a padded atomic for each of its thread slots.
+/// `striped`: the contatori crate's signed counter, a padded atomic for each thread slot.
 ///
 /// A thread keeps the slot that it gets at first use. The sum adds the slots up while threads
 /// continue to add, and is not guaranteed to be a snapshot. The crate has no comparison, so a

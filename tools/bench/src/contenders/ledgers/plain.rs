@@ -5,7 +5,7 @@ use super::{
     accounts::{Account, Accounts},
 };
 
-/// `atomic`: the shared words of an account, without a cache: the design before all the others.
+/// `atomic`: the shared words of an account, without a cache. All others came after it.
 pub(crate) struct Atomic(Accounts);
 
 impl Contender for Atomic {
