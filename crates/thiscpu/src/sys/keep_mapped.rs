@@ -62,11 +62,15 @@ fn in_main_program(address: usize) -> bool {
             return false;
         }
         let headers = core::slice::from_raw_parts(headers, count);
-        let Some(own) = headers.iter().find(|header| header.p_type == libc::PT_PHDR) else {
-            // A program without that header is static and not relocated.
-            return headers.iter().any(|header| holds(header, 0, address));
+        let find = |kind| headers.iter().find(|header| header.p_type == kind);
+        let unrelocated = match (find(libc::PT_PHDR), find(libc::PT_LOAD)) {
+            (Some(own), _) => own.p_vaddr as usize,
+            // A static program lacks that header. Linkers place its program headers behind the ELF
+            // header, with which the first segment begins.
+            (None, Some(first)) => first.p_vaddr as usize + size_of::<libc::Elf64_Ehdr>(),
+            (None, None) => return false,
         };
-        let bias = (headers.as_ptr() as usize).wrapping_sub(own.p_vaddr as usize);
+        let bias = (headers.as_ptr() as usize).wrapping_sub(unrelocated);
         headers.iter().any(|header| holds(header, bias, address))
     }
 }
