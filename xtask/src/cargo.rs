@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 use xshell::{Cmd, Shell};
 
 /// Returns the directory that cargo builds in, unless a configuration file names another.
@@ -11,10 +11,6 @@ pub(crate) fn target_directory(sh: &Shell) -> PathBuf {
 }
 
 /// Runs a `cargo build` or `cargo test --no-run`, and returns the paths of its executables.
-///
-/// # Errors
-///
-/// If the build fails or has no executable.
 pub(crate) fn executables(cargo: Cmd<'_>) -> Result<Vec<PathBuf>> {
     let failed = format!("{cargo}");
     let messages = cargo.arg("--message-format=json-render-diagnostics").quiet().read()?;
@@ -24,7 +20,6 @@ pub(crate) fn executables(cargo: Cmd<'_>) -> Result<Vec<PathBuf>> {
         rest.split_once('"').map(|(path, _)| PathBuf::from(path))
     });
     let executables: Vec<_> = executables.collect();
-    let first = executables.first().map(drop);
-    first.with_context(|| format!("`{failed}` has built no program"))?;
+    ensure!(!executables.is_empty(), "`{failed}` has built no program");
     Ok(executables)
 }

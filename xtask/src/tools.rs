@@ -13,11 +13,8 @@ pub(crate) struct Tool {
 
 /// Returns whether all of `tools` are installed.
 ///
-/// If not, prints that `task` is skipped, and the command that installs the missing ones.
-///
-/// # Errors
-///
-/// If a tool is missing in CI, where no check may be skipped unnoticed.
+/// If not, prints that `task` is skipped, and the command that installs the missing ones. Fails
+/// then in CI, where no check may be skipped unnoticed.
 pub(crate) fn are_here(sh: &Shell, task: &str, tools: &[Tool]) -> Result<bool> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_here(sh, tool.program)).collect();
     if missing.is_empty() {
@@ -30,11 +27,7 @@ pub(crate) fn are_here(sh: &Shell, task: &str, tools: &[Tool]) -> Result<bool> {
     Ok(false)
 }
 
-/// Prints that `task` is skipped because something of `packages` is missing.
-///
-/// # Errors
-///
-/// In CI, where no check may be skipped unnoticed.
+/// Prints that `task` is skipped because something of `packages` is missing; fails in CI.
 pub(crate) fn skip(task: &str, missing: &str, packages: &str) -> Result<()> {
     let message = format!("{task}: {missing} not found; run `apt-get install -y {packages}`");
     if in_ci() {

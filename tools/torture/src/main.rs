@@ -16,7 +16,6 @@ mod plan;
 mod report;
 mod run;
 mod shared;
-mod spawn;
 mod structures;
 mod violation;
 mod watchdog;

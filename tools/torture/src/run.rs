@@ -13,9 +13,8 @@ use crate::handlers;
 use crate::plan::Plan;
 use crate::report::{Faults, Report};
 use crate::shared::{SHORT_LIVED, Shared};
-use crate::spawn::spawn;
 use crate::watchdog::{self, PATIENCE};
-use crate::worker::{self, WorkerSpec};
+use crate::worker::{self, WorkerSpec, spawn};
 
 /// The time between checks whether the run is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -25,9 +24,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// If the run hangs, `on_hang` gets the report and must end the process: a thread that hangs cannot
 /// be ended otherwise.
 ///
-/// # Errors
-///
-/// If the kernel grants no threads or no signals.
+/// Fails if the kernel grants no threads or no signals.
 pub(crate) fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> io::Result<Report> {
     handlers::install()?;
     fork::silence_children();

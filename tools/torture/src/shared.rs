@@ -125,10 +125,6 @@ impl Shared {
     }
 
     /// Checks all structures in a forked child, in an order that begins at random.
-    ///
-    /// # Errors
-    ///
-    /// The first violation, and the structure that it is about.
     pub(crate) fn check_in_child(
         &self,
         actor: &mut Actor,

@@ -1,7 +1,9 @@
 //! A thread that takes one step after the other.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use thiscpu::__test_support;
@@ -24,6 +26,17 @@ pub(crate) struct WorkerSpec {
     pub(crate) leaves_lanes_after: Option<u64>,
     /// Whether a timer of its own interrupts it, besides the signals that all workers get.
     pub(crate) has_timer: bool,
+}
+
+/// The stack that a worker needs, with signal handlers on top of each other.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Starts a thread of a run; fails if the kernel grants no further thread.
+pub(crate) fn spawn<'scope>(
+    threads: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, ()>> {
+    Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, work)
 }
 
 /// Runs a worker to its end. A panic is a failure of the run.

@@ -65,12 +65,6 @@ fn end(child: Child, victim: libc::pid_t, patience: Duration) -> Result<(ExitSta
         // until it is waited for.
         unsafe { libc::kill(victim, libc::SIGKILL) };
     }
-    let ended = wait(child)?;
-    ensure!(in_time, "no end after {patience:?}");
-    Ok(ended)
-}
-
-fn wait(child: Child) -> Result<(ExitStatus, Cost)> {
     let mut status = 0;
     // SAFETY: all zeroes is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -84,6 +78,7 @@ fn wait(child: Child) -> Result<(ExitStatus, Cost)> {
         let error = io::Error::last_os_error();
         ensure!(error.kind() == io::ErrorKind::Interrupted, "wait4: {error}");
     }
+    ensure!(in_time, "no end after {patience:?}");
     let cost = Cost {
         time: Duration::ZERO,
         cpu: duration(usage.ru_utime) + duration(usage.ru_stime),

@@ -112,7 +112,7 @@ fn in_spread(value: f64, spread: Spread, shown: fn(f64) -> String) -> String {
 }
 
 /// Returns the means over programs that ran on both; `None` if none ran on `base`.
-fn means(series: &[Series], base: Choice) -> Option<Table> {
+fn means<'a>(series: &'a [Series], base: Choice) -> Option<Table> {
     let ran = |allocator: Choice| {
         series.iter().filter(move |one| {
             one.allocator == allocator
@@ -129,10 +129,11 @@ fn means(series: &[Series], base: Choice) -> Option<Table> {
     let (mut any, mut rows) = (false, Vec::new());
     for allocator in all.into_iter().filter(is_shown) {
         let with_base =
-            |one| ran(base).find(|other: &&Series| is_pair(one, other)).map(|other| (one, other));
+            |one: &'a Series| Some((one, ran(base).find(|it| it.program == one.program)?));
         let pairs: Vec<_> = ran(allocator).filter_map(with_base).collect();
         any |= !pairs.is_empty();
         let mean = |metric: &Metric| Mean::of(&pairs, metric.value);
+        let shown = |mean: Mean| in_spread(mean.of_medians, mean.of_rounds, three_places);
         let mut cells = vec![allocator.to_string()];
         cells.extend(METRICS.iter().map(|metric| mean(metric).map_or_else(String::new, shown)));
         let least_cpu = mean(&METRICS[1]).map(|mean| three_places(mean.of_least));
@@ -143,14 +144,6 @@ fn means(series: &[Series], base: Choice) -> Option<Table> {
     let metrics = METRICS.map(|metric| metric.name);
     let heads = [&["allocator"], &metrics[..], &["least CPU", "programs"]].concat();
     any.then(|| table(&heads, rows))
-}
-
-fn is_pair(one: &Series, other: &Series) -> bool {
-    one.program == other.program
-}
-
-fn shown(mean: Mean) -> String {
-    in_spread(mean.of_medians, mean.of_rounds, three_places)
 }
 
 fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {

@@ -17,10 +17,6 @@ pub(super) struct Series {
 pub(super) type Value = fn(&Cost) -> f64;
 
 impl Series {
-    pub(super) fn is_of(&self, program: Program, allocator: Choice) -> bool {
-        (self.program, self.allocator) == (program, allocator)
-    }
-
     pub(super) fn values(&self, value: Value) -> Vec<f64> {
         self.costs.iter().map(value).collect()
     }

@@ -80,12 +80,15 @@ impl Trial {
             for &&program in &ready {
                 eprintln!("round {} of {rounds}: {program}", round + 1);
                 for allocator in &order {
-                    let is_this = |one: &&mut Series| one.is_of(program, allocator.choice);
+                    let is_this = |one: &&mut Series| {
+                        (one.program, one.allocator) == (program, allocator.choice)
+                    };
                     // A series that failed has fewer runs than there were rounds.
-                    let due =
-                        series.iter_mut().find(is_this).filter(|one| one.costs.len() == round);
-                    if let Some(one) = due {
-                        one.costs.extend(self.run(program, allocator));
+                    let due = series.iter_mut().find(is_this);
+                    let Some(one) = due.filter(|one| one.costs.len() == round) else { continue };
+                    match self.run(program, allocator) {
+                        Ok(cost) => one.costs.push(cost),
+                        Err(error) => self.fail(program, allocator.choice.to_string(), &error),
                     }
                 }
             }
@@ -97,20 +100,8 @@ impl Trial {
         (series, rounds)
     }
 
-    /// Runs a program once.
-    ///
-    /// Records a failure and returns `None` unless the results are as expected.
-    fn run(&mut self, program: Program, allocator: &Allocator) -> Option<Cost> {
-        match self.try_run(program, allocator) {
-            Ok(cost) => Some(cost),
-            Err(error) => {
-                self.fail(program, allocator.choice.to_string(), &error);
-                None
-            }
-        }
-    }
-
-    fn try_run(&self, program: Program, allocator: &Allocator) -> Result<Cost> {
+    /// Runs a program once, and checks that the results are as expected.
+    fn run(&self, program: Program, allocator: &Allocator) -> Result<Cost> {
         let directory = self.of(program).join(allocator.choice.to_string());
         let run = Run::new(directory, self.inputs(program), self.scale, allocator)?;
         let cost = (program.parts().run)(&run)?;
@@ -188,7 +179,7 @@ mod tests {
         // The loader prints an error to standard error, which is a result.
         let library = Some("/nowhere/malloc.so".into());
         let bad = Allocator { choice: Choice::Jemalloc, library, version: None };
-        let why = trial.try_run(Program::Perl, &bad).unwrap_err().to_string();
+        let why = trial.run(Program::Perl, &bad).unwrap_err().to_string();
         for kept in ["perl/jemalloc/results", "perl/expected/results"] {
             let kept = directory.path().join(kept);
             assert!(kept.join("stdout").exists());

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn registers_become_operands() {
         let operands = [("s", Reads), ("a", Reads), ("cpu_id", Reads)];
-        let names = Names::new(&operands, false);
+        let names = Names { operands: &operands, returns_value: false };
         for (template, wanted) in [
             ("mrs r1, tpidr_el0", "mrs %[s], tpidr_el0"),
             ("adrp r2, descriptor", "adrp %[a], 30b"),

@@ -27,15 +27,11 @@ pub(super) type Operand = (&'static str, Role);
 
 /// Maps a template's registers and labels to C's.
 pub(super) struct Names<'a> {
-    operands: &'a [Operand],
-    returns_value: bool,
+    pub(super) operands: &'a [Operand],
+    pub(super) returns_value: bool,
 }
 
-impl<'a> Names<'a> {
-    pub(super) fn new(operands: &'a [Operand], returns_value: bool) -> Names<'a> {
-        Names { operands, returns_value }
-    }
-
+impl Names<'_> {
     /// Returns the operand of a register such as `r7` or `r7.d`, and which part of it.
     pub(super) fn operand<'r>(&self, register: &'r str) -> Result<Option<(&'static str, &'r str)>> {
         let Some(number) = register.strip_prefix('r') else { return Ok(None) };
@@ -68,7 +64,7 @@ mod tests {
     #[test]
     fn registers_and_labels_have_names() {
         let operands = [("a", Scratch), ("cpu_id", Reads)];
-        let names = Names::new(&operands, false);
+        let names = Names { operands: &operands, returns_value: false };
         assert_eq!(names.operand("r2.d").unwrap(), Some(("cpu_id", "d")));
         assert_eq!(names.operand("range").unwrap(), None);
         assert!(names.operand("r3").is_err() && names.operand("r0").is_err());

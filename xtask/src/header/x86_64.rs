@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn lines_are_translated_to_att_syntax() {
         let operands = [("a", Reads), ("cpu_id", Reads), ("n", Reads)];
-        let names = Names::new(&operands, false);
+        let names = Names { operands: &operands, returns_value: false };
         for (template, wanted) in [
             ("lea r1, [descriptor]", "leaq 30b(%%rip), %[a]"),
             ("mov qword ptr fs:[r2 + 4], r1", "movq %[a], %%fs:4(%[cpu_id])"),

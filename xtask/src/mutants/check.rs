@@ -69,12 +69,6 @@ pub(super) enum Verdict {
 /// children.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-impl Verdict {
-    pub(super) fn is_caught(&self) -> bool {
-        matches!(self, Verdict::Fails(_))
-    }
-}
-
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

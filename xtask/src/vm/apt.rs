@@ -14,13 +14,6 @@ use crate::arch::Arch;
 const RELEASE: &str = "bookworm";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The part of the release that has a package.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suite {
-    Stable,
-    Backports,
-}
-
 pub(crate) struct Apt<'a> {
     sh: &'a Shell,
     directory: PathBuf,
@@ -46,19 +39,20 @@ impl<'a> Apt<'a> {
     }
 
     /// Returns the unpacked kernel package of a metapackage, and downloads it once.
-    pub(crate) fn kernel(&self, newest: &str, arch: Arch, suite: Suite) -> Result<PathBuf> {
-        let stable = format!("{newest}:{}", debian(arch));
-        let directory = self.unpacked(&format!("{newest}-{suite:?}"));
+    ///
+    /// It is the newest one with updates, or that of the backports.
+    pub(crate) fn kernel(&self, newest: &str, arch: Arch, backports: bool) -> Result<PathBuf> {
+        let stable = name_with_arch(newest, arch);
+        let suite = if backports { "Backports" } else { "Stable" };
+        let directory = self.unpacked(&format!("{newest}-{suite}"));
         if self.sh.path_exists(&directory) {
             return Ok(directory);
         }
         self.update()?;
         let (sh, options) = (self.sh, &self.options);
-        let preferred = match suite {
-            // The newest one with updates; backports need a request.
-            Suite::Stable => "APT::Default-Release=".to_owned(),
-            Suite::Backports => format!("APT::Default-Release={RELEASE}-backports"),
-        };
+        // Backports need a request.
+        let release = if backports { format!("{RELEASE}-backports") } else { String::new() };
+        let preferred = format!("APT::Default-Release={release}");
         let depends = cmd!(sh, "apt-cache {options...} -o {preferred} depends {stable}");
         let depends = depends.quiet().read()?;
         let name = depends
@@ -159,14 +153,10 @@ impl<'a> Apt<'a> {
     }
 }
 
+/// Returns a package's name for an architecture, by Debian's name of that.
 fn name_with_arch(name: &str, arch: Arch) -> String {
-    format!("{name}:{}", debian(arch))
-}
-
-/// Returns Debian's name of an architecture.
-fn debian(arch: Arch) -> &'static str {
     match arch {
-        Arch::X86_64 => "amd64",
-        Arch::Aarch64 => "arm64",
+        Arch::X86_64 => format!("{name}:amd64"),
+        Arch::Aarch64 => format!("{name}:arm64"),
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use xshell::Shell;
 
-use super::apt::{Apt, Suite};
+use super::apt::Apt;
 use crate::arch::Arch;
 use crate::arguments::display_as_argument;
 use crate::tools::Tool;
@@ -74,13 +74,13 @@ impl Machine {
 
     /// Returns the path of the kernel's image; downloads it if necessary.
     pub(crate) fn kernel_image(&self, sh: &Shell, apt: &Apt) -> Result<PathBuf> {
-        let (newest, suite) = match (self.kernel, self.arch) {
-            (Kernel::V6_1, Arch::X86_64) => ("linux-image-amd64", Suite::Stable),
-            (Kernel::V6_1, Arch::Aarch64) => ("linux-image-arm64", Suite::Stable),
-            (Kernel::V6_12, Arch::X86_64) => ("linux-image-cloud-amd64", Suite::Backports),
-            (Kernel::V6_12, Arch::Aarch64) => ("linux-image-cloud-arm64", Suite::Backports),
+        let (newest, backports) = match (self.kernel, self.arch) {
+            (Kernel::V6_1, Arch::X86_64) => ("linux-image-amd64", false),
+            (Kernel::V6_1, Arch::Aarch64) => ("linux-image-arm64", false),
+            (Kernel::V6_12, Arch::X86_64) => ("linux-image-cloud-amd64", true),
+            (Kernel::V6_12, Arch::Aarch64) => ("linux-image-cloud-arm64", true),
         };
-        let boot = apt.kernel(newest, self.arch, suite)?.join("boot");
+        let boot = apt.kernel(newest, self.arch, backports)?.join("boot");
         let is_image = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
         };

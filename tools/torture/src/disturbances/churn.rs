@@ -7,8 +7,7 @@ use fastrand::Rng;
 
 use super::rest;
 use crate::shared::{SHORT_LIVED, Shared};
-use crate::spawn::spawn;
-use crate::worker::{self, WorkerSpec};
+use crate::worker::{self, WorkerSpec, spawn};
 
 const STEPS_MAX: u64 = 200;
 const REST_MICROS_MAX: u64 = 2000;
