@@ -1,6 +1,5 @@
 //! `cargo xtask install`: put the libraries and the program where compilers and users find them.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +57,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let prefix = std::path::absolute(&arguments.prefix)?;
     let root = staged(&prefix, std::env::var_os("DESTDIR").map(PathBuf::from));
     let package = sh.current_dir().join(CRATE);
-    install(&package, &built, &root)
+    install(sh, &package, &built, &root)
         .and_then(|()| install_program(sh, &built, &root))
         .with_context(|| {
             format!("installing to {}; choose another place by --prefix DIR", root.display())
@@ -92,48 +91,46 @@ fn print_usage(prefix: &Path) {
     }
 }
 
-fn install(package: &Path, built: &Path, prefix: &Path) -> Result<()> {
-    let [include, lib] = ["include", "lib"].map(|name| prefix.join(name));
-    let [for_pkg_config, for_cmake] = ["pkgconfig", "cmake/thiscpu"].map(|name| lib.join(name));
-    [&include, &lib, &for_pkg_config, &for_cmake].into_iter().try_for_each(|it| make(it))?;
+fn install(sh: &Shell, package: &Path, built: &Path, prefix: &Path) -> Result<()> {
+    let include = sh.create_dir(prefix.join("include"))?;
+    let lib = sh.create_dir(prefix.join("lib"))?;
     for header in ["thiscpu.h", "thiscpu.hpp", "thiscpu_inline.h", "thiscpu_sections.h"] {
-        copy(&package.join("include").join(header), &include.join(header))?;
+        copy(sh, &package.join("include").join(header), &include.join(header))?;
     }
     let [archive, shared] = LIBRARIES.map(|library| built.join(library));
-    copy(&archive, &lib.join("libthiscpu.a"))?;
+    copy(sh, &archive, &lib.join("libthiscpu.a"))?;
     let whole = format!("libthiscpu.so.{VERSION}");
-    copy(&shared, &lib.join(&whole))?;
+    copy(sh, &shared, &lib.join(&whole))?;
     let soname = format!("libthiscpu.so.{}", interface());
     link(&whole, &lib.join(&soname))?;
     link(&soname, &lib.join("libthiscpu.so"))?;
-    let fill = |name: &str, directory: &Path| -> Result<()> {
-        let template = fs::read_to_string(package.join("package").join(format!("{name}.in")))?;
+    for (directory, name) in [
+        ("pkgconfig", "thiscpu.pc"),
+        ("cmake/thiscpu", "thiscpu-config.cmake"),
+        ("cmake/thiscpu", "thiscpu-config-version.cmake"),
+    ] {
+        let template = sh.read_file(package.join("package").join(format!("{name}.in")))?;
         let text = template
             .replace("@VERSION@", VERSION)
             .replace("@OLDEST@", &interface())
             .replace("@SONAME@", &soname)
             .replace("@NATIVE_STATIC@", NATIVE_STATIC)
             .replace("@NATIVE@", NATIVE);
-        Ok(fs::write(directory.join(name), text)?)
-    };
-    fill("thiscpu.pc", &for_pkg_config)?;
-    fill("thiscpu-config.cmake", &for_cmake)?;
-    fill("thiscpu-config-version.cmake", &for_cmake)
+        sh.write_file(lib.join(directory).join(name), text)?;
+    }
+    Ok(())
 }
 
 /// Installs the program with its man pages and completions, and the library that it preloads.
 fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
-    let [bin, lib, manual] = ["bin", "lib", "share/man/man1"].map(|name| prefix.join(name));
-    [&bin, &lib, &manual].into_iter().try_for_each(|it| make(it))?;
-    let program = bin.join(PROGRAM);
-    copy(&built.join(PROGRAM), &program)?;
-    copy(&built.join(PRELOADED), &lib.join(PRELOADED))?;
+    let program = sh.create_dir(prefix.join("bin"))?.join(PROGRAM);
+    copy(sh, &built.join(PROGRAM), &program)?;
+    copy(sh, &built.join(PRELOADED), &prefix.join("lib").join(PRELOADED))?;
+    let manual = sh.create_dir(prefix.join("share/man/man1"))?;
     cmd!(sh, "{program} man {manual}").quiet().run()?;
     for (shell, file) in COMPLETIONS {
         let script = cmd!(sh, "{program} completions {shell}").quiet().read()?;
-        let file = prefix.join(file);
-        file.parent().map_or(Ok(()), make)?;
-        fs::write(&file, script + "\n").with_context(|| format!("writing {}", file.display()))?;
+        sh.write_file(prefix.join(file), script + "\n")?;
     }
     Ok(())
 }
@@ -147,20 +144,14 @@ pub(crate) fn interface() -> String {
     }
 }
 
-fn make(directory: &Path) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))
-}
-
 /// Copies a file to a new file, because programs may be running the old one.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let _ = fs::remove_file(to);
-    fs::copy(from, to)
-        .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
-    Ok(())
+fn copy(sh: &Shell, from: &Path, to: &Path) -> Result<()> {
+    let _ = std::fs::remove_file(to);
+    Ok(sh.copy_file(from, to)?)
 }
 
 fn link(to: &str, from: &Path) -> Result<()> {
-    let _ = fs::remove_file(from);
+    let _ = std::fs::remove_file(from);
     symlink(to, from).with_context(|| format!("linking {}", from.display()))
 }
 

@@ -8,6 +8,7 @@ use super::steps::Step;
 const SHOWN: usize = 80;
 
 /// Follows a guest line by line, and prints its progress.
+#[derive(Default)]
 pub(crate) struct Reader {
     machine: String,
     /// The name of each step, and the prefix of the output line that summarizes it.
@@ -25,12 +26,7 @@ impl Reader {
         Reader {
             machine,
             steps: steps.iter().map(|step| (step.name.clone(), step.summary)).collect(),
-            ended: 0,
-            failed: Vec::new(),
-            output: Vec::new(),
-            began: 0.0,
-            panicked: false,
-            hotplugs: None,
+            ..Reader::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! The programs that run in guests. They are linked statically, because a guest has no libraries.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
@@ -57,15 +57,9 @@ fn sysroot(sh: &Shell, apt: &Apt) -> Result<PathBuf> {
         "{PACKAGE} {version} has no library in {}",
         libraries.display()
     );
-    link(&unpacked.join("sysroot/lib"), &libraries)?;
-    Ok(unpacked.join("sysroot"))
-}
-
-fn link(parent: &Path, libraries: &Path) -> Result<()> {
-    std::fs::create_dir_all(parent)?;
-    let link = parent.join("rustlib");
+    let link = sh.create_dir(unpacked.join("sysroot/lib"))?.join("rustlib");
     if !link.exists() {
-        std::os::unix::fs::symlink(libraries, &link).context("linking the standard library")?;
+        std::os::unix::fs::symlink(libraries, link).context("linking the standard library")?;
     }
-    Ok(())
+    Ok(unpacked.join("sysroot"))
 }

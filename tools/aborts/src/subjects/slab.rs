@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         // takes the hot object.
         of(
             "RawCache",
-            || Source::Cache(RawCache::new(OBJECT)),
+            || Source::Cache(RawCache::new(OBJECT), false),
             &[
                 ("alloc", FAST[0], &[&[1]]),
                 ("alloc on a lane with a hot object", FAST[0], &[&[1, 1]]),
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         of(
             "RawCache of a thread without direct sections",
-            || Source::GatedCache(RawCache::new(OBJECT)),
+            || Source::Cache(RawCache::new(OBJECT), true),
             &[
                 ("alloc", "pop_object_single", &[&[1]]),
                 ("alloc on a lane with a hot object", "pop_object_single", &[&[1, 1]]),
@@ -123,9 +123,8 @@ type Run = fn(&Store) -> Result<(), Mismatch>;
 
 /// A source of objects.
 enum Source {
-    Cache(RawCache),
-    /// A cache whose thread has no direct sections.
-    GatedCache(RawCache),
+    /// A cache, and whether its thread has no direct sections.
+    Cache(RawCache, bool),
     /// The class of `malloc`. There is one; each run leaves it empty.
     Class,
     /// The class, with sections that need no check for readiness.
@@ -140,9 +139,8 @@ enum Source {
 impl Source {
     fn alloc(&self) -> Option<NonNull<u8>> {
         match self {
-            Source::Cache(cache) => ops::alloc(cache),
-            Source::GatedCache(cache) => {
-                __test_support::disable_direct();
+            Source::Cache(cache, is_gated) => {
+                is_gated.then(__test_support::disable_direct);
                 ops::alloc(cache)
             }
             Source::Class => ops::alloc_of(class::checked(), class::checked()),
@@ -160,9 +158,8 @@ impl Source {
         // SAFETY: the caller guarantees that the object is from this source and is no longer used.
         unsafe {
             match self {
-                Source::Cache(cache) => ops::free(cache, object),
-                Source::GatedCache(cache) => {
-                    __test_support::disable_direct();
+                Source::Cache(cache, is_gated) => {
+                    is_gated.then(__test_support::disable_direct);
                     ops::free(cache, object);
                 }
                 Source::Class => ops::free_of(class::checked(), class::checked(), object),
@@ -176,14 +173,14 @@ impl Source {
 
     fn shrink(&self) {
         match self {
-            Source::Cache(cache) | Source::GatedCache(cache) => drop(cache.shrink()),
+            Source::Cache(cache, _) => drop(cache.shrink()),
             _ => class::checked().shrink(),
         }
     }
 
     fn stats(&self) -> CacheStats {
         match self {
-            Source::Cache(cache) | Source::GatedCache(cache) => cache.stats(),
+            Source::Cache(cache, _) => cache.stats(),
             _ => CLASS.stats(),
         }
     }
@@ -257,9 +254,7 @@ impl Store {
         }
         self.shrink()?;
         match std::mem::replace(&mut self.source, Source::Class) {
-            Source::Cache(cache) | Source::GatedCache(cache) => {
-                cache.close().map_err(|error| error.to_string())
-            }
+            Source::Cache(cache, _) => cache.close().map_err(|error| error.to_string()),
             _ => Ok(()),
         }
     }

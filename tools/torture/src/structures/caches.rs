@@ -117,6 +117,16 @@ impl SharedCache {
         NonNull::new(place.swap(new, SeqCst)).map(|at| self.object(at))
     }
 
+    /// Frees the objects in the first shared places.
+    fn free_shared(&self, actor: &mut Actor, places: usize) -> Checked {
+        for place in self.objects.iter().take(places) {
+            if let Some(at) = NonNull::new(place.swap(std::ptr::null_mut(), SeqCst)) {
+                self.free(actor, self.object(at))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Allocates objects, exchanges some with other threads, and frees those that it has then.
     fn use_some(&self, actor: &mut Actor) -> Checked {
         let mut held = [None; HELD_MAX];
@@ -165,19 +175,17 @@ impl SharedCache {
     }
 }
 
-pub(super) struct Caches {
-    caches: Box<[SharedCache]>,
-}
+pub(super) struct Caches(Box<[SharedCache]>);
 
 impl Caches {
     pub(super) fn new(slots: usize) -> Self {
-        Caches { caches: SIZES.into_iter().map(|size| SharedCache::new(size, slots)).collect() }
+        Caches(SIZES.into_iter().map(|size| SharedCache::new(size, slots)).collect())
     }
 }
 
 impl Structure for Caches {
     fn step(&self, actor: &mut Actor) -> Checked {
-        let shared = &self.caches[actor.random.usize(..self.caches.len())];
+        let shared = &self.0[actor.random.usize(..self.0.len())];
         match actor.random.u8(..) {
             0..2 => {
                 actor.counted(shared.cache.shrink());
@@ -193,27 +201,19 @@ impl Structure for Caches {
     ///
     /// Objects that the parent's threads held are lost in the child.
     fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        for shared in &self.caches {
-            for place in shared.objects.iter().take(8) {
-                if let Some(at) = NonNull::new(place.swap(std::ptr::null_mut(), SeqCst)) {
-                    shared.free(actor, shared.object(at))?;
-                }
-            }
+        for shared in &self.0 {
+            shared.free_shared(actor, 8)?;
             shared.use_some(actor)?;
             shared.use_many(actor)?;
         }
-        self.caches[actor.random.usize(..self.caches.len())].cache.shrink();
-        self.caches.iter().try_for_each(|shared| shared.use_some(actor))
+        self.0[actor.random.usize(..self.0.len())].cache.shrink();
+        self.0.iter().try_for_each(|shared| shared.use_some(actor))
     }
 
     fn verify(&mut self) -> Checked {
         let mut actor = Actor::new(0, 0);
-        for (shared, size) in self.caches.iter_mut().zip(SIZES) {
-            for place in &shared.objects {
-                if let Some(at) = NonNull::new(place.swap(std::ptr::null_mut(), SeqCst)) {
-                    shared.free(&mut actor, shared.object(at))?;
-                }
-            }
+        for (shared, size) in self.0.iter_mut().zip(SIZES) {
+            shared.free_shared(&mut actor, usize::MAX)?;
             let SharedCache { cache, .. } = std::mem::replace(shared, SharedCache::new(size, 1));
             let out = cache.close().map_or_else(|error| error.objects, |()| 0);
             equal("objects still allocated in the end", 0, out as i64)?;

@@ -124,8 +124,7 @@ impl Structure for SingleCounter {
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        let sum = self.check_sum()?;
-        quiescent::check_changes(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, self.check_sum()?, actor)
     }
 
     fn verify(&mut self) -> Checked {

@@ -78,8 +78,7 @@ impl Structure for DriftingLanes {
     }
 
     fn check_in_child(&self, actor: &mut Actor) -> Checked {
-        let sum = self.check_sum()?;
-        quiescent::check_changes(&self.counter, sum, actor)
+        quiescent::check_changes(&self.counter, self.check_sum()?, actor)
     }
 
     fn verify(&mut self) -> Checked {

@@ -64,7 +64,9 @@ impl NeverRefused {
         holds("a whole share can be reserved", is_reserved)
     }
 
-    fn release(&self, actor: &mut Actor, whose: usize, most: u64) {
+    /// Releases fewer than `end` units of a random worker.
+    fn release(&self, actor: &mut Actor, end: u64) {
+        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..end));
         let n = self.units.release(actor, whose, most);
         self.shares[whose].fetch_sub(n, SeqCst);
     }
@@ -82,8 +84,7 @@ impl NeverRefused {
                 };
                 self.acquire(actor, call)?;
             } else {
-                let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..SHARE));
-                self.release(actor, whose, most);
+                self.release(actor, SHARE);
             }
         }
         Ok(())
@@ -103,8 +104,7 @@ impl Structure for NeverRefused {
     }
 
     fn step_in_handler(&self, actor: &mut Actor) -> Checked {
-        let (whose, most) = (self.units.any_slot(actor), actor.random.u64(1..AMOUNT_MAX));
-        self.release(actor, whose, most);
+        self.release(actor, AMOUNT_MAX);
         Ok(())
     }
 
