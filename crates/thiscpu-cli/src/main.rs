@@ -1,5 +1,8 @@
 //! `thiscpu`: shows what per-CPU data does for programs on this machine, and runs programs on it.
 
+// `println!` and `eprintln!` panic when they cannot write.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod demo;
 mod doctor;
 mod manual;
@@ -49,8 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
-        let _ = error.print();
-        std::process::exit(match error.exit_code() {
+        std::process::exit(match output::answer(&error) {
             // `env` ends with its own status for wrong arguments too: 2 could be the program's.
             status if is_run && status != 0 => run::FAILED.into(),
             status => status,
@@ -59,7 +61,7 @@ fn main() -> ExitCode {
     match execute(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("thiscpu: {error:#}");
+            output::note(&format!("{error:#}"));
             ExitCode::from(FAILED)
         }
     }

@@ -11,7 +11,7 @@ use crate::{Cli, output};
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "thiscpu", &mut script);
-    output::print(&String::from_utf8(script)?)
+    output::print(&String::from_utf8(script)?).map(drop)
 }
 
 /// Writes a man page for the program and one for each command into `directory`.

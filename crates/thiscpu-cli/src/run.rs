@@ -14,6 +14,8 @@ use std::{
 
 use anyhow::Context as _;
 
+use crate::output;
+
 const DETAILS: &str = "\
 PROGRAM replaces this process (exec), with libthiscpu_malloc.so at the front of LD_PRELOAD. Programs
 that it starts inherit that, unless they are statically linked or privileged. The library is
@@ -58,7 +60,7 @@ pub(crate) struct Args {
 /// Runs the subcommand, which only returns if nothing was run.
 pub(crate) fn main(args: &Args) -> ExitCode {
     let Err((status, why)) = exec(args);
-    eprintln!("thiscpu: {why:#}");
+    output::note(&format!("{why:#}"));
     ExitCode::from(status)
 }
 
@@ -73,7 +75,7 @@ fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
     let warning = program::check(&path).map_err(cannot_run)?;
     let library = library::find(args.library.as_deref()).map_err(|why| (FAILED, why))?;
     if let Some(warning) = warning {
-        eprintln!("thiscpu: warning: {warning}");
+        output::note(&format!("warning: {warning}"));
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);

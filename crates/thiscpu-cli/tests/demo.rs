@@ -17,6 +17,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Opens a file that cannot be written to.
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
 #[test]
 fn demo_shows_each_scene_with_page_and_benchmark() {
     let output = run(&["demo", "--seconds", "1"]);
@@ -65,11 +70,30 @@ fn demo_refuses_lengths_out_of_range() {
 
 #[test]
 fn commands_fail_when_output_cannot_be_written() {
-    for args in [&["doctor"][..], &["doctor", "--json"], &["completions", "bash"], &["demo"]] {
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let output = thiscpu(args).stdout(full).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("cannot write to standard output"), "{args:?}");
+    for (args, status) in [
+        ("doctor", 1),
+        ("doctor --json", 1),
+        ("completions bash", 1),
+        ("demo", 1),
+        ("--help", 1),
+        ("--version", 1),
+        ("help", 1),
+        ("doctor --help", 1),
+        ("run --help", 125),
+    ] {
+        let mut command = thiscpu(&args.split(' ').collect::<Vec<_>>());
+        let output = command.stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{args}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("cannot write to standard output"), "{args}");
+    }
+}
+
+#[test]
+fn commands_keep_exit_status_when_errors_cannot_be_written() {
+    for (args, status) in [("doctor", 1), ("doctor --nope", 2), ("run nope", 127), ("run", 125)] {
+        let mut command = thiscpu(&args.split(' ').collect::<Vec<_>>());
+        let status_seen = command.stdout(full()).stderr(full()).status().unwrap();
+        assert_eq!(status_seen.code(), Some(status), "{args}");
     }
 }
 

@@ -324,10 +324,14 @@ fn run_warns_when_program_has_own_malloc() {
     if !compile(&source, &program, "-rdynamic") {
         return;
     }
-    let output = run(&[program.to_str().expect("a UTF-8 path")]).output().unwrap();
+    let program = program.to_str().expect("a UTF-8 path");
+    let output = run(&[program]).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
     let said = text(&output.stderr);
     assert!(said.starts_with("thiscpu: warning:") && said.contains("its own malloc"), "{said}");
+    // It runs, too, when the warning cannot be written.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(run(&[program]).stderr(full).status().unwrap().code(), Some(5));
 }
 
 #[test]

@@ -73,7 +73,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         "\nThese are impressions of a few seconds. For figures with their spread, beside other\n\
          designs: cargo run --release -p thiscpu-bench\n\
          For what this machine supports: thiscpu doctor\n",
-    )
+    )?;
+    Ok(())
 }
 
 /// Returns a scene's result as text.
