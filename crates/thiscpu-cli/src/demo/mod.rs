@@ -61,13 +61,18 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     );
     let tier = thiscpu::tier()?;
     let cpus = crew::cpus();
-    output::print(&format!("thiscpu on {cpus} CPUs, tier {tier}, {} threads\n", crew::threads()))?;
+    let threads = crew::threads();
+    let mut is_read =
+        output::print(&format!("thiscpu on {cpus} CPUs, tier {tier}, {threads} threads\n"))?;
     let length = Duration::from_secs_f64(args.seconds / SCENES.len() as f64);
     for (index, scene) in SCENES.iter().enumerate() {
+        if !is_read {
+            return Ok(());
+        }
         let screen = Screen::new(index + 1, SCENES.len(), scene.title);
         let rows = (scene.run)(length, &screen)?;
         drop(screen);
-        output::print(&text(scene, &rows))?;
+        is_read = output::print(&text(scene, &rows))?;
     }
     output::print(
         "\nThese are impressions of a few seconds. For figures with their spread, beside other\n\
