@@ -7,6 +7,7 @@ mod program;
 use std::{
     convert::Infallible,
     ffi::{OsStr, OsString},
+    io::ErrorKind,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Command, ExitCode},
@@ -69,7 +70,8 @@ fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
     let (name, arguments) =
         args.command.split_first().context("no program given").map_err(|why| (FAILED, why))?;
     let path = program::find(name).map_err(|why| (NOT_FOUND, why))?;
-    let status = if path.exists() { NOT_RUNNABLE } else { NOT_FOUND };
+    let is_missing = path.metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound);
+    let status = if is_missing { NOT_FOUND } else { NOT_RUNNABLE };
     let cannot_run =
         |why: anyhow::Error| (status, why.context(format!("cannot run {}", path.display())));
     let warning = program::check(&path).map_err(cannot_run)?;

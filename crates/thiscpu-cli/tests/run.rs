@@ -1,7 +1,7 @@
 //! `thiscpu run` as users see it: the programs it runs, their environment, and its refusals.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -220,6 +220,49 @@ fn compile(source: &Path, program: &Path, kind: &str) -> bool {
     assert!(!is_ci, "{why}");
     eprintln!("skipped: {why}");
     false
+}
+
+#[test]
+fn run_ends_as_env_does_when_program_cannot_be_started() {
+    let _exclusive = exclusive();
+    let place = directory("unreachable");
+    fs::write(place.join("plain"), "text").unwrap();
+    symlink("loop", place.join("loop")).unwrap();
+    fs::create_dir(place.join("folder")).unwrap();
+    fs::create_dir(place.join("closed")).unwrap();
+    fs::set_permissions(place.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    let closed = place.join("closed/program");
+    for (name, status) in [
+        ("plain", 126),
+        ("folder", 126),
+        ("loop", 126),
+        ("missing", 127),
+        ("", 127),
+        ("./plain/below", 126),
+        ("./loop/below", 126),
+        ("./folder", 126),
+        ("./missing/below", 127),
+        (closed.to_str().expect("a UTF-8 path"), 126),
+    ] {
+        let mut env = Command::new("/usr/bin/env");
+        env.args(["--", name]);
+        for mut command in [env, run(&["--", name])] {
+            command.env("PATH", &place);
+            match Path::new(name).is_absolute() && is_root() {
+                // Root may look into every directory.
+                true => command.uid(NOBODY).gid(NOBODY),
+                false => command.current_dir(&place),
+            };
+            let Ok(output) = command.output() else {
+                eprintln!("skipped: other users cannot execute {THISCPU}");
+                continue;
+            };
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{command:?}: {said}");
+        }
+    }
+    // The next run of this test removes it.
+    fs::set_permissions(place.join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The user and group that own nothing.

@@ -5,7 +5,7 @@
 use std::{
     ffi::{CString, OsStr, OsString},
     fs::{self, File},
-    io::Read as _,
+    io::{ErrorKind, Read as _},
     mem::MaybeUninit,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::elf;
 
@@ -33,9 +33,14 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf> {
     let list = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let places = || std::env::split_paths(&list).map(|entry| directory(entry).join(name));
     let found = places().find(|path| path.is_file() && is_executable(path));
-    // Without an executable file, take one whose check explains what is wrong.
+    // Without an executable file, take an entry whose check explains what is wrong.
+    let is_missing = |path: &Path| {
+        fs::metadata(path)
+            .is_err_and(|why| matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+    };
+    let other = || places().find(|path| !name.is_empty() && !is_missing(path));
     found
-        .or_else(|| places().find(|path| path.is_file()))
+        .or_else(other)
         .with_context(|| format!("{} is not in PATH ({})", name.display(), list.display()))
 }
 
@@ -62,7 +67,10 @@ pub(super) fn check(path: &Path) -> Result<Option<String>> {
 }
 
 fn check_startable(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path).context("it does not exist")?;
+    let metadata = fs::metadata(path).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => anyhow!("it does not exist"),
+        _ => anyhow!("cannot look at it: {why}"),
+    })?;
     match () {
         () if metadata.is_dir() => bail!("it is a directory"),
         () if !metadata.is_file() => bail!("it is not a regular file"),
