@@ -9,7 +9,7 @@ use crate::common::objects::{Object, alloc_many, cache_of, close, exhaust, free_
 use crate::common::random::Random;
 use crate::common::threads::together;
 use crate::common::token::SetOnDrop;
-use crate::common::{LANES_BY_CPU, Scenario, TIERS, pin, resources, scale, scenario};
+use crate::common::{Scenario, TIERS, pin, resources, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::failed_first_alloc_does_no_harm, TIERS),
@@ -24,7 +24,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::failed_large_alloc_keeps_no_address_space, TIERS),
     scenario!(slab::free_chunks_stay_available_during_purge, TIERS),
     scenario!(slab::freed_objects_are_reused_when_memory_ends, TIERS),
-    scenario!(slab::slab_objects_are_found_without_new_sheaves, LANES_BY_CPU).slow(),
+    scenario!(slab::slab_objects_are_found_without_new_sheaves, TIERS).slow(),
     scenario!(slab::lanes_are_made_once_memory_returns, TIERS),
     scenario!(slab::lanes_are_returned_when_backend_fails, TIERS),
     scenario!(slab::prefilled_objects_survive_exhaustion, TIERS),
