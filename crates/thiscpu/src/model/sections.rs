@@ -131,7 +131,7 @@ impl Sections for Processor {
 
     unsafe fn add_credit(
         gate: &AtomicUsize,
-        epoch: &AtomicU64,
+        recalls: &AtomicU64,
         expected: u64,
         old: u64,
         window: u64,
@@ -140,7 +140,7 @@ impl Sections for Processor {
         let Some(at) = section.resolve(gate.load(Relaxed)) else {
             return section.refuse(Outcome::GateClosed);
         };
-        if epoch.load(Relaxed) != expected || section.load(at + 8) != old {
+        if recalls.load(Relaxed) != expected || section.load(at + 8) != old {
             return section.refuse(Outcome::Mismatch);
         }
         if !fits(section.load(at), window) {

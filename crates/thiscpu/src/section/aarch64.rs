@@ -368,13 +368,13 @@ impl Sections for Processor {
 
     unsafe fn add_credit(
         gate: &AtomicUsize,
-        epoch: &AtomicU64,
+        recalls: &AtomicU64,
         expected: u64,
         old: u64,
         window: u64,
     ) -> Outcome {
         // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
-        // `add_windowed`). The epoch is a live atomic, and only read.
+        // `add_windowed`). The number of recalls is a live atomic, and only read.
         unsafe {
             section!(
                 "add_credit",
@@ -385,7 +385,7 @@ impl Sections for Processor {
                     "ldr {s}, [{gate}]",
                     "adds {a}, {a}, {s}",
                     "b.cc {closed}",
-                    "ldr {s}, [{epoch}]",
+                    "ldr {s}, [{recalls}]",
                     "cmp {s}, {expected}",
                     "b.ne {mismatch}",
                     "ldr {s}, [{a}, #8]",
@@ -400,7 +400,7 @@ impl Sections for Processor {
                 unready: "cbz {cpu_id}, {no_lane}",
                 aborted: "b {aborted}",
                 gate = in(reg) gate.as_ptr(),
-                epoch = in(reg) epoch.as_ptr(),
+                recalls = in(reg) recalls.as_ptr(),
                 expected = in(reg) expected,
                 old = in(reg) old,
                 window = in(reg) window,

@@ -30,10 +30,10 @@
 //!                                                 refuse(OutsideWindow)
 //!           bank.window = window                  commit
 //!
-//! add_credit(gate, epoch, expected, old, window):                   lends units to a budget's lane
+//! add_credit(gate, recalls, expected, old, window):                 lends units to a budget's lane
 //!           bank = *gate + entry
 //!           if it did not carry                   refuse(GateClosed)
-//!           if *epoch != expected or bank.window != old
+//!           if *recalls != expected or bank.window != old
 //!                                                 refuse(Mismatch)
 //!           if (bank.count - window) >> (window & 63) != 0
 //!                                                 refuse(OutsideWindow)
@@ -130,9 +130,11 @@
 //! # Ordering
 //!
 //! Towards other CPUs, all loads and stores of a section are relaxed. On its own CPU, program order
-//! orders them. A load through an address that was loaded from a gate or direct table comes after
-//! that load, by the address dependency. The fence orders everything else: after it, each section
-//! that began before has committed, and its stores are visible, or will restart.
+//! orders them. The kernel orders successive threads of a lane, also if the lane's index passes to
+//! another CPU (see `design::percpu`, "The lane index"). A load through an address that was loaded
+//! from a gate or direct table comes after that load, by the address dependency. The fence orders
+//! everything else: after it, each section that began before has committed, and its stores are
+//! visible, or will restart.
 //!
 //! # Finding sections
 //!
@@ -189,9 +191,9 @@ pub(crate) trait Sections {
     /// [`READY_BIT`](crate::lanes::table::READY_BIT). It stays allocated during the call.
     unsafe fn move_window(bank: usize, entry: usize, window: u64) -> Outcome;
 
-    /// Replaces the window `old` of this lane of a budget, if `epoch` is `expected`.
+    /// Replaces the window `old` of this lane of a budget, if `recalls` is `expected`.
     ///
-    /// After a thread has changed the epoch and fenced, no section that saw the old epoch lends
+    /// After a thread has changed `recalls` and fenced, no section that saw the old number lends
     /// units any more.
     ///
     /// # Safety
@@ -200,7 +202,7 @@ pub(crate) trait Sections {
     /// stays allocated during the call.
     unsafe fn add_credit(
         gate: &AtomicUsize,
-        epoch: &AtomicU64,
+        recalls: &AtomicU64,
         expected: u64,
         old: u64,
         window: u64,

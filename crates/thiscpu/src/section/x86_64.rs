@@ -375,13 +375,13 @@ impl Sections for Processor {
 
     unsafe fn add_credit(
         gate: &AtomicUsize,
-        epoch: &AtomicU64,
+        recalls: &AtomicU64,
         expected: u64,
         old: u64,
         window: u64,
     ) -> Outcome {
         // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
-        // `add_windowed`). The epoch is a live atomic, and only read.
+        // `add_windowed`). The number of recalls is a live atomic, and only read.
         unsafe {
             section!(
                 "add_credit",
@@ -390,7 +390,7 @@ impl Sections for Processor {
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, qword ptr [{gate}]",
                     "jnc {closed}",
-                    "cmp qword ptr [{epoch}], {expected}",
+                    "cmp qword ptr [{recalls}], {expected}",
                     "jne {mismatch}",
                     "cmp qword ptr [{a} + 8], {old}",
                     "jne {mismatch}",
@@ -403,7 +403,7 @@ impl Sections for Processor {
                 unready: "jz {no_lane}",
                 aborted: "jmp {aborted}",
                 gate = in(reg) gate.as_ptr(),
-                epoch = in(reg) epoch.as_ptr(),
+                recalls = in(reg) recalls.as_ptr(),
                 expected = in(reg) expected,
                 old = in(reg) old,
                 in("rcx") window,
