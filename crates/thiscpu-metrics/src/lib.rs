@@ -26,6 +26,8 @@
 ///
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
 /// [counters]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/counter.md
+/// [axum_server.rs]: https://github.com/thiscpu/thiscpu/blob/main/examples/axum_server.rs
+/// [degraded systems]: https://github.com/thiscpu/thiscpu/blob/main/docs/guarantees.md
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/metrics.md")]
 pub mod guide {}
