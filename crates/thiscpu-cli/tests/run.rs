@@ -423,3 +423,13 @@ fn run_searches_library_beside_program_and_in_lib() {
         &["cannot find --library /no/such/file"],
     );
 }
+
+/// Checks that the allocator's warning leaves the error to a program that uses thiscpu.
+#[test]
+fn wrong_tier_stays_wrong_for_the_program_itself() {
+    let _guard = exclusive();
+    let output = run(&["--", THISCPU, "doctor"]).env("THISCPU_TIER", "bogus").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+    assert!(said.contains("THISCPU_TIER=bogus") && said.contains("?ogus"), "{said}");
+}

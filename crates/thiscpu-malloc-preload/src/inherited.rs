@@ -3,27 +3,29 @@
 //!
 //! `setenv` allocates, and the program may have replaced its list of variables. So the value is
 //! changed where the kernel has put it: on the initial stack, which `environ` points into, and
-//! which every `exec` copies from.
+//! which every `exec` copies from. Bytes are changed by Relaxed stores: each is a value of its own.
 
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::errno::keep_errno;
 
-/// Calls `edit` with the value of a variable.
+/// Calls `edit` with the bytes of a variable's value.
 ///
 /// The first zero byte that `edit` writes is the new end of the value. Does nothing if the variable
 /// is not set, or not where the kernel has put it.
-pub(crate) fn edit(name: &CStr, edit: impl FnOnce(&mut [u8])) {
+pub(crate) fn edit(name: &CStr, edit: impl FnOnce(&[AtomicU8])) {
     // SAFETY: the name ends with a zero byte. As for every reader of the environment, the program
-    // must not change it meanwhile. Its own code does not run before `main`.
+    // must not change its list of variables meanwhile.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if !keep_errno(|| is_on_initial_stack(value)) {
         return;
     }
-    // SAFETY: values end with a zero byte. The kernel maps the initial stack writable, and the
-    // range that was checked holds nothing but arguments and environment. No other reference to
-    // the value exists: `getenv` returns pointers.
-    let value = unsafe { core::slice::from_raw_parts_mut(value.cast(), libc::strlen(value)) };
+    // SAFETY: values end with a zero byte. The kernel maps the initial stack writable and for good,
+    // and the range that was checked holds nothing but arguments and environment. If a constructor
+    // has started a thread that reads this value now, it may see a part of the change, and then
+    // still finds a zero byte at the old end.
+    let value = unsafe { core::slice::from_raw_parts(value.cast(), libc::strlen(value)) };
     edit(value);
 }
 
@@ -40,20 +42,32 @@ fn is_on_initial_stack(string: *const c_char) -> bool {
 }
 
 /// Removes the words that are not to be kept from a list with commas in between.
-pub(crate) fn retain_words(list: &mut [u8], mut keep: impl FnMut(&[u8]) -> bool) {
+pub(crate) fn retain_words(list: &[AtomicU8], keep: &[&[u8]]) {
+    let load = |at: usize| list[at].load(Relaxed);
     let (mut start, mut kept) = (0, 0);
+    let mut push = |byte| {
+        list[kept].store(byte, Relaxed);
+        kept += 1;
+    };
+    let mut is_first = true;
     while start < list.len() {
-        let comma = list[start..].iter().position(|&byte| byte == b',');
-        let end = comma.map_or(list.len(), |length| start + length);
-        if keep(list[start..end].trim_ascii()) {
-            if kept > 0 {
-                list[kept] = b',';
-                kept += 1;
+        let end = (start..list.len()).find(|&at| load(at) == b',').unwrap_or(list.len());
+        if keep.iter().any(|word| is_word(&list[start..end], word)) {
+            if !is_first {
+                push(b',');
             }
-            list.copy_within(start..end, kept);
-            kept += end - start;
+            is_first = false;
+            (start..end).for_each(|at| push(load(at)));
         }
         start = end + 1;
     }
-    list[kept..].fill(0);
+    list[kept..].iter().for_each(|byte| byte.store(0, Relaxed));
+}
+
+/// Returns whether a part of a list is `word`, with blanks around it.
+fn is_word(part: &[AtomicU8], word: &[u8]) -> bool {
+    let bytes = part.iter().map(|byte| byte.load(Relaxed));
+    let mut bytes = bytes.skip_while(u8::is_ascii_whitespace);
+    word.iter().all(|&byte| bytes.next() == Some(byte))
+        && bytes.all(|byte| byte.is_ascii_whitespace())
 }

@@ -3,16 +3,16 @@
 //!
 //! The value of `THISCPU_MALLOC` is a list of words, separated by commas. `stats` counts calls and
 //! prints the table at exit; `harden` guards a sample of blocks. A wrong setting is only a warning,
-//! because every child inherits the environment. It is removed from there, so that children do not
-//! repeat the warning.
+//! because every child inherits the environment. It is removed from there, or marked, so that
+//! children do not repeat the warning.
 
 use core::ffi::CStr;
 use core::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
-use thiscpu::__internal::{env_var, tier_or_best, write_line};
+use thiscpu::__internal::{WARNED_MARK, env_var, tier_or_best, write_line};
 
 use crate::errno::keep_errno;
 use crate::{inherited, rust_runtime, saved_stderr, stats_table};
@@ -55,9 +55,7 @@ fn read_words() {
         }
     });
     if has_unknown {
-        inherited::edit(NAME, |value| {
-            inherited::retain_words(value, |word| matches!(word, b"stats" | b"harden"));
-        });
+        inherited::edit(NAME, |value| inherited::retain_words(value, &[b"stats", b"harden"]));
     }
 }
 
@@ -72,17 +70,18 @@ fn warn_unknown(word: &[u8]) {
     );
 }
 
-/// Empties `THISCPU_TIER` if it does not name the tier in use.
+/// Marks a wrong `THISCPU_TIER` as warned about.
 ///
-/// Choosing the tier has written the warning then: by the first allocation, or else here, because
-/// the process may start children before it allocates.
+/// It stays wrong for programs that use thiscpu themselves. Choosing the tier has written the
+/// warning then: by the first allocation, or else here, because the process may start children
+/// before it allocates.
 fn read_tier() {
     const NAME: &CStr = c"THISCPU_TIER";
     let is_wrong = env_var(NAME, |value| {
         value.is_some_and(|name| !name.is_empty() && name != tier_or_best().name().as_bytes())
     });
     if is_wrong {
-        inherited::edit(NAME, |value| value.fill(0));
+        inherited::edit(NAME, |value| value[0].store(WARNED_MARK, Relaxed));
     }
 }
 

@@ -30,6 +30,7 @@ pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 pub use crate::sys::errno::{Saved, save as save_errno};
 pub use crate::sys::lock::{Guard, Lock};
+pub use crate::sys::startup::WARNED_MARK;
 pub use crate::sys::stderr::write_line;
 
 /// Whether this target has direct sections.
@@ -38,7 +39,8 @@ pub const HAS_DIRECT: bool = crate::lanes::direct::HAS_DIRECT;
 /// Returns the tier, or chooses the best one if `THISCPU_TIER` is wrong.
 ///
 /// An allocator calls this before its first use of anything else. A wrong `THISCPU_TIER` is a
-/// warning on standard error, once. Allocates nothing; costs a load once the tier is chosen.
+/// warning on standard error, once, unless it begins with [`WARNED_MARK`]. Allocates nothing; costs
+/// a load once the tier is chosen.
 pub fn tier_or_best() -> Tier {
     startup::tier_or_best()
 }

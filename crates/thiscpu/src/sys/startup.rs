@@ -123,7 +123,10 @@ pub(crate) fn choose() -> Result<Choice, Error> {
 fn choose_leniently() -> Choice {
     let requested = env::var(VARIABLE, |value| {
         named(value).unwrap_or_else(|unknown| {
-            warn(&UnknownTier(unknown.escape_ascii()));
+            // The process that started this one has warned about a value with the mark.
+            if unknown.first() != Some(&WARNED_MARK) {
+                warn(&UnknownTier(unknown.escape_ascii()));
+            }
             None
         })
     });
@@ -133,6 +136,11 @@ fn choose_leniently() -> Choice {
     }
     choice
 }
+
+/// The first byte of a wrong `THISCPU_TIER` after an allocator has warned about it.
+///
+/// It begins no tier's name, so that programs that use thiscpu themselves still get the error.
+pub const WARNED_MARK: u8 = b'?';
 
 /// Writes to standard error, once, why `THISCPU_TIER` is ignored.
 fn warn(wrong: &dyn fmt::Display) {
