@@ -4,7 +4,7 @@ use thiscpu::__internal::{self, Class, DirectMalloc, Fence, Group, Handle, Ready
 
 use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
-/// The group of all classes. Cell 0 belongs to no class: empty classes point there.
+/// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
 // SAFETY: this is the only group that uses malloc's direct table.
 pub static GROUP: Group = unsafe { Group::for_malloc(CLASS_COUNT + 1) };
 

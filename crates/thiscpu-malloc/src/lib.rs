@@ -20,6 +20,8 @@
 // The definition in the document leads to a file of the repository; the first one counts.
 /// The user guide: what the allocator guarantees, and how to use it, in Rust and preloaded.
 ///
+/// [Benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md#allocators-1
+/// [glossary]: https://github.com/thiscpu/thiscpu/blob/main/docs/glossary.md
 /// [slab]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/slab.md
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/malloc.md")]

@@ -14,8 +14,8 @@ use crate::{guard, stats};
 ///
 /// Returns `None` if memory is exhausted; `block` is unchanged then.
 ///
-/// The block stays in place if its size class stays the same, if at least half of it is still
-/// needed, or if it is large and the memory behind it is free.
+/// The block stays in place if it fits and at least half of it is still needed. A large block that
+/// stays large moves only if it grows and the memory behind it is in use.
 ///
 /// # Safety
 ///
