@@ -21,8 +21,9 @@ use crate::status::Status;
 /// - Signal handlers: `thiscpu_budget_release` only.
 /// - After `fork`: the child has a budget of its own, with the parent's units but no waiting
 ///   thread.
-/// - Memory order: a budget orders nothing but itself. Unlike a mutex or a semaphore, an acquire
-///   does not make visible what another thread wrote before its release.
+/// - Memory order: a budget orders nothing but itself. Unlike with a mutex or a semaphore, an
+///   acquire need not see what another thread wrote before it released. Hand data over by other
+///   means.
 ///
 /// `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
 /// call of any thread returns this status once. The budget has then discarded the excess and is
