@@ -58,9 +58,7 @@ fn assign_lane(index: usize) -> bool {
     true
 }
 
-/// Lets this thread enter direct sections, if it is registered.
-///
-/// See [`crate::section::Direct`].
+/// Lets this thread enter [direct](crate::section::Direct) sections, if it is registered.
 #[inline]
 pub(crate) fn enable_direct() {
     if HAS_DIRECT {

@@ -47,7 +47,6 @@ pub struct DirectTable<I: ?Sized = [AtomicUsize]> {
     items: I,
 }
 
-/// The direct table of one cache.
 pub(crate) type CacheTable = DirectTable<[AtomicUsize; CACHE_TABLE_LEN]>;
 
 /// The distance from a table to its first entry, in bytes.
@@ -70,7 +69,6 @@ impl DirectTable {
         self.items.get(index)
     }
 
-    /// Returns whether the table has an entry for `index`.
     pub(crate) fn covers(&self, index: usize) -> bool {
         index < self.items.len().min(CPUS_MAX)
     }

@@ -36,7 +36,6 @@ impl Item {
         self.open
     }
 
-    /// Returns the item's address in lane 0.
     pub(crate) fn address(&self) -> usize {
         self.open & !READY_BIT
     }

@@ -18,6 +18,7 @@ use crate::sys::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sys::bits::Bits;
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::machine::Machine as _;
 
@@ -74,7 +75,6 @@ pub(crate) fn lanes_max() -> usize {
     }
 }
 
-/// Returns all regions, the newest first.
 fn all() -> impl Iterator<Item = &'static Header> {
     // Acquire: pairs with the Release in `add_region`.
     let mut next = NEWEST.load(Acquire);
@@ -104,21 +104,22 @@ impl Header {
     fn take(&self, grains: usize, align: usize) -> Option<usize> {
         // Relaxed, here and below: only holders of the lock access the header.
         let first = self.first_free.load(Relaxed);
-        if first == WORDS {
-            return None;
-        }
         let mut at = (first * 64).next_multiple_of(align);
         while at + grains <= GRAINS {
-            match self.last_taken(at, grains) {
-                None => {
-                    self.mark(at, grains, true);
+            match self.taken().after_last(at, at + grains) {
+                after if after == at => {
+                    self.taken().put(at, grains, true);
                     self.skip_full_words(first);
                     return Some(self.base() + at * GRAIN);
                 }
-                Some(taken) => at = (taken + 1).next_multiple_of(align),
+                after => at = after.next_multiple_of(align),
             }
         }
         None
+    }
+
+    fn taken(&self) -> Bits<'_> {
+        Bits(&self.taken)
     }
 
     /// Moves the start of the next search past words without a free grain.
@@ -126,35 +127,6 @@ impl Header {
         let full = self.taken[first..].iter().take_while(|word| word.load(Relaxed) == !0).count();
         self.first_free.store(first + full, Relaxed);
     }
-
-    /// Returns the last taken grain in a range, if any.
-    fn last_taken(&self, at: usize, grains: usize) -> Option<usize> {
-        masks(at, grains)
-            .filter_map(|(word, mask)| {
-                let taken = self.taken[word].load(Relaxed) & mask;
-                (taken != 0).then(|| word * 64 + 63 - taken.leading_zeros() as usize)
-            })
-            .last()
-    }
-
-    /// Marks a range of grains as taken or free.
-    fn mark(&self, at: usize, grains: usize, taken: bool) {
-        for (word, mask) in masks(at, grains) {
-            match taken {
-                true => self.taken[word].fetch_or(mask, Relaxed),
-                false => self.taken[word].fetch_and(!mask, Relaxed),
-            };
-        }
-    }
-}
-
-/// Returns the words of the bitmap that a range covers, each with a mask of its bits.
-fn masks(at: usize, grains: usize) -> impl Iterator<Item = (usize, u64)> {
-    (at / 64..=(at + grains - 1) / 64).map(move |word| {
-        let from = at.max(word * 64) - word * 64;
-        let to = (at + grains).min(word * 64 + 64) - word * 64;
-        (word, (!0 >> (64 - (to - from))) << from)
-    })
 }
 
 impl Regions {
@@ -169,9 +141,7 @@ impl Regions {
         Regions { _guard: guard }
     }
 
-    /// Allocates `size` zeroed bytes in each lane, at a multiple of `align`.
-    ///
-    /// Returns their address in lane 0.
+    /// Allocates `size` zeroed bytes in each lane; returns their address in lane 0.
     pub(crate) fn allocate(&mut self, size: usize, align: usize) -> Result<usize, Error> {
         if size > STRIDE {
             return Err(Error::ItemTooLarge { bytes: size, largest: STRIDE });
@@ -192,7 +162,7 @@ impl Regions {
         }
         let region = Header::of(item);
         let at = (item - region.base()) / GRAIN;
-        region.mark(at, size.div_ceil(GRAIN).max(1), false);
+        region.taken().put(at, size.div_ceil(GRAIN).max(1), false);
         region.first_free.fetch_min(at / 64, Relaxed);
     }
 

@@ -70,7 +70,6 @@ pub(crate) fn entry(index: usize) -> usize {
     TABLE.entries.get(index).map_or(0, |entry| entry.load(Acquire))
 }
 
-/// Returns the entry that leads to a lane.
 pub(crate) fn entry_of(lane: usize) -> usize {
     lane * STRIDE + READY_BIT
 }

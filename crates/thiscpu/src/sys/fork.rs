@@ -11,8 +11,6 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-use super::mapping::page_bytes;
-
 /// The generation of a process that was not forked since its first use of this library.
 const FIRST: u32 = 1;
 
@@ -45,6 +43,12 @@ pub(crate) fn init() {
         // it.
         unsafe { libc::munmap(page.cast(), page_bytes()) };
     }
+}
+
+/// Returns the size of a page that is not huge, in bytes.
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: sysconf reads a constant.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 fn wiped_page() -> Option<*mut AtomicU32> {

@@ -1,12 +1,13 @@
 //! Linux: the real [`Machine`].
 
+use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
 use super::atomic::AtomicU32;
 use super::machine::Machine;
 use super::membarrier::{self, FenceError};
-use super::{fork, futex, mapping, rseq, topology};
+use super::{errno, fork, rseq, topology};
 use crate::tier::Tier;
 
 /// The kernel that this process runs on.
@@ -47,16 +48,18 @@ impl Machine for Linux {
     }
 
     unsafe fn discard(address: usize, bytes: usize) -> bool {
-        // SAFETY: the caller guarantees that the range is accessible and its contents unused.
-        unsafe { mapping::discard(address, bytes) }
+        // SAFETY: no code needs the contents, as the caller guarantees; the range stays accessible.
+        unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) == 0 }
     }
 
     fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool {
-        mapping::prefer_huge_pages(address, bytes, is_wanted)
+        let advice = if is_wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: the advice does not change the contents of memory.
+        unsafe { libc::madvise(address as *mut _, bytes, advice) == 0 }
     }
 
     fn page_bytes() -> usize {
-        mapping::page_bytes()
+        fork::page_bytes()
     }
 
     fn coarse_time() -> u64 {
@@ -83,11 +86,28 @@ impl Machine for Linux {
     }
 
     fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        futex::wait(word, expected, timeout);
+        let timeout = timeout.map(|timeout| libc::timespec {
+            // 136 years; a larger value might not fit.
+            tv_sec: timeout.as_secs().min(1 << 32) as libc::time_t,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        // SAFETY: the word is a live, aligned u32, and the timeout is null or a timespec on this
+        // stack. The kernel only reads them.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                expected,
+                timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
+            );
+        }
     }
 
     fn wake(word: *const AtomicU32, how_many: i32) {
-        futex::wake(word, how_many);
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel takes the address as a name, and accesses nothing there.
+        unsafe { libc::syscall(libc::SYS_futex, word, operation, how_many) };
     }
 
     #[inline(always)]
@@ -96,41 +116,105 @@ impl Machine for Linux {
     }
 
     fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {
-        mapping::reserve(before, bytes, align)
+        let whole = before + bytes + align;
+        // SAFETY: a new mapping aliases nothing, and only parts of it are unmapped again.
+        unsafe {
+            let start = libc::mmap(
+                ptr::null_mut(),
+                whole,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            );
+            if start == libc::MAP_FAILED {
+                return Err(errno::last());
+            }
+            let start = start as usize;
+            let base = (start + before).next_multiple_of(align);
+            let (first, end) = (base - before, base + bytes);
+            if first > start {
+                libc::munmap(start as *mut _, first - start);
+            }
+            if start + whole > end {
+                libc::munmap(end as *mut _, start + whole - end);
+            }
+            // No part becomes a huge page, which would make a lane's first page cost 2 MiB, and
+            // `mlockall` fills none. Both are advice: if they fail, lanes cost more memory.
+            libc::madvise(first as *mut _, end - first, libc::MADV_NOHUGEPAGE);
+            libc::munlock(first as *const _, end - first);
+            Ok(base)
+        }
     }
 
     fn commit(address: usize, bytes: usize) -> Result<(), i32> {
-        mapping::commit(address, bytes)
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: callers pass parts of ranges that they reserved, and that no Rust object is in.
+        let result = unsafe { libc::mprotect(address as *mut _, bytes, access) };
+        if result == 0 { Ok(()) } else { Err(errno::last()) }
     }
 
     fn map(bytes: usize) -> Result<usize, i32> {
-        let address = mapping::reserve(0, bytes, bytes)?;
-        mapping::commit(address, bytes).inspect_err(|_| {
+        let address = Self::reserve(0, bytes, bytes)?;
+        Self::commit(address, bytes).inspect_err(|_| {
             // SAFETY: the range was just reserved here, and no other code knows it.
-            unsafe { mapping::unmap(address, bytes) };
+            unsafe { Self::unmap(address, bytes) };
         })?;
         Ok(address)
     }
 
     fn find_gap(bytes: usize, align: usize) -> Result<usize, i32> {
-        mapping::find_gap(bytes, align)
+        let start = Self::reserve(0, bytes, align)?;
+        // SAFETY: the range was just reserved here, and no other code knows it.
+        unsafe { Self::unmap(start, bytes) };
+        Ok(start)
     }
 
     fn map_at(address: usize, bytes: usize) -> Result<(), i32> {
-        mapping::map_at(address, bytes)
+        map_with(address, bytes, libc::PROT_READ | libc::PROT_WRITE)
     }
 
     fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32> {
-        mapping::map_zeros_at(address, bytes)
+        map_with(address, bytes, libc::PROT_NONE)?;
+        // SAFETY: the range was just mapped here, and no other code knows it.
+        unsafe {
+            if libc::mprotect(address as *mut _, bytes, libc::PROT_READ) != 0 {
+                let error = errno::last();
+                Self::unmap(address, bytes);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn is_mapped(address: usize, bytes: usize) -> bool {
-        mapping::is_mapped(address, bytes)
+        // SAFETY: msync changes no memory. It may write mapped files back, which the kernel does at
+        // any time.
+        unsafe { libc::msync(address as *mut _, bytes, libc::MS_ASYNC) == 0 }
     }
 
     unsafe fn unmap(address: usize, bytes: usize) {
         // SAFETY: the caller guarantees that this library mapped the range and no code uses it.
-        unsafe { mapping::unmap(address, bytes) };
+        unsafe { libc::munmap(address as *mut _, bytes) };
+    }
+}
+
+fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
+    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping that replaces nothing. If the kernel puts it elsewhere, it is unmapped.
+    unsafe {
+        let flags = FLAGS | libc::MAP_FIXED_NOREPLACE;
+        let start = libc::mmap(address as *mut _, bytes, access, flags, -1, 0);
+        if start == libc::MAP_FAILED {
+            return Err(errno::last());
+        }
+        if start as usize != address {
+            // Kernels before 4.17 take the address as a hint.
+            libc::munmap(start, bytes);
+            return Err(libc::EEXIST);
+        }
+        libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
+        Ok(())
     }
 }
 

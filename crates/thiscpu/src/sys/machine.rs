@@ -11,8 +11,6 @@ use super::membarrier::FenceError;
 use crate::tier::Tier;
 
 /// Returns how often to spin before something slower: `usual`, but once in a model.
-///
-/// So model checkers reach the slower code in few steps.
 pub(crate) const fn spins(usual: u32) -> u32 {
     if cfg!(thiscpu_model) { 1 } else { usual }
 }
@@ -22,14 +20,10 @@ pub(crate) trait Machine {
     /// Returns how many CPUs there can ever be.
     fn cpus() -> usize;
 
-    /// Returns the calling thread's index in the lane table, if it has one right now.
-    ///
-    /// The index may be another by the time this returns.
+    /// Returns the calling thread's index in the lane table at this moment, if it has one.
     fn index(tier: Tier) -> Option<usize>;
 
-    /// Returns the NUMA node that the calling thread is on, below `nodes`.
-    ///
-    /// The node may be another by the time this returns.
+    /// Returns the NUMA node, below `nodes`, that the calling thread is on at this moment.
     fn node() -> usize;
 
     /// Returns one more than the highest number of a NUMA node.
@@ -37,7 +31,7 @@ pub(crate) trait Machine {
 
     /// Drops the pages of a range, which reads as zeros from then on.
     ///
-    /// Returns whether that worked.
+    /// Returns whether that worked; it fails for locked pages.
     ///
     /// # Safety
     ///
@@ -46,7 +40,8 @@ pub(crate) trait Machine {
 
     /// Advises whether to back memory from `map_at` with huge pages, where whole ones fit.
     ///
-    /// Until then it is not. Returns whether the kernel took the advice.
+    /// Until then it is not. Returns whether the kernel took the advice: it may have no huge pages,
+    /// or too many mappings.
     fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool;
 
     /// Returns the size of a page that is not huge, in bytes.
@@ -90,13 +85,18 @@ pub(crate) trait Machine {
     /// Maps `bytes` of zeros, aligned to their size, that take up pages as they are touched.
     fn map(bytes: usize) -> Result<usize, i32>;
 
-    /// Finds free address space at a multiple of `align`, without reserving it.
+    /// Finds free address space at a multiple of `align`; another thread may map something there.
     fn find_gap(bytes: usize, align: usize) -> Result<usize, i32>;
 
     /// Maps zeros at `address`, a multiple of a page; fails with `EEXIST` if it is taken.
+    ///
+    /// They are locked if the program locks its future memory.
     fn map_at(address: usize, bytes: usize) -> Result<(), i32>;
 
-    /// Maps zeros at `address` that are only readable until they are committed.
+    /// Maps zeros as `map_at` does that are only readable until they are committed.
+    ///
+    /// They do not count as data, and not as committed memory. In a program that locks its future
+    /// memory they are not filled with pages, because the mapping starts without access.
     fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32>;
 
     /// Returns whether every page of a range is mapped.

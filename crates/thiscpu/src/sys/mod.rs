@@ -5,20 +5,18 @@
 //! interrupts it starts up again, with the same result.
 
 pub(crate) mod atomic;
+pub(crate) mod bits;
 mod cpu_walk;
 pub(crate) mod double;
 pub(crate) mod env;
 pub(crate) mod errno;
 pub(crate) mod fence;
 pub(crate) mod fork;
-#[cfg(not(thiscpu_model))]
-mod futex;
 mod keep_mapped;
 #[cfg(not(thiscpu_model))]
 mod linux;
 pub(crate) mod lock;
 pub(crate) mod machine;
-mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod rseq;
 pub(crate) mod startup;

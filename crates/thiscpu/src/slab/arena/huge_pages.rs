@@ -16,7 +16,6 @@
 use core::ops::Range;
 use core::sync::atomic::AtomicIsize;
 
-use super::bits::Bits;
 use super::slab::Shape;
 use super::{Arena, CHUNK_BYTES};
 use crate::sys::Host;
@@ -24,6 +23,7 @@ use crate::sys::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
 };
+use crate::sys::bits::Bits;
 use crate::sys::machine::Machine as _;
 
 /// Bytes of a huge page, on machines with pages of 4 KiB.

@@ -122,9 +122,7 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
     }
 }
 
-/// Frees a large block.
-///
-/// Returns false if there is none, or if another thread has just freed it.
+/// Frees a large block; false if there is none, or if another thread has just freed it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
     let slab = find(address);

@@ -7,7 +7,6 @@ use crate::sys::machine::Machine as _;
 
 /// Number of chunks that the largest arena has room for.
 pub(super) const CHUNKS_MAX: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 24 };
-/// Number of chunks that the smallest arena has room for.
 pub(super) const CHUNKS_MIN: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 8 };
 /// Number of chunks, 64 GiB, from which on an arena has the tag space of the largest one.
 const CHUNKS_ROOMY: usize = if cfg!(thiscpu_model) { 64 } else { 1 << 20 };
@@ -43,9 +42,7 @@ pub(super) const fn layout(chunks: usize) -> Layout {
 }
 
 impl Layout {
-    /// Returns the metadata to be mapped so that `to` chunks have tags, where `from` have.
-    ///
-    /// Each part is a beginning and an end.
+    /// Returns the parts to be mapped so that `to` chunks have tags, where `from` have.
     pub(super) const fn metadata(&self, from: usize, to: usize) -> [(usize, usize); 4] {
         let max_runs = if from == 0 { (0, self.used) } else { (0, 0) };
         let bits = (to_page(from / 8), to_page(to / 8));

@@ -36,7 +36,6 @@ const SKIP_CHUNKS_MAX: usize = (1 << 30) / CHUNK_BYTES;
 /// The first is between programs' own addresses and those that the kernel picks for mappings. The
 /// second is lower, for tools that reserve high addresses.
 const REGIONS: [(usize, usize); 2] = [(32 << 40, 32 << 40), (2 << 40, 4 << 40)];
-/// Alignment of a region in these ranges.
 const REGION_ALIGN: usize = 1 << 30;
 
 impl Arena {
@@ -90,9 +89,7 @@ impl Arena {
         self.publish_origin();
     }
 
-    /// Commits chunks at the end, for `count` adjacent ones at a multiple of `align`.
-    ///
-    /// Returns the first of these. On failure, chunks committed on the way are unmapped.
+    /// Commits chunks for an allocation at the end; returns the first, or uncommits on failure.
     pub(super) fn find_at_end(&self, count: usize, align: usize) -> Option<usize> {
         let mut gap = COMMIT_CHUNKS;
         loop {

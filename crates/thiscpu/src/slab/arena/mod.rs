@@ -9,7 +9,6 @@
 //! and the counts are estimates that a forked child recounts.
 
 mod alloc;
-mod bits;
 pub(crate) mod heap_error;
 mod huge_pages;
 pub mod large;
@@ -23,8 +22,8 @@ use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sys::bits::Bits;
 use crate::sys::lock::{Guard, Lock};
-use bits::Bits;
 use huge_pages::SlabThp;
 use layout::{CHUNKS_MAX, TAG_CHUNKS, layout};
 use purge::Purging;

@@ -47,9 +47,7 @@ impl Purging {
         }
     }
 
-    /// Waits for a purge, and rules others out until the guard is dropped.
-    ///
-    /// The caller must not hold the arena's lock.
+    /// Waits for a purge and rules others out. The caller must not hold the arena's lock.
     pub(super) fn lock(&self) -> Guard<'_> {
         self.lock.lock()
     }
@@ -147,17 +145,13 @@ impl Arena {
     }
 }
 
-/// Purges free chunks if they have had too many pages for some time.
-///
-/// Does nothing if another thread is purging. The caller holds no lock.
+/// Purges if too many free chunks have pages and no thread purges. The caller holds no lock.
 #[inline]
 pub(crate) fn purge_if_excess() {
     purge_at_most_if_excess(usize::MAX);
 }
 
-/// Purges at most 1 MiB, for a call that allocates and must not take long.
-///
-/// The next such call continues at once.
+/// Purges at most 1 MiB, for a call that allocates; the next such call continues.
 pub fn purge_some_if_excess() {
     purge_at_most_if_excess(ALLOC_PURGE_CHUNKS_MAX);
 }

@@ -157,7 +157,6 @@ mod tests {
     /// The chunks of an arena, in the plainest way.
     struct Naive {
         arena: &'static Arena,
-        /// Whether each chunk below `high` is used.
         used: Vec<bool>,
     }
 

@@ -5,9 +5,9 @@
 //! lock of the node slabs. The bits and `fresh` are authoritative: from them, a forked child
 //! recounts the free objects and rebuilds the lists.
 
-use super::bits::Bits;
 use super::{ARENA, CHUNK_BYTES, Tag};
 use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::bits::Bits;
 
 pub(crate) const OBJECT_BYTES_MIN: usize = 8;
 /// Bytes of the bits of a chunk's objects.
@@ -53,7 +53,6 @@ const ENDING: u32 = u32::MAX - 1;
 /// The size of a cache's objects and slabs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Bytes of an object.
     pub(crate) size: usize,
     pub(crate) chunks: usize,
     /// Offset of an object's mark; not 0 if objects stay constructed.
@@ -94,9 +93,7 @@ pub(crate) struct TakenObject {
     pub(crate) is_fresh: bool,
 }
 
-/// Returns how many chunks of a block have its tag.
-///
-/// Of a large block only the first has it, because there may be many thousands.
+/// Returns how many chunks get the tag: of a large block, maybe of thousands, only the first.
 fn tagged(chunks: usize, tag: Tag) -> usize {
     if tag == super::LARGE { 1 } else { chunks }
 }
@@ -220,7 +217,6 @@ impl Slab {
         self.objects().saturating_sub(self.free())
     }
 
-    /// Recounts the free objects from the bits.
     pub(crate) fn recount(&self) {
         let fresh = self.handed_out();
         let free = self.bits().count(0, fresh) + self.objects() - fresh;
@@ -283,14 +279,11 @@ impl Slab {
         self.previous.load(Relaxed) == RETIRED
     }
 
-    /// Returns whether the objects await destruction, or are being destroyed.
-    ///
-    /// Then all of them have come back.
+    /// Returns whether all objects have come back, and await destruction or are being destroyed.
     pub(crate) fn is_retired_or_ending(&self) -> bool {
         self.is_retired() || self.previous.load(Relaxed) == ENDING
     }
 
-    /// Returns whether an object is not free.
     pub(crate) fn is_outside(&self, index: usize) -> bool {
         index < self.handed_out() && !self.bits().has(index)
     }

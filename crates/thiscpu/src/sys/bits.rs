@@ -1,21 +1,21 @@
-//! Bitmaps: bits that say which chunks, or objects, have some property.
+//! Bitmaps: bits that say which chunks, objects or grains have some property.
 //!
 //! They are changed under a lock, one word at a time, so that a fork finds each word either as it
 //! was or as it will be. The lock orders all accesses, so they are Relaxed.
 
-use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use super::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A bitmap in borrowed words.
 #[derive(Clone, Copy)]
-pub(super) struct Bits<'a>(pub(super) &'a [AtomicU64]);
+pub(crate) struct Bits<'a>(pub(crate) &'a [AtomicU64]);
 
 impl Bits<'_> {
-    pub(super) fn has(self, at: usize) -> bool {
+    pub(crate) fn has(self, at: usize) -> bool {
         self.0[at / 64].load(Relaxed) >> (at % 64) & 1 != 0
     }
 
     /// Sets a bit; returns false if it was set.
-    pub(super) fn set(self, at: usize) -> bool {
+    pub(crate) fn set(self, at: usize) -> bool {
         let word = &self.0[at / 64];
         let before = word.load(Relaxed);
         let after = before | 1 << (at % 64);
@@ -24,7 +24,7 @@ impl Bits<'_> {
     }
 
     /// Sets or clears `count` bits from `at` on; returns how many changed.
-    pub(super) fn put(self, at: usize, count: usize, value: bool) -> usize {
+    pub(crate) fn put(self, at: usize, count: usize, value: bool) -> usize {
         let mut changed = 0;
         for (word, mask) in masks(at, count) {
             let before = self.0[word].load(Relaxed);
@@ -36,17 +36,15 @@ impl Bits<'_> {
     }
 
     /// Returns the first bit of that value in `at..end`, or `end` if there is none.
-    pub(super) fn find(self, value: bool, at: usize, end: usize) -> usize {
+    pub(crate) fn find(self, value: bool, at: usize, end: usize) -> usize {
         find_by(at, end, |word| {
             let word = self.0[word].load(Relaxed);
             if value { word } else { !word }
         })
     }
 
-    /// Finds a bit that is set here and clear in `others`, or not, as `value` says.
-    ///
-    /// Returns the first one in `at..end`, or `end` if there is none.
-    pub(super) fn find_without(
+    /// Finds the first bit of `self & !others` that is `value` in `at..end`, or returns `end`.
+    pub(crate) fn find_without(
         self,
         others: Bits<'_>,
         value: bool,
@@ -60,7 +58,7 @@ impl Bits<'_> {
     }
 
     /// Returns the bit after the last one set in `from..end`, or `from` if none is set.
-    pub(super) fn after_last(self, from: usize, end: usize) -> usize {
+    pub(crate) fn after_last(self, from: usize, end: usize) -> usize {
         let mut end = end;
         while end > from {
             let word = (end - 1) / 64;
@@ -74,26 +72,26 @@ impl Bits<'_> {
     }
 
     /// Returns how many of `count` bits from `at` on are set.
-    pub(super) fn count(self, at: usize, count: usize) -> usize {
+    pub(crate) fn count(self, at: usize, count: usize) -> usize {
         masks(at, count)
             .map(|(word, mask)| (self.0[word].load(Relaxed) & mask).count_ones())
             .sum::<u32>() as usize
     }
 
     /// Returns how many of `count` bits from `at` on are clear here and in `others`.
-    pub(super) fn count_neither(self, others: Bits<'_>, at: usize, count: usize) -> usize {
+    pub(crate) fn count_neither(self, others: Bits<'_>, at: usize, count: usize) -> usize {
         let of = |word: usize| !self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
         masks(at, count).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
     }
 
     /// Returns how many bits below `end` are set here and clear in `others`.
-    pub(super) fn count_without(self, others: Bits<'_>, end: usize) -> usize {
+    pub(crate) fn count_without(self, others: Bits<'_>, end: usize) -> usize {
         let of = |word: usize| self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
         masks(0, end).map(|(word, mask)| (of(word) & mask).count_ones()).sum::<u32>() as usize
     }
 
     /// Clears up to `most` set bits of a word, the lowest ones; returns them as a mask.
-    pub(super) fn take(self, word: usize, most: usize) -> u64 {
+    pub(crate) fn take(self, word: usize, most: usize) -> u64 {
         let before = self.0[word].load(Relaxed);
         let mut taken = before;
         while taken.count_ones() as usize > most {
