@@ -47,7 +47,6 @@ trait CpuAccess {
     /// say.
     fn list(&self) -> Option<(CpuSet, u64)>;
 
-    /// Goes to a CPU.
     fn go(&self, cpu: usize) -> Visit;
 }
 
@@ -55,9 +54,7 @@ trait CpuAccess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Visit {
     Arrived,
-    /// The kernel accepted the move, but the caller is on another CPU.
-    ///
-    /// Another thread may have moved it on before it ran there.
+    /// The move was accepted, but the caller is elsewhere: another thread may have moved it on.
     Moved,
     /// The CPU is inactive, or the caller's cpuset excludes it.
     Unusable,
@@ -151,9 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A system on which some visits end as planned, and the others succeed.
-    ///
-    /// The first visit takes a CPU offline if that is planned.
+    /// A system on which some visits end as planned; the first may take a CPU offline.
     #[derive(Default)]
     struct Planned {
         cpus: RefCell<Vec<usize>>,

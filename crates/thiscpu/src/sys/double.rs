@@ -4,7 +4,6 @@
 
 use core::cell::UnsafeCell;
 
-/// Two 8-byte words, aligned to 16.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Double(UnsafeCell<[u64; 2]>);
@@ -153,9 +152,7 @@ impl Double {
         Double(UnsafeCell::new(words))
     }
 
-    /// Loads the second word, then the first, each with acquire ordering.
-    ///
-    /// The first word may be newer than the second.
+    /// Loads the second word, then the first, which may be newer. Acquire ordering, each.
     #[inline(always)]
     pub(crate) fn load(&self) -> [u64; 2] {
         let words = self.0.get().cast::<u64>();

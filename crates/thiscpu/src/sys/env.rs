@@ -53,9 +53,7 @@ enum ParseState {
     Name(usize),
     /// In an entry with another name.
     Other,
-    /// In the value.
     Value,
-    /// Behind the value.
     Behind,
 }
 

@@ -81,9 +81,7 @@ pub(crate) fn is_membarrier_denied() -> bool {
     DENIED.load(Relaxed)
 }
 
-/// Fences by membarrier alone, and returns whether that worked.
-///
-/// Once membarrier was denied, this never calls it again.
+/// Fences by membarrier alone, unless it was denied before; returns whether that worked.
 pub(crate) fn by_membarrier() -> bool {
     if is_membarrier_denied() {
         return false;

@@ -30,9 +30,7 @@ const DT_NULL: i64 = 0;
 const DT_FLAGS_1: i64 = 0x6fff_fffb;
 const DF_1_NODELETE: u64 = 8;
 
-/// Keeps the object that contains this function loaded, and returns whether it stays mapped.
-///
-/// May run repeatedly.
+/// Keeps this function's object loaded; returns whether it stays mapped. May run repeatedly.
 pub(crate) fn init() -> bool {
     let here = init as *const c_void;
     if in_main_program(here as usize) || is_never_unmapped() {

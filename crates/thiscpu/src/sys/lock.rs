@@ -67,15 +67,13 @@ impl Lock {
             }
             // Relaxed, twice: this only marks the lock as contended; `try_take` acquires it.
             let held = self.0.load(Relaxed);
+            let contended = word(generation, CONTENDED);
             if held == word(generation, HELD)
-                && self
-                    .0
-                    .compare_exchange(held, word(generation, CONTENDED), Relaxed, Relaxed)
-                    .is_err()
+                && self.0.compare_exchange(held, contended, Relaxed, Relaxed).is_err()
             {
                 continue;
             }
-            Host::wait(&self.0, word(generation, CONTENDED), None);
+            Host::wait(&self.0, contended, None);
         }
     }
 

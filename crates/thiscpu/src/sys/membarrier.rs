@@ -36,7 +36,6 @@ pub(crate) fn membarrier_fence() -> Result<(), i32> {
 /// Why no fence is possible any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FenceError {
-    /// The error number of membarrier.
     pub(crate) error: i32,
     /// Why the walk over all CPUs cannot replace it.
     pub(crate) reason: &'static str,

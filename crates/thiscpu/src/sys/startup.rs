@@ -17,7 +17,6 @@ pub(crate) use crate::model::tier as chosen;
 /// The tier plus one, or 0 before start-up.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Returns the tier, if it has been chosen.
 #[cfg(not(thiscpu_model))]
 #[inline]
 pub(crate) fn chosen() -> Option<Tier> {
@@ -93,7 +92,6 @@ fn initialize(choice: &Choice) -> Tier {
     chosen().unwrap_or(choice.tier)
 }
 
-/// A choice of a tier, with its reasons.
 pub(crate) struct Choice {
     pub(crate) tier: Tier,
     /// Whether `THISCPU_TIER` forced the tier.
@@ -230,12 +228,9 @@ fn kernel_release(check: impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// The environment variable that forces a tier.
 const VARIABLE: &CStr = c"THISCPU_TIER";
 
-/// Parses the value of `THISCPU_TIER`, or returns it if it names no tier.
-///
-/// An unset or empty variable requests nothing.
+/// Parses `THISCPU_TIER`, which requests nothing if empty; `Err` if it names no tier.
 fn named(value: Option<&[u8]>) -> Result<Option<Tier>, &[u8]> {
     let value = value.unwrap_or_default();
     match Tier::ALL.iter().find(|tier| tier.name().as_bytes() == value) {

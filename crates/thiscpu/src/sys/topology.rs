@@ -17,12 +17,10 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// Returns a set without numbers.
     pub(crate) const fn empty() -> Self {
         CpuSet { words: [0; WORDS] }
     }
 
-    /// Returns the set of all numbers.
     pub(crate) const fn full() -> Self {
         CpuSet { words: [!0; WORDS] }
     }
@@ -60,9 +58,7 @@ impl CpuSet {
         (0..CPUS_MAX).filter(|&cpu| self.contains(cpu))
     }
 
-    /// Parses the kernel's list format, such as `0-4,6-15`.
-    ///
-    /// Returns `None` if `list` is malformed or a number is out of range.
+    /// Parses the kernel's list format, such as `0-4,6-15`; `None` if it is malformed.
     pub(crate) fn parse(list: &str) -> Option<CpuSet> {
         let mut set = CpuSet::empty();
         for range in ranges(list) {
@@ -146,9 +142,7 @@ fn cpus_in(path: &CStr) -> Option<CpuSet> {
     CpuSet::parse(read_file(path, &mut buffer)?).filter(|set| !set.is_empty())
 }
 
-/// Returns the CPUs that this machine can ever have.
-///
-/// Without `/sys`, these are all CPUs that the kernel's masks have room for.
+/// Returns the CPUs that this machine can ever have; without `/sys`, all that masks can hold.
 pub(crate) fn possible() -> CpuSet {
     cpus_in(c"/sys/devices/system/cpu/possible").unwrap_or_else(|| {
         let mut set = CpuSet::empty();
@@ -185,9 +179,7 @@ pub(crate) fn nodes() -> CpuSet {
     })
 }
 
-/// Returns the node that the calling thread is on, by a system call.
-///
-/// Returns 0 if the kernel does not say.
+/// Returns the node that the calling thread is on, by a system call; 0 if unknown.
 pub(crate) fn node() -> usize {
     let mut node: libc::c_uint = 0;
     // SAFETY: the kernel writes the number to `node`, and ignores null pointers.
@@ -206,9 +198,7 @@ pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
     Some(set)
 }
 
-/// Returns the CPUs that the calling thread may run on, offline ones included.
-///
-/// Without `/proc`, returns only those that are online.
+/// Returns the CPUs this thread may run on, with offline ones if `/proc` is mounted.
 pub(crate) fn own_affinity() -> Option<CpuSet> {
     let mut buffer = [0; 8192];
     let status = read_file(c"/proc/thread-self/status", &mut buffer);
@@ -248,9 +238,7 @@ pub(crate) fn run_on(cpu: usize) -> bool {
     set_affinity(&set)
 }
 
-/// Returns every online CPU that some thread of this process may run on.
-///
-/// Also returns a digest of the threads' numbers. `None` if the threads cannot be listed.
+/// Returns every online CPU that some thread may run on, and a digest of the threads.
 pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
     let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
     let mut all = CpuSet::empty();

@@ -10,14 +10,11 @@ use core::sync::atomic::{
     compiler_fence,
 };
 
-/// The offset of `cpu_id` in an area.
 pub(crate) const CPU_ID: usize = 4;
 /// The offset of `rseq_cs` in an area: the descriptor of the section that the thread is in.
 #[cfg(not(thiscpu_model))]
 pub const RSEQ_CS: usize = 8;
-/// The offset of `node_id` in an area.
 const NODE_ID: usize = 20;
-/// The offset of `mm_cid` in an area.
 pub(crate) const MM_CID: usize = 24;
 
 /// The feature size of the first kernels that fill in `node_id`.
@@ -81,9 +78,7 @@ impl Offsets {
         cpu_id
     }
 
-    /// Returns the offset of the field with the lane index: `mm_cid` or `cpu_id`.
-    ///
-    /// Meaningful if an earlier call of `cpu_id` did not return 0.
+    /// Returns the offset of `mm_cid` or `cpu_id`, valid once `cpu_id` has not returned 0.
     #[inline(always)]
     pub(crate) fn index(&self) -> isize {
         self.index.load(Relaxed)
@@ -95,7 +90,6 @@ pub(super) fn index_address() -> usize {
     thread_pointer().wrapping_add_signed(OFFSETS.index())
 }
 
-/// Returns the thread pointer.
 pub(super) fn thread_pointer() -> usize {
     let pointer: usize;
     #[cfg(target_arch = "x86_64")]
@@ -111,29 +105,37 @@ pub(super) fn thread_pointer() -> usize {
     pointer
 }
 
+/// Returns the offset of a symbol in static TLS from the thread pointer.
+macro_rules! thread_local_offset {
+    ($symbol:literal) => {{
+        let offset: isize;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: loads a constant that the linker or loader wrote into the GOT.
+        unsafe {
+            core::arch::asm!(
+                concat!("mov {}, [rip + ", $symbol, "@gottpoff]"),
+                out(reg) offset,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: loads a constant that the linker or loader wrote into the GOT.
+        unsafe {
+            core::arch::asm!(
+                concat!("adrp {0}, :gottprel:", $symbol),
+                concat!("ldr {0}, [{0}, :gottprel_lo12:", $symbol, "]"),
+                out(reg) offset,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        offset
+    }};
+}
+pub(super) use thread_local_offset;
+
 /// Returns the offset of this library's own area from the thread pointer.
 pub(super) fn own_offset() -> isize {
-    let offset: isize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
-    unsafe {
-        asm!(
-            "mov {}, [rip + __thiscpu_0_1_area@gottpoff]",
-            out(reg) offset,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
-    unsafe {
-        asm!(
-            "adrp {0}, :gottprel:__thiscpu_0_1_area",
-            "ldr {0}, [{0}, :gottprel_lo12:__thiscpu_0_1_area]",
-            out(reg) offset,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    offset
+    thread_local_offset!("__thiscpu_0_1_area")
 }
 
 /// Returns a word of this thread's block of static TLS, `at` bytes after the own area begins.
@@ -157,7 +159,6 @@ pub(super) fn state() -> &'static AtomicU32 {
     own_word(STATE)
 }
 
-/// Returns whether this thread has given up sections forever.
 pub(crate) fn is_unregistered_forever() -> bool {
     state().load(Relaxed) == GIVEN_UP
 }
@@ -167,9 +168,7 @@ pub(crate) fn unregistered_offset() -> isize {
     own_offset() + UNREGISTERED
 }
 
-/// Returns the offset of the bypass word from the thread pointer, for inlined C code.
-///
-/// The word is 0 as long as charges of this thread are to look into its lane first.
+/// Returns the offset of the bypass word for inlined C; 0 there means to try the lane.
 pub(crate) fn bypass_offset() -> isize {
     own_offset() + BYPASS
 }

@@ -17,10 +17,10 @@
 //! registration that it does not own, and lanes are indexed by `mm_cid`, direct sections of that
 //! thread run unregistered. No library that shares the C library's registration does that.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use super::area;
+use super::area::{self, thread_local_offset};
 
 /// The bits in which pointers to the two fields differ.
 const FIELD: usize = area::MM_CID - area::CPU_ID;
@@ -41,28 +41,8 @@ global_asm!(
     ".popsection",
 );
 
-/// Returns this thread's index pointer.
 fn ptr() -> &'static AtomicUsize {
-    let offset: isize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
-    unsafe {
-        asm!(
-            "mov {}, [rip + __thiscpu_0_1_index_ptr@gottpoff]",
-            out(reg) offset,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: loads a constant that the linker or loader wrote into the GOT.
-    unsafe {
-        asm!(
-            "adrp {0}, :gottprel:__thiscpu_0_1_index_ptr",
-            "ldr {0}, [{0}, :gottprel_lo12:__thiscpu_0_1_index_ptr]",
-            out(reg) offset,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
+    let offset = thread_local_offset!("__thiscpu_0_1_index_ptr");
     // SAFETY: the offset leads to the word in this thread's static TLS, which lives as long as the
     // thread. The functions below use the reference on this thread only.
     unsafe { &*(area::thread_pointer().wrapping_add_signed(offset) as *const AtomicUsize) }

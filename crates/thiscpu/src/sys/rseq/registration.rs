@@ -80,9 +80,7 @@ impl Registration {
     }
 }
 
-/// Looks for the C library's registration.
-///
-/// If there is none and `register` is set, registers this thread.
+/// Finds the C library's registration, or registers this thread if `register` is set.
 pub(crate) fn probe(register: bool) -> Registration {
     // SAFETY: getauxval reads the auxiliary vector.
     let feature_size = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } as u32;
@@ -156,9 +154,7 @@ fn register_this_thread() -> Result<(), i32> {
     Ok(())
 }
 
-/// Ends this thread's registration, whichever library made it.
-///
-/// The thread has no lane from then on.
+/// Ends this thread's registration, whichever library made it; no lane is left for it.
 pub(crate) fn unregister_forever() {
     let _errno = errno::save();
     let was = state().load(Relaxed);
