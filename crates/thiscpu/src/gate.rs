@@ -21,11 +21,9 @@ pub(crate) const BANK_BYTES: usize = 16;
 /// The alignment of an item with a gate, in bytes.
 pub(crate) const ITEM_ALIGN: usize = 2 * BANK_BYTES;
 
-/// The gate of an object.
 #[derive(Debug)]
 pub(crate) struct Gate(AtomicUsize);
 
-/// A value of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateState(usize);
 
@@ -41,7 +39,6 @@ impl Gate {
         &self.0
     }
 
-    /// Loads the gate.
     #[inline]
     pub(crate) fn load(&self) -> GateState {
         // SeqCst: pairs with the store in `set`, which precedes the exchange that freezes a pair of
@@ -69,7 +66,6 @@ impl GateState {
         self.0 & OPEN == 0
     }
 
-    /// Returns the active bank: 0 or 1.
     pub(crate) fn bank(self) -> usize {
         self.0 / BANK_BYTES % 2
     }
@@ -87,7 +83,6 @@ impl GateState {
         GateState(self.0 ^ BANK_BYTES)
     }
 
-    /// Returns this state, closed.
     pub(crate) fn closed(self) -> Self {
         GateState(self.0 & !OPEN)
     }

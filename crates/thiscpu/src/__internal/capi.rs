@@ -45,9 +45,7 @@ pub struct InlineAbi {
     bypass: AtomicI64,
     /// A gate that is always closed, for null handles.
     closed_gate: usize,
-    /// The offset of `cpu_id` in this copy's area in TLS that is never registered.
-    ///
-    /// 0 until this copy has started.
+    /// The offset of `cpu_id` in this copy's unregistered area in TLS; 0 until it has started.
     unregistered_cpu_id: AtomicI64,
     /// Padding: sections store to the next field, which must not share a line with the others.
     _rest: [u64; 3],
@@ -83,9 +81,7 @@ fn disabled(cpu_id: isize) -> u64 {
     pack(cpu_id, cpu_id + 1)
 }
 
-/// Packs both offsets into a word.
-///
-/// Returns `UNKNOWN` if one does not fit into 32 bits; no program has that much static TLS.
+/// Packs both offsets into a word; `UNKNOWN` if one exceeds 32 bits, as no static TLS does.
 fn pack(cpu_id: isize, index: isize) -> u64 {
     match (i32::try_from(cpu_id), i32::try_from(index)) {
         (Ok(cpu_id), Ok(index)) => u64::from(cpu_id as u32) | u64::from(index as u32) << 32,
@@ -162,9 +158,7 @@ impl InlineAbi {
 /// Why a function of this library panicked, for callers that turn panics into status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PanicReason {
-    /// Fences are denied.
     FenceDenied,
-    /// More units were released to a budget than were held.
     OverReleased,
     /// The system gave no memory for accounts.
     NoMemory,

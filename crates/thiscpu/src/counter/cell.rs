@@ -73,7 +73,6 @@ pub(crate) fn bytes(tier: Tier) -> usize {
 }
 
 impl CounterCell {
-    /// Returns the cell of counter `index` of the item at `item`.
     pub(crate) fn of(item: usize, index: usize) -> CounterCell {
         // There is an item, so the tier has been chosen.
         let tier = startup::chosen().unwrap_or(Tier::Atomic);

@@ -164,9 +164,7 @@ impl<const N: usize> Core<N> {
         Estimate { value: estimate, slack: u64::MAX }
     }
 
-    /// Reads the estimate of counter `index` once.
-    ///
-    /// Returns a mere value as the error if the shared pairs changed meanwhile.
+    /// Reads the estimate once; `Err` is a mere value, because shared pairs changed meanwhile.
     fn try_estimate(&self, index: usize) -> Result<Estimate, i64> {
         let [active, other] = self.active_first(index, self.gate.load().bank());
         // The gate may have been flipped since it was loaded. So a shared-mode pair may be the one
@@ -190,7 +188,6 @@ impl<const N: usize> Core<N> {
         }
     }
 
-    /// Returns the published estimate of the lanes of counter `index`.
     fn published(&self, index: usize) -> Estimate {
         self.cell(index)
             .map_or(Estimate { value: 0, slack: 0 }, |cell| cell.published_state().estimate())
@@ -200,7 +197,6 @@ impl<const N: usize> Core<N> {
         [&self.shared[index][bank], &self.shared[index][1 - bank]]
     }
 
-    /// Returns the cell of counter `index`, if it has lanes.
     pub(super) fn cell(&self, index: usize) -> Option<CounterCell> {
         self.gate.load().item().map(|item| CounterCell::of(item, index))
     }

@@ -26,7 +26,6 @@ use crate::tier::Tier;
 /// A flip that waits for its fence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingFlip {
-    /// The gate before the flip.
     before: GateState,
     /// The number of flips that had begun, including this one.
     pub(super) number: u32,
@@ -38,7 +37,6 @@ impl PendingFlip {
     }
 }
 
-/// The result of a flip, for each counter.
 pub(super) struct FlipResult<const N: usize> {
     /// The value at the instant of the flip.
     pub(super) values: [i64; N],
@@ -151,7 +149,6 @@ impl<const N: usize> Core<N> {
         self.shared.iter().for_each(|pairs| pairs[bank].open());
     }
 
-    /// Adds up a frozen bank.
     fn add_up(&self, gate: GateState, bank: usize) -> FlipResult<N> {
         let mut lanes = [0i64; N];
         self.each_lane(gate, |index, cell, lane| {

@@ -21,9 +21,7 @@ use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
 
-/// How often an adder tries to leave shared mode while other threads change the pair.
-///
-/// The number is bounded because an add must not wait.
+/// How often an adder, which must not wait, tries to leave shared mode under contention.
 const PERCPU_ATTEMPTS: u32 = 8;
 
 impl<const N: usize> Core<N> {

@@ -116,7 +116,6 @@ impl Seal {
     }
 }
 
-/// A count with its seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) count: i64,
@@ -173,9 +172,7 @@ impl Pair {
         self.0.exchange(old.to_words(), new.to_words())
     }
 
-    /// Applies `change` to the pair and returns the old one.
-    ///
-    /// Lock-free: it retries if another thread changed the pair.
+    /// Applies `change` to the pair and returns the old one. Lock-free: it retries.
     pub(crate) fn update(&self, mut change: impl FnMut(Sealed) -> Sealed) -> Sealed {
         loop {
             let now = self.load();

@@ -26,7 +26,6 @@ pub(super) mod sealed {
 
     /// The steps of a sum that shares its fence.
     pub trait Flips {
-        /// Returns how many sums there are.
         fn values(&self) -> usize;
 
         /// Begins the sum: stores a part of each value in `values`, or the whole value.

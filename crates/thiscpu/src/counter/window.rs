@@ -6,14 +6,11 @@
 
 /// The smallest window with room around any count, given that windows begin 64 apart.
 const SHIFT_MIN: u32 = 8;
-/// The largest window; larger adds use the shared lane.
-///
-/// It keeps the slack of 2^14 lanes far from an overflow.
+/// The largest window, which keeps the slack of 2^14 lanes far from an overflow.
 const SHIFT_MAX: u32 = 42;
 /// The largest amount for which a window is moved.
 pub(crate) const AMOUNT_MAX: u64 = 1 << (SHIFT_MAX - 2);
 
-/// Half the size of the smallest window.
 pub(crate) const HALF_MIN: u64 = 1 << (SHIFT_MIN - 1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,8 @@ use core::cell::Cell;
 
 use crate::sys::rseq;
 
-/// The number of charges in a sample.
 const SAMPLES: i32 = if cfg!(thiscpu_model) { 1 } else { 32 };
-/// The hits in a sample that make attempts worth while.
-///
-/// At three of four, one branch in four is mispredicted.
+/// The hits in a sample that make attempts worth while; the others are mispredicted.
 const HITS_MIN: i32 = if cfg!(thiscpu_model) { 1 } else { 24 };
 /// The number of charges that bypass the lane between two samples; about a millisecond.
 pub(super) const BYPASS_CALLS: i32 = if cfg!(thiscpu_model) { 2 } else { 65_536 };
@@ -32,9 +29,7 @@ pub(super) enum Mode {
 
 #[derive(Default)]
 struct BypassState {
-    /// The charges that are left to bypass the lane; if negative, those left to sample.
-    ///
-    /// One word, so that a charge loads it once and stores it once.
+    /// The charges left to bypass the lane, or if negative to sample: one word, loaded once.
     left: Cell<i32>,
     hits: Cell<i32>,
 }
@@ -53,7 +48,6 @@ fn with_state<R>(what: impl FnOnce(&BypassState) -> R) -> R {
     BYPASS_STATE.with(what)
 }
 
-/// Returns this thread's mode.
 #[inline(always)]
 pub(super) fn mode() -> Mode {
     match with_state(|state| state.left.get()) {
@@ -82,7 +76,6 @@ pub(super) fn count_bypassed(left: i32) -> bool {
     left == 1
 }
 
-/// Starts to sample.
 pub(super) fn start_sampling() {
     with_state(|state| state.change(-SAMPLES));
 }

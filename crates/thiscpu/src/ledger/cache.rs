@@ -29,7 +29,6 @@ pub(super) const EVICTING: u64 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
 const SET_BYTES: usize = 8 * WAYS;
 
-/// The largest size of a ledger's cache in a lane.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// A multiplier that spreads keys, which are 8 bytes apart: 2^29 / the golden ratio.
@@ -99,7 +98,6 @@ impl<const N: usize> Way<N> {
         Way::of(set, table::lane_of(entry), way)
     }
 
-    /// Returns all ways of the set at `set`, in all lanes in use.
     pub(super) fn in_all_lanes(set: usize) -> impl Iterator<Item = Self> {
         let lanes = 1..=table::in_use();
         lanes.flat_map(move |lane| (0..WAYS).map(move |way| Way::of(set, lane, way)))

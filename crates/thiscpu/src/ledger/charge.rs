@@ -90,7 +90,6 @@ impl<const N: usize> Record<N> {
         bypass::sampled(outcome == Outcome::Committed);
     }
 
-    /// Ends a bypass, and starts to sample.
     #[cold]
     #[inline(never)]
     pub(super) fn end_bypass(self) {
@@ -148,7 +147,6 @@ impl<const N: usize> Record<N> {
         is_free
     }
 
-    /// Finishes a charge that found its account captured.
     #[cold]
     #[inline(never)]
     fn finish_captured_charge(self, index: usize) {

@@ -7,10 +7,8 @@ use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Acquire};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 
-/// The largest number of counters of an account.
 const COUNTERS_MAX: usize = 64;
 
-/// The shared state of a ledger.
 pub(super) struct LedgerCore<const N: usize> {
     /// Held by a thread that opens accounts, or needs all of them to stay open.
     pub(super) registry: Lock,
@@ -53,16 +51,14 @@ impl<const N: usize> LedgerCore<N> {
             recovered: AtomicU32::new(Host::generation()),
             open: AtomicUsize::new(0),
             transfers: Lock::new(),
-            transfer_log: TransferLog::new(),
+            transfer_log: TransferLog::default(),
             snapshot_lock: Lock::new(),
-            snapshot_state: SnapshotState::new(),
+            snapshot_state: SnapshotState::default(),
             is_signed,
         }
     }
 
-    /// Returns the item of the cache in the lanes, if there is one.
-    ///
-    /// There is none in the atomic tier, or if memory was unavailable.
+    /// Returns the cache's item, unless this is the atomic tier or memory was unavailable.
     pub(super) fn item(&self) -> Option<usize> {
         // Acquire: pairs with the Release in `alloc_cache`.
         match self.item.load(Acquire) {

@@ -19,9 +19,7 @@ use crate::sys::atomic::{
     fence as memory_fence,
 };
 
-/// Replaces a key in a set of this thread's current lane.
-///
-/// Not inlined, so that there is one copy of the section.
+/// Replaces a key in a set of this thread's lane. Not inlined: there is one copy of it.
 #[inline(never)]
 fn replace(set: usize, way: usize, old: u64, new: u64) -> bool {
     let item = set + 8 * way + READY_BIT;
@@ -37,9 +35,7 @@ impl<const N: usize> LedgerCore<N> {
         (0..WAYS).find(|&way| Way::<N>::at_entry(set, entry, way).key() == key)
     }
 
-    /// Installs an account in this thread's lane, if there is room.
-    ///
-    /// If `by_force` is set, it may replace an idle account.
+    /// Installs an account in this thread's lane; `by_force` may replace an idle account.
     #[cold]
     pub(super) fn install(&self, record: Record<N>, by_force: bool) {
         let (set, entry) = (self.set_of(record), current::entry());

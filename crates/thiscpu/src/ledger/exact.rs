@@ -24,9 +24,7 @@ impl<const N: usize> LedgerCore<N> {
         guard
     }
 
-    /// Takes an account's lock if it is free and no `snapshot_all` has captured the account.
-    ///
-    /// Never waits.
+    /// Takes an account's lock if it is free and the account not captured. Never waits.
     pub(super) fn try_lock_account(&self, record: Record<N>) -> Option<Guard<'_>> {
         self.recover_after_fork();
         let guard = record.lock().try_lock()?;
@@ -108,7 +106,6 @@ impl<const N: usize> LedgerCore<N> {
         })
     }
 
-    /// Flushes all lanes into their accounts.
     pub(super) fn sync(&self) {
         self.recover_after_fork();
         if let Some(item) = self.item() {

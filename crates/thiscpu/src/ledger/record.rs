@@ -75,9 +75,7 @@ struct Metadata {
     opens: AtomicU32,
     /// The number of ways, in all lanes, that hold the account.
     way_count: AtomicU32,
-    /// Whether the account is captured.
-    ///
-    /// The signs of the words say only that a charge must take the lock.
+    /// Whether the account is captured; signs of words say only that charges take the lock.
     is_captured: AtomicU32,
 }
 
@@ -134,7 +132,6 @@ impl<const N: usize> Record<N> {
         unsafe { &*self.chunk().ledger }
     }
 
-    /// Returns the id of the open account.
     pub(super) fn id(self) -> AccountId {
         AccountId(u64::from(self.opens() / 2) << 32 | u64::from(self.number()))
     }
@@ -198,9 +195,7 @@ impl<const N: usize> Record<N> {
         std::array::from_fn(|counter| value(self.word(counter).fetch_or(CAPTURED, AcqRel)))
     }
 
-    /// Ends a capture; also clears signs that a fork or an overflow has left.
-    ///
-    /// The caller holds the account's lock.
+    /// Ends a capture, and clears signs left by a fork or overflow. The caller holds the lock.
     pub(super) fn end_capture(self) {
         // AcqRel: pairs with the charges before and after it.
         (0..N).for_each(|counter| _ = self.word(counter).fetch_and(!CAPTURED, AcqRel));
@@ -217,9 +212,7 @@ impl<const N: usize> Record<N> {
         self.metadata().is_captured.load(Relaxed) != 0
     }
 
-    /// Records the next change of a counter. The caller holds the account's lock.
-    ///
-    /// The caller of any function of a transfer does.
+    /// Records the next change of a counter. Callers of all transfer functions hold the lock.
     pub(super) fn begin_transfer(self, index: usize, way_id: u32) -> Transfer {
         let parity = self.word(index).load(Relaxed) & PARITY;
         let begun = 1 + (way_id << 8) + (index as u32) * 2 + parity as u32;
@@ -326,7 +319,6 @@ impl<const N: usize> Chunk<N> {
     const ROW_BYTES: usize = Self::RECORDS * size_of::<AtomicI64>();
     const METADATA_AT: usize = size_of::<Self>() + N * Self::ROW_BYTES;
 
-    /// Returns record `index` of this chunk.
     pub(super) fn record(&self, index: usize) -> Record<N> {
         assert!(index < Self::RECORDS);
         let first = std::ptr::from_ref(self) as usize + size_of::<Self>();

@@ -41,9 +41,7 @@ impl<const N: usize> LedgerCore<N> {
         self.recovered.store(Host::generation(), Release);
     }
 
-    /// Clears a counter of a way if the account has received its amount already.
-    ///
-    /// A fork between the addition and the clearing leaves both.
+    /// Clears a way's counter that a fork left although the account has received its amount.
     fn finish_way_transfer(&self, way: Way<N>) {
         // SAFETY: a key in a lane is that of a record of this ledger, which `self` borrows.
         let record = unsafe { Record::<N>::of_key(way.key() & !EVICTING) };

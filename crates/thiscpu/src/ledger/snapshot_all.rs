@@ -26,7 +26,6 @@ use super::record::{AccountId, Record, wrapped};
 use super::snapshot_state::{INSTANT_PASSED, NONE, Stage};
 use crate::sys::fence;
 
-/// The captured values of an account.
 struct Captured<const N: usize> {
     id: AccountId,
     total: [i64; N],
@@ -44,9 +43,7 @@ impl<const N: usize> LedgerCore<N> {
         unsafe { ((stage.0 & !INSTANT_PASSED) as *const Captures<N>).as_ref() }
     }
 
-    /// Returns an account's slot in the captures.
-    ///
-    /// The caller holds the account's lock as long as it uses the result.
+    /// Returns an account's slot. The caller holds the account's lock while it uses the slot.
     #[expect(clippy::mut_from_ref, reason = "the account's lock makes it exclusive")]
     fn capture_slot(&self, record: Record<N>, stage: Stage) -> Option<&mut Option<Captured<N>>> {
         let slot = &self.captures(stage)?.0[record.number() as usize];
@@ -82,9 +79,7 @@ impl<const N: usize> LedgerCore<N> {
         record.end_capture();
     }
 
-    /// Adds a change to an account's captured values, before the instant of a snapshot.
-    ///
-    /// The caller holds the account's lock.
+    /// Adds a change to an account's captured values before the instant, under its lock.
     pub(super) fn capture_change(&self, record: Record<N>, stage: Stage, index: usize, n: i64) {
         if stage.is_before_instant()
             && let Some(captured) = self.capture(record, stage)
@@ -163,7 +158,6 @@ impl<const N: usize> LedgerCore<N> {
 /// Releases all accounts when dropped, before the captures are; also if the fence panics.
 struct ReleaseAll<'a, const N: usize> {
     shared: &'a LedgerCore<N>,
-    /// The number of slots.
     count: usize,
 }
 

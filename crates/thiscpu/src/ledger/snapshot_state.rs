@@ -6,9 +6,8 @@ use crate::sys::atomic::{
     fence as memory_fence,
 };
 
-/// The snapshot in progress.
-///
-/// It holds the address of the captures, and in bit 0 whether the instant has passed.
+/// The snapshot in progress: the captures' address, and in bit 0 if the instant has passed.
+#[derive(Default)]
 pub(super) struct SnapshotState(AtomicUsize);
 
 /// A stage of the snapshot: the word of a `SnapshotState`, as loaded.
@@ -19,10 +18,6 @@ pub(super) const NONE: Stage = Stage(0);
 pub(super) const INSTANT_PASSED: usize = 1;
 
 impl SnapshotState {
-    pub(super) const fn new() -> SnapshotState {
-        SnapshotState(AtomicUsize::new(NONE.0))
-    }
-
     /// Loads the stage.
     ///
     /// Acquire: pairs with the Release in `advance`. A thread that takes an account's lock after

@@ -5,7 +5,7 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The transfer between accounts that is in progress, if any.
+#[derive(Default)]
 pub(super) struct TransferLog {
     /// The key of the first account; 0 if there is no transfer.
     from: AtomicUsize,
@@ -14,10 +14,6 @@ pub(super) struct TransferLog {
 }
 
 impl TransferLog {
-    pub(super) const fn new() -> TransferLog {
-        TransferLog { from: AtomicUsize::new(0), to: AtomicUsize::new(0), n: AtomicI64::new(0) }
-    }
-
     /// Records a transfer.
     ///
     /// Release: pairs with the Acquire in `unfinished`. A child that finds the first key finds the

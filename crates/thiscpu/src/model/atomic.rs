@@ -15,7 +15,7 @@ pub(crate) fn fence(order: Ordering) {
 macro_rules! integers {
     ($($name:ident: $integer:ty),* $(,)?) => {$(
         /// An integer; the field holds the value that a modelled execution starts with.
-        #[derive(Debug)]
+        #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(real::$name);
 
@@ -100,7 +100,6 @@ integers!(
     AtomicUsize: usize,
 );
 
-/// A flag.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicBool(AtomicU8);
@@ -123,7 +122,6 @@ impl AtomicBool {
     }
 }
 
-/// A pointer.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicPtr<T>(AtomicUsize, PhantomData<*mut T>);
@@ -160,7 +158,6 @@ impl<T> AtomicPtr<T> {
     }
 }
 
-/// A 16-byte integer.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct AtomicU128([u64; 2]);

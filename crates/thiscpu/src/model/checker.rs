@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering;
 
-/// A change of one word.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
     Swap(u64),
@@ -35,7 +34,6 @@ pub(super) trait Checker {
     /// Starts a thread; the returned function waits for its end.
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>;
 
-    /// Lets other threads run.
     fn yield_now(&self);
 
     /// Returns a random number below `below`, or `None` if this checker makes no random choices.

@@ -65,7 +65,6 @@ fn explore(
     executions.load(atomic_of_std::Ordering::Relaxed)
 }
 
-/// The values that loads return.
 #[derive(Clone, Copy, Debug)]
 enum Loads {
     /// The newest value; every order of steps is tried.

@@ -47,7 +47,6 @@ struct State {
     section: Option<u64>,
 }
 
-/// One execution under a checker.
 pub(super) struct Execution {
     pub(super) machine: Machine,
     pub(super) checker: Box<dyn Checker>,
@@ -270,7 +269,6 @@ pub fn advance_clock_1s() {
     now.clock.set(now.clock.get() + 1_000_000_000);
 }
 
-/// Returns the tier of the execution in progress.
 pub(crate) fn tier() -> Option<Tier> {
     Some(now().machine.tier)
 }

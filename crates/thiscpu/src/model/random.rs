@@ -39,12 +39,9 @@ pub fn random(
     run(machine, schedule, SEED, executions, Arc::default(), test);
 }
 
-/// The seed, which is constant so that a test that passed passes again.
-///
-/// More executions add new schedules.
+/// The seed: constant, so that a test passes again. More executions add new schedules.
 const SEED: u64 = 0x7415_c9b0;
 
-/// A location of the modelled memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Location {
     Word { first: u64 },
@@ -53,9 +50,7 @@ pub(super) enum Location {
 
 type Locations = Arc<std::sync::Mutex<BTreeMap<usize, Location>>>;
 
-/// Returns the locations that `test` uses in some random runs.
-///
-/// Failures of these runs are ignored.
+/// Returns the locations that `test` uses in some random runs; ignores their failures.
 pub(super) fn locations_used(
     machine: Machine,
     executions: usize,

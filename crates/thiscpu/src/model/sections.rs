@@ -14,11 +14,9 @@ use crate::sys::atomic::{
 };
 use crate::tier::Tier;
 
-/// A modelled processor.
 #[derive(Debug)]
 pub(crate) struct Processor;
 
-/// A section in progress.
 struct Section {
     execution: std::rc::Rc<Execution>,
     number: (usize, u64),

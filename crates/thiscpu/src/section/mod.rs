@@ -242,12 +242,9 @@ pub(crate) trait Sections {
     unsafe fn spin(turns: u64, turns_left: &core::sync::atomic::AtomicU64) -> bool;
 }
 
-/// The bound on an account's counts in a lane: from `-BATCH` to `BATCH - 1`.
-///
-/// It is a power of two.
+/// The bound on an account's counts in a lane, a power of two: from `-BATCH` to `BATCH - 1`.
 pub(crate) const BATCH: u32 = 1024;
 
-/// The section of ledgers.
 pub(crate) trait LedgerSections {
     /// Charges the account of `key`, if it is cached in this lane. Inlined into the caller.
     ///

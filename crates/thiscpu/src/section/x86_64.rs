@@ -37,9 +37,7 @@ macro_rules! framed {
     };
 }
 
-/// A section that checks its thread.
-///
-/// The body's first instruction jumps out if the thread is not registered.
+/// A section whose body's first instruction leaves if the thread is not registered.
 macro_rules! section {
     ($name:expr, [$($body:tt)*] unready: $unready:literal, $($rest:tt)*) => {
         section!(

@@ -34,6 +34,7 @@ const BUSY_NS: u64 = 8_000_000;
 ///
 /// The fields are in this order so that a trade of another lane, and a check for unused objects,
 /// need only the first cache line.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub(super) struct Barn {
     lock: Lock,
@@ -65,27 +66,6 @@ pub(super) struct Barn {
 }
 
 impl Barn {
-    pub(super) const fn new() -> Barn {
-        Barn {
-            lock: Lock::new(),
-            empty_count: AtomicU32::new(0),
-            filled: SheafList::new(),
-            empty: SheafList::new(),
-            trades: AtomicU64::new(0),
-            objects: AtomicU32::new(0),
-            window_min: AtomicU32::new(0),
-            idle_min: AtomicU32::new(0),
-            requested: AtomicU32::new(0),
-            requested_before: AtomicU32::new(0),
-            span_min: AtomicU32::new(0),
-            span_min_before: AtomicU32::new(0),
-            trimmed_at: AtomicU32::new(0),
-            span: AtomicU64::new(0),
-            idle_since: AtomicU64::new(0),
-            busy_checked: AtomicU64::new(0),
-        }
-    }
-
     fn lock(&self) -> Guard<'_> {
         self.recover(self.lock.lock())
     }
@@ -325,7 +305,7 @@ mod tests {
     #[test]
     fn barn_is_busy_when_checked_again_soon() {
         const SECOND: u64 = 1_000_000_000;
-        let barn = Barn::new();
+        let barn = Barn::default();
         assert!(!barn.is_busy(SECOND));
         assert!(barn.is_busy(SECOND + BUSY_NS));
         assert!(!barn.is_busy(SECOND + 2 * BUSY_NS + 1));
@@ -348,7 +328,7 @@ mod tests {
 
     #[test]
     fn other_lanes_steal_what_own_lanes_left_unused() {
-        let barn = Barn::new();
+        let barn = Barn::default();
         (0..3).for_each(|_| assert!(barn.push(sheaf_of(4), 64, false).is_ok()));
         trade(&barn, DEMAND_SPAN_NS);
         assert!(
@@ -365,7 +345,7 @@ mod tests {
 
     #[test]
     fn other_lanes_steal_nothing_that_own_lanes_request() {
-        let barn = Barn::new();
+        let barn = Barn::default();
         (0..2).for_each(|_| assert!(barn.push(sheaf_of(4), 64, false).is_ok()));
         for span in 1..5 {
             trade(&barn, span * DEMAND_SPAN_NS);

@@ -15,9 +15,7 @@ const TRADES_TO_GROW_BUSY: u64 = 2048;
 const BYTES_MAX: usize = 128 * 1024;
 /// Bytes of objects that a sheaf of a busy barn holds at most.
 const BYTES_MAX_BUSY: usize = 1024 * 1024;
-/// Bytes of constructed objects that a sheaf holds at most.
-///
-/// About one slab, because a call that frees may have to destroy as much.
+/// Bytes of constructed objects in a sheaf: about a slab, because a free may destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
 /// Bytes of objects that a cache's first sheaves hold at most.
 const BYTES_FIRST: usize = 4 * 1024;
@@ -68,7 +66,6 @@ impl Capacity {
         }
     }
 
-    /// Makes new sheaves small again.
     pub(super) fn reset(&self) {
         self.index.store(self.first, Relaxed);
     }

@@ -9,7 +9,6 @@ use crate::sys::machine::Machine as _;
 static LOCK: Lock = Lock::new();
 /// A list of backends that no cache uses.
 static UNUSED: AtomicUsize = AtomicUsize::new(0);
-/// The owner number given out last.
 static LAST_OWNER: AtomicU32 = AtomicU32::new(0);
 /// Mapped memory that no backend has used yet: its beginning and its end.
 static FRESH: AtomicUsize = AtomicUsize::new(0);

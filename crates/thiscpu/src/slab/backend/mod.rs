@@ -24,6 +24,7 @@ use cache_info::CacheInfo;
 use capacity::Capacity;
 use node_slabs::NodeSlabs;
 
+#[derive(Default)]
 #[repr(C, align(64))]
 struct Node {
     barns: [Barn; BARNS_PER_NODE],
@@ -61,9 +62,7 @@ const SCATTERED_SIZE_MAX: usize = 4096;
 const ADJACENT_BYTES: usize = 64 * 1024;
 
 impl Backend {
-    /// Creates the backend of a new cache; `None` if there is no memory.
-    ///
-    /// `info` describes the cache, given the owner number of its slabs.
+    /// Creates a cache's backend with the info for an owner number; `None` without memory.
     pub(super) fn create(info: impl FnOnce(u32) -> CacheInfo) -> Option<&'static Backend> {
         let nodes = Host::nodes();
         let bytes = size_of::<Backend>() + nodes * size_of::<Node>();
@@ -82,9 +81,7 @@ impl Backend {
         // They are a backend followed by its nodes.
         unsafe {
             for node in 0..nodes {
-                let slabs = NodeSlabs::new();
-                let barns = [const { Barn::new() }; BARNS_PER_NODE];
-                ((at + size_of::<Backend>()) as *mut Node).add(node).write(Node { barns, slabs });
+                ((at + size_of::<Backend>()) as *mut Node).add(node).write(Node::default());
             }
             (at as *mut Backend).write(backend);
             Some(&*(at as *const Backend))
@@ -183,12 +180,10 @@ impl Backend {
         encoded
     }
 
-    /// Frees one object into its slab.
     pub(super) fn free_object(&'static self, encoded: usize) {
         self.free_with_mark(encoded, encoded);
     }
 
-    /// Frees one object into its slab, with the given mark.
     pub(super) fn free_with_mark(&'static self, encoded: usize, mark: usize) {
         encoding::set_mark(self.info.mark_of(encoded), mark);
         let slab = node_slabs::find_object(self.info.key.decode(encoded), self.info).slab;
@@ -196,9 +191,7 @@ impl Backend {
         self.nodes()[node].slabs.return_object(encoded, node, self.info);
     }
 
-    /// Returns an empty sheaf for a lane; `None` if there is no memory.
-    ///
-    /// The sheaf is smaller than the current capacity if memory suffices only for that.
+    /// Returns an empty sheaf for a lane, smaller than the capacity if memory is short.
     pub(super) fn empty_sheaf(&'static self, lane: usize) -> Option<Sheaf> {
         let barn = self.barn(self.current_node(), lane);
         let index = self.capacity.index();
@@ -372,9 +365,7 @@ impl Backend {
         CAPACITIES[self.capacity.index()]
     }
 
-    /// Returns how many objects are in no slab.
-    ///
-    /// Those are in lanes, barns and sheaves, or allocated.
+    /// Returns how many objects are in lanes, barns and sheaves, or allocated.
     pub(super) fn objects_outside_slabs(&self) -> usize {
         node_slabs::slabs_of_cache(self.info).map(|slab| slab.outside()).sum()
     }

@@ -23,6 +23,7 @@ const SHARDS: usize = BARNS_PER_NODE;
 const SLABS_BEFORE_EXTENTS: usize = 8;
 const EXTENT_SLAB_CHUNKS_MAX: usize = 4;
 
+#[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct NodeSlabs {
     lock: Lock,
@@ -39,16 +40,6 @@ pub(crate) struct NodeSlabs {
 }
 
 impl NodeSlabs {
-    pub(super) const fn new() -> NodeSlabs {
-        NodeSlabs {
-            lock: Lock::new(),
-            partial: [const { AtomicU32::new(0) }; SHARDS],
-            extent_next: [const { AtomicU32::new(0) }; SHARDS],
-            retired: AtomicU32::new(0),
-            slabs: AtomicUsize::new(0),
-        }
-    }
-
     pub(super) fn slabs(&self) -> usize {
         self.slabs.load(Relaxed)
     }
@@ -113,9 +104,7 @@ impl NodeSlabs {
         Some(slab)
     }
 
-    /// Frees a slab taken by [`take_retired`](NodeSlabs::take_retired), or retires it again.
-    ///
-    /// `is_done` says whether all of its objects are destroyed.
+    /// Frees a slab taken by `take_retired` if all objects are destroyed, or retires it again.
     pub(crate) fn finish_retired(
         &self,
         slab: &'static Slab,
@@ -256,7 +245,6 @@ impl NodeSlabs {
         others.filter_map(slab_at).find_map(|first| slab_at(&first.next))
     }
 
-    /// Moves a listed slab to another shard.
     fn adopt(&self, slab: &'static Slab, shard: usize) -> &'static Slab {
         self.unlink(slab);
         slab.set_shard(shard);
@@ -290,9 +278,7 @@ impl NodeSlabs {
         self.put_object(slab, index, info);
     }
 
-    /// Returns how many objects of this node are in no slab.
-    ///
-    /// Takes the lock, so each thread that returned an object before has unlocked it.
+    /// Returns how many objects of this node are in no slab; waits for the lock's last holder.
     pub(super) fn objects_outside_slabs(&self, node: usize, info: CacheInfo) -> usize {
         let _guard = self.lock(node, info);
         slabs_with_tag(info).filter(|slab| slab.is_of(info.owner, node)).map(Slab::outside).sum()

@@ -183,9 +183,7 @@ impl<A: Access> Handle<'_, A> {
     }
 }
 
-/// Destroys the objects of up to `most` retired slabs, or of all if that was requested.
-///
-/// Returns false if another thread is at it.
+/// Destroys up to `most` retired slabs, or all requested; false if another thread is at it.
 fn destroy_retired(backend: &'static Backend, lifecycle: Lifecycle, most: usize) -> bool {
     let Some(_guard) = backend.destroy_lock.try_lock() else { return false };
     let mut left = most;

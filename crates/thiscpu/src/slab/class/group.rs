@@ -29,7 +29,6 @@ pub struct Group {
     pub(crate) direct_use: DirectUse,
     /// Whether the item must not be published in the direct table; changed under `lock`.
     pub(super) direct_disabled: AtomicBool,
-    /// Number of calls that found no lanes.
     no_lanes_calls: AtomicU32,
     /// The group's own direct table, which direct sections load instead of the gate.
     pub(super) direct_table: CacheTable,
@@ -161,9 +160,7 @@ impl Group {
         Some(item)
     }
 
-    /// Returns the item in the lanes.
-    ///
-    /// If there was no memory for it, one call in [`CALLS_TO_RETRY`] asks for it again.
+    /// Returns the item; without one, one call in [`CALLS_TO_RETRY`] asks for memory again.
     pub(super) fn item(&self) -> Option<usize> {
         self.gate.load().item().or_else(|| {
             if !self.no_lanes_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_TO_RETRY) {

@@ -92,9 +92,7 @@ pub(super) const SIZE_MAX: usize = 1024 * 1024;
 pub(super) const ALIGN_MAX: usize = 64 * 1024;
 
 impl Class {
-    /// Creates a class of objects of `size` bytes at multiples of `align`.
-    ///
-    /// Chunks of its slabs get the tag `tag`.
+    /// Creates a class of objects of `size` bytes at multiples of `align`, in slabs tagged `tag`.
     pub const fn new(size: usize, align: usize, tag: Tag) -> Class {
         assert!(size <= SIZE_MAX, "cache object too large: at most 1 MiB");
         assert!(align <= ALIGN_MAX, "cache alignment too large: at most 64 KiB");
@@ -105,9 +103,7 @@ impl Class {
         Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
     }
 
-    /// Creates a class of objects that stay constructed while they are free.
-    ///
-    /// Each object has its mark behind it.
+    /// Creates a class of objects that stay constructed; each has its mark behind it.
     pub const fn constructed(size: usize, align: usize, tag: Tag, lifecycle: Lifecycle) -> Class {
         // At least 8, because a distance of 0 means that the mark is the object's first word.
         let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
@@ -115,7 +111,6 @@ impl Class {
         Class { shape: Shape { mark, ..class.shape }, lifecycle: Some(lifecycle), ..class }
     }
 
-    /// Returns the backend, if the class was ever used.
     pub(super) fn backend_if_used(&self) -> Option<&'static Backend> {
         // Acquire: pairs with the Release in `init_backend`, so that the backend is initialized.
         let backend = self.backend.load(Acquire) as *const Backend;
@@ -292,9 +287,7 @@ impl<A: Access> Handle<'_, A> {
         self.class.backend_if_used().map_or(0, Backend::objects_in_barns)
     }
 
-    /// Returns the bytes of objects in barns that no lane has needed; an estimate.
-    ///
-    /// Counts since [`begin_window`](Handle::begin_window).
+    /// Returns the bytes in barns unneeded since [`begin_window`](Handle::begin_window).
     pub fn unused_bytes(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::unused_objects) * self.class.shape.size
     }

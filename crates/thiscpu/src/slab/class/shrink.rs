@@ -133,7 +133,6 @@ impl<A: Access> Handle<'_, A> {
         Some((self, self.class.backend_if_used()?))
     }
 
-    /// Returns whether any lane holds objects.
     fn has_cached(self, item: usize) -> bool {
         CacheCell::all(item, self.cell).any(|lane| !lane.is_empty())
     }

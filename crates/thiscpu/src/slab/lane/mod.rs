@@ -39,9 +39,7 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use sheaf::Sheaf;
 
-/// Offset of the lock from the cell.
-///
-/// It precedes `top`, so sections read it as the 0 below the first `top`.
+/// Offset of the lock from the cell: sections read it as the 0 below the first `top`.
 const LOCK_OFFSET: usize = TOP_OFFSET - 8;
 /// Offset of the word that leads to the spare sheaf from the cell.
 const SPARE_OFFSET: usize = TOP_OFFSET + 8;
@@ -142,9 +140,7 @@ impl CacheCell {
     }
 }
 
-/// What a sheaf word held when it was loaded.
-///
-/// It may have changed since, so a change to the word compares.
+/// What a sheaf word held when it was loaded; it may have changed, so changes compare.
 #[derive(Clone, Copy)]
 pub(super) struct WordState {
     distance: usize,

@@ -125,7 +125,6 @@ impl Sheaf {
         Some(word(self.top()).load(Relaxed))
     }
 
-    /// Keeps only the pointers that `is_wanted` accepts.
     pub(crate) fn retain(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
         let pointers = self.pointers();
         self.set_count(0);
@@ -161,7 +160,7 @@ impl Sheaf {
 }
 
 /// A linked list of sheaves, changed under its owner's lock by one store at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SheafList(AtomicUsize);
 
 impl SheafList {
@@ -209,9 +208,7 @@ impl SheafList {
 struct SheafSource {
     lock: Lock,
     list: SheafList,
-    /// The address of the next sheaf to carve.
-    ///
-    /// A multiple of [`MAPPING_BYTES`] says that a new mapping is needed.
+    /// The next sheaf to carve; a multiple of [`MAPPING_BYTES`] asks for a new mapping.
     next: AtomicUsize,
 }
 
