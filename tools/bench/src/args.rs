@@ -77,6 +77,16 @@ pub(crate) struct Options {
     pub(crate) audited_min: u64,
 }
 
+#[cfg(test)]
+impl Options {
+    /// Parses options as the command line does.
+    pub(crate) fn of(text: &str) -> Self {
+        let command = <Self as clap::Args>::augment_args(clap::Command::new("bench"));
+        let matches = command.no_binary_name(true).get_matches_from(text.split_whitespace());
+        clap::FromArgMatches::from_arg_matches(&matches).unwrap()
+    }
+}
+
 /// Parses a number of threads, from 1 to [`THREADS_MAX`].
 fn parse_threads(text: &str) -> Result<usize, String> {
     match text.trim().parse() {

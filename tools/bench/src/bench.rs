@@ -34,7 +34,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
 /// Checks the request before anything is measured. Returns no run if it asks for a list.
 fn prepare(args: &Args) -> Result<Option<Run>, (Error, u8)> {
     let refuse = |why: String| (Error::msg(why), REFUSED);
-    let tier = thiscpu::tier().map_err(|why| refuse(why.to_string()))?;
+    thiscpu::tier().map_err(|why| refuse(why.to_string()))?;
     if args.list {
         // Also the cases that run only if their workload is named.
         let mut options = args.options.clone();
@@ -52,7 +52,7 @@ fn prepare(args: &Args) -> Result<Option<Run>, (Error, u8)> {
     let directory = args.report.as_deref().map(Directory::prepare).transpose().map_err(refuse)?;
     let report = Report::new(&plan, arguments()).map_err(refuse)?;
     stop::listen();
-    Ok(Some(Run { plan, tier: tier.to_string(), json: args.json, report, directory, baseline }))
+    Ok(Some(Run { plan, json: args.json, report, directory, baseline }))
 }
 
 /// Returns the arguments of the program, for people to read and repeat.
@@ -63,7 +63,6 @@ fn arguments() -> impl Iterator<Item = String> {
 /// A run that was found to be possible.
 struct Run {
     plan: Plan,
-    tier: String,
     json: bool,
     report: Report,
     directory: Option<Directory>,
@@ -81,7 +80,7 @@ impl Run {
         if self.json {
             self.plan.unavailable.iter().for_each(|why| note(why));
         } else {
-            is_read = self.print(&figures::heading(&self.plan, &self.tier), &progress)?;
+            is_read = self.print(&figures::heading(&self.plan, self.report.tier()), &progress)?;
         }
         let mut steps = 0;
         for (index, case) in self.plan.cases.iter().enumerate() {

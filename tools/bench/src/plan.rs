@@ -174,13 +174,8 @@ mod tests {
 
     #[test]
     fn repeated_requests_run_once() {
-        let plan = Plan::new(&Options {
-            workloads: vec![Workload::Add, Workload::Add],
-            contenders: vec![Name::Atomic, Name::Atomic],
-            threads: vec![3, 1, 3],
-            ..Options::default()
-        })
-        .unwrap();
+        let options = Options::of("add add --contender atomic,atomic --threads 3,1,3");
+        let plan = Plan::new(&options).unwrap();
         let threads: Vec<_> = plan.cases.iter().map(|case| case.threads).collect();
         assert_eq!(threads, [3, 1]);
         assert_eq!(plan.cases[0].contenders, [Name::Atomic]);
@@ -188,34 +183,21 @@ mod tests {
 
     #[test]
     fn workload_without_contenders_is_refused_only_when_named() {
-        let mut options = Options { contenders: vec![Name::Dumazet], ..Options::default() };
-        let cases = Plan::new(&options).unwrap().cases;
+        let cases = Plan::new(&Options::of("--contender dumazet")).unwrap().cases;
         assert!(cases.iter().all(|case| case.kind != Kind::Memory));
-        options.workloads = vec![Workload::Memory];
-        let message = Plan::new(&options).unwrap_err();
+        let message = Plan::new(&Options::of("memory --contender dumazet")).unwrap_err();
         assert!(message.contains("atomic, striped, thiscpu"), "{message}");
-        options = Options {
-            workloads: vec![Workload::Commit],
-            contenders: vec![Name::Semaphore],
-            ..Options::default()
-        };
-        let message = Plan::new(&options).unwrap_err();
+        let message = Plan::new(&Options::of("commit --contender semaphore")).unwrap_err();
         assert!(message.contains("atomic, spinlock-fold"), "{message}");
         assert!(!message.contains("none"), "{message}");
     }
 
     #[test]
     fn named_cases_run_and_unknown_ones_are_refused() {
-        let mut options = Options {
-            workloads: vec![Workload::Alloc],
-            cases: vec!["resident-64".to_owned(), "pair-8".to_owned()],
-            ..Options::default()
-        };
-        let plan = Plan::new(&options).unwrap();
+        let plan = Plan::new(&Options::of("alloc --case resident-64,pair-8")).unwrap();
         let names: Vec<_> = plan.cases.iter().map(|case| case.kind.case_name()).collect();
         assert_eq!(names, ["pair-8", "pair-8", "resident-64"]);
-        options.cases.push("pair-9".to_owned());
-        let message = Plan::new(&options).unwrap_err();
+        let message = Plan::new(&Options::of("alloc --case pair-8,pair-9")).unwrap_err();
         assert!(message.contains("\"pair-9\"; known are alloc pair-8, alloc pair-16"), "{message}");
     }
 }

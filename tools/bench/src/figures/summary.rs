@@ -90,65 +90,40 @@ fn grid(title: String, cases: &[(Kind, usize, Vec<&Row>)], by: By) -> Grid {
         "hardened / malloc",
     ];
     let row = |(kind, threads, rows): &(Kind, usize, Vec<&Row>)| {
-        let case = Compared { kind: *kind, rows, by };
-        let fastest = case.fastest_other();
-        let to_other = |name| case.ratio(name, fastest?.0);
+        let metric = kind.compared();
+        let own = |name| rows.iter().find(|it| it.contender == name && it.metric == metric.name);
+        let value = |name| Some(if by == By::Median { own(name)?.median } else { own(name)?.min });
+        let ratio = |one: Name, other: Name| {
+            let spread = match by {
+                By::Median => {
+                    let ratios = stats::paired_ratios(&own(one)?.values, &own(other)?.values);
+                    Spread::of(&ratios)?
+                }
+                By::Least => Spread::exactly(value(one)? / value(other)?),
+            };
+            Some(span(spread, "ratio"))
+        };
+        let others = match kind {
+            Kind::Alloc(case) if case.measures_memory() => &[Name::Jemalloc][..],
+            _ => &OTHER_ALLOCATORS,
+        };
+        let measured = others.iter().filter_map(|&other| Some((other, value(other)?)));
+        let fastest = measured.min_by(|one, other| one.1.total_cmp(&other.1));
+        let to_other = |name| ratio(name, fastest?.0);
         let title = case::title(*kind, *threads);
         [
             title.trim_start_matches("alloc ").to_owned(),
             fastest.map_or_else(String::new, |(other, _)| other.to_string()),
-            fastest.map_or_else(String::new, |(_, value)| with_unit(value, kind.compared().unit)),
+            fastest.map_or_else(String::new, |(_, value)| with_unit(value, metric.unit)),
             to_other(Name::ThisCpuCache).unwrap_or_default(),
             to_other(Name::ThisCpuMalloc).unwrap_or_default(),
-            case.ratio(Name::ThisCpuCache, Name::SlubLock).unwrap_or_default(),
-            case.ratio(Name::ThisCpuHardened, Name::ThisCpuMalloc).unwrap_or_default(),
+            ratio(Name::ThisCpuCache, Name::SlubLock).unwrap_or_default(),
+            ratio(Name::ThisCpuHardened, Name::ThisCpuMalloc).unwrap_or_default(),
         ]
         .to_vec()
     };
     let header = header.map(str::to_owned).to_vec();
     Grid { title, header, rows: cases.iter().map(row).collect(), names: 2 }
-}
-
-/// The rows of a case, and how they are compared.
-struct Compared<'a> {
-    kind: Kind,
-    rows: &'a [&'a Row],
-    by: By,
-}
-
-impl Compared<'_> {
-    fn row(&self, name: Name) -> Option<&Row> {
-        let metric = self.kind.compared().name;
-        self.rows.iter().copied().find(|row| row.contender == name && row.metric == metric)
-    }
-
-    fn value(&self, name: Name) -> Option<f64> {
-        let row = self.row(name)?;
-        Some(if self.by == By::Median { row.median } else { row.min })
-    }
-
-    /// Returns the ratio of two contenders, if both were measured.
-    fn ratio(&self, one: Name, other: Name) -> Option<String> {
-        let spread = match self.by {
-            By::Median => {
-                Spread::of(&stats::paired_ratios(&self.row(one)?.values, &self.row(other)?.values))?
-            }
-            By::Least => Spread::exactly(self.value(one)? / self.value(other)?),
-        };
-        Some(span(spread, "ratio"))
-    }
-
-    /// Returns the fastest of the allocators that others wrote, with its value.
-    fn fastest_other(&self) -> Option<(Name, f64)> {
-        let with_value = |name| Some((name, self.value(name)?));
-        match self.kind {
-            Kind::Alloc(case) if case.measures_memory() => with_value(Name::Jemalloc),
-            _ => OTHER_ALLOCATORS
-                .into_iter()
-                .filter_map(with_value)
-                .min_by(|one, other| one.1.total_cmp(&other.1)),
-        }
-    }
 }
 
 #[cfg(test)]

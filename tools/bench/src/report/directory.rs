@@ -135,17 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn files_are_refused() {
-        let above = tempfile::tempdir().unwrap();
-        let path = above.path().join("file");
-        fs::write(&path, "").unwrap();
-        let why = Directory::prepare(&path).unwrap_err().to_string();
-        assert!(why.contains("is a file; name a directory"), "{why}");
-        let why = Directory::prepare(&path.join("below")).unwrap_err().to_string();
-        assert!(why.contains("cannot create the directory"), "{why}");
-    }
-
-    #[test]
     fn foreign_files_are_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(PAGE), "a page of another program").unwrap();

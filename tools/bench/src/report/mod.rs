@@ -93,6 +93,11 @@ impl Report {
         }
     }
 
+    /// Returns the tier that the library runs on.
+    pub(crate) fn tier(&self) -> &str {
+        &self.run.machine.tier
+    }
+
     /// Writes all files, and removes plots of an earlier report.
     ///
     /// Each file appears whole or not at all.

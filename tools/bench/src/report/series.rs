@@ -120,17 +120,11 @@ fn deviations_of(kind: Kind, deviations: &[Deviation]) -> Vec<Deviations> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{args::Options, figures, plan::Plan, report::Report, workloads::Workload};
+    use crate::{args::Options, figures, plan::Plan, report::Report};
 
-    fn report(workload: Workload, threads: &[usize]) -> Report {
-        let options = Options {
-            workloads: vec![workload],
-            contenders: vec![Name::Atomic, Name::ThisCpu],
-            threads: threads.to_vec(),
-            seconds: Some(0.002),
-            rounds: Some(2),
-            ..Options::default()
-        };
+    fn report(workload_and_threads: &str) -> Report {
+        let others = "--contender atomic,thiscpu --seconds 0.002 --rounds 2";
+        let options = Options::of(&format!("{workload_and_threads} {others}"));
         let plan = Plan::new(&options).unwrap();
         let mut report = Report::new(&plan, []).unwrap();
         for case in &plan.cases {
@@ -142,7 +136,7 @@ mod tests {
 
     #[test]
     fn numbers_of_threads_are_joined_in_their_case() {
-        let report = report(Workload::Commit, &[2, 1]);
+        let report = report("commit --threads 2,1");
         let cases = cases(&report.rows, &report.deviations);
         let titles: Vec<String> = cases.iter().map(|case| case.kind.title()).collect();
         assert_eq!(titles, ["commit accounting", "commit syscalls"]);
@@ -161,7 +155,7 @@ mod tests {
 
     #[test]
     fn deviations_of_all_numbers_of_threads_are_added_up() {
-        let report = report(Workload::Sum, &[2, 4]);
+        let report = report("sum --threads 2,4");
         let all = cases(&report.rows, &report.deviations);
         let token = all.iter().find(|case| case.kind == Kind::Token).unwrap();
         let sums_in_rows = |name: Name| {

@@ -45,34 +45,20 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>) -> Result<()> {
     // This project's are drawn last, so that they are on top.
     let mut order: Vec<usize> = (0..drawn.series.len()).collect();
     order.sort_by_key(|&index| drawn.series[index].contender.is_ours());
-    let places: Vec<Vec<Place>> = drawn
-        .series
-        .iter()
-        .enumerate()
-        .map(|(index, series)| {
-            let offset = (2 * index as i32 - (drawn.series.len() as i32 - 1)) * DODGE * FINE / 2;
-            places(&frame, drawn, series, &scale, offset)
-        })
-        .collect();
+    let places_of = |(index, series): (usize, &Series<'_>)| {
+        let offset = (2 * index as i32 - (drawn.series.len() as i32 - 1)) * DODGE * FINE / 2;
+        let place = |point: &&Row| {
+            let index = drawn.threads.iter().position(|&threads| threads == point.threads);
+            let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
+            (x + offset, y)
+        };
+        series.points.iter().map(place).collect()
+    };
+    let places: Vec<Vec<Place>> = drawn.series.iter().enumerate().map(places_of).collect();
     for index in order {
         draw_series(area, &frame, &drawn.series[index], &scale, &places[index])?;
     }
     write_names(area, drawn, &places, across.end + 14 * FINE, along)
-}
-
-fn places(
-    frame: &Frame<'_>,
-    drawn: &Drawn<'_>,
-    series: &Series<'_>,
-    scale: &Scale,
-    offset: i32,
-) -> Vec<Place> {
-    let place = |point: &&Row| {
-        let index = drawn.threads.iter().position(|&threads| threads == point.threads);
-        let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
-        (x + offset, y)
-    };
-    series.points.iter().map(place).collect()
 }
 
 fn draw_series(

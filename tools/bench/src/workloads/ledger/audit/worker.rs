@@ -1,6 +1,6 @@
 //! Workers: they charge in bulk, with other operations in between.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use fastrand::Rng;
 
@@ -35,11 +35,13 @@ impl<'a> Worker<'a> {
 
     /// Does a random operation. Most of the time goes into charges.
     pub(super) fn step(&mut self) -> anyhow::Result<()> {
-        let (shared, counts) = (self.shared, &self.shared.counts);
+        let shared = self.shared;
         self.steps += 1;
-        let charges = match self.random.u8(..) {
-            0..96 => self.charge_small(),
-            96..120 => self.charge_large(),
+        match self.random.u8(..) {
+            // A lane's cache keeps small amounts, and flushes once in a while. Large ones hardly
+            // fit, or do not.
+            0..96 => self.charge(-4..5, 64..2_048),
+            96..120 => self.charge(-5_000..5_000, 1..256),
             120..160 => self.sweep(),
             160..176 => self.charge_uncached(),
             176..192 => self.pass(),
@@ -49,24 +51,15 @@ impl<'a> Worker<'a> {
                 // Rarely a hot one, since its successor is in no lane's cache yet.
                 let is_hot = self.random.u8(..64) == 0;
                 shared.replace(if is_hot { self.hot_slot(slot % HOT_TENANTS) } else { slot });
-                0
             }
             232..252 => {
                 let slot = self.any_slot();
                 self.with_tenant(slot, |tenant| tenant.check(&shared.errors));
-                counts.sums.add(COUNTERS as u64 + 1);
-                0
+                shared.counts.sums.add(COUNTERS as u64 + 1);
             }
-            252..254 => {
-                self.migrate()?;
-                0
-            }
-            254.. => {
-                self.sync_or_snapshot();
-                0
-            }
-        };
-        counts.charges.add(charges);
+            252..254 => self.migrate()?,
+            254.. => self.sync_or_snapshot(),
+        }
         Ok(())
     }
 
@@ -91,26 +84,21 @@ impl<'a> Worker<'a> {
         self.shared.release(tenant);
     }
 
-    /// Charges amounts that a lane's cache keeps, and flushes once in a while.
-    fn charge_small(&mut self) -> u64 {
-        let slot = self.any_slot();
-        let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-4..=4));
-        let times = self.random.u32(64..2_048);
-        self.with_tenant(slot, |tenant| tenant.charge(index, n, times));
-        u64::from(times)
+    fn count_charges(&self, charges: impl Into<u64>) {
+        self.shared.counts.charges.add(charges.into());
     }
 
-    /// Charges amounts that hardly fit into a lane's cache, or do not.
-    fn charge_large(&mut self) -> u64 {
+    /// Charges one amount several times.
+    fn charge(&mut self, n: Range<i64>, times: Range<u32>) {
         let slot = self.any_slot();
-        let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
-        let times = self.random.u32(1..256);
+        let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(n));
+        let times = self.random.u32(times);
         self.with_tenant(slot, |tenant| tenant.charge(index, n, times));
-        u64::from(times)
+        self.count_charges(times);
     }
 
     /// Charges one unit to each of several tenants in turn.
-    fn sweep(&mut self) -> u64 {
+    fn sweep(&mut self) {
         if self.random.u8(..64) > 0 {
             let slots: Vec<usize> = (0..HOT_TENANTS).map(|nth| self.hot_slot(nth)).collect();
             return self.charge_in_turn(slots, ROUNDS_OF_HOT);
@@ -120,10 +108,10 @@ impl<'a> Worker<'a> {
         let (first, step) =
             (self.random.usize(..TENANT_SLOTS), 2 * self.random.usize(..TENANT_SLOTS) + 1);
         let slots = (0..SWEPT).map(|nth| (first + nth * step) % TENANT_SLOTS).collect();
-        self.charge_in_turn(slots, ROUNDS_OF_SWEPT)
+        self.charge_in_turn(slots, ROUNDS_OF_SWEPT);
     }
 
-    fn charge_in_turn(&mut self, slots: Vec<usize>, rounds: u32) -> u64 {
+    fn charge_in_turn(&mut self, slots: Vec<usize>, rounds: u32) {
         let (shared, index) = (self.shared, self.random.usize(..COUNTERS));
         let tenants: Vec<Arc<Tenant>> = slots.into_iter().map(|slot| shared.tenant(slot)).collect();
         tenants.iter().for_each(|tenant| tenant.begin(index, rounds.into()));
@@ -131,13 +119,12 @@ impl<'a> Worker<'a> {
             tenants.iter().for_each(|tenant| tenant.account.charge(index, 1));
         }
         tenants.iter().for_each(|tenant| tenant.end(index, rounds.into()));
-        let charges = u64::from(rounds) * tenants.len() as u64;
+        self.count_charges(u64::from(rounds) * tenants.len() as u64);
         tenants.into_iter().for_each(|tenant| shared.release(tenant));
-        charges
     }
 
     /// Charges past the cache, through a handle of its own, which another thread drops.
-    fn charge_uncached(&mut self) -> u64 {
+    fn charge_uncached(&mut self) {
         let slot = self.any_slot();
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-3_000..3_000));
         let times = self.random.u32(1..256);
@@ -149,7 +136,7 @@ impl<'a> Worker<'a> {
             tenant.end(index, all);
             self.shared.hand_off(account);
         });
-        u64::from(times)
+        self.count_charges(times);
     }
 
     fn two_purses(&mut self) -> [&'a Tenant; 2] {
@@ -173,7 +160,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Moves units between transfer accounts by two charges, one unit at a time.
-    fn pass(&mut self) -> u64 {
+    fn pass(&mut self) {
         let ([from, to], times) = (self.two_purses(), self.random.u32(1..1_024));
         to.begin(PASSED, times.into());
         from.begin(PASSED, -i64::from(times));
@@ -183,11 +170,11 @@ impl<'a> Worker<'a> {
         }
         to.end(PASSED, times.into());
         from.end(PASSED, -i64::from(times));
-        2 * u64::from(times)
+        self.count_charges(2 * times);
     }
 
     /// Transfers units between transfer accounts, and between tenants.
-    fn transfer_some(&mut self) -> u64 {
+    fn transfer_some(&mut self) {
         const TRANSFERS: u32 = 16;
         for _ in 0..TRANSFERS {
             let ([from, to], n) = (self.two_purses(), self.random.i64(-5_000..5_000));
@@ -197,7 +184,6 @@ impl<'a> Worker<'a> {
         let (index, n) = (self.random.usize(..COUNTERS), self.random.i64(-5_000..5_000));
         self.with_tenant(from, |from| self.with_tenant(to, |to| from.transfer_to(to, index, n)));
         self.shared.counts.transfers.add(u64::from(TRANSFERS) + 1);
-        0
     }
 
     /// Pins the thread to another CPU, or unpins it.
