@@ -6,6 +6,8 @@ use std::{collections::BTreeSet, sync::mpsc, thread};
 use super::{
     Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
 };
+#[cfg(feature = "other-allocators")]
+use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::cpus::Cpus;
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
@@ -148,13 +150,13 @@ test_each! {
     ];
     glibc: Glibc,
     #[cfg(feature = "other-allocators")]
-    mimalloc: crate::contenders::allocators::Mimalloc,
+    mimalloc: Mimalloc,
     #[cfg(feature = "other-allocators")]
-    jemalloc: crate::contenders::allocators::Jemalloc,
+    jemalloc: Jemalloc,
     #[cfg(feature = "other-allocators")]
-    snmalloc: crate::contenders::allocators::Snmalloc,
+    snmalloc: Snmalloc,
     #[cfg(feature = "other-allocators")]
-    rpmalloc: crate::contenders::allocators::Rpmalloc,
+    rpmalloc: Rpmalloc,
     slub_lock: SlubLock,
     // With one freelist per CPU, threads meet only if one is preempted within a few nanoseconds.
     slub_lock_on_one_freelist: SlubLock<1>,
