@@ -27,9 +27,7 @@ impl Waits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(own_file());
     }
 
-    /// Returns how long all threads together have waited since they began.
-    ///
-    /// A thread that has ended counts as 0.
+    /// Returns how long all threads together have waited. One that has ended counts as 0.
     pub(crate) fn total(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(read).sum()
     }

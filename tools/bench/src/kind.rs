@@ -157,9 +157,7 @@ impl Kind {
         self.info().contenders.contains(&name)
     }
 
-    /// Returns how often it is measured.
-    ///
-    /// A million counters or accounts are measured once, since their number is repetition enough.
+    /// Returns how often it is measured: once if a million counters or accounts repeat enough.
     pub(crate) const fn rounds(self, requested: u32) -> u32 {
         match self {
             Self::Memory | Self::MemoryAccounts => 1,

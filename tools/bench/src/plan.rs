@@ -106,9 +106,7 @@ fn available(requested: &[Name], kinds: &[Kind]) -> Result<(Vec<Name>, Vec<Strin
     Ok((names, reasons))
 }
 
-/// Returns the kinds of the `requested` workloads, in that order.
-///
-/// Without a request, they are the kinds of all workloads that run by default.
+/// Returns the kinds of the `requested` workloads, in order, or those that run by default.
 fn kinds_of(requested: &[Workload]) -> Vec<Kind> {
     let kinds_of = |workload| Kind::all().filter(move |kind| kind.workload() == workload);
     if requested.is_empty() {

@@ -3,20 +3,24 @@
 //!
 //! Each design is implemented from its description, as its authors intended it. Where the kernel
 //! relies on disabled preemption, a program needs an atomic instruction; each file says where.
+//!
+//! Workloads are generic over the trait of a folder, so that the measured loop calls each contender
+//! as a program does: a library's function by its name, inlined code inline.
 
 /// Defines the list `ALL` of a family of contenders, and a macro that dispatches by name.
 ///
 /// That macro evaluates an expression in which a type stands for the contender. `ALL` does not have
-/// the baseline, which follows a semicolon.
+/// the baseline, which follows a semicolon. It has those that a feature leaves out, too.
 macro_rules! family {
-    ($d:tt $for_it:ident, $family:ident: $($Name:ident)* $(; $Baseline:ident)?) => {
+    ($d:tt $for_it:ident, $family:ident:
+        $($(#[$cfg:meta])* $Name:ident)* $(; $Baseline:ident)?) => {
         pub(crate) const ALL: &[$crate::contenders::Name] =
             &[$($crate::contenders::Name::$Name),*];
 
         macro_rules! $for_it {
             ($d name:expr, $d C:ident => $d body:expr) => {
                 match $d name {
-                    $($crate::contenders::Name::$Name => {
+                    $($(#[$cfg])* $crate::contenders::Name::$Name => {
                         type $d C = $crate::contenders::$family::$Name;
                         $d body
                     })*

@@ -35,9 +35,7 @@ impl Change<'_> {
         self.new.divided_by(self.old)
     }
 
-    /// Returns the verdict.
-    ///
-    /// Past the spread, even the best new round is worse than the worst old one, or the reverse.
+    /// Judges: past the spread, the best new round is worse than the worst old, or the reverse.
     fn verdict(&self) -> &'static str {
         match self.ratio() {
             _ if !self.has_verdict => "too few rounds",

@@ -59,9 +59,7 @@ pub(crate) fn headline(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Makes two tables with a row for each case of `alloc`, if there is one.
-///
-/// One has medians, the other the least values.
+/// Makes two tables, of medians and of least values, with a row for each case of `alloc`.
 pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
     let mut cases = cases(rows);
     cases.retain(|case| matches!(case.0, Kind::Alloc(_)));

@@ -61,9 +61,7 @@ struct Deviation {
 }
 
 impl Report {
-    /// Begins the report of `plan`.
-    ///
-    /// The page tells how to repeat the run by `arguments`, those of the program.
+    /// Begins the report of `plan`, which can be repeated by the program's `arguments`.
     pub(crate) fn new(plan: &Plan, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
         Ok(Self {
             format: FORMAT.to_owned(),
@@ -98,9 +96,7 @@ impl Report {
         &self.run.machine.tier
     }
 
-    /// Writes all files, and removes plots of an earlier report.
-    ///
-    /// Each file appears whole or not at all.
+    /// Writes all files, each whole or not at all, and removes plots of an earlier report.
     pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
         let cases = series::cases(&self.rows, &self.deviations);
         let pictures = plot::pictures(&cases)?;

@@ -48,9 +48,7 @@ impl Double {
         done != 0
     }
 
-    /// Replaces both words if they are `old`; returns whether it did.
-    ///
-    /// Acquire and release: pairs with the loads in `load`.
+    /// Does the same where 128-bit atomics have a portable form.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub(super) fn exchange(&self, old: [u64; 2], new: [u64; 2]) -> bool {

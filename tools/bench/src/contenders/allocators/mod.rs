@@ -6,7 +6,7 @@ pub(crate) use self::{
     mallocs::Glibc,
     slub_lock::SlubLock,
     slub_tid::SlubTid,
-    this_cpu::{ThisCpuCache, ThisCpuMalloc, harden},
+    this_cpu::{ThisCpuCache, ThisCpuHardened, ThisCpuMalloc, harden},
     versions::versions,
 };
 use super::Name;
@@ -22,19 +22,14 @@ mod tests;
 mod this_cpu;
 mod versions;
 
-/// The contenders of cases in which all objects have one size.
-pub(crate) const ALL: &[Name] = &[
-    Name::Glibc,
-    Name::Mimalloc,
-    Name::Jemalloc,
-    Name::Snmalloc,
-    Name::Rpmalloc,
-    Name::SlubLock,
-    Name::SlubTid,
-    Name::ThisCpuCache,
-    Name::ThisCpuMalloc,
-    Name::ThisCpuHardened,
-];
+family! {
+    $ for_allocator, allocators: Glibc
+    #[cfg(feature = "other-allocators")] Mimalloc
+    #[cfg(feature = "other-allocators")] Jemalloc
+    #[cfg(feature = "other-allocators")] Snmalloc
+    #[cfg(feature = "other-allocators")] Rpmalloc
+    SlubLock SlubTid ThisCpuCache ThisCpuMalloc ThisCpuHardened
+}
 
 pub(crate) const OTHER_ALLOCATORS: [Name; 5] =
     [Name::Glibc, Name::Mimalloc, Name::Jemalloc, Name::Snmalloc, Name::Rpmalloc];
@@ -50,9 +45,6 @@ pub(crate) const OF_ANY_SIZE: &[Name] = &[
 ];
 
 /// An allocator that any thread may use.
-///
-/// Workloads are generic over this trait, so that the measured loop calls each contender as a
-/// program does: a library's function by its name, inlined code inline.
 pub(crate) trait Allocator: Send + Sync + Sized {
     /// Creates an allocator for objects of `size` bytes.
     ///
@@ -75,26 +67,3 @@ pub(crate) trait Allocator: Send + Sync + Sized {
     /// freed, and must not be in use.
     unsafe fn free(&self, object: *mut u8, size: usize);
 }
-
-/// Evaluates an expression with `A` standing for the type of the allocator called `$name`.
-macro_rules! for_allocator {
-    ($name:expr, $A:ident => $body:expr) => {
-        for_allocator!(@match $name, $A, $body,
-            Glibc SlubLock SlubTid ThisCpuCache ThisCpuMalloc, Mimalloc Jemalloc Snmalloc Rpmalloc)
-    };
-    (@match $name:expr, $A:ident, $body:expr, $($own:ident)*, $($other:ident)*) => {
-        match $name {
-            $($crate::contenders::Name::$own => {
-                type $A = $crate::contenders::allocators::$own;
-                $body
-            })*
-            $(#[cfg(feature = "other-allocators")]
-            $crate::contenders::Name::$other => {
-                type $A = $crate::contenders::allocators::$other;
-                $body
-            })*
-            other => unreachable!("{other} is not an allocator"),
-        }
-    };
-}
-pub(crate) use for_allocator;

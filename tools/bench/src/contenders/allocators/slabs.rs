@@ -59,9 +59,7 @@ impl Slabs {
         shared.chains.pop().unwrap_or_else(|| shared.add_slab(self.object_bytes))
     }
 
-    /// Makes a chain of free objects available to `take`.
-    ///
-    /// The objects must be from these slabs.
+    /// Makes a chain of free objects, which must be from these slabs, available to `take`.
     #[cold]
     pub(super) fn put(&self, chain: Chain) {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).chains.push(chain);

@@ -91,6 +91,9 @@ impl Allocator for ThisCpuMalloc {
     }
 }
 
+/// This project's `malloc`, in a process in which `harden` was called.
+pub(crate) type ThisCpuHardened = ThisCpuMalloc;
+
 /// Enables guarded blocks in this process, like `thiscpu run --harden`.
 ///
 /// # Errors

@@ -17,13 +17,8 @@ family! {
 }
 
 /// A budget of units that many threads share.
-///
-/// Workloads are generic over this trait, so that each contender's calls are inlined into the
-/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
-    /// Whether the design claims that the limit holds and that no refusal is wrong.
-    ///
-    /// A run fails if it finds such a claim to be false.
+    /// Whether it claims that the limit holds and no refusal is wrong; false claims fail a run.
     const IS_RIGHT: bool;
 
     /// Creates a budget of `limit` units, all of them free.

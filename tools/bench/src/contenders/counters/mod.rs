@@ -21,9 +21,6 @@ family! {
 }
 
 /// A counter that many threads share.
-///
-/// Workloads are generic over this trait, so that each contender's `add` is inlined into the
-/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
     /// Creates a counter of zero, or returns why it cannot work on this machine.
     fn try_new() -> anyhow::Result<Self>;

@@ -21,9 +21,6 @@ family! {
 }
 
 /// A ledger whose accounts many threads charge.
-///
-/// Workloads are generic over this trait, so that each contender's `charge` is inlined into the
-/// measured loop.
 pub(crate) trait Contender: Send + Sync + Sized {
     /// The handle by which threads charge an account.
     type Account: Send + Sync;
@@ -42,17 +39,13 @@ pub(crate) trait Contender: Send + Sync + Sized {
         self.charge(account, index, -n);
     }
 
-    /// Moves the content of all caches into the accounts.
-    ///
-    /// All other threads that charged must have been joined.
+    /// Empties all caches into the accounts, once all other threads that charged were joined.
     fn sync(&self) {}
 
     /// Returns a counter of the account. Exact after `sync`.
     fn read(&self, account: &Self::Account, index: usize) -> i64;
 
-    /// Returns the number of charges that touched shared memory. Exact after `sync`.
-    ///
-    /// Returns `None` for a design without a cache.
+    /// Counts charges that touched shared memory, exactly after `sync`; `None` without a cache.
     fn misses(&self) -> Option<u64> {
         None
     }

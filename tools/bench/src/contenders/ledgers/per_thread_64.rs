@@ -40,9 +40,7 @@ struct Shared {
 
 /// The amounts a thread has gathered, their account, and its ledger.
 struct Gathered {
-    /// The address of the account's counters, which identifies the account among all ledgers.
-    ///
-    /// It is only compared, never dereferenced.
+    /// The address of the account's counters, only compared: it is unique among all ledgers.
     owner: Cell<*const Counters>,
     account: Cell<Account>,
     shared: RefCell<Option<Arc<Shared>>>,

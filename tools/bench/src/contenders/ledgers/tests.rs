@@ -16,9 +16,7 @@ const AMOUNTS: [i64; 9] = [1, -1, 7, 64, -63, 65, -1_000, 300, 1];
 /// The initial charge of each counter, which keeps it positive and exceeds every cache.
 const BEGINNING: i64 = 1 << 40;
 
-/// Yields the account, counter and amount of each charge of a thread.
-///
-/// Accounts often repeat, so that caches are hit.
+/// Yields a thread's charges: account, counter, amount. Accounts repeat, for cache hits.
 fn charges(thread: usize) -> impl Iterator<Item = (usize, usize, i64)> {
     let mut random = fastrand::Rng::with_seed(thread as u64);
     let mut account = 0;

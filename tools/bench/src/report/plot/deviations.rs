@@ -85,9 +85,7 @@ pub(super) fn wrong_of(deviation: &Deviations) -> String {
     format!("{} wrong of {}", HumanCount(deviation.wrong()), HumanCount(deviation.sums()))
 }
 
-/// Returns the column of a class, counted from the middle.
-///
-/// Classes double, so distances 1, 2 and 4 are columns 1, 2 and 3.
+/// Returns a class's column from the middle. Distances 1, 2 and 4 are columns 1, 2 and 3.
 fn class_index(from: i64) -> i32 {
     from.unsigned_abs().checked_ilog2().map_or(0, |power| {
         let index = power as i32 + 1;

@@ -154,14 +154,10 @@ impl ChildSpec {
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
     let pattern = spec.known_case().expect("`parse` has looked it up").pattern;
-    let contender = match spec.contender {
-        Name::ThisCpuHardened => {
-            allocators::harden()?;
-            Name::ThisCpuMalloc
-        }
-        contender => contender,
-    };
-    let value = match contender {
+    if spec.contender == Name::ThisCpuHardened {
+        allocators::harden()?;
+    }
+    let value = match spec.contender {
         Name::Nothing => resident::resident_bytes::<allocators::Glibc>(cpus, &[]),
         name => for_allocator!(name, A => match pattern {
             Pattern::Pair(size) => timed::pair::<A>(cpus, spec, size),

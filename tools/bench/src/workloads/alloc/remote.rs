@@ -41,9 +41,7 @@ const BATCH: usize = 64;
 /// The most batches in the ring.
 const SLOTS: usize = 8;
 
-/// Measures the time of an object that one thread allocates and another frees.
-///
-/// It is the time of both CPUs together.
+/// Measures the time, of both CPUs together, of an object that one allocates and one frees.
 pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usize) -> Result<f64> {
     let (allocator, size) = (&A::new(size), black_box(size));
     let (ring, laps, waits) = (&Ring::default(), &Mutex::default(), &Waits::default());
@@ -107,9 +105,7 @@ impl Default for Slot {
 unsafe impl Sync for Slot {}
 
 impl Ring {
-    /// Passes a batch of objects from `next`, and returns whether there was room.
-    ///
-    /// Only one thread calls it.
+    /// Passes a batch from `next`, and returns whether there was room. One thread calls it.
     #[inline(always)]
     fn pass(&self, mut next: impl FnMut() -> *mut u8) -> bool {
         // Relaxed: only this thread stores it.
@@ -127,9 +123,7 @@ impl Ring {
         true
     }
 
-    /// Calls `each` for the objects of the next batch, and returns whether there was one.
-    ///
-    /// Only one thread calls it.
+    /// Calls `each` for the next batch, and returns whether there was one. One thread calls it.
     #[inline(always)]
     fn receive(&self, each: impl FnMut(*mut u8)) -> bool {
         // Relaxed: only this thread stores it.

@@ -39,24 +39,22 @@ pub(crate) fn zipf<C: Contender>(setting: &Setting<'_>) -> Measured {
     measure::<C>(setting, stream.owners, requests.len(), |next| requests[next] as usize)
 }
 
-/// Measures charges to the accounts of `count` requests in turn, which `account_of` tells.
-///
-/// Fails unless the accounts have all charges.
+/// Measures charges to the account of each request in turn. Fails unless accounts have all.
 #[inline(always)]
 fn measure<C: Contender>(
     setting: &Setting<'_>,
     accounts: usize,
-    count: usize,
+    requests: usize,
     account_of: impl Fn(usize) -> usize + Copy + Sync,
 ) -> Measured {
     let ledger = Padded::new(C::new(accounts));
     let accounts: Vec<C::Account> = (0..accounts).map(|_| ledger.open()).collect();
     let prepare = |index: usize| {
-        let mut next = count * index / setting.threads;
+        let mut next = requests * index / setting.threads;
         let (ledger, accounts) = (&*ledger, &*accounts);
         move || {
             ledger.charge(&accounts[account_of(next)], PAGES, 1);
-            next = if next + 1 == count { 0 } else { next + 1 };
+            next = if next + 1 == requests { 0 } else { next + 1 };
             Ok(())
         }
     };

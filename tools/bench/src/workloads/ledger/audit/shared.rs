@@ -20,7 +20,7 @@ const TRANSFER_ACCOUNTS: usize = 64;
 /// The counter of transfer accounts that only transfers change, and its initial value.
 pub(super) const TRANSFERRED: usize = 0;
 const INITIAL_UNITS: u32 = 1_000;
-/// The counter of transfer accounts that is charged in one and then uncharged in another.
+/// The counter that is charged in one transfer account, then uncharged in another.
 ///
 /// Its total is at least 0, and at most 1 per thread.
 pub(super) const PASSED: usize = 1;

@@ -63,9 +63,7 @@ impl Column {
     }
 }
 
-/// The oracle of one counter.
-///
-/// An amount is added to `begun`, then charged, then added to `done`.
+/// The oracle of one counter. Amounts are added to `begun`, charged, and added to `done`.
 #[derive(Default)]
 struct Oracle {
     begun: Column,
