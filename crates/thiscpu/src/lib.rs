@@ -116,6 +116,8 @@ pub mod design {
     #[doc = include_str!("../docs/design/slab.md")]
     pub mod slab {}
     /// How all of it is tested.
+    ///
+    /// [glossary]: https://github.com/thiscpu/thiscpu/blob/main/docs/glossary.md
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
 }
