@@ -99,19 +99,15 @@ fn compile(sh: &Shell, compilers: &[&str]) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for compiler in compilers {
         for linked in ["shared", "static"] {
-            let libraries: Vec<OsString> = match linked {
-                "shared" => vec![
-                    "-L".into(),
-                    directory.clone().into(),
-                    "-lthiscpu".into(),
-                    "-Wl,-rpath,$ORIGIN".into(),
-                ],
-                _ => vec![
-                    built.join("libthiscpu_capi.a").into(),
-                    "-lgcc_s".into(),
-                    "-lm".into(),
-                    "-ldl".into(),
-                ],
+            let libraries: [OsString; 4] = match linked {
+                "shared" => {
+                    let path = directory.clone().into();
+                    ["-L".into(), path, "-lthiscpu".into(), "-Wl,-rpath,$ORIGIN".into()]
+                }
+                _ => {
+                    let archive = built.join("libthiscpu_capi.a").into();
+                    [archive, "-lgcc_s".into(), "-lm".into(), "-ldl".into()]
+                }
             };
             let mut paths = Vec::new();
             for offset in OFFSETS {

@@ -49,10 +49,6 @@ pub(crate) fn read(root: &Path, arch: Arch, section: &str) -> Result<Parts<Strin
             path.display()
         )
     })?;
-    parse(&text).with_context(|| path.display().to_string())
-}
-
-fn parse(text: &str) -> Result<Parts<String>> {
     let mut parts = Parts::default();
     let mut part = None;
     for line in text.lines() {
@@ -62,7 +58,7 @@ fn parse(text: &str) -> Result<Parts<String>> {
             Some(_) => part = Some(&mut parts.abort),
             None => part
                 .as_mut()
-                .context("a line before the first heading")?
+                .with_context(|| format!("{}: a line before the first heading", path.display()))?
                 .push(line.trim().to_owned()),
         }
     }

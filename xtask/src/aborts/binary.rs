@@ -80,7 +80,7 @@ fn parse(binary: &Path) -> Result<Image> {
 fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
     ensure!(copy.flags == 0, "version and flags must be 0, but are {:#x}", copy.flags);
     ensure!(copy.start < copy.end, "its range is empty");
-    let section = image.section_name(copy.start)?;
+    let (section, ..) = image.section(copy.start)?;
     ensure!(section == ".text", "its range is in `{section}`, not in `.text`");
     ensure!(!copy.range().contains(&copy.abort), "its abort handler lies in its range");
     let before =

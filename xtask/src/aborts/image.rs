@@ -88,10 +88,6 @@ impl Image {
         bytes.with_context(|| format!("{:#x} is outside of `{name}`", range.end))
     }
 
-    pub(super) fn section_name(&self, address: u64) -> Result<&str> {
-        Ok(&self.section(address)?.0)
-    }
-
     /// Returns the signature that the kernel requires before an abort handler.
     pub(super) fn signature(&self) -> u32 {
         match self.arch {
@@ -100,7 +96,7 @@ impl Image {
         }
     }
 
-    fn section(&self, address: u64) -> Result<&(String, u64, bool, Vec<u8>)> {
+    pub(super) fn section(&self, address: u64) -> Result<&(String, u64, bool, Vec<u8>)> {
         self.loaded
             .iter()
             .find(|(_, begin, _, bytes)| (*begin..begin + bytes.len() as u64).contains(&address))

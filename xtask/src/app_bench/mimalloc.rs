@@ -16,7 +16,11 @@ pub(super) fn build(sh: &Shell) -> Result<(PathBuf, String)> {
     let source = source(sh)?;
     let version = version(&source)?;
     let directory = sh.create_dir("target/peers")?.canonicalize()?;
-    let library = directory.join(format!("libmimalloc-{version}-{:016x}.so", digest(&flags())));
+    // The library's name changes with the flags.
+    let mut digest = DefaultHasher::new();
+    flags().hash(&mut digest);
+    let name = format!("libmimalloc-{version}-{:016x}.so", digest.finish());
+    let library = directory.join(name);
     if !library.exists() {
         compile(sh, &source, &library)?;
     }
@@ -31,13 +35,6 @@ fn flags() -> Vec<&'static str> {
     let others = ["-ftls-model=initial-exec", "-w"];
     let processor = cfg!(target_arch = "aarch64").then_some("-march=armv8.1-a");
     [&optimized[..], &shared, &preloaded, &others].concat().into_iter().chain(processor).collect()
-}
-
-/// Returns a part of the library's name, which changes with the flags.
-fn digest(flags: &[&str]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    flags.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns the directory of the source, which cargo downloads if necessary.

@@ -23,27 +23,19 @@ struct Metric {
     shown: fn(f64) -> String,
 }
 
+const SECONDS: fn(f64) -> String = |value| format!("{value:.2} s");
 const METRICS: [Metric; 3] = [
-    Metric { name: "time", value: |cost| cost.time.as_secs_f64(), shown: seconds },
-    Metric { name: "CPU", value: |cost| cost.cpu.as_secs_f64(), shown: seconds },
-    Metric { name: "peak", value: |cost| cost.peak_bytes as f64, shown: mebibytes },
+    Metric { name: "time", value: |cost| cost.time.as_secs_f64(), shown: SECONDS },
+    Metric { name: "CPU", value: |cost| cost.cpu.as_secs_f64(), shown: SECONDS },
+    Metric {
+        name: "peak",
+        value: |cost| cost.peak_bytes as f64,
+        shown: |bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20)),
+    },
 ];
-
-fn seconds(value: f64) -> String {
-    format!("{value:.2} s")
-}
-
-fn mebibytes(bytes: f64) -> String {
-    format!("{:.1} MiB", bytes / f64::from(1 << 20))
-}
 
 fn three_places(ratio: f64) -> String {
     format!("{ratio:.3}")
-}
-
-/// Returns the number of runs.
-pub(super) fn runs(series: &[Series]) -> usize {
-    series.iter().map(|one| one.costs.len()).sum()
 }
 
 /// Returns the text above the tables: versions, and how to read the figures.

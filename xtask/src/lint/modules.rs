@@ -20,7 +20,7 @@ enum Definition {
     Path(Vec<String>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Module {
     file: PathBuf,
     parent: usize,
@@ -74,13 +74,7 @@ impl Crate {
         items: &[Item],
     ) -> Result<usize> {
         let index = self.0.len();
-        self.0.push(Module {
-            file: file.to_owned(),
-            parent,
-            names: BTreeMap::new(),
-            globs: Vec::new(),
-            mentions: BTreeSet::new(),
-        });
+        self.0.push(Module { file: file.to_owned(), parent, ..Module::default() });
         for item in items.iter().filter(|item| !is_left_out(attributes(item))) {
             self.add_item(index, directory, item)?;
         }

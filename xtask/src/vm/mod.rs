@@ -19,7 +19,6 @@ use xshell::Shell;
 
 use self::apt::Apt;
 use self::machine::{Kernel, Machine};
-use self::steps::Bounds;
 use crate::arch::Arch;
 use crate::tools;
 
@@ -83,8 +82,7 @@ fn run_machine(
     arguments: &Arguments,
     directory: &std::path::Path,
 ) -> Result<()> {
-    let bounds = Bounds { seconds: arguments.seconds, full: arguments.full };
-    let steps = steps::of(machine, bounds);
+    let steps = steps::of(machine, arguments);
     let kernel = machine.kernel_image(sh, apt)?;
     let initramfs = initramfs::build(sh, apt, machine, programs, &steps, directory)?;
     let minutes = arguments.minutes.unwrap_or(if arguments.full { 600 } else { 20 });

@@ -1,5 +1,6 @@
 //! The steps of a guest.
 
+use super::Arguments;
 use super::machine::Machine;
 use crate::arch::Arch;
 
@@ -10,15 +11,6 @@ pub(crate) struct Step {
     pub(crate) command: String,
     /// The prefix of the output line that summarizes it.
     pub(crate) summary: &'static str,
-}
-
-/// The bounds of a guest's run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// The length of torture in each tier.
-    pub(crate) seconds: u32,
-    /// Whether all tests run.
-    pub(crate) full: bool,
 }
 
 /// Tests of each file, and all tests of CPU affinity and hotplug.
@@ -69,8 +61,8 @@ const SKIPPED: &str = "--skip ::sandbox_";
 const ABORTED: [&str; 2] = ["add_windowed", "u64::add"];
 
 /// Returns the command of the abort harness, which needs CPUs 0 and 1 online during its run.
-fn aborts(machine: &Machine, bounds: Bounds) -> String {
-    let harness = match bounds.full || machine.arch == Arch::Aarch64 {
+fn aborts(machine: &Machine, arguments: &Arguments) -> String {
+    let harness = match arguments.full || machine.arch == Arch::Aarch64 {
         true => "thiscpu-aborts".to_owned(),
         false => ABORTED.map(|section| format!("thiscpu-aborts {section}")).join(" && "),
     };
@@ -81,16 +73,20 @@ fn aborts(machine: &Machine, bounds: Bounds) -> String {
     )
 }
 
-pub(crate) fn of(machine: &Machine, bounds: Bounds) -> Vec<Step> {
+pub(crate) fn of(machine: &Machine, arguments: &Arguments) -> Vec<Step> {
     let step =
         |name: &str, command: String, summary| Step { name: name.to_owned(), command, summary };
     let mut steps = vec![
         step("doctor", "thiscpu doctor".to_owned(), "tier "),
-        step("tests", tests(machine, bounds), "test result:"),
+        step("tests", tests(machine, arguments), "test result:"),
+        step("aborts", aborts(machine, arguments), "all "),
     ];
-    steps.push(step("aborts", aborts(machine, bounds), "all "));
     for tier in machine.tiers() {
-        steps.push(step(&format!("torture-{tier}"), torture(machine, tier, bounds), "operations "));
+        steps.push(step(
+            &format!("torture-{tier}"),
+            torture(machine, tier, arguments),
+            "operations ",
+        ));
     }
     steps
 }
@@ -105,10 +101,10 @@ fn slowness(machine: &Machine) -> usize {
 /// Tests that are run on machines of 16 CPUs only.
 const SKIPPED_ON_LARGE: &str = "--skip ::atomic --skip ::self_registered";
 
-fn tests(machine: &Machine, bounds: Bounds) -> String {
+fn tests(machine: &Machine, arguments: &Arguments) -> String {
     let slow = slowness(machine);
     let chosen = match machine.cpus {
-        _ if bounds.full => String::new(),
+        _ if arguments.full => String::new(),
         ..=16 => format!("{SKIPPED} {}", CHOSEN.join(",")),
         _ => format!("{SKIPPED} {SKIPPED_ON_LARGE} {}", CHOSEN_ON_LARGE.join(",")),
     };
@@ -119,7 +115,7 @@ fn tests(machine: &Machine, bounds: Bounds) -> String {
 /// Returns the command of torture.
 ///
 /// It has few threads, because each must complete its operation.
-fn torture(machine: &Machine, tier: &str, bounds: Bounds) -> String {
-    let (threads, seconds) = (machine.cpus.min(32), bounds.seconds);
+fn torture(machine: &Machine, tier: &str, arguments: &Arguments) -> String {
+    let (threads, seconds) = (machine.cpus.min(32), arguments.seconds);
     format!("THISCPU_TIER={tier} thiscpu-torture --seconds {seconds} --threads {threads}")
 }

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         // takes the hot object.
         of(
             "RawCache",
-            || Source::Cache(RawCache::new(OBJECT), false),
+            || Source::Cache(Box::new(RawCache::new(OBJECT)), false),
             &[
                 ("alloc", FAST[0], &[&[1]]),
                 ("alloc on a lane with a hot object", FAST[0], &[&[1, 1]]),
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         of(
             "RawCache of a thread without direct sections",
-            || Source::Cache(RawCache::new(OBJECT), true),
+            || Source::Cache(Box::new(RawCache::new(OBJECT)), true),
             &[
                 ("alloc", "pop_object_single", &[&[1]]),
                 ("alloc on a lane with a hot object", "pop_object_single", &[&[1, 1]]),
@@ -124,7 +124,7 @@ type Run = fn(&Store) -> Result<(), Mismatch>;
 /// A source of objects.
 enum Source {
     /// A cache, and whether its thread has no direct sections.
-    Cache(RawCache, bool),
+    Cache(Box<RawCache>, bool),
     /// The class of `malloc`. There is one; each run leaves it empty.
     Class,
     /// The class, with sections that need no check for readiness.

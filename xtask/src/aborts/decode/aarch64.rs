@@ -176,20 +176,16 @@ fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) ->
         Kind::Computes(count) | Kind::Exchanges(count) => count,
         _ => 0,
     };
-    let bases = instruction.operands.iter().flat_map(pre_indexed);
+    // The register that an operand changes before it is used as an address.
+    let bases = instruction.operands.iter().filter_map(|operand| match *operand {
+        Operand::RegPreIndex(number, _, true) => Some(whole(number)),
+        _ => None,
+    });
     line.writes = instruction.operands[..changed].iter().flat_map(registers).chain(bases).collect();
     line.stores = matches!(kind, Kind::Stores | Kind::Exchanges(_));
     line.calls = matches!(kind, Kind::Calls);
     line.ends = line.calls || instruction.opcode == Opcode::B;
     Ok(line)
-}
-
-/// Returns the register that an operand changes before it is used as an address.
-fn pre_indexed(operand: &Operand) -> Option<String> {
-    match *operand {
-        Operand::RegPreIndex(number, _, true) => Some(whole(number)),
-        _ => None,
-    }
 }
 
 /// Returns the registers that an operand names.
