@@ -15,7 +15,6 @@ const SIGNATURE: u32 = 0x5305_3053;
 #[cfg(target_arch = "aarch64")]
 const SIGNATURE: u32 = 0xd428_bc00;
 
-/// The direct sections.
 const DIRECT: [&str; 5] = [
     "pop_object_direct",
     "push_object_direct",
@@ -40,7 +39,6 @@ impl SectionCopy {
     }
 }
 
-/// Finds all copies.
 pub(crate) fn all(memory: &Memory) -> Result<Vec<SectionCopy>> {
     let data = fs::read("/proc/self/exe").context("/proc/self/exe")?;
     let elf = File::parse(&*data).context("/proc/self/exe is not an ELF file")?;

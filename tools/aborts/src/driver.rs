@@ -60,7 +60,6 @@ pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// Drives the wanted copies by all cases.
 fn drive_all(
     context: &Context,
     wanted: &dyn Fn(usize) -> bool,

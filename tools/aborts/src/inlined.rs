@@ -13,7 +13,6 @@ use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
 use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, Exhausted, PerCpu, PerCpuInt, RawCache};
 
-/// Whether operations are those of C.
 static IN_C: AtomicBool = AtomicBool::new(false);
 
 /// Makes all later operations those of C.

@@ -208,7 +208,6 @@ impl Takes {
     }
 }
 
-/// Returns a range minus `amount`.
 pub(crate) fn minus((low, high): Range, amount: i64) -> Range {
     (low.wrapping_sub(amount), high.wrapping_sub(amount))
 }

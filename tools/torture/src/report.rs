@@ -66,7 +66,6 @@ impl Report {
         self.plan.seed
     }
 
-    /// Returns the report as one JSON object.
     pub(crate) fn to_json(&self, tier: &str) -> Value {
         let map = |counts: &[(&str, u64)]| -> Map<String, Value> {
             counts.iter().map(|&(name, count)| (name.to_owned(), count.into())).collect()
@@ -82,7 +81,6 @@ impl Report {
         report.into()
     }
 
-    /// Returns the report as lines of text.
     pub(crate) fn to_text(&self, tier: &str) -> String {
         let mut text = String::new();
         let mut line = |label: &str, value: String| {

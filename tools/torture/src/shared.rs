@@ -78,7 +78,6 @@ impl Shared {
         derive_seed(self.seed, slot as u64, 2 + generation)
     }
 
-    /// Returns whether all threads should end.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }

@@ -12,7 +12,6 @@ use super::image::{Copy, Image};
 use crate::arch::Arch;
 use crate::template;
 
-/// The result of checking a binary.
 pub(super) struct Checked {
     pub(super) arch: Arch,
     /// The number of copies of each section.

@@ -29,7 +29,6 @@ pub(crate) enum Choice {
     ThiscpuHardened,
 }
 
-/// An installed allocator.
 pub(super) struct Allocator {
     pub(super) choice: Choice,
     /// The preloaded library.
@@ -107,7 +106,6 @@ fn build(sh: &Shell) -> Result<PathBuf> {
     library.canonicalize().with_context(|| format!("cargo has not built {}", library.display()))
 }
 
-/// Returns whether a library defines `malloc`.
 fn has_malloc(library: &Path) -> Result<bool> {
     let name = || library.display().to_string();
     // Reads the file in parts, because this process must stay small; `results` explains why.

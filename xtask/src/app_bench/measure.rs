@@ -15,7 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The cost of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cost {
-    /// The elapsed time.
     pub(super) time: Duration,
     /// The user and system time of the program and the descendants that it waited for.
     pub(super) cpu: Duration,

@@ -41,7 +41,6 @@ impl Program {
         Program::Perl,
     ];
 
-    /// Returns what it needs and does.
     pub(super) fn parts(self) -> Parts {
         match self {
             Program::Python3 => scripts::PYTHON,

@@ -12,12 +12,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// Returns one of `choices`.
     pub(super) fn one_of<'c>(&mut self, choices: &[&'c str]) -> &'c str {
         choices[self.below(choices.len() as u64) as usize]
     }

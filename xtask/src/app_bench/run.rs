@@ -17,7 +17,6 @@ pub(super) struct Parts {
     pub(super) tools: &'static [Tool],
     /// Writes the inputs of its runs into an empty directory.
     pub(super) prepare: fn(inputs: &Path, Scale) -> Result<()>,
-    /// Runs it once.
     pub(super) run: fn(&Run<'_>) -> Result<Cost>,
 }
 
@@ -93,11 +92,7 @@ impl<'a> Run<'a> {
         Ok(command)
     }
 
-    /// Runs a command and returns its cost.
-    ///
-    /// # Errors
-    ///
-    /// If the command fails.
+    /// Runs a command, which must succeed, and returns its cost.
     pub(super) fn measure(&self, command: &mut Command) -> Result<Cost> {
         let (status, cost) = measure::run(command).with_context(|| format!("{command:?}"))?;
         ensure!(status.success(), "{command:?}: {status}; {}", self.last_errors());
@@ -115,7 +110,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Opens an input.
     pub(super) fn input(&self, name: &str) -> Result<File> {
         let path = self.inputs.join(name);
         File::open(&path).with_context(|| path.display().to_string())

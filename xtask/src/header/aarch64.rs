@@ -15,7 +15,6 @@ pub(super) const ABORT_HANDLER: &str = "\
 /// Instructions that jump to their last operand.
 const JUMPS: [&str; 5] = ["b", "cbz", "cbnz", "tbz", "tbnz"];
 
-/// Translates a line of a template.
 pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
     let mut operands: Vec<_> = operands.split(", ").map(str::to_owned).collect();

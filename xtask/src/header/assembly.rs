@@ -16,7 +16,6 @@ use super::{aarch64, x86_64};
 use crate::arch::Arch;
 use crate::template;
 
-/// The width of the header.
 const WIDTH: usize = 98;
 
 /// The arguments that say where lanes are.

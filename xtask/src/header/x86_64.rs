@@ -14,7 +14,6 @@ pub(super) const ABORT_HANDLER: &str = "\
     \"34:\\n\\t\"
 ";
 
-/// Translates a line of a template.
 pub(super) fn translate(line: &str, names: &Names<'_>) -> Result<String> {
     let (mnemonic, operands) = line.split_once(' ').with_context(|| format!("`{line}`"))?;
     if mnemonic.starts_with('j') {

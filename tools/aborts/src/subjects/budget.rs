@@ -47,7 +47,6 @@ const CONFLICT_AMOUNT: u64 = 5;
 /// More than a lane has borrowed by then.
 const LOAN: u64 = 2_000;
 
-/// A budget, and the number of units that are held.
 struct Tracked {
     budget: Budget,
     held: Cell<u64>,

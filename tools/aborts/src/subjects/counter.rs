@@ -42,7 +42,6 @@ const BATCH: u64 = 128;
 /// An amount that leaves a window around the old one's upper end, but not the old window.
 const BACK: i64 = -250;
 
-/// A counter, and its expected value.
 struct Tracked {
     counter: Counter,
     total: Cell<i64>,

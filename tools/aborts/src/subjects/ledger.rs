@@ -25,7 +25,6 @@ const CONFLICT_AMOUNT: i64 = 5;
 /// The most that a way holds.
 const FULL: i64 = 1023;
 
-/// An account, and its expected value.
 struct Tracked {
     ledger: Ledger<2>,
     account: Account<2>,

@@ -12,7 +12,6 @@ use crate::arch::Arch;
 /// The number of instructions that no abort handler exceeds.
 const HANDLER_MAX: usize = 4;
 
-/// Decodes the instructions of a copy.
 pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     match image.arch {
         Arch::X86_64 => x86_64::decode(image, copy),

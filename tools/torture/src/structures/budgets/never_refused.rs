@@ -12,7 +12,6 @@ use crate::violation::{Checked, equal, holds};
 
 /// The most units that each worker holds. On many CPUs too, it is enough for per-CPU mode.
 const SHARE: u64 = 256;
-/// The largest acquire.
 const AMOUNT_MAX: u64 = 64;
 /// The number of steps during which workers hold their whole shares, and then almost nothing.
 const PHASE_STEPS: u64 = 64;

@@ -185,7 +185,6 @@ impl Units {
         self.held_by[slot].load(SeqCst)
     }
 
-    /// Returns a random slot.
     pub(super) fn any_slot(&self, actor: &mut Actor) -> usize {
         actor.random.usize(..self.held_by.len())
     }
