@@ -174,7 +174,7 @@ class lease {
     std::uint64_t units_;
 };
 
-/// A limit on units that is never exceeded and never refuses wrongly. See thiscpu_budget.
+/// Units up to a limit that is never exceeded. See thiscpu_budget.
 class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
   public:
     explicit budget(std::uint64_t limit) { detail::check(thiscpu_budget_create(limit, &handle_)); }
