@@ -50,14 +50,11 @@ fn prepare(args: &Args) -> Result<Option<Run>, (Error, u8)> {
     let load = |path| Baseline::load(path, &plan);
     let baseline = args.compare.as_deref().map(load).transpose().map_err(refuse)?;
     let directory = args.report.as_deref().map(Directory::prepare).transpose().map_err(refuse)?;
-    let report = Report::new(&plan, arguments()).map_err(refuse)?;
+    // For people to read and repeat.
+    let arguments = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned());
+    let report = Report::new(&plan, arguments).map_err(refuse)?;
     stop::listen();
     Ok(Some(Run { plan, json: args.json, report, directory, baseline }))
-}
-
-/// Returns the arguments of the program, for people to read and repeat.
-fn arguments() -> impl Iterator<Item = String> {
-    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
 }
 
 /// A run that was found to be possible.

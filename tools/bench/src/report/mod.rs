@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use thiscpu_test_support::tool::output::{FAILED, complain, note};
 
 pub(crate) use self::directory::Directory;
-use self::run::Run;
+use self::{plot::Picture, run::Run};
 use crate::{
     case::Outcome,
     contenders::Name,
@@ -100,10 +100,8 @@ impl Report {
     pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
         let cases = series::cases(&self.rows, &self.deviations);
         let pictures = plot::pictures(&cases)?;
-        let mut files: Vec<(String, Vec<u8>)> = pictures
-            .iter()
-            .map(|picture| (picture.file_name(), picture.to_file().into_bytes()))
-            .collect();
+        let file = |it: &Picture| (format!("{}.svg", it.slug), it.to_file().into_bytes());
+        let mut files: Vec<(String, Vec<u8>)> = pictures.iter().map(file).collect();
         files.push(("results.csv".to_owned(), to_csv(&self.rows)?));
         files.push((RESULTS.to_owned(), serde_json::to_vec(self)?));
         files.push((directory::PAGE.to_owned(), page::page(self, &cases, &pictures).into_bytes()));

@@ -39,12 +39,6 @@ pub(super) struct Deviations {
     pub(super) classes: Vec<Deviation>,
 }
 
-impl Case<'_> {
-    pub(super) fn slug(&self) -> String {
-        slug(self.kind)
-    }
-}
-
 impl Deviations {
     pub(super) fn sums(&self) -> u64 {
         self.classes.iter().map(|class| class.sums).sum()

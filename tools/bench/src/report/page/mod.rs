@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{
     Report,
     plot::{Picture, palette},
-    series::Case,
+    series::{self, Case},
 };
 use crate::{
     case,
@@ -137,11 +137,11 @@ fn plots(case: &Case<'_>, pictures: &[Picture]) -> Markup {
             }
         }
     };
-    let title = case.kind.title();
+    let (title, slug) = (case.kind.title(), series::slug(case.kind));
     html! {
-        (figure(&case.slug(), &title, case.kind.info().what))
+        (figure(&slug, &title, case.kind.info().what))
         (figure(
-            &format!("{}-deviations", case.slug()),
+            &format!("{slug}-deviations"),
             &format!("{title}: deviations"),
             "The distance of each sum from a possible value; an exact design has one column, at 0",
         ))

@@ -9,7 +9,6 @@ use super::{
     canvas::{Area, FINE, Place, drawing, line, marker, text_style, whisker, write},
     frame::{Axis, Frame, Margins},
     palette::{INK, MUTED, look},
-    scale::Scale,
 };
 use crate::{
     figures::Row,
@@ -56,28 +55,18 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>) -> Result<()> {
     };
     let places: Vec<Vec<Place>> = drawn.series.iter().enumerate().map(places_of).collect();
     for index in order {
-        draw_series(area, &frame, &drawn.series[index], &scale, &places[index])?;
+        let (series, places) = (&drawn.series[index], &places[index]);
+        let name = series.contender;
+        let (width, share) = if name.is_ours() { (10, 0.9) } else { (5, 0.45) };
+        let style = look(name).0.rgb().mix(share).stroke_width((width * FINE / 4) as u32);
+        line(area, places, style)?;
+        for (point, &(x, y)) in series.points.iter().zip(places) {
+            let end = |value: f64| (x, frame.place(0.0, scale.place(value)).1);
+            whisker(area, name, end(point.min), end(point.max))?;
+            marker(area, name, (x, y))?;
+        }
     }
     write_names(area, drawn, &places, across.end + 14 * FINE, along)
-}
-
-fn draw_series(
-    area: &Area<'_>,
-    frame: &Frame<'_>,
-    series: &Series<'_>,
-    scale: &Scale,
-    places: &[Place],
-) -> Result<()> {
-    let name = series.contender;
-    let (width, share) = if name.is_ours() { (10, 0.9) } else { (5, 0.45) };
-    let style = look(name).0.rgb().mix(share).stroke_width((width * FINE / 4) as u32);
-    line(area, places, style)?;
-    for (point, &(x, y)) in series.points.iter().zip(places) {
-        let end = |value: f64| (x, frame.place(0.0, scale.place(value)).1);
-        whisker(area, name, end(point.min), end(point.max))?;
-        marker(area, name, (x, y))?;
-    }
-    Ok(())
 }
 
 /// Writes the names at the right, each as close to the end of its line as others allow.

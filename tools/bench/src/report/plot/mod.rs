@@ -10,7 +10,7 @@ use self::{
     palette::{MUTED, PAPER},
     scale::Scale,
 };
-use crate::report::series::{Case, Deviations, Drawn};
+use crate::report::series::{self, Case, Deviations, Drawn};
 
 mod by_threads;
 mod canvas;
@@ -36,10 +36,6 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    pub(crate) fn file_name(&self) -> String {
-        format!("{}.svg", self.slug)
-    }
-
     /// Returns the picture as part of a page, whose style sheet it needs.
     pub(crate) fn to_markup(&self) -> Markup {
         self.svg(&html! {})
@@ -106,7 +102,7 @@ fn of_figures(case: &Case<'_>, drawn: &Drawn<'_>) -> Result<Picture> {
         description += &format!("{}: {}. ", series.contender, figures.join(", "));
     }
     Ok(Picture {
-        slug: case.slug(),
+        slug: series::slug(case.kind),
         title: format!("{}: {}, by threads", case.kind.title(), drawn.metric.title),
         description: description.trim_end().to_owned(),
         height,
@@ -125,7 +121,7 @@ fn of_deviations(case: &Case<'_>) -> Result<Picture> {
     };
     let sentences: Vec<String> = case.deviations.iter().map(sentence).collect();
     Ok(Picture {
-        slug: format!("{}-deviations", case.slug()),
+        slug: format!("{}-deviations", series::slug(case.kind)),
         title: format!("{}: distances of sums from a possible value", case.kind.title()),
         description: sentences.join(" "),
         height,
