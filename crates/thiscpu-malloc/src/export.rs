@@ -1,8 +1,8 @@
 //! `malloc` and `free` as functions of their own, to be exported by the preloaded library.
 //!
-//! On x86-64 they are written in assembly, in two cache lines each: the fast path, and jumps out of
-//! it into the chains of `alloc.rs` and `free.rs`. Elsewhere they are compiled from the functions
-//! that the Rust allocator inlines.
+//! On x86-64 they are written in assembly. The fast path of each is in two cache lines, and jumps
+//! into the chains of `alloc.rs` and `free.rs` are behind it. Elsewhere they are compiled from the
+//! functions that the Rust allocator inlines.
 
 use core::ptr::{self, NonNull};
 

@@ -3,8 +3,8 @@
 //! A function that a compiler builds around a section has a branch twice, because assembly that may
 //! jump out returns no value. It also leaves the section by jumps of six bytes where two would do,
 //! and may begin anywhere. The cost of a call is the number of 64-byte blocks that it is fetched
-//! from: one cycle each (Zen 4). These functions take two blocks. So each one begins a block, and
-//! leaves by a short jump to a long jump behind its end.
+//! from: one cycle each (Zen 4). The fast paths of these functions take two blocks. So each one
+//! begins a block, and leaves by a short jump to a long jump behind its fast path.
 //!
 //! ```text
 //! malloc: rdi size, r10 cell, rax address of the top, then the object
