@@ -77,22 +77,14 @@ mod tests {
 
     #[test]
     fn handles_encode_address_and_width() {
-        assert_round_trip(
-            3_u8,
-            |any| matches!(any, AnyWord::One(word) if word.lanes().any(|n| n == 3)),
-        );
-        assert_round_trip(
-            4_u16,
-            |any| matches!(any, AnyWord::Two(word) if word.lanes().any(|n| n == 4)),
-        );
-        assert_round_trip(
-            6_u32,
-            |any| matches!(any, AnyWord::Four(word) if word.lanes().any(|n| n == 6)),
-        );
-        assert_round_trip(
-            5_u64,
-            |any| matches!(any, AnyWord::Eight(word) if word.lanes().any(|n| n == 5)),
-        );
+        macro_rules! assert_round_trips {
+            ($($Width:ident: $n:expr),*) => {$(
+                assert_round_trip($n, |any| {
+                    matches!(any, AnyWord::$Width(word) if word.lanes().any(|n| n == $n))
+                });
+            )*};
+        }
+        assert_round_trips!(One: 3_u8, Two: 4_u16, Four: 6_u32, Eight: 5_u64);
         // SAFETY: the handle is malformed.
         assert!(unsafe { of_handle(0) }.is_none());
     }

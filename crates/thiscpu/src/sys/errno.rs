@@ -24,8 +24,7 @@ pub fn save() -> Saved {
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        // SAFETY: this thread's errno lives as long as the thread, and only this thread accesses
-        // it.
+        // SAFETY: this thread's errno lives as long as the thread, which alone accesses it.
         unsafe { *location() = self.0 };
     }
 }

@@ -212,12 +212,8 @@ mod at_exit {
                 }
             };
         }
+        let (key, any) = ((key - 1) as libc::pthread_key_t, core::ptr::dangling::<c_void>());
         // SAFETY: the key exists and is never deleted; any non-null value runs the destructor.
-        unsafe {
-            libc::pthread_setspecific(
-                (key - 1) as libc::pthread_key_t,
-                core::ptr::dangling::<c_void>(),
-            )
-        };
+        unsafe { libc::pthread_setspecific(key, any) };
     }
 }
