@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use thiscpu_test_support::terminal;
+
 fn thiscpu(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
     command.args(args).stdin(Stdio::null()).env_remove("THISCPU_TIER");
@@ -42,7 +44,23 @@ fn demo_shows_each_scene_with_page_and_benchmark() {
     }
     assert!(shown.contains("0 of "), "no exact sums in {shown}");
     assert!(shown.contains("cargo run --release -p thiscpu-bench"), "{shown}");
-    assert!(shown.lines().all(|line| line.len() <= 90), "{shown}");
+}
+
+#[test]
+fn demo_fits_into_40_columns() {
+    let (ours, theirs) = terminal::open(40);
+    let mut child = thiscpu(&["demo", "--seconds", "1"])
+        .stdout(theirs.try_clone().unwrap())
+        .stderr(theirs)
+        .env("TERM", "xterm")
+        .spawn()
+        .unwrap();
+    let shown = terminal::text(ours);
+    assert!(child.wait().unwrap().success(), "{shown}");
+    assert!(shown.contains("one atomic: "), "no progress in {shown}");
+    for line in shown.split(['\r', '\n']) {
+        assert!(line.chars().count() <= 40, "{line:?} is too wide");
+    }
 }
 
 #[test]

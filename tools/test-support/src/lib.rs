@@ -4,6 +4,7 @@ pub mod cpus;
 #[cfg(feature = "sections")]
 pub mod sections;
 pub mod stats;
+pub mod terminal;
 #[cfg(feature = "tool")]
 pub mod tool;
 

@@ -10,7 +10,7 @@ use super::screen::Screen;
 use super::{Row, Scene, crew, grouped};
 
 pub(super) const SCENE: Scene = Scene {
-    title: "Limits: never exceeded, never refused wrongly",
+    title: "Limits: never exceeded, never stuck",
     page: "docs/design/budget.md",
     workload: "budget",
     run,
@@ -85,7 +85,7 @@ fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
             }
         }
     };
-    let show = || format!("thiscpu: {} held at most", grouped(audit.peak.load(Relaxed)));
+    let show = || format!("thiscpu: {} held", grouped(audit.peak.load(Relaxed)));
     crew::run(prepare, || screen.watch(length / 2, show));
     let peak = audit.peak.load(Relaxed);
     ensure!(peak <= LIMIT, "a limit of {LIMIT} was exceeded: {peak}; please report this");
@@ -104,12 +104,12 @@ fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
             }
         }
     };
-    let show = || format!("check, then add: {} held at most", grouped(naive.peak.load(Relaxed)));
+    let show = || format!("check, then add: {} held", grouped(naive.peak.load(Relaxed)));
     crew::run(prepare, || screen.watch(length / 2, show));
     Ok(vec![Row {
-        what: "units of a limit of 1,000 that were held at once",
-        thiscpu: format!("{} at most; afterwards all 1,000 in one piece", grouped(peak)),
-        usual: format!("{} at most", grouped(naive.peak.load(Relaxed))),
+        what: "most units held, of a limit of 1,000",
+        thiscpu: format!("{}, none stuck", grouped(peak)),
+        usual: grouped(naive.peak.load(Relaxed)),
         usual_is: "check, then add",
     }])
 }

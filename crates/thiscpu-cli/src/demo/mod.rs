@@ -31,7 +31,7 @@ impl Default for Args {
     }
 }
 
-/// One thing to show.
+/// One thing to show, in lines of at most 40 characters.
 struct Scene {
     title: &'static str,
     /// The page that explains it.
@@ -62,36 +62,35 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let tier = thiscpu::tier()?;
     let cpus = crew::cpus();
     let threads = crew::threads();
-    let mut is_read =
-        output::print(&format!("thiscpu on {cpus} CPUs, tier {tier}, {threads} threads\n"))?;
+    output::print(&format!("tier {tier}, {cpus} CPUs, {threads} threads\n"))?;
     let length = Duration::from_secs_f64(args.seconds / SCENES.len() as f64);
     for (index, scene) in SCENES.iter().enumerate() {
-        if !is_read {
+        let title = format!("\n{}/{} {}\n", index + 1, SCENES.len(), scene.title);
+        if !output::print(&title)? {
             return Ok(());
         }
-        let screen = Screen::new(index + 1, SCENES.len(), scene.title);
-        let rows = (scene.run)(length, &screen)?;
-        drop(screen);
-        is_read = output::print(&text(scene, &rows))?;
+        let rows = (scene.run)(length, &Screen::new())?;
+        output::print(&text(scene, &rows))?;
     }
     output::print(
-        "\nThese are impressions of a few seconds. For figures with their spread, beside other\n\
-         designs: cargo run --release -p thiscpu-bench\n\
-         For what this machine supports: thiscpu doctor\n",
+        "\nThese are impressions of a few seconds.\n\
+         For figures with their spread:\n  cargo run --release -p thiscpu-bench\n\
+         For what this machine supports:\n  thiscpu doctor\n",
     )?;
     Ok(())
 }
 
 /// Returns a scene's result as text.
 fn text(scene: &Scene, rows: &[Row]) -> String {
-    let mut text = format!("\n{}\n", scene.title);
+    let mut text = String::new();
     let width = rows.iter().map(|row| row.usual_is.len()).max().unwrap_or(0).max("thiscpu".len());
     for row in rows {
         text += &format!("  {}\n", row.what);
         text += &format!("    {:width$}  {}\n", "thiscpu", row.thiscpu);
         text += &format!("    {:width$}  {}\n", row.usual_is, row.usual);
     }
-    text += &format!("  read {}; measure: thiscpu-bench bench {}\n", scene.page, scene.workload);
+    text += &format!("  read {}\n", scene.page);
+    text += &format!("  run thiscpu-bench bench {}\n", scene.workload);
     text
 }
 

@@ -13,12 +13,11 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(number: usize, of: usize, title: &str) -> Screen {
+    pub(super) fn new() -> Screen {
         let bar = ProgressBar::new(1);
-        // 40 columns are enough for both lines; the second is cut where the terminal is narrower.
-        let style = ProgressStyle::with_template("{prefix}\n  {bar:20} {wide_msg}");
+        // The message is cut where the terminal is narrower.
+        let style = ProgressStyle::with_template("  {bar:10} {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_prefix(format!("{number}/{of} {title}"));
         Screen { bar }
     }
 

@@ -2,12 +2,13 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
-    os::fd::{FromRawFd as _, OwnedFd},
+    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
+
+use thiscpu_test_support::terminal;
 
 use crate::{TINY, alone, bench, parse, program, results, spawn, texts};
 
@@ -121,21 +122,10 @@ fn long_audit_announces_its_time_and_ends_with_the_audit_so_far() {
     }
 }
 
-/// Opens a terminal and returns the ends of the test and of the program.
-fn terminal(columns: u16) -> (File, OwnedFd) {
-    let (mut ours, mut theirs) = (0, 0);
-    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let null = std::ptr::null_mut();
-    // SAFETY: the pointers are to locals, or null where the call allows it.
-    assert_eq!(unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), &size) }, 0);
-    // SAFETY: the call has just opened both, and nobody else owns them.
-    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
-}
-
 #[test]
 fn progress_fits_into_40_columns() {
     let _turn = alone();
-    let (mut ours, theirs) = terminal(40);
+    let (ours, theirs) = terminal::open(40);
     let mut child = bench(&["memory", "--case", "accounts", "--contender", "thiscpu"])
         .args(TINY)
         .stdout(Stdio::null())
@@ -143,24 +133,10 @@ fn progress_fits_into_40_columns() {
         .env("TERM", "xterm")
         .spawn()
         .unwrap();
-    let mut seen = Vec::new();
-    let mut chunk = [0; 4096];
-    // Reading fails once the program, the only other holder, has ended.
-    while let Ok(count @ 1..) = ours.read(&mut chunk) {
-        seen.extend_from_slice(&chunk[..count]);
-    }
+    let plain = terminal::text(ours);
     assert!(child.wait().unwrap().success());
-    let text = String::from_utf8_lossy(&seen);
-    let plain = without_escapes(&text);
     assert!(plain.contains("memory accounts"), "{plain:?}");
     for line in plain.split(['\r', '\n']) {
         assert!(line.chars().count() <= 40, "{line:?} is too wide");
     }
-}
-
-fn without_escapes(text: &str) -> String {
-    let mut parts = text.split("\u{1b}[");
-    let first = parts.next().unwrap_or_default().to_owned();
-    let rest = parts.map(|part| part.split_once(|c: char| c.is_ascii_alphabetic()));
-    first + &rest.flatten().map(|(_, after)| after).collect::<String>()
 }
