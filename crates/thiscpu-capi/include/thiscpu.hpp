@@ -251,9 +251,9 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         detail::check(status);
         return true;
     }
-    std::uint64_t number(thiscpu_status (*get)(thiscpu_budget *, std::uint64_t *)) const {
+    std::uint64_t number(thiscpu_status (*query)(thiscpu_budget *, std::uint64_t *)) const {
         std::uint64_t number;
-        detail::check(get(handle_, &number));
+        detail::check(query(handle_, &number));
         return number;
     }
 };

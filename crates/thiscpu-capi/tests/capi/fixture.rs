@@ -63,8 +63,9 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     let name = format!("{file}-{compiler}-{linked:?}-{:x}", hasher.finish()).replace('.', "-");
     let output = libraries.join(name);
     let mut compile = Command::new(compiler);
-    compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
-    compile.args(options).arg("-I").arg(package.join("include")).arg("-o").arg(&output);
+    compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow"]);
+    compile.args(options).arg("-Werror").arg("-I").arg(package.join("include"));
+    compile.arg("-o").arg(&output);
     compile.arg(package.join("tests/capi/programs").join(source));
     match linked {
         Linked::Nothing => {}

@@ -17,9 +17,9 @@
 // Checks that a call returns a status.
 #define RETURNS(expected, call)                                                                    \
     do {                                                                                           \
-        thiscpu_status status = (call);                                                            \
-        if (status != (expected)) {                                                                \
-            const char *message = thiscpu_strerror(status);                                        \
+        thiscpu_status checked = (call);                                                           \
+        if (checked != (expected)) {                                                               \
+            const char *message = thiscpu_strerror(checked);                                       \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, message);                \
             exit(1);                                                                               \
         }                                                                                          \
