@@ -7,15 +7,28 @@ use clap::CommandFactory as _;
 
 use crate::{Cli, output};
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Prints a completion script for `shell`.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "thiscpu", &mut script);
+    // The generators offer hidden commands too.
+    let all = Cli::command();
+    let visible = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut command = clap::Command::new("thiscpu").version(VERSION).subcommands(visible);
+    clap_complete::generate(shell, &mut command, "thiscpu", &mut script);
     output::print(&String::from_utf8(script)?).map(drop)
 }
 
 /// Writes a man page for the program and one for each command into `directory`.
 pub(crate) fn pages(directory: &Path) -> Result<()> {
-    clap_mangen::generate_to(Cli::command(), directory)
-        .with_context(|| format!("cannot write man pages to {}", directory.display()))
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    for command in visible.chain([command.clone()]) {
+        let page = clap_mangen::Man::new(command).source(format!("thiscpu {VERSION}"));
+        page.generate_to(directory)
+            .with_context(|| format!("cannot write man pages to {}", directory.display()))?;
+    }
+    Ok(())
 }

@@ -139,13 +139,17 @@ fn completions_and_man_pages_name_each_command() {
         for command in ["demo", "doctor", "run"] {
             assert!(text(&output.stdout).contains(command), "{shell}: {command}");
         }
+        // Installers use it; it is hidden.
+        assert!(!text(&output.stdout).contains("Write man pages"), "{shell}");
+        assert!(!text(&output.stdout).contains("thiscpu,man"), "{shell}");
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     assert_eq!(run(&["man", path]).status.code(), Some(0));
     for page in ["thiscpu.1", "thiscpu-demo.1", "thiscpu-doctor.1", "thiscpu-run.1"] {
         let text = fs::read_to_string(directory.path().join(page)).unwrap();
-        assert!(text.contains(".TH"), "{page}");
+        let footer = concat!("\"thiscpu ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(text.contains(".TH") && text.contains(footer), "{page}: {text}");
     }
     let missing = run(&["man", "/no/such/directory"]);
     assert_eq!(missing.status.code(), Some(1));
