@@ -17,7 +17,8 @@ const DEGRADED: u8 = 3;
 
 const DETAILS: &str = "\
 Exit status: 0 fast tier (rseq-cid or rseq-cpu); 3 degraded (the atomic tier: every guarantee
-holds, at the speed of atomics); 1 broken (a self-test or the doctor failed); 2 wrong arguments.";
+holds, at the speed of atomics); 1 broken (a self-test or the doctor failed); 2 wrong arguments,
+or a wrong THISCPU_TIER, for which --json prints an object with \"error\".";
 
 /// Options of `thiscpu doctor`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,15 @@ pub(crate) struct Args {
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let report = thiscpu::system_info()?;
+    let report = match thiscpu::system_info() {
+        Ok(report) => report,
+        Err(why) => {
+            if args.json {
+                output::print(&format!("{:#}\n", json!({ "error": why.to_string() })))?;
+            }
+            return Err(why.into());
+        }
+    };
     let tests = self_test::run_all();
     output::print(&match args.json {
         true => format!("{:#}\n", to_json(&report, &tests)),

@@ -17,6 +17,8 @@ use clap::{Parser, Subcommand};
 
 /// Exit status of a command that failed.
 const FAILED: u8 = 1;
+/// Exit status of a command that did nothing because the request was wrong; clap's too.
+const REFUSED: u8 = 2;
 
 /// Per-CPU data for Linux programs, on restartable sequences
 ///
@@ -62,7 +64,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::note(&format!("{error:#}"));
-            ExitCode::from(FAILED)
+            // The library's errors that end a command are about the value of THISCPU_TIER.
+            ExitCode::from(if error.is::<thiscpu::Error>() { REFUSED } else { FAILED })
         }
     }
 }

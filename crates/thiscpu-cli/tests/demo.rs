@@ -82,7 +82,7 @@ fn demo_runs_in_each_tier() {
 fn demo_refuses_lengths_out_of_range() {
     for seconds in ["0", "0.5", "601", "NaN", "inf", "-1"] {
         let output = run(&["demo", &format!("--seconds={seconds}")]);
-        assert_eq!(output.status.code(), Some(1), "{seconds}: {}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{seconds}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains("give 1 to 600"), "{}", text(&output.stderr));
     }
 }

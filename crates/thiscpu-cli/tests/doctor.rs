@@ -51,11 +51,14 @@ fn doctor_self_test_passes_when_tier_has_sections() {
 }
 
 #[test]
-fn doctor_fails_when_tier_is_unknown() {
-    let output = doctor(&[], &[("THISCPU_TIER", "fast")]);
-    assert_eq!(output.status.code(), Some(1));
+fn doctor_refuses_unknown_tier() {
+    let output = doctor(&["--json"], &[("THISCPU_TIER", "fast")]);
+    assert_eq!(output.status.code(), Some(2));
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     for part in ["THISCPU_TIER=fast", "rseq-cid", "rseq-cpu", "atomic"] {
         assert!(text.contains(part), "{text}");
+        assert!(object["error"].as_str().unwrap().contains(part), "{object}");
     }
+    assert!(doctor(&[], &[("THISCPU_TIER", "fast")]).stdout.is_empty());
 }

@@ -21,7 +21,7 @@ use screen::Screen;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds that all scenes take together, from 1 to 600
-    #[arg(long, default_value_t = 16.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 16.0, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
 }
 
@@ -29,6 +29,12 @@ impl Default for Args {
     fn default() -> Self {
         Args { seconds: 16.0 }
     }
+}
+
+fn seconds(text: &str) -> Result<f64> {
+    let seconds = text.parse()?;
+    ensure!((1.0..=600.0).contains(&seconds), "it is out of range; give 1 to 600");
+    Ok(seconds)
 }
 
 /// One thing to show, in lines of at most 40 characters.
@@ -54,11 +60,6 @@ const SCENES: [Scene; 4] = [counter::SCENE, limit::SCENE, ledger::SCENE, objects
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    ensure!(
-        (1.0..=600.0).contains(&args.seconds),
-        "--seconds {} is out of range; give 1 to 600",
-        args.seconds
-    );
     let tier = thiscpu::tier()?;
     let cpus = crew::cpus();
     let threads = crew::threads();
