@@ -14,12 +14,13 @@ use crate::status::Status;
 ///
 /// A panic becomes a status; the panic hook has printed its message to standard error by then.
 pub(crate) fn catch(body: impl FnOnce() -> Result<(), Status>) -> Status {
+    // All calls of C pass here, so the reason that a thread notes is that of the panic caught.
     // `AssertUnwindSafe` is right because the structures are `RefUnwindSafe`: a panic leaves them
     // consistent.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(status)) => status,
-        Err(payload) => PanicReason::of(&*payload).into(),
+        Err(_) => PanicReason::take().into(),
     }
 }
 

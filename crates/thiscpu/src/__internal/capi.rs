@@ -1,6 +1,5 @@
 //! What `thiscpu-capi` needs: layouts for sections in C, and the reasons for panics.
 
-use core::any::Any;
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
@@ -11,12 +10,11 @@ pub use crate::budget::{GATE_AT as BUDGET_GATE_AT, SCALE as BUDGET_SCALE};
 pub use crate::counter::GATE_AT as COUNTER_GATE_AT;
 pub use crate::ledger::AccountSlot;
 pub use crate::slab::GATE_AND_KEY_OFFSETS as CACHE_GATE_AND_KEY_OFFSETS;
+pub use crate::sys::panic_reason::PanicReason;
 
 use crate::RawCache;
-use crate::budget::OVER_RELEASED;
 use crate::lanes::table::TABLE;
-use crate::ledger::{Account, NO_MEMORY};
-use crate::sys::fence::FENCE_DENIED;
+use crate::ledger::Account;
 use crate::sys::rseq::{self, OFFSETS};
 
 /// The variable from which inlined calls in C learn where the calling thread's lane is.
@@ -152,33 +150,6 @@ impl InlineAbi {
         // Release: a thread that gets a handle after this finds the stores before it. It pairs with
         // the program's own synchronization, by which the handle is passed on.
         let _ = self.offsets.fetch_update(Release, Relaxed, to);
-    }
-}
-
-/// Why a function of this library panicked, for callers that turn panics into status codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PanicReason {
-    FenceDenied,
-    OverReleased,
-    /// The system gave no memory for accounts.
-    NoMemory,
-    /// Anything else, which is a bug of this library.
-    Other,
-}
-
-impl PanicReason {
-    /// Returns the reason for a panic, from the payload that `catch_unwind` returned.
-    pub fn of(payload: &(dyn Any + Send)) -> PanicReason {
-        let message = match payload.downcast_ref::<String>() {
-            Some(message) => message,
-            None => payload.downcast_ref::<&str>().copied().unwrap_or_default(),
-        };
-        match () {
-            () if message.starts_with(FENCE_DENIED) => PanicReason::FenceDenied,
-            () if message.starts_with(OVER_RELEASED) => PanicReason::OverReleased,
-            () if message.starts_with(NO_MEMORY) => PanicReason::NoMemory,
-            () => PanicReason::Other,
-        }
     }
 }
 

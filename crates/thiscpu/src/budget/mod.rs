@@ -20,7 +20,6 @@ use self::core::countable;
 pub use self::core::{Budget, Exhausted, GATE_AT};
 pub use self::credit::SCALE;
 pub use self::lease::{Lease, Reserve};
-pub(crate) use self::recall::OVER_RELEASED;
 pub use self::wait::Acquire;
 use crate::section::{Outcome, Processor, Sections as _};
 

@@ -14,6 +14,8 @@
 //! Other threads use the pool meanwhile; only a caller about to be refused waits for the lock. The
 //! content of lanes is meaningless in shared mode, so leaving it clears them first.
 
+use core::fmt::Arguments;
+
 use super::core::{Budget, countable, percpu_threshold};
 use super::credit::{self, Credit};
 use super::pool::PoolState;
@@ -21,14 +23,10 @@ use crate::gate::ITEM_ALIGN;
 use crate::lanes::{region, table};
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::lock::Guard;
+use crate::sys::panic_reason::PanicReason;
 use crate::sys::startup;
 use crate::sys::{errno, fence};
 use crate::tier::Tier;
-
-/// The start of every panic message about an over-release.
-///
-/// The C API recognizes an over-release by it. Only a panic with a string prints its reason.
-pub(crate) const OVER_RELEASED: &str = "thiscpu: budget over-released";
 
 /// How often a switch to per-CPU mode is tried while other threads change the pool.
 const PERCPU_ATTEMPTS: u32 = 8;
@@ -185,11 +183,12 @@ impl Budget {
             let units = countable(n).filter(|&units| units <= held);
             (held, limit, units.map(|units| self.pool.add(units)).is_some())
         });
-        assert!(
-            is_done,
-            "{OVER_RELEASED}: {n} units were released, but only {held} were held (limit {limit}); \
-             the release is ignored"
-        );
+        if !is_done {
+            panic_over_released(format_args!(
+                "{n} units were released, but only {held} were held (limit {limit}); the release \
+                 is ignored"
+            ));
+        }
     }
 
     /// Discards the excess after a release of `n`.
@@ -201,13 +200,13 @@ impl Budget {
         let guard = self.lock();
         let excess = self.to_shared_mode(&guard);
         self.unlock(guard);
-        assert!(
-            excess == 0,
-            "{OVER_RELEASED}: {n} units were released, but only {} were held (limit {}); \
-             the excess is discarded",
-            (n as i64 - excess).max(0),
-            self.limit()
-        );
+        if excess != 0 {
+            let (held, limit) = ((n as i64 - excess).max(0), self.limit());
+            panic_over_released(format_args!(
+                "{n} units were released, but only {held} were held (limit {limit}); the excess is \
+                 discarded"
+            ));
+        }
     }
 
     /// Panics if there was an excess. The caller holds no lock.
@@ -218,12 +217,16 @@ impl Budget {
     }
 
     pub(super) fn panic_over_released(&self, excess: i64) -> ! {
-        panic!(
-            "{OVER_RELEASED}: {excess} units more than were held were released, by this call or an \
-             earlier one (limit {}); the excess is discarded",
-            self.limit()
-        );
+        let limit = self.limit();
+        panic_over_released(format_args!(
+            "{excess} units more than were held were released, by this call or an earlier one \
+             (limit {limit}); the excess is discarded"
+        ))
     }
+}
+
+fn panic_over_released(details: Arguments<'_>) -> ! {
+    PanicReason::OverReleased.panic(format_args!("thiscpu: budget over-released: {details}"))
 }
 
 /// Allocates memory in the lanes, unless another thread is changing the regions right now.

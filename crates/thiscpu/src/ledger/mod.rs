@@ -14,8 +14,6 @@ mod snapshot_state;
 mod transfer;
 mod transfer_log;
 
-pub(crate) use self::registry::NO_MEMORY;
-
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

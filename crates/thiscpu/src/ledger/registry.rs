@@ -14,14 +14,12 @@ use crate::sys::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sys::machine::Machine as _;
+use crate::sys::panic_reason::PanicReason;
 use crate::sys::startup;
 use crate::tier::Tier;
 
 /// The value of `Chunk::cache` if the ledger has no cache in lanes.
 const NO_CACHE: usize = 0;
-
-/// The start of the panic message if memory is unavailable. The C API recognizes it.
-pub(crate) const NO_MEMORY: &str = "thiscpu: no memory";
 
 impl<const N: usize> LedgerCore<N> {
     /// Allocates the cache in the lanes, if sections can use it.
@@ -117,7 +115,10 @@ impl<const N: usize> LedgerCore<N> {
     /// Maps another chunk. The caller holds the registry's lock.
     fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
         let memory = Host::map(CHUNK_BYTES).unwrap_or_else(|error| {
-            panic!("{NO_MEMORY} for another {} accounts: error {error}", Chunk::<N>::RECORDS)
+            PanicReason::NoMemory.panic(format_args!(
+                "thiscpu: no memory for another {} accounts: error {error}",
+                Chunk::<N>::RECORDS
+            ))
         });
         let head = Chunk {
             ledger: Arc::as_ptr(self),

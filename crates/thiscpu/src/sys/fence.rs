@@ -14,6 +14,7 @@ use super::atomic::{
 use super::lock::{Guard, Lock};
 use super::machine::{Machine as _, spins};
 use super::membarrier::FenceError;
+use super::panic_reason::PanicReason;
 
 /// The number of fences that have begun. Only the leader changes it.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -27,9 +28,6 @@ static LEADER: Lock = Lock::new();
 /// How often a follower spins before it sleeps; a fence takes a few such loops.
 const SPINS: u32 = spins(200);
 
-/// The beginning of the panic message when no fence is possible; the C API recognizes it.
-pub(crate) const FENCE_DENIED: &str = "thiscpu: membarrier has stopped working";
-
 /// Waits until every section that began before this call has committed or will restart.
 ///
 /// Takes 0.2 µs in an idle process, 15 to 30 µs if other CPUs run it, and a time slice at worst. A
@@ -40,11 +38,11 @@ pub(crate) const FENCE_DENIED: &str = "thiscpu: membarrier has stopped working";
 /// If membarrier fails, and the calling thread cannot run on every CPU either.
 pub(crate) fn fence() {
     if let Err(FenceError { error, reason }) = try_fence() {
-        panic!(
-            "{FENCE_DENIED} (error {error}), and {reason}: no exact answer is possible without a \
-             fence; allow membarrier or sched_setaffinity in the sandbox, or set \
-             THISCPU_TIER=atomic, which needs neither"
-        );
+        PanicReason::FenceDenied.panic(format_args!(
+            "thiscpu: membarrier has stopped working (error {error}), and {reason}: no exact \
+             answer is possible without a fence; allow membarrier or sched_setaffinity in the \
+             sandbox, or set THISCPU_TIER=atomic, which needs neither"
+        ));
     }
 }
 

@@ -18,6 +18,7 @@ mod linux;
 pub(crate) mod lock;
 pub(crate) mod machine;
 pub(crate) mod membarrier;
+pub(crate) mod panic_reason;
 pub(crate) mod rseq;
 pub(crate) mod startup;
 pub(crate) mod stderr;
