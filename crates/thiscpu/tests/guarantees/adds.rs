@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use crate::common::random::Random;
-use crate::common::threads::{together, wrapping_sum};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, pin, scale, scenario};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, leave_lanes_if, pin, scale,
+    scenario, together, together_while, wrapping_sum,
+};
 use thiscpu::{Counter, Counters};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -61,18 +62,12 @@ fn assert_settled(counter: &Counter, value: i64) {
 }
 
 fn are_all_counted() {
-    let sums = together(
-        THREADS,
-        |thread| {
-            if thread % 16 == 5 {
-                thiscpu::__test_support::leave_lanes();
-            }
-            let mut random = Random::new(thread as u64);
-            let adds = scale::rounds(1500) as usize;
-            BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, adds))
-        },
-        || {},
-    );
+    let sums = together(THREADS, |thread| {
+        leave_lanes_if(thread % 16 == 5);
+        let mut random = Random::new(thread as u64);
+        let adds = scale::rounds(1500) as usize;
+        BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, adds))
+    });
     for (number, counter) in BATCHES.iter().enumerate() {
         assert_settled(counter, wrapping_sum(sums.iter().map(|sums| sums[number])));
     }
@@ -81,12 +76,10 @@ fn are_all_counted() {
 // Sums flip banks, and comparisons change modes, during the adds.
 fn are_all_counted_while_others_read() {
     let left = AtomicUsize::new(16);
-    let sums = together(
+    let sums = together_while(
         16,
         |thread| {
-            if thread % 4 == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread % 4 == 3);
             let mut random = Random::new(thread as u64);
             let sums = BATCHES.each_ref().map(|counter| add_mixed(counter, &mut random, 4000));
             left.fetch_sub(1, SeqCst);
@@ -113,15 +106,11 @@ fn are_all_counted_while_others_read() {
 fn are_all_counted_in_new_counters() {
     for round in 0..150 {
         let counter = Counter::new();
-        let sums = together(
-            3,
-            |thread| {
-                let mut random = Random::new(round * 3 + thread as u64);
-                let adds = 10 + random.below(60) as usize;
-                add_mixed(&counter, &mut random, adds)
-            },
-            || {},
-        );
+        let sums = together(3, |thread| {
+            let mut random = Random::new(round * 3 + thread as u64);
+            let adds = 10 + random.below(60) as usize;
+            add_mixed(&counter, &mut random, adds)
+        });
         assert_settled(&counter, wrapping_sum(sums));
     }
 }
@@ -132,7 +121,7 @@ fn are_all_counted_when_threads_move() {
     const ADDERS: usize = 4;
     let tids: [AtomicUsize; ADDERS] = Default::default();
     let over = AtomicBool::new(false);
-    let sums = together(
+    let sums = together_while(
         ADDERS,
         |thread| {
             tids[thread].store(pin::tid() as usize, SeqCst);
@@ -167,19 +156,13 @@ fn are_all_counted_without_lanes() {
     static COUNTER: Counter = Counter::new();
     const ADDS: i64 = 400_000;
     let words = thiscpu::PerCpu::<u64>::new();
-    together(
-        3,
-        |thread| {
-            if thread < 2 {
-                thiscpu::__test_support::leave_lanes();
-            }
-            for _ in 0..ADDS {
-                COUNTER.inc();
-                words.add(1);
-            }
-        },
-        || {},
-    );
+    together(3, |thread| {
+        leave_lanes_if(thread < 2);
+        for _ in 0..ADDS {
+            COUNTER.inc();
+            words.add(1);
+        }
+    });
     assert_settled(&COUNTER, 3 * ADDS);
     assert_eq!(words.lanes().sum::<u64>(), 3 * ADDS as u64);
 }
@@ -187,12 +170,10 @@ fn are_all_counted_without_lanes() {
 fn are_all_counted_in_several_counters() {
     static COUNTERS: Counters<3> = Counters::new();
     let left = AtomicUsize::new(8);
-    let sums = together(
+    let sums = together_while(
         8,
         |thread| {
-            if thread % 4 == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread % 4 == 3);
             let mut random = Random::new(thread as u64);
             let mut sums = [0i64; 3];
             for _ in 0..20_000 {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{Bounds, Counter};
 
-use crate::common::random::Random;
-use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
-use crate::common::token::{Adder, MIXED, PINNED, pass_while_asking};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
+use crate::common::{
+    Adder, DecrementOnDrop, MIXED, PINNED, Random, Scenario, TIERS, TIERS_AND_SANDBOXES, Tally,
+    leave_lanes_if, pass_while_asking, pin, scale, scenario, signal, to_percpu_mode, together,
+    together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(bounds::contain_moving_token, TIERS_AND_SANDBOXES),
@@ -65,9 +66,7 @@ fn contain_concurrent_adds() {
         let asking = AtomicUsize::new(2);
         let work = |thread: usize| {
             let mut random = Random::new(thread as u64);
-            if thread == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread == 3);
             while thread < ADDERS && asking.load(SeqCst) > 0 {
                 let n = if random.below(8) == 0 { 32_768 } else { random.below(9) };
                 tally.add(thread, n, || counter.add(n as i64));
@@ -84,7 +83,7 @@ fn contain_concurrent_adds() {
                 }
             }
         };
-        together(ADDERS + 2, work, || {});
+        together(ADDERS + 2, work);
     }
 }
 
@@ -116,7 +115,7 @@ fn stop_adders(adders: usize, times: u64, work: impl Fn(usize) + Sync, check: im
             work(thread);
         }
     };
-    together(adders, body, || {
+    together_while(adders, body, || {
         while threads.iter().any(|thread| thread.load(SeqCst) == 0) {
             std::thread::yield_now();
         }
@@ -213,5 +212,5 @@ fn follow_set() {
             }
         }
     };
-    together(4, work, || {});
+    together(4, work);
 }

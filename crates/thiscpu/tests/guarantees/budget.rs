@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use thiscpu::{Budget, Exhausted, Tier};
 
-use crate::common::random::Random;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, resources, scale, scenario};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, at_sampled_steps, can_single_step, pin,
+    resources, scale, scenario, together, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::limit_is_never_exceeded, TIERS_AND_SANDBOXES),
@@ -73,7 +73,7 @@ fn churn(budget: &Budget, threads: usize, most_each: u64, limit: u64) -> u64 {
         held.fetch_sub(own, SeqCst);
         budget.release(own);
     };
-    together(threads, work, || {});
+    together(threads, work);
     assert_eq!(budget.available(), limit);
     assert_eq!(budget.acquired(), 0);
     refused.into_inner()
@@ -147,7 +147,7 @@ fn limit_may_change_under_load() {
             }
         }
     };
-    together(3, work, || {
+    together_while(3, work, || {
         for round in 0..scale::rounds(300) {
             let limit = [MOST, 100, 2_000][round as usize % 3];
             budget.set_limit(limit);

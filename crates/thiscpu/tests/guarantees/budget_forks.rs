@@ -7,9 +7,10 @@ use thiscpu::{__test_support, Budget, Exhausted, Tier};
 
 use super::budget::{LARGE, poll, to_percpu_mode};
 use super::budget_waiters::until_queued;
-use crate::common::single_step::{Steps, at_sampled_steps, can_single_step, fork_at_steps};
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, fork, scale, scenario};
+use crate::common::{
+    Scenario, Steps, TIERS, at_sampled_steps, can_single_step, fork, fork_at_steps, scale,
+    scenario, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::child_is_exact_when_forked_during_acquire, TIERS).needs(can_single_step),
@@ -132,7 +133,7 @@ fn child_threads_form_a_new_queue() {
                         budget.release(70);
                     }
                 };
-                together(3, work, || {});
+                together(3, work);
                 assert_eq!(budget.available(), 100);
             })
         };

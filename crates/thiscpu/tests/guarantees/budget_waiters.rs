@@ -11,9 +11,7 @@ use std::time::Duration;
 use thiscpu::{Budget, Exhausted};
 
 use super::budget::poll;
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, scale, scenario};
+use crate::common::{Random, Scenario, TIERS, scale, scenario, together};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::waiters_are_served_in_order, TIERS),
@@ -88,7 +86,7 @@ fn large_waiters_are_not_starved() {
             budget.release(5);
         }
     };
-    together(4, work, || {});
+    together(4, work);
     assert_eq!(budget.available(), 1_000);
 }
 
@@ -108,7 +106,7 @@ fn waiters_time_out() {
             }
         }
     };
-    together(4, work, || {});
+    together(4, work);
     assert_eq!(budget.available(), 100);
 }
 
@@ -145,7 +143,7 @@ fn tasks_and_threads_share_one_queue() {
             }
         }
     };
-    together(4, work, || {});
+    together(4, work);
     assert_eq!(budget.available(), 100);
 }
 
@@ -218,7 +216,7 @@ fn dropped_futures_leave_nothing() {
             }
         }
     };
-    together(4, work, || {});
+    together(4, work);
     assert_eq!(budget.available(), 100);
 }
 

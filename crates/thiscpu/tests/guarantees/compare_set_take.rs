@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::{Comparison, Counter};
 
-use crate::common::random::Random;
-use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together, wrapping_sum};
-use crate::common::token::{Adder, MIXED, PINNED, pass_while_asking};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
+use crate::common::{
+    Adder, DecrementOnDrop, MIXED, PINNED, Random, Scenario, TIERS, TIERS_AND_SANDBOXES, Tally,
+    leave_lanes_if, pass_while_asking, scale, scenario, to_percpu_mode, together, wrapping_sum,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(compare_set_take::compare_is_right_about_moving_token, TIERS),
@@ -70,9 +70,7 @@ fn compare_is_right_during_adds() {
         to_percpu_mode(&counter);
         let (tally, asking) = (Tally::new(ADDERS), AtomicUsize::new(2));
         let add = |thread: usize| {
-            if thread == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread == 3);
             while asking.load(SeqCst) > 0 {
                 tally.add(thread, 3, || counter.add(3));
             }
@@ -99,7 +97,7 @@ fn compare_is_right_during_adds() {
             let _decrement = DecrementOnDrop(&asking);
             ask(&mut Random::new(thread as u64));
         };
-        together(ADDERS + 2, work, || {});
+        together(ADDERS + 2, work);
     }
 }
 
@@ -109,22 +107,18 @@ fn compare_is_right_near_limit() {
     static COUNTER: Counter = Counter::new();
     const BASE: i64 = 5000;
     COUNTER.set(BASE);
-    together(
-        THREADS as usize,
-        |thread| {
-            for round in 0..scale::rounds(4000) {
-                COUNTER.inc();
-                // This thread's 1 is still included, so the value is above the base.
-                assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
-                assert_eq!(COUNTER.compare(BASE + THREADS + 1).ordering, Ordering::Less);
-                COUNTER.dec();
-                if thread == 0 && round % 400 == 0 {
-                    to_percpu_mode(&COUNTER);
-                }
+    together(THREADS as usize, |thread| {
+        for round in 0..scale::rounds(4000) {
+            COUNTER.inc();
+            // This thread's 1 is still included, so the value is above the base.
+            assert_eq!(COUNTER.compare(BASE).ordering, Ordering::Greater);
+            assert_eq!(COUNTER.compare(BASE + THREADS + 1).ordering, Ordering::Less);
+            COUNTER.dec();
+            if thread == 0 && round % 400 == 0 {
+                to_percpu_mode(&COUNTER);
             }
-        },
-        || {},
-    );
+        }
+    });
     assert_eq!(COUNTER.sum(), BASE);
 }
 
@@ -144,9 +138,7 @@ fn take_loses_nothing() {
                 }
                 return -taken;
             }
-            if thread == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread == 3);
             let _decrement = DecrementOnDrop(&adding);
             wrapping_sum((0..scale::rounds(30_000)).map(|_| {
                 let n = if random.below(20) == 0 { 32_768 } else { 1 };
@@ -154,7 +146,7 @@ fn take_loses_nothing() {
                 n
             }))
         };
-        let left = wrapping_sum(together(6, work, || {}));
+        let left = wrapping_sum(together(6, work));
         assert_eq!(counter.sum(), left);
         assert_eq!(counter.take(), left);
         assert_eq!(counter.take(), 0);
@@ -189,9 +181,7 @@ fn set_is_one_instant() {
         }
     };
     let add = |thread: usize| {
-        if thread == 1 {
-            thiscpu::__test_support::leave_lanes();
-        }
+        leave_lanes_if(thread == 1);
         // All adds together are less than a step.
         for _ in 0..STEP / 8 {
             COUNTER.inc();
@@ -205,16 +195,14 @@ fn set_is_one_instant() {
         2 => set(),
         _ => read(),
     };
-    together(5, work, || {});
+    together(5, work);
 }
 
 // Random operations change the counter's mode all the time, and no unit is lost.
 fn mixed_ops_lose_nothing() {
     for counter in [Counter::new(), Counter::with_batch(2)] {
         let work = |thread: usize| {
-            if thread == 3 {
-                thiscpu::__test_support::leave_lanes();
-            }
+            leave_lanes_if(thread == 3);
             let mut random = Random::new(thread as u64);
             let mut balance = 0;
             for _ in 0..150 {
@@ -237,7 +225,7 @@ fn mixed_ops_lose_nothing() {
             }
             balance
         };
-        let left = wrapping_sum(together(6, work, || {}));
+        let left = wrapping_sum(together(6, work));
         assert_eq!(counter.sum(), left);
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::fork::{self, SignalOutcome};
-use crate::common::random::Random;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario, signal};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario, signal, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(first_use::works_in_signal_handler, TIERS_AND_SANDBOXES),
@@ -45,7 +46,7 @@ fn assert_exact() {
     assert_eq!(COUNTER.sum(), 100 + handled * BURST);
     assert_eq!(COUNTERS.snapshot(), [100, handled * BURST]);
     // All goes on with lanes, some of which a handler has set up.
-    crate::common::threads::together(2, |_| (0..2000).for_each(|_| COUNTER.inc()), || {});
+    together(2, |_| (0..2000).for_each(|_| COUNTER.inc()));
     assert_eq!(COUNTER.sum(), 4100 + handled * BURST);
     let words = PerCpu::<u64>::new();
     words.add(1);
@@ -95,7 +96,7 @@ fn survives_signal_after_each_syscall() {
 fn works_on_many_threads_at_once() {
     for _ in 0..scale::rounds(60) {
         let child = || {
-            crate::common::threads::together(6, |_| use_it(), || {});
+            together(6, |_| use_it());
             assert_eq!(COUNTER.sum(), 600);
             assert_eq!(COUNTERS.snapshot(), [600, 0]);
         };

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 
 use thiscpu::{Counter, Counters, PerCpu};
 
-use crate::common::random::Random;
-use crate::common::single_step::{Steps, can_single_step, fork_at_steps};
-use crate::common::threads::{to_percpu_mode, together};
-use crate::common::token::{MIXED, SetOnDrop, pass};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, fork, pin, scale, scenario};
+use crate::common::{
+    MIXED, Random, Scenario, SetOnDrop, Steps, TIERS, TIERS_AND_SANDBOXES, can_single_step, fork,
+    fork_at_steps, pass, pin, scale, scenario, to_percpu_mode, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(forks::children_count_exactly, TIERS_AND_SANDBOXES),
@@ -54,7 +53,7 @@ fn use_all() {
     assert_eq!(COUNTERS.snapshot(), [first + 7, second]);
     let (before, narrow) = (COUNTER.sum(), NARROW.sum());
     let words = PerCpu::<u64>::new();
-    together(
+    together_while(
         2,
         |_| {
             for _ in 0..2000 {
@@ -123,7 +122,7 @@ fn while_others_work(parent: impl FnOnce()) {
         over.store(true, SeqCst);
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     };
-    together(4, |thread| until_over(works[thread]()), parent);
+    together_while(4, |thread| until_over(works[thread]()), parent);
 }
 
 const FORKS: u64 = 60;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 
 use thiscpu::{__test_support, Account, Ledger, Tier};
 
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::charges_are_never_lost, TIERS_AND_SANDBOXES),
@@ -60,7 +60,7 @@ fn charges_are_never_lost() {
             oracle[account][index].fetch_add(n, SeqCst);
         }
     };
-    together(4, work, || {
+    together_while(4, work, || {
         for account in accounts.iter().cycle().take(300) {
             account.sum(1);
             ledger.sync();
@@ -93,7 +93,7 @@ fn sums_and_snapshots_are_one_instant() {
             *turn += 1;
         }
     };
-    together(2, work, || {
+    together_while(2, work, || {
         for _ in 0..scale::rounds(2_000) {
             let sum = account.sum(0);
             assert!((0..=1).contains(&sum), "{sum}");
@@ -120,7 +120,7 @@ fn for_each_is_one_instant() {
             from.uncharge(0, 1);
         }
     };
-    together(3, work, || {
+    together_while(3, work, || {
         for _ in 0..scale::rounds(300) {
             let (mut count, mut total) = (0, 0);
             ledger.for_each(|_, [units]| {
@@ -200,7 +200,7 @@ fn new_accounts_start_at_zero() {
             assert_eq!(clone.sum(1), rounds);
         }
     };
-    together(4, work, || {
+    together_while(4, work, || {
         for _ in 0..scale::rounds(50) {
             ledger.for_each(|_, [first, _]| assert_eq!(first, 0));
         }
@@ -249,7 +249,7 @@ fn counters_wrap_at_62_bits() {
             }
         }
     };
-    together(2, work, || {
+    together_while(2, work, || {
         let is_small = |value: &i64| wrapped(*value) == *value;
         for _ in 0..scale::rounds(300) {
             ledger.for_each(|_, counters| assert!(counters.iter().all(is_small), "{counters:?}"));

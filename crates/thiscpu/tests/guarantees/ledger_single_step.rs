@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::{Account, Ledger};
 
 use super::ledger::{cache_in_lane, open};
-use crate::common::single_step::{Steps, at_sampled_steps, can_single_step, fork_at_steps};
-use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, errno, pin, scenario, signal};
+use crate::common::{
+    CID_AND_ATOMIC, Scenario, Steps, TIERS, at_sampled_steps, can_single_step, errno,
+    fork_at_steps, pin, scenario, signal,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::child_is_exact_when_forked_during_sync, CID_AND_ATOMIC)

@@ -40,40 +40,18 @@ mod words;
 
 use std::process::ExitCode;
 
+macro_rules! scenarios_of {
+    ($($file:ident),*) => {
+        [$($file::SCENARIOS),*].concat()
+    };
+}
+
 fn main() -> ExitCode {
-    let files = [
-        adds::SCENARIOS,
-        bounds::SCENARIOS,
-        budget::SCENARIOS,
-        budget_forks::SCENARIOS,
-        budget_waiters::SCENARIOS,
-        compare_set_take::SCENARIOS,
-        first_use::SCENARIOS,
-        forks::SCENARIOS,
-        ledger::SCENARIOS,
-        ledger_single_step::SCENARIOS,
-        memory::SCENARIOS,
-        pairs::SCENARIOS,
-        plugin::SCENARIOS,
-        properties::SCENARIOS,
-        sandbox::SCENARIOS,
-        signals::SCENARIOS,
-        single_step::SCENARIOS,
-        slab::SCENARIOS,
-        slab_constructed::SCENARIOS,
-        slab_constructed_forks::SCENARIOS,
-        slab_direct::SCENARIOS,
-        slab_forks::SCENARIOS,
-        slab_heap_errors::SCENARIOS,
-        slab_low_memory::SCENARIOS,
-        slab_memory::SCENARIOS,
-        slab_sandbox::SCENARIOS,
-        slab_shards::SCENARIOS,
-        stacks::SCENARIOS,
-        sums::SCENARIOS,
-        thread_exit::SCENARIOS,
-        tiers::SCENARIOS,
-        words::SCENARIOS,
-    ];
-    common::run(&files.concat())
+    common::run(&scenarios_of! {
+        adds, bounds, budget, budget_forks, budget_waiters, compare_set_take, first_use,
+        forks, ledger, ledger_single_step, memory, pairs, plugin, properties, sandbox,
+        signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
+        slab_forks, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
+        slab_shards, stacks, sums, thread_exit, tiers, words
+    })
 }

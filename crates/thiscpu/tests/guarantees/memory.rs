@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::{Budget, Counter, Counters, Error, PerCpu, PerCpuPair, PerCpuStack};
 
-use crate::common::threads::{to_percpu_mode, together};
-use crate::common::{Scenario, TIERS, resources, scale, scenario};
+use crate::common::{
+    Scenario, TIERS, resources, scale, scenario, to_percpu_mode, together, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(memory::counters_stay_exact_without_address_space, TIERS),
@@ -64,14 +65,14 @@ fn counters_stay_exact_without_address_space() {
         limit
     };
     let mut limit = None;
-    together(2, add, || limit = Some(check()));
+    together_while(2, add, || limit = Some(check()));
     assert_eq!(COUNTER.sum(), 9000);
     assert_eq!(COUNTERS.snapshot(), [3000, 6000]);
     // Without the limit all works as usual.
     drop(limit);
     PerCpu::<u64>::try_new().expect("there is address space");
     to_percpu_mode(&COUNTER);
-    together(2, |_| (0..3000).for_each(|_| COUNTER.inc()), || {});
+    together(2, |_| (0..3000).for_each(|_| COUNTER.inc()));
     assert_eq!(COUNTER.sum(), 15_000);
 }
 
@@ -160,14 +161,10 @@ fn items_are_reused_and_zeroed() {
     words(1);
     counters(1);
     let before = resources::status_bytes("VmSize");
-    together(
-        2,
-        |_| {
-            (0..rounds).for_each(words);
-            (0..rounds / 50).for_each(counters);
-        },
-        || {},
-    );
+    together(2, |_| {
+        (0..rounds).for_each(words);
+        (0..rounds / 50).for_each(counters);
+    });
     let growth = resources::status_bytes("VmSize") - before;
     // Threads have stacks and malloc arenas of their own; a leak would be far larger.
     assert!(growth < 200 * MIB, "grew by {growth} bytes of address space");
@@ -179,15 +176,11 @@ fn items_are_reused_and_zeroed() {
 fn counters_have_own_memory_beyond_one_region() {
     const COUNT: i64 = 12_000;
     let counters: Vec<Counter> = (0..COUNT).map(|_| Counter::new()).collect();
-    together(
-        2,
-        |_| {
-            for (number, counter) in counters.iter().enumerate() {
-                (0..40).for_each(|_| counter.add(number as i64));
-            }
-        },
-        || {},
-    );
+    together(2, |_| {
+        for (number, counter) in counters.iter().enumerate() {
+            (0..40).for_each(|_| counter.add(number as i64));
+        }
+    });
     for (number, counter) in (0..).zip(&counters) {
         assert_eq!(counter.sum(), 80 * number);
     }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{PairWord, PerCpuPair};
 
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
+use crate::common::{
+    Scenario, TIERS, TIERS_AND_SANDBOXES, pin, place_one_of_five, scale, scenario, signal, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(pairs::words_change_together, TIERS_AND_SANDBOXES),
@@ -69,18 +70,10 @@ fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
 fn change_on_all_threads<W: Half>() {
     let each = scale::rounds(10_000);
     let pair = PerCpuPair::<W>::new();
-    together(
-        5,
-        |thread| {
-            match thread {
-                0 | 1 => pin::pin(thread),
-                4 => thiscpu::__test_support::leave_lanes(),
-                _ => {}
-            }
-            (0..each).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));
-        },
-        || {},
-    );
+    together(5, |thread| {
+        place_one_of_five(thread);
+        (0..each).for_each(|_| assert!(change(&pair), "torn: {:?}", pair.lanes().next()));
+    });
     assert_eq!(changes(&pair), 5 * each);
 }
 

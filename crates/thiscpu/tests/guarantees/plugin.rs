@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{Counter, Tier};
 
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, pin, scenario, signal};
+use crate::common::{Random, Scenario, TIERS, pin, scenario, signal, together_while};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(plugin::may_be_closed_after_use, TIERS).needs(cargo),
@@ -107,7 +105,7 @@ fn may_be_closed_after_use() {
         let (add, sum) = (plugin.add, plugin.sum);
         let before = sum();
         let mut plugin = Some(plugin);
-        together(
+        together_while(
             3,
             |thread| {
                 let mut random = Random::new(thread as u64);
@@ -160,7 +158,7 @@ fn use_both(plugin: &Plugin) {
         }
     };
     let (mine, theirs) = (COUNTER.sum(), (plugin.sum)());
-    together(4, add, || {
+    together_while(4, add, || {
         for _ in 0..100 {
             assert!(COUNTER.sum() >= mine && (plugin.sum)() >= theirs);
         }
@@ -172,7 +170,7 @@ fn use_both(plugin: &Plugin) {
 
 fn two_copies_count_exactly_when_program_is_first() {
     let plugin = Plugin::load(&path());
-    crate::common::threads::to_percpu_mode(&COUNTER);
+    crate::common::to_percpu_mode(&COUNTER);
     use_both(&plugin);
     use_both(&plugin);
 }

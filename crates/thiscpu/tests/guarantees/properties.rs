@@ -7,8 +7,7 @@ use std::alloc::Layout;
 
 use thiscpu::{__test_support, Counter, Counters, PairWord, PerCpu, PerCpuPair, RawCache};
 
-use crate::common::objects::{Object, alloc_many, close, free_all};
-use crate::common::{Scenario, TIERS, pin, scale, scenario};
+use crate::common::{Object, Scenario, TIERS, alloc_many, close, free_all, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(properties::counter_matches_sequential_model, TIERS),

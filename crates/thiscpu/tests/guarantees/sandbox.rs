@@ -7,11 +7,9 @@ use std::time::Duration;
 use thiscpu::{__test_support, Counter, Counters, Ledger, Tier};
 
 use crate::common::seccomp::{self, Call};
-use crate::common::threads::{Tally, to_percpu_mode, together};
-use crate::common::token::{MIXED, SetOnDrop, pass};
 use crate::common::{
-    ATOMIC_ONLY, SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, errno, fork, pin, scale,
-    scenario,
+    ATOMIC_ONLY, MIXED, SELF_REGISTERED_ONLY, Scenario, SetOnDrop, TIERS, Tally, WITH_SECTIONS,
+    errno, fork, pass, pin, scale, scenario, to_percpu_mode, together, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -53,7 +51,7 @@ fn sums_stay_exact_when_membarrier_is_denied_late() {
             tally.add(thread, 1, || counters.add(1, 1));
         }
     };
-    together(3, add, || {
+    together_while(3, add, || {
         for _ in 0..scale::rounds(200) {
             let (done, [_, sum], begun) = tally.around(|| counters.snapshot());
             assert!(done <= sum && sum <= begun, "{done} <= {sum} <= {begun}");
@@ -87,7 +85,7 @@ fn fence_works_when_caller_is_moved() {
             }
             pin::set_affinity(tid.load(SeqCst), &[pin::cpus()[round % pin::cpus().len()]]);
             if round % 8 == 0 {
-                together(1, |_| COUNTER.add(0), || ());
+                together(1, |_| COUNTER.add(0));
             }
             std::thread::sleep(STAY * (scale::factor() - 1));
         }
@@ -228,7 +226,7 @@ fn sums_panic_when_fences_are_denied() {
     B.sum();
     deny_fences();
     // Threads that wait for another thread's fence panic too.
-    together(
+    together_while(
         4,
         |thread| {
             for _ in 0..scale::rounds(200) {
@@ -280,7 +278,7 @@ fn atomic_tier_needs_no_fence() {
         seccomp::deny(call, libc::EPERM).expect("a seccomp filter");
     }
     assert_eq!(thiscpu::tier(), Ok(Tier::Atomic));
-    together(4, |_| (0..2000).for_each(|_| COUNTER.inc()), || ());
+    together(4, |_| (0..2000).for_each(|_| COUNTER.inc()));
     assert_eq!(COUNTER.sum(), 8000);
     assert_eq!(COUNTER.take(), 8000);
 }
@@ -290,7 +288,7 @@ fn adds_stay_exact_when_rseq_is_denied_late() {
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
     let add = |_| (0..20_000).for_each(|_| COUNTER.inc());
-    together(2, add, || {
+    together_while(2, add, || {
         seccomp::deny(Call::Rseq, libc::EPERM).expect("a seccomp filter");
         (0..20_000).for_each(|_| COUNTER.inc());
     });
@@ -299,13 +297,13 @@ fn adds_stay_exact_when_rseq_is_denied_late() {
         add(thread);
         assert!(errno::is_kept(|| COUNTER.inc()));
     };
-    together(4, add_once_more, || {
+    together_while(4, add_once_more, || {
         (0..100).for_each(|_| assert!(COUNTER.sum() >= 60_000));
     });
     COUNTER.add(-4);
     assert_eq!(COUNTER.sum(), 140_000);
     fork::run(|| {
-        together(2, add, || {});
+        together(2, add);
         assert_eq!(COUNTER.sum(), 180_000);
     })
     .expect("an exact child");

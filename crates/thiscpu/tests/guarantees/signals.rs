@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use thiscpu::{Budget, Counter, Counters};
 
-use crate::common::random::Random;
-use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario, signal};
+use crate::common::{
+    DecrementOnDrop, Random, Scenario, TIERS, TIERS_AND_SANDBOXES, Tally, scale, scenario, signal,
+    to_percpu_mode, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(signals::handler_may_interrupt_add, TIERS_AND_SANDBOXES),
@@ -286,7 +287,7 @@ fn answers_hold_when_threads_pause_anywhere() {
                 std::thread::yield_now();
             }
         };
-        together(ADDERS + ASKERS, work, || {
+        together_while(ADDERS + ASKERS, work, || {
             let mut random = Random::new(50);
             while asking.load(SeqCst) > 0 {
                 PAUSE.store(random.below(20_000), SeqCst);

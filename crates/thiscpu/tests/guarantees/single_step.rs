@@ -8,9 +8,10 @@ use std::sync::{Mutex, mpsc};
 
 use thiscpu::{Counter, PerCpu};
 
-use crate::common::single_step::{at_sampled_steps, can_single_step, conflict_in_handler};
-use crate::common::threads::to_percpu_mode;
-use crate::common::{Scenario, TIERS, pin, scenario};
+use crate::common::{
+    Scenario, TIERS, at_sampled_steps, can_single_step, conflict_in_handler, pin, scenario,
+    to_percpu_mode,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(single_step::answers_hold_during_compare, TIERS).needs(can_single_step),

@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use thiscpu::{__test_support, Cache, RawCache};
 
 use crate::common::destructors::{ROUNDS, arm, end_round, make_key, rounds_run};
-use crate::common::objects::{Object, alloc_many, close, free_all};
-use crate::common::random::Random;
-use crate::common::threads::together;
 use crate::common::{
-    Scenario, TIERS, TIERS_AND_SANDBOXES, errno, fork, pin, resources, scale, scenario,
+    Object, Random, Scenario, TIERS, TIERS_AND_SANDBOXES, alloc_many, close, errno, fork, free_all,
+    pin, resources, scale, scenario, together, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -94,7 +92,7 @@ fn objects_may_be_freed_by_any_thread() {
                 }
             }
         };
-        together(5, work, || {
+        together_while(5, work, || {
             for _ in 0..scale::rounds(100) {
                 cache.shrink();
                 assert!(cache.stats().slab_bytes.is_multiple_of(65_536));
@@ -152,7 +150,7 @@ fn destructors_may_allocate_and_free() {
             }
             LATE.set(Some(UsesAtExit));
         };
-        together(5, work, || ());
+        together(5, work);
     }
     assert_eq!(rounds_run(), times * 5 * ROUNDS);
     // The threads that allocated these have exited.
@@ -257,7 +255,7 @@ fn values_are_dropped_once() {
         }
         kept
     };
-    let kept: Vec<_> = together(4, work, || ()).into_iter().flatten().collect();
+    let kept: Vec<_> = together(4, work).into_iter().flatten().collect();
     let made = 4 * scale::rounds(4_000) as usize;
     assert_eq!(dropped.load(SeqCst), made - kept.len());
     // On a thread that allocated none of them.

@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::{__test_support, Constructed, ConstructedCache};
+use thiscpu::{Constructed, ConstructedCache};
 
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, fork, pin, scale, scenario};
+use crate::common::{
+    Random, Scenario, TIERS, fork, leave_lanes_if, pin, scale, scenario, together, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::constructor_runs_once_per_object, TIERS),
@@ -71,21 +71,15 @@ pub(crate) fn close<T>(cache: ConstructedCache<T>) {
 fn constructor_runs_once_per_object() {
     let cache = ConstructedCache::new(Value::new);
     let addresses = Mutex::new(BTreeSet::new());
-    together(
-        4,
-        |thread| {
-            if thread == 3 {
-                __test_support::leave_lanes();
-            }
-            for _ in 0..scale::rounds(2_000) {
-                let values = [(); 5].map(|()| cache.alloc());
-                values.iter().for_each(|value| value.check());
-                let mut addresses = addresses.lock().expect("no panic");
-                addresses.extend(values.iter().map(|value| std::ptr::from_ref(&**value).addr()));
-            }
-        },
-        || (),
-    );
+    together(4, |thread| {
+        leave_lanes_if(thread == 3);
+        for _ in 0..scale::rounds(2_000) {
+            let values = [(); 5].map(|()| cache.alloc());
+            values.iter().for_each(|value| value.check());
+            let mut addresses = addresses.lock().expect("no panic");
+            addresses.extend(values.iter().map(|value| std::ptr::from_ref(&**value).addr()));
+        }
+    });
     let addresses = addresses.into_inner().expect("no panic");
     let (made, dropped) = (MADE.load(SeqCst), DROPPED.load(SeqCst));
     assert!((addresses.len()..=addresses.len() + dropped).contains(&made), "{made}, {dropped}");
@@ -122,7 +116,7 @@ fn constructed_values_keep_their_state() {
             }
         }
     };
-    together(4, work, || ());
+    together(4, work);
     assert_eq!(cache.close().map_err(|error| (error.objects, drop(shared))), Err((100, ())));
     assert_eq!(alive(), 0);
 }
@@ -141,7 +135,7 @@ fn constructed_slabs_come_and_go() {
             }
         }
     };
-    together(2, work, || (0..scale::rounds(20)).for_each(|_| _ = cache.shrink()));
+    together_while(2, work, || (0..scale::rounds(20)).for_each(|_| _ = cache.shrink()));
     assert!(DROPPED.load(SeqCst) > 1_000, "only {} values were dropped", DROPPED.load(SeqCst));
     assert!(alive() > 100, "only {} values stay constructed", alive());
     close(cache);
@@ -278,7 +272,7 @@ fn destructor_may_allocate_from_its_cache() {
             CACHE.shrink();
         }
     };
-    together(3, work, || ());
+    together(3, work);
     while alive() > 0 {
         CACHE.shrink();
     }

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use thiscpu::{Constructed, ConstructedCache};
 
-use crate::common::random::Random;
-use crate::common::single_step::{Steps, at_sampled_steps, can_single_step, fork_at_steps};
-use crate::common::threads::together;
-use crate::common::token::SetOnDrop;
-use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scale, scenario};
+use crate::common::{
+    CID_AND_ATOMIC, Random, Scenario, SetOnDrop, Steps, TIERS, at_sampled_steps, can_single_step,
+    fork, fork_at_steps, pin, scale, scenario, together_while,
+};
 use crate::slab_constructed::{GOES_ON, STAGE, TO_WAIT, Value, WAITS, alive, await_stage, close};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -124,7 +123,7 @@ fn children_keep_constructed_values() {
         }
     };
     let mine: Vec<_> = (0..100).map(|_| cache.alloc()).collect();
-    together(3, work, || {
+    together_while(3, work, || {
         let _over = SetOnDrop(&over);
         for _ in 0..scale::rounds(40) {
             let child = || {
@@ -133,7 +132,7 @@ fn children_keep_constructed_values() {
                     values.iter().for_each(|value| value.check());
                 };
                 mine.iter().for_each(|value| value.check());
-                together(2, use_it, || _ = cache.shrink());
+                together_while(2, use_it, || _ = cache.shrink());
                 cache.shrink();
             };
             fork::run(child).expect("a consistent child");

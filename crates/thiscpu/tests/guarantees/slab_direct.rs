@@ -4,8 +4,7 @@ use std::thread;
 
 use thiscpu::{__internal, __test_support, Tier};
 
-use crate::common::objects::{Object, alloc_many, cache_of, free_all};
-use crate::common::{Scenario, TIERS, scenario};
+use crate::common::{Object, Scenario, TIERS, alloc_many, cache_of, free_all, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] =
     &[scenario!(slab::direct_path_requires_registration, TIERS)];

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{__test_support, Cache, RawCache};
 
-use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
-use crate::common::random::Random;
-use crate::common::single_step::{Steps, can_single_step, fork_at_steps};
-use crate::common::threads::together;
-use crate::common::token::SetOnDrop;
-use crate::common::{CID_AND_ATOMIC, LANES_BY_CPU, Scenario, TIERS, fork, pin, scale, scenario};
+use crate::common::{
+    CID_AND_ATOMIC, LANES_BY_CPU, Object, Random, Scenario, SetOnDrop, Steps, TIERS, alloc_many,
+    cache_of, can_single_step, close, fork, fork_at_steps, free_all, leave_lanes_if, pin, scale,
+    scenario, together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::child_loses_little_when_threads_are_busy, TIERS),
@@ -61,9 +60,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
     let over = AtomicBool::new(false);
     let mut mine = alloc_many(cache, 0, 200);
     let work = |thread: usize| {
-        if thread == 2 {
-            __test_support::leave_lanes();
-        }
+        leave_lanes_if(thread == 2);
         let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
         while !over.load(SeqCst) {
             for _ in 0..random.below(HELD + 1 - held.len() as u64) {
@@ -78,7 +75,7 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
         }
         free_all(cache, held);
     };
-    together(THREADS, work, || {
+    together_while(THREADS, work, || {
         let _over = SetOnDrop(&over);
         for round in 0..scale::rounds(20) {
             pin::pin(round as usize);
@@ -88,7 +85,11 @@ fn children_while(cache: &RawCache, in_hand: usize, disturb: impl Fn() + Sync) {
                     &mut mine,
                     THREADS * (HELD as usize + 1 + in_hand),
                 );
-                together(3, |_| free_all(cache, alloc_many(cache, 0, 100)), || _ = cache.shrink());
+                together_while(
+                    3,
+                    |_| free_all(cache, alloc_many(cache, 0, 100)),
+                    || _ = cache.shrink(),
+                );
             };
             fork::run(child).expect("a consistent child");
         }

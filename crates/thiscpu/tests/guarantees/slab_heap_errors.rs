@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use thiscpu::__internal::{HeapError, large};
 use thiscpu::RawCache;
 
-use crate::common::objects::cache_of;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
-use crate::common::{CID_AND_ATOMIC, Scenario, TIERS, fork, pin, scenario};
+use crate::common::{
+    CID_AND_ATOMIC, Scenario, TIERS, at_sampled_steps, cache_of, can_single_step, fork, pin,
+    scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::double_free_aborts, TIERS),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use thiscpu::__internal::{large, purge};
 use thiscpu::{__test_support, Cache, Error, PerCpu, RawCache};
 
-use crate::common::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::token::SetOnDrop;
-use crate::common::{Scenario, TIERS, pin, resources, scale, scenario};
+use crate::common::{
+    Object, Random, Scenario, SetOnDrop, TIERS, alloc_many, cache_of, close, exhaust,
+    free_all, pin, resources, scale, scenario, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::failed_first_alloc_does_no_harm, TIERS),
@@ -34,7 +33,7 @@ const MIB: i64 = 1 << 20;
 
 /// Uses a cache on several threads.
 fn use_cache(cache: &RawCache) {
-    together(3, |thread| free_all(cache, alloc_many(cache, (thread as u64) << 32, 900)), || ());
+    together(3, |thread| free_all(cache, alloc_many(cache, (thread as u64) << 32, 900)));
 }
 
 // Calls that find no memory do no harm; once there is memory, all works.

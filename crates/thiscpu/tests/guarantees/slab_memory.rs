@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use thiscpu::__internal::{CELL_BYTES, Class, Fence, Group, Handle};
 use thiscpu::{__test_support, Cache, ConstructedCache, RawCache};
 
-use crate::common::objects::{Object, alloc_many, cache_of, close, free_all};
-use crate::common::random::Random;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
-use crate::common::threads::together;
 use crate::common::{
-    CID_AND_ATOMIC, Scenario, TIERS, WITH_SECTIONS, pin, resources, scale, scenario,
+    CID_AND_ATOMIC, Object, Random, Scenario, TIERS, WITH_SECTIONS, alloc_many, at_sampled_steps,
+    cache_of, can_single_step, close, free_all, pin, resources, scale, scenario, together,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -283,7 +280,7 @@ fn closed_caches_return_pages() {
         cache.close().expect("no object is in use");
     };
     let rounds = scale::rounds(1_000);
-    together(2, |_| (0..rounds / 4).for_each(make), || ());
+    together(2, |_| (0..rounds / 4).for_each(make));
     let before = [resources::status_bytes("VmRSS"), resources::status_bytes("VmSize")];
     (0..rounds).for_each(make);
     // More caches than a lane has room for.

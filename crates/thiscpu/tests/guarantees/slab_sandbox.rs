@@ -3,15 +3,13 @@
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 
-use thiscpu::{__test_support, RawCache};
+use thiscpu::RawCache;
 
 use super::sandbox::deny_fences;
-use crate::common::objects::{Object, alloc_many, close, free_all};
-use crate::common::random::Random;
 use crate::common::seccomp::{self, Call};
-use crate::common::threads::together;
 use crate::common::{
-    SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, fork, pin, scale, scenario,
+    Object, Random, SELF_REGISTERED_ONLY, Scenario, TIERS, WITH_SECTIONS, alloc_many, close, fork,
+    free_all, leave_lanes_if, pin, scale, scenario, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -30,9 +28,7 @@ static CACHE: RawCache = RawCache::new(Layout::new::<[u64; 12]>());
 /// One thread has no lane. The threads change CPUs if `may_move` says so.
 fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Object> {
     let work = |thread: usize| {
-        if thread == 2 {
-            __test_support::leave_lanes();
-        }
+        leave_lanes_if(thread == 2);
         let (mut random, mut held) = (Random::new(thread as u64), Vec::new());
         for number in 0..scale::rounds(20_000) {
             if may_move && number % 500 == 0 {
@@ -46,7 +42,7 @@ fn churn(cache: &RawCache, may_move: bool, meanwhile: impl FnOnce()) -> Vec<Obje
         }
         held
     };
-    together(3, work, meanwhile).into_iter().flatten().collect()
+    together_while(3, work, meanwhile).into_iter().flatten().collect()
 }
 
 // The fence visits every CPU instead, and a shrink still empties all lanes.

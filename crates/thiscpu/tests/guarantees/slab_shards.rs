@@ -10,8 +10,10 @@ use std::time::Duration;
 use thiscpu::__internal::coarse_time;
 use thiscpu::RawCache;
 
-use crate::common::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
-use crate::common::{LANES_BY_CPU, Scenario, pin, resources, scale, scenario};
+use crate::common::{
+    LANES_BY_CPU, Object, Scenario, alloc_many, cache_of, close, exhaust, free_all, pin, resources,
+    scale, scenario,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::cpus_share_no_slab, LANES_BY_CPU).needs(pin::two_same_node_cpus),

@@ -6,10 +6,10 @@ use std::sync::{Mutex, OnceLock};
 
 use thiscpu::{Link, PerCpuStack};
 
-use crate::common::random::Random;
-use crate::common::single_step::{at_sampled_steps, can_single_step};
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, at_sampled_steps, can_single_step, pin,
+    place_one_of_five, scale, scenario, signal, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(stacks::nodes_are_never_lost, TIERS_AND_SANDBOXES),
@@ -91,32 +91,24 @@ fn fill(stack: &PerCpuStack) {
 fn nodes_are_never_lost() {
     let mut stack = PerCpuStack::new();
     fill(&stack);
-    together(
-        5,
-        |thread| {
-            match thread {
-                0 | 1 => pin::pin(thread),
-                4 => thiscpu::__test_support::leave_lanes(),
-                _ => {}
-            }
-            let mut random = Random::new(thread as u64);
-            // Some nodes stay here for a while, so they return in another order or lane.
-            let mut hand = Vec::new();
-            for _ in 0..scale::rounds(6000) {
-                match random.below(8) {
-                    0 => assert!(churn(&stack, true)),
-                    1..4 => {
-                        let node = stack.pop();
-                        assert!(node.is_none_or(hold), "two threads have popped a node");
-                        hand.extend(node);
-                    }
-                    _ => hand.pop().into_iter().for_each(|node| assert!(push(&stack, node))),
+    together(5, |thread| {
+        place_one_of_five(thread);
+        let mut random = Random::new(thread as u64);
+        // Some nodes stay here for a while, so they return in another order or lane.
+        let mut hand = Vec::new();
+        for _ in 0..scale::rounds(6000) {
+            match random.below(8) {
+                0 => assert!(churn(&stack, true)),
+                1..4 => {
+                    let node = stack.pop();
+                    assert!(node.is_none_or(hold), "two threads have popped a node");
+                    hand.extend(node);
                 }
+                _ => hand.pop().into_iter().for_each(|node| assert!(push(&stack, node))),
             }
-            hand.into_iter().for_each(|node| assert!(push(&stack, node)));
-        },
-        || {},
-    );
+        }
+        hand.into_iter().for_each(|node| assert!(push(&stack, node)));
+    });
     assert_has_all(&mut stack);
 }
 

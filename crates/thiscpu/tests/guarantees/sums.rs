@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::pin::two_cpus;
-use crate::common::threads::{DecrementOnDrop, Tally, to_percpu_mode, together};
-use crate::common::token::{Adder, MIXED, PINNED, pass, pass_while_asking};
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
+use crate::common::{
+    Adder, DecrementOnDrop, MIXED, PINNED, Scenario, TIERS, TIERS_AND_SANDBOXES, Tally,
+    leave_lanes_if, pass, pass_while_asking, scale, scenario, to_percpu_mode, together,
+};
 use thiscpu::{Counter, Counters, Summable, sum_all};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -131,9 +132,7 @@ fn are_linearizable() {
     let known = AtomicI64::new(0);
     let askers = AtomicUsize::new(ASKERS);
     let add = |thread: usize| {
-        if thread == 3 {
-            thiscpu::__test_support::leave_lanes();
-        }
+        leave_lanes_if(thread == 3);
         let mut n = 0;
         while askers.load(SeqCst) > 0 {
             n = n % 40 + 1;
@@ -159,7 +158,7 @@ fn are_linearizable() {
         let _decrement = DecrementOnDrop(&askers);
         ask();
     };
-    together(ADDERS + ASKERS, work, || {});
+    together(ADDERS + ASKERS, work);
     let (done, sum, _) = tally.around(|| COUNTER.sum());
     assert_eq!(sum, done);
 }

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::destructors::{ROUNDS, arm, end_round, make_key, rounds_run};
-use crate::common::threads::{DecrementOnDrop, to_percpu_mode, together};
-use crate::common::{SELF_REGISTERED_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario};
+use crate::common::{
+    DecrementOnDrop, SELF_REGISTERED_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, scale, scenario,
+    to_percpu_mode, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(thread_exit::destructors_may_add, TIERS_AND_SANDBOXES),
@@ -70,7 +72,7 @@ fn destructors_may_add() {
                 arm(1);
             }
         };
-        together(TOGETHER, work, || {});
+        together(TOGETHER, work);
     }
     assert_exact();
     assert_eq!(rounds_run(), times * TOGETHER as u64 * ROUNDS);
@@ -82,7 +84,7 @@ fn first_add_may_be_in_destructor() {
     let words = PerCpu::<u64>::new();
     for round in 1..=ROUNDS {
         for _ in 0..10 {
-            together(3, |_| arm(round), || {});
+            together(3, |_| arm(round));
         }
     }
     assert_exact();
@@ -121,7 +123,7 @@ fn thread_stays_unregistered() {
         add(1);
     };
     for _ in 0..10 {
-        together(3, work, || {});
+        together(3, work);
     }
     assert_eq!(UNREGISTERED.load(SeqCst), 30, "the other threads were registered");
     assert_exact();
@@ -154,6 +156,6 @@ fn adds_are_exact_while_others_sum() {
             std::thread::yield_now();
         }
     };
-    together(2, work, || {});
+    together(2, work);
     assert_eq!(COUNTER.sum(), 0);
 }

@@ -4,10 +4,9 @@ use std::panic::catch_unwind;
 
 use thiscpu::{Counter, Counters, Error, Ledger, PerCpu, PerCpuPair, PerCpuStack, Tier};
 
-use crate::common::threads::{to_percpu_mode, together};
 use crate::common::{
     DEFAULT_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, errno, fork, namespace, scenario, seccomp,
-    seccomp::Call,
+    seccomp::Call, to_percpu_mode, together,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -102,7 +101,7 @@ fn errno_is_preserved() {
         thiscpu::__test_support::leave_lanes();
         unchanged("an add without a lane", &|| COUNTER.add(77));
     };
-    together(4, add, || {});
+    together(4, add);
     // These contend for the account's lock, and some sleep; `charge_keeps_errno_when_it_sleeps` has
     // such a sleep interrupted.
     let ledger = Ledger::<1>::new();
@@ -115,7 +114,7 @@ fn errno_is_preserved() {
             }
         }
     };
-    together(4, charge, || {});
+    together(4, charge);
     fork::run(|| unchanged("an add in a child", &|| COUNTER.add(77)))
         .expect("a child that keeps errno");
     assert_eq!(COUNTER.sum(), 77 * (700 + 4 * 701));
@@ -126,7 +125,7 @@ fn works_without_sysfs() {
     namespace::hide_sys().expect("a mount namespace");
     static COUNTER: Counter = Counter::new();
     to_percpu_mode(&COUNTER);
-    together(4, |_| (0..5000).for_each(|_| COUNTER.inc()), || ());
+    together(4, |_| (0..5000).for_each(|_| COUNTER.inc()));
     assert_eq!(COUNTER.sum(), 20_000);
     let words = PerCpu::<u16>::new();
     words.add(3);

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{PerCpu, PerCpuInt, PerCpuWord};
 
-use crate::common::random::Random;
-use crate::common::threads::together;
-use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, pin, scale, scenario, signal};
+use crate::common::{
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, leave_lanes_if, pin, place_one_of_five, scale,
+    scenario, signal, together,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(words::ops_of_each_width_are_exact, TIERS_AND_SANDBOXES),
@@ -65,37 +66,29 @@ fn add_on_all_threads<T: Int>() {
     let mark = T::from(0x5a5a_5a5a_5a5a_5a5a);
     before.xchg(mark);
     after.xchg(mark);
-    let sums = together(
-        5,
-        |thread| {
-            match thread {
-                0 | 1 => pin::pin(thread),
-                4 => thiscpu::__test_support::leave_lanes(),
-                _ => {}
-            }
-            let mut random = Random::new(thread as u64);
-            let mut sum = 0u64;
-            for _ in 0..scale::rounds(1500) {
-                let n = random.next();
-                sum = sum.wrapping_add(n);
-                match random.below(4) {
-                    0 => word.add(T::from(n)),
-                    1 => drop(word.add_return(T::from(n))),
-                    2 => {
-                        let add = |current: T| T::from(current.widen().wrapping_add(n));
-                        update(&word, T::from(0), add);
-                    }
-                    // Takes this lane's value, and adds it and `n` to the lane of that moment.
-                    _ => {
-                        let taken = word.xchg(T::from(0));
-                        word.add(T::from(taken.widen().wrapping_add(n)));
-                    }
+    let sums = together(5, |thread| {
+        place_one_of_five(thread);
+        let mut random = Random::new(thread as u64);
+        let mut sum = 0u64;
+        for _ in 0..scale::rounds(1500) {
+            let n = random.next();
+            sum = sum.wrapping_add(n);
+            match random.below(4) {
+                0 => word.add(T::from(n)),
+                1 => drop(word.add_return(T::from(n))),
+                2 => {
+                    let add = |current: T| T::from(current.widen().wrapping_add(n));
+                    update(&word, T::from(0), add);
+                }
+                // Takes this lane's value, and adds it and `n` to the lane of that moment.
+                _ => {
+                    let taken = word.xchg(T::from(0));
+                    word.add(T::from(taken.widen().wrapping_add(n)));
                 }
             }
-            sum
-        },
-        || {},
-    );
+        }
+        sum
+    });
     let sum = sums.into_iter().fold(0, u64::wrapping_add);
     assert_eq!(lanes_total(&word), low::<T>(sum), "{}", std::any::type_name::<T>());
     for neighbor in [&before, &after] {
@@ -124,25 +117,19 @@ fn xchg_transfers_ownership() {
         // SAFETY: only pointers to boxes are stored, and an exchange gives each to one thread.
         (!pointer.is_null()).then(|| unsafe { *Box::from_raw(pointer) })
     };
-    let got = together(
-        4,
-        |thread| {
-            if thread == 3 {
-                thiscpu::__test_support::leave_lanes();
+    let got = together(4, |thread| {
+        leave_lanes_if(thread == 3);
+        let mut got = Vec::new();
+        for n in 0..EACH {
+            let new = Box::into_raw(Box::new(thread as u64 * EACH + n));
+            if n % 2 == 0 {
+                got.extend(own(slot.xchg(new)));
+                continue;
             }
-            let mut got = Vec::new();
-            for n in 0..EACH {
-                let new = Box::into_raw(Box::new(thread as u64 * EACH + n));
-                if n % 2 == 0 {
-                    got.extend(own(slot.xchg(new)));
-                    continue;
-                }
-                got.extend(own(update(&slot, std::ptr::null_mut(), |_| new)));
-            }
-            got
-        },
-        || {},
-    );
+            got.extend(own(update(&slot, std::ptr::null_mut(), |_| new)));
+        }
+        got
+    });
     let left = slot.lanes().filter_map(own);
     let all: Vec<u64> = got.into_iter().flatten().chain(left).collect();
     assert_eq!(all.len() as u64, 4 * EACH);

@@ -13,14 +13,14 @@ pub(crate) mod errno;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod namespace;
-pub(crate) mod objects;
+mod objects;
 pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod resources;
 pub(crate) mod scale;
 pub(crate) mod seccomp;
 pub(crate) mod signal;
-pub(crate) mod single_step;
+mod single_step;
 pub(crate) mod threads;
 pub(crate) mod token;
 
@@ -33,6 +33,17 @@ pub(crate) use self::env::{
     ATOMIC_ONLY, CID_AND_ATOMIC, DEFAULT, DEFAULT_ONLY, Env, LANES_BY_CPU, SELF_REGISTERED_ONLY,
     TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS,
 };
+
+pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
+pub(crate) use self::random::Random;
+pub(crate) use self::single_step::{
+    Steps, at_sampled_steps, can_single_step, conflict_in_handler, fork_at_steps,
+};
+pub(crate) use self::threads::{
+    DecrementOnDrop, Tally, leave_lanes_if, place_one_of_five, to_percpu_mode, together,
+    together_while, wrapping_sum,
+};
+pub(crate) use self::token::{Adder, MIXED, PINNED, SetOnDrop, pass, pass_while_asking};
 
 /// A function that panics if a guarantee is broken, and the environments it runs in.
 #[derive(Clone, Copy)]

@@ -5,8 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use thiscpu::Counter;
 
+/// Runs `work` on `count` threads that start together.
+pub(crate) fn together<R: Send>(count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    together_while(count, work, || ())
+}
+
 /// Runs `work` on `count` threads that start together, and `meanwhile` on this one.
-pub(crate) fn together<R: Send>(
+pub(crate) fn together_while<R: Send>(
     count: usize,
     work: impl Fn(usize) -> R + Sync,
     meanwhile: impl FnOnce(),
@@ -24,6 +29,21 @@ pub(crate) fn together<R: Send>(
         meanwhile();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
+}
+
+/// Makes the calling thread one without a lane, if `condition` holds.
+pub(crate) fn leave_lanes_if(condition: bool) {
+    if condition {
+        thiscpu::__test_support::leave_lanes();
+    }
+}
+
+/// Pins threads 0 and 1 of five to a CPU each, and makes thread 4 one without a lane.
+pub(crate) fn place_one_of_five(thread: usize) {
+    if thread < 2 {
+        super::pin::pin(thread);
+    }
+    leave_lanes_if(thread == 4);
 }
 
 /// Returns the wrapping sum, as counters add.

@@ -102,7 +102,7 @@ pub(crate) fn pass_while_asking(
     to_percpu_mode(counter);
     let add = |_, sign| counter.add(sign * amount);
     pass(adders, add, |token| {
-        together(2, |asker| ask(token, asker), || {});
+        together(2, |asker| ask(token, asker));
     });
 }
 
