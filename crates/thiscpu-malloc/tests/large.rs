@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use thiscpu_malloc::{allocate, allocate_aligned, allocate_zeroed, free, resize, usable_size};
+use thiscpu_test_support::child;
 
 const KIB: usize = 1 << 10;
 
@@ -128,21 +129,13 @@ fn failed_large_allocation_keeps_errno() {
     assert_eq!(allocate(1 << 46), None);
     assert_eq!(allocate_aligned(1 << 20, 1 << 46), None);
     assert_eq!(errno(), 77);
-    // SAFETY: the child only uses the allocator, and exits.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    child::assert_holds(|| {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the structure is valid.
         let is_limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) } == 0;
         set_errno(77);
         // This asks the kernel, which refuses and sets `errno`.
         let is_refused = allocate(1 << 33).is_none() && allocate_zeroed(1 << 33).is_none();
-        let is_ok = is_limited && is_refused && errno() == 77;
-        // SAFETY: _exit has no preconditions.
-        unsafe { libc::_exit(i32::from(!is_ok)) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` may be written to.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+        is_limited && is_refused && errno() == 77
+    });
 }

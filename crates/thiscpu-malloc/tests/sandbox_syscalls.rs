@@ -1,11 +1,9 @@
 //! A sandbox that closes before the first use of malloc, and allows only the documented calls.
 
-#[path = "common/filter.rs"]
-mod filter;
-
 use std::ptr::NonNull;
 
 use thiscpu_malloc::{allocate, free, trim};
+use thiscpu_test_support::{child, seccomp};
 
 /// The system calls without which there are no blocks.
 const MEMORY: [(&str, libc::c_long); 5] = [
@@ -37,7 +35,7 @@ fn close_sandbox(action: u32) -> bool {
     let optional = OPTIONAL.iter().map(|call| (call.1, action));
     // The child exits with this one.
     let exit = [(libc::SYS_exit_group, libc::SECCOMP_RET_ALLOW)];
-    filter::install(memory.chain(optional).chain(exit), libc::SECCOMP_RET_KILL_PROCESS)
+    seccomp::install(memory.chain(optional).chain(exit), libc::SECCOMP_RET_KILL_PROCESS).is_ok()
 }
 
 /// Allocates and frees blocks of many sizes, some of them large. Returns whether that worked.
@@ -59,21 +57,7 @@ fn use_all() -> bool {
 ///
 /// It exits with 0 for success, and with 77 if sandboxes are unavailable.
 fn first_use_in_sandbox(action: u32) -> i32 {
-    // SAFETY: the child calls nothing that another thread could be in the middle of, except for the
-    // C library's malloc, which works in a forked child.
-    match unsafe { libc::fork() } {
-        0 => {
-            let code = if !close_sandbox(action) { 77 } else { i32::from(!use_all()) };
-            // SAFETY: _exit has no preconditions.
-            unsafe { libc::_exit(code) }
-        }
-        child => {
-            let mut status = -1;
-            // SAFETY: `status` may be written to.
-            unsafe { libc::waitpid(child, &raw mut status, 0) };
-            status
-        }
-    }
+    child::status_of(|| if !close_sandbox(action) { 77 } else { i32::from(!use_all()) })
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Helpers for the tests and tools of this workspace.
 
+pub mod child;
 pub mod cpus;
+pub mod seccomp;
 #[cfg(feature = "sections")]
 pub mod sections;
 pub mod stats;

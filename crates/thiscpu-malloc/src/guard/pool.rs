@@ -290,16 +290,8 @@ mod tests {
         unsafe { ptr::write_bytes(page(index).start as *mut u8, 1, pages::page_bytes()) };
 
         assert!(explain(live, None).is_torn);
-        // SAFETY: the child only uses the pool, which allocates nothing, and exits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let is_ok = take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn;
-            // SAFETY: _exit has no preconditions.
-            unsafe { libc::_exit(i32::from(!is_ok)) };
-        }
-        let mut status = 0;
-        // SAFETY: `status` may be written to.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        thiscpu_test_support::child::assert_holds(|| {
+            take_all() == (true, SLOTS - 1) && !explain(live, None).is_torn
+        });
     }
 }

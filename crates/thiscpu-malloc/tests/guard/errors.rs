@@ -4,157 +4,79 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
+use libc::{SIGABRT, SIGSEGV};
 use thiscpu_malloc::{
     __test_support, allocate, allocate_aligned, enable_hardening, free, resize, usable_size,
 };
+use thiscpu_test_support::child;
 
 use crate::helper::{Helper, Step};
-use crate::process::{Test, object};
+use crate::process::{Test, object, tests};
 
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "use_after_free_by_read",
-        child: || use_after_free(true, read),
-        signal: libc::SIGSEGV,
-        stderr: &[
-            "thiscpu-malloc: use after free: ..0x..byte 5 of the freed block of 24 bytes at 0x",
-            "by thread",
-            "libguard_helper.so+0x.. helper_errs+",
-            "allocated by thread",
-            "libguard_helper.so+0x.. helper_allocates+",
-            "freed by thread",
-            "libguard_helper.so+0x.. helper_frees+",
-            "addr2line",
-        ],
-    },
-    Test {
-        name: "use_after_free_by_write",
-        child: || use_after_free(true, write),
-        signal: libc::SIGSEGV,
-        stderr: &["use after free: ..byte 5 of the freed block of 24 bytes"],
-    },
-    Test {
-        name: "stack_without_unwind_tables",
-        child: || use_after_free(false, read),
-        signal: libc::SIGSEGV,
-        stderr: &[
-            "use after free",
-            "libguard_helper_without_tables.so+0x.. helper_errs+",
-            // The walk continues from there by tables.
-            "__libc_start",
-            "allocated by thread",
-            "libguard_helper_without_tables.so+0x.. helper_allocates+",
-            "freed by thread",
-            "libguard_helper_without_tables.so+0x.. helper_frees+",
-        ],
-    },
-    Test {
-        name: "stack_through_signal_handler",
-        child: || use_after_free(true, read_in_handler),
-        signal: libc::SIGSEGV,
-        stderr: &[
-            "use after free",
-            "by thread",
-            "helper_errs",
-            "__libc_start",
-            "allocated by thread",
-        ],
-    },
-    Test {
-        name: "overflow_by_read",
-        child: || overflow(read),
-        signal: libc::SIGSEGV,
-        stderr: &["overflow: ..0x..1 byte after the end of the block of 32 bytes", "!freed by"],
-    },
-    Test {
-        name: "overflow_by_write",
-        child: || overflow(write),
-        signal: libc::SIGSEGV,
-        stderr: &["overflow: ..1 byte after the end of the block of 32 bytes", "helper_errs"],
-    },
-    Test {
-        name: "underflow",
-        child: underflow,
-        signal: libc::SIGSEGV,
-        stderr: &["underflow: ..3 bytes before the start of the block of 40 bytes", "helper_errs"],
-    },
-    Test {
-        name: "double_free",
-        child: double_free,
-        signal: libc::SIGABRT,
-        stderr: &[
-            "thiscpu-malloc: double free of byte 0 of the freed block of 100 bytes at 0x",
-            "by thread",
-            "helper_errs",
-            "allocated by thread",
-            "helper_allocates",
-            "freed by thread",
-            "helper_frees",
-        ],
-    },
-    Test {
-        name: "double_free_on_another_thread",
-        child: || thread::spawn(double_free).join().unwrap(),
-        signal: libc::SIGABRT,
-        stderr: &["double free", "helper_errs", "helper_allocates", "helper_frees"],
-    },
-    Test {
-        name: "interior_free",
-        child: interior_free,
-        signal: libc::SIGABRT,
-        stderr: &[
-            "invalid free of 0x.., byte 16 of the block of 64 bytes",
-            "helper_errs",
-            "!freed by",
-        ],
-    },
-    Test {
-        name: "invalid_free",
-        child: free_of_no_block,
-        signal: libc::SIGABRT,
-        stderr: &["invalid free of 0x..: no block was there", "helper_errs", "!allocated by"],
-    },
-    Test {
-        name: "canary_overflow",
-        child: || overwrite_canary(true, 11),
-        signal: libc::SIGABRT,
-        stderr: &["overflow, found at free or realloc: \
-             a write 1 byte after the end of the block of 11 bytes"],
-    },
-    Test {
-        name: "canary_overflow_after_shrink",
-        child: overflow_after_a_shrink,
-        signal: libc::SIGABRT,
-        stderr: &["overflow, found at free or realloc: \
-             a write 1 byte after the end of the block of 60 bytes"],
-    },
-    Test {
-        name: "canary_underflow_before_shrink",
-        child: underflow_before_a_shrink,
-        signal: libc::SIGABRT,
-        stderr: &["underflow, found at free or realloc: \
-             a write 1 byte before the start of the block of 16 bytes"],
-    },
-    Test {
-        name: "canary_underflow",
-        child: || overwrite_canary(false, 16),
-        signal: libc::SIGABRT,
-        stderr: &["underflow, found at free or realloc: \
-             a write 1 byte before the start of the block of 16 bytes"],
-    },
-    Test {
-        name: "interior_free_of_unguarded_block",
-        child: free_interiors,
-        signal: libc::SIGABRT,
-        stderr: &["thiscpu: 0x..(1024 bytes): invalid free: pointer into the middle of an object"],
-    },
-    Test {
-        name: "use_after_free_in_forked_child",
-        child: in_child,
-        signal: 0,
-        stderr: &["use after free", "helper_errs", "helper_allocates", "helper_frees"],
-    },
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    use_after_free_by_read: SIGSEGV, || use_after_free(true, read) => [
+        "thiscpu-malloc: use after free: ..0x..byte 5 of the freed block of 24 bytes at 0x",
+        "by thread", "libguard_helper.so+0x.. helper_errs+",
+        "allocated by thread", "libguard_helper.so+0x.. helper_allocates+",
+        "freed by thread", "libguard_helper.so+0x.. helper_frees+", "addr2line",
+    ];
+    use_after_free_by_write: SIGSEGV, || use_after_free(true, write) => [
+        "use after free: ..byte 5 of the freed block of 24 bytes",
+    ];
+    stack_without_unwind_tables: SIGSEGV, || use_after_free(false, read) => [
+        "use after free", "libguard_helper_without_tables.so+0x.. helper_errs+",
+        // The walk continues from there by tables.
+        "__libc_start",
+        "allocated by thread", "libguard_helper_without_tables.so+0x.. helper_allocates+",
+        "freed by thread", "libguard_helper_without_tables.so+0x.. helper_frees+",
+    ];
+    stack_through_signal_handler: SIGSEGV, || use_after_free(true, read_in_handler) => [
+        "use after free", "by thread", "helper_errs", "__libc_start", "allocated by thread",
+    ];
+    overflow_by_read: SIGSEGV, || overflow(read) => [
+        "overflow: ..0x..1 byte after the end of the block of 32 bytes", "!freed by",
+    ];
+    overflow_by_write: SIGSEGV, || overflow(write) => [
+        "overflow: ..1 byte after the end of the block of 32 bytes", "helper_errs",
+    ];
+    underflow: SIGSEGV, underflow => [
+        "underflow: ..3 bytes before the start of the block of 40 bytes", "helper_errs",
+    ];
+    double_free: SIGABRT, double_free => [
+        "thiscpu-malloc: double free of byte 0 of the freed block of 100 bytes at 0x",
+        "by thread", "helper_errs",
+        "allocated by thread", "helper_allocates", "freed by thread", "helper_frees",
+    ];
+    double_free_on_another_thread: SIGABRT, || thread::spawn(double_free).join().unwrap() => [
+        "double free", "helper_errs", "helper_allocates", "helper_frees",
+    ];
+    interior_free: SIGABRT, interior_free => [
+        "invalid free of 0x.., byte 16 of the block of 64 bytes", "helper_errs", "!freed by",
+    ];
+    invalid_free: SIGABRT, free_of_no_block => [
+        "invalid free of 0x..: no block was there", "helper_errs", "!allocated by",
+    ];
+    canary_overflow: SIGABRT, || overwrite_canary(true, 11) => [
+        "overflow, found at free or realloc: a write 1 byte after the end of the block of 11 bytes",
+    ];
+    canary_overflow_after_shrink: SIGABRT, overflow_after_a_shrink => [
+        "overflow, found at free or realloc: a write 1 byte after the end of the block of 60 bytes",
+    ];
+    canary_underflow_before_shrink: SIGABRT, underflow_before_a_shrink => [
+        "underflow, found at free or realloc: \
+         a write 1 byte before the start of the block of 16 bytes",
+    ];
+    canary_underflow: SIGABRT, || overwrite_canary(false, 16) => [
+        "underflow, found at free or realloc: \
+         a write 1 byte before the start of the block of 16 bytes",
+    ];
+    interior_free_of_unguarded_block: SIGABRT, free_interiors => [
+        "thiscpu: 0x..(1024 bytes): invalid free: pointer into the middle of an object",
+    ];
+    use_after_free_in_forked_child: 0, in_child => [
+        "use after free", "helper_errs", "helper_allocates", "helper_frees",
+    ];
+};
 
 /// Allocates a block and checks that it is guarded.
 pub(crate) fn guarded(size: usize, align: usize) -> NonNull<u8> {
@@ -318,16 +240,12 @@ fn overflow_after_a_shrink() {
 fn in_child() {
     let helper = helper();
     let block = helper.allocates(allocate_block, 24);
-    // SAFETY: this process has one thread, so the child may call anything.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let status = child::status_of(|| {
         helper.frees(free_block, block);
         helper.errs(read, block);
-    }
-    let mut status = 0;
-    // SAFETY: `status` may be written to.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+        0
+    });
+    assert_eq!(libc::WTERMSIG(status), SIGSEGV);
     // The parent's block is still allocated.
     helper.errs(write, block);
     helper.frees(free_block, block);

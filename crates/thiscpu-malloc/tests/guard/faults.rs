@@ -4,61 +4,36 @@ use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr;
 
+use libc::{SIGABRT, SIGBUS, SIGSEGV};
 use thiscpu_malloc::{__test_support, enable_hardening, free};
 
 use crate::errors::{guard_every_block, guarded};
-use crate::process::Test;
+use crate::process::{Test, tests};
 
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "foreign_fault_takes_default_action",
-        child: fault_by_default,
-        signal: libc::SIGSEGV,
-        stderr: &["!thiscpu-malloc"],
-    },
-    Test {
-        name: "foreign_fault_calls_previous_sigaction",
-        child: || fault_with(sigaction_handler as SigactionFn as usize, libc::SA_SIGINFO),
-        signal: 0,
-        stderr: &["handled with address", "!thiscpu-malloc"],
-    },
-    Test {
-        name: "foreign_fault_calls_previous_handler",
-        child: || fault_with(plain_handler as extern "C" fn(c_int) as usize, 0),
-        signal: 0,
-        stderr: &["handled", "!thiscpu-malloc"],
-    },
-    Test {
-        name: "sent_signal_takes_default_action",
-        child: || sent(libc::SIG_DFL),
-        signal: libc::SIGBUS,
-        stderr: &["!thiscpu-malloc", "!ignored"],
-    },
-    Test {
-        name: "sent_signal_stays_ignored",
-        child: || sent(libc::SIG_IGN),
-        signal: 0,
-        stderr: &["ignored", "!thiscpu-malloc"],
-    },
-    Test {
-        name: "later_handler_replaces_ours",
-        child: handler_comes_later,
-        signal: libc::SIGABRT,
-        stderr: &["double free of byte 0 of the freed block of 8 bytes"],
-    },
-    Test {
-        name: "report_fits_small_signal_stack",
-        child: small_stack,
-        signal: libc::SIGSEGV,
-        stderr: &["use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line"],
-    },
-    Test {
-        name: "simultaneous_faults_write_one_report",
-        child: two_at_once,
-        signal: libc::SIGSEGV,
-        stderr: &["use after free", "by thread", "allocated", "freed", "addr2line"],
-    },
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    foreign_fault_takes_default_action: SIGSEGV, fault_by_default => ["!thiscpu-malloc"];
+    foreign_fault_calls_previous_sigaction: 0,
+        || fault_with(sigaction_handler as SigactionFn as usize, libc::SA_SIGINFO) => [
+        "handled with address", "!thiscpu-malloc",
+    ];
+    foreign_fault_calls_previous_handler: 0,
+        || fault_with(plain_handler as extern "C" fn(c_int) as usize, 0) => [
+        "handled", "!thiscpu-malloc",
+    ];
+    sent_signal_takes_default_action: SIGBUS, || sent(libc::SIG_DFL) => [
+        "!thiscpu-malloc", "!ignored",
+    ];
+    sent_signal_stays_ignored: 0, || sent(libc::SIG_IGN) => ["ignored", "!thiscpu-malloc"];
+    later_handler_replaces_ours: SIGABRT, handler_comes_later => [
+        "double free of byte 0 of the freed block of 8 bytes",
+    ];
+    report_fits_small_signal_stack: SIGSEGV, small_stack => [
+        "use after free", "by thread", "    #0 ", "allocated", "freed", "addr2line",
+    ];
+    simultaneous_faults_write_one_report: SIGSEGV, two_at_once => [
+        "use after free", "by thread", "allocated", "freed", "addr2line",
+    ];
+};
 
 type SigactionFn = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
@@ -100,19 +75,19 @@ extern "C" fn sigaction_handler(_: c_int, info: *mut libc::siginfo_t, _: *mut c_
 }
 
 extern "C" fn plain_handler(signal: c_int) {
-    assert_eq!(signal, libc::SIGSEGV);
+    assert_eq!(signal, SIGSEGV);
     say("handled\n");
     leave();
 }
 
 fn fault_by_default() {
-    install(libc::SIGSEGV, libc::SIG_DFL, 0);
+    install(SIGSEGV, libc::SIG_DFL, 0);
     guard_every_block();
     touch(UNMAPPED);
 }
 
 fn fault_with(handler: usize, flags: c_int) {
-    install(libc::SIGSEGV, handler, flags);
+    install(SIGSEGV, handler, flags);
     guard_every_block();
     // Enabling it again must not make the handler its own previous one.
     assert!(enable_hardening());
@@ -120,16 +95,16 @@ fn fault_with(handler: usize, flags: c_int) {
 }
 
 fn sent(action: usize) {
-    install(libc::SIGBUS, action, 0);
+    install(SIGBUS, action, 0);
     guard_every_block();
     // SAFETY: kill has no preconditions.
-    unsafe { libc::kill(libc::getpid(), libc::SIGBUS) };
+    unsafe { libc::kill(libc::getpid(), SIGBUS) };
     say("ignored\n");
 }
 
 fn handler_comes_later() {
     guard_every_block();
-    install(libc::SIGSEGV, libc::SIG_DFL, 0);
+    install(SIGSEGV, libc::SIG_DFL, 0);
     let block = guarded(8, 8);
     // SAFETY: the second free is invalid, which the allocator must detect.
     unsafe {

@@ -21,6 +21,19 @@ pub(crate) struct Test {
     pub(crate) stderr: &'static [&'static str],
 }
 
+/// Lists tests: `NAME: SIGNAL, CHILD => [PATTERNS]`, as the fields of [`Test`].
+macro_rules! tests {
+    ($($name:ident: $signal:expr, $child:expr => [$($pattern:literal),* $(,)?];)*) => {
+        &[$(Test {
+            name: stringify!($name),
+            child: $child,
+            signal: $signal,
+            stderr: &[$($pattern),*],
+        }),*]
+    };
+}
+pub(crate) use tests;
+
 /// Returns the name of the test that this process is a child of, if it is one.
 pub(crate) fn requested() -> Option<String> {
     env::var(TEST).ok()

@@ -8,19 +8,15 @@ use std::thread;
 use thiscpu_malloc::{
     __test_support, allocate, allocate_aligned, enable_hardening, free, resize, usable_size,
 };
+use thiscpu_test_support::child;
 
 use crate::errors::{guard_every_block, guarded, page_bytes};
-use crate::process::Test;
+use crate::process::{Test, tests};
 
 /// Lists functions as tests that must succeed without output of the allocator.
 macro_rules! passing {
     ($($name:ident),* $(,)?) => {
-        &[$(Test {
-            name: stringify!($name),
-            child: $name,
-            signal: 0,
-            stderr: &["!thiscpu-malloc"],
-        }),*]
+        tests! { $($name: 0, $name => ["!thiscpu-malloc"];)* }
     };
 }
 
@@ -348,17 +344,7 @@ fn pool_works_in_forked_children() {
             });
         }
         for fork in 0..if thiscpu_test_support::is_quick() { 4 } else { 20 } {
-            // SAFETY: the child only uses the allocator, which works in forked children, and exits.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let is_ok = in_child();
-                // SAFETY: _exit has no preconditions.
-                unsafe { libc::_exit(i32::from(!is_ok)) };
-            }
-            let mut status = 0;
-            // SAFETY: `status` may be written to.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "fork {fork}");
+            assert_eq!(child::status_of(|| i32::from(!in_child())), 0, "fork {fork}");
         }
         is_over.store(true, Relaxed);
     });

@@ -3,10 +3,10 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
+use thiscpu_test_support::child;
 
 /// Sends a request, and returns the head and the body of the answer.
 fn ask(address: SocketAddr, method: &str, path: &str) -> (String, String) {
@@ -69,19 +69,11 @@ fn dropped_endpoint_frees_its_port() {
 fn endpoint_drop_does_nothing_in_a_child() {
     let registry = Registry::new();
     let mut endpoint = Some(registry.serve("127.0.0.1:0").unwrap());
-    // SAFETY: the child only drops the endpoint, whose locks no thread holds, and leaves by
-    // `_exit`.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(endpoint.take())));
-        // SAFETY: `_exit` has no preconditions.
-        unsafe { libc::_exit(i32::from(dropped.is_err())) };
-    }
-    assert!(child > 0, "fork failed");
-    let mut status = -1;
-    // SAFETY: `status` is a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+    // No thread holds one of the endpoint's locks.
+    child::assert_holds(|| {
+        drop(endpoint.take());
+        true
+    });
     let (head, _) = ask(endpoint.unwrap().address(), "GET", "/metrics");
     assert!(head.starts_with("http/1.1 200 ok"), "{head}");
 }

@@ -7,6 +7,7 @@ use std::sync::{
 use std::time::Duration;
 
 use thiscpu_metrics::{Counter, Gauge, Histogram, Registry};
+use thiscpu_test_support::child;
 
 use crate::threads::value;
 
@@ -88,19 +89,10 @@ fn handles_work_in_a_handler_that_interrupts_a_scrape() {
 fn child_continues_with_the_parents_values() {
     let (registry, handles) = Handles::new();
     (0..100).for_each(|_| handles.use_all());
-    // SAFETY: the child only uses this test's registry, whose locks no thread holds, and leaves by
-    // `_exit`.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    // No thread holds one of this registry's locks.
+    child::assert_holds(|| {
         handles.use_all();
-        let is_right = have_all(&registry, 101);
-        // SAFETY: `_exit` has no preconditions.
-        unsafe { libc::_exit(i32::from(!is_right)) };
-    }
-    assert!(child > 0, "fork failed");
-    let mut status = -1;
-    // SAFETY: `status` is a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+        have_all(&registry, 101)
+    });
     assert!(have_all(&registry, 100));
 }

@@ -6,7 +6,7 @@ use thiscpu::model;
 use thiscpu::{Budget, Exhausted};
 
 use crate::history::{Call, Specification, is_linearizable};
-use crate::run::{CPUS, in_random_orders};
+use crate::run::{CPUS, in_random_orders, leave_lanes_if, on_threads};
 
 const LIMIT: u64 = 400;
 
@@ -122,18 +122,12 @@ fn calls(budget: &'static Budget, may_set_limit: bool) -> Vec<Call<Op>> {
 }
 
 fn random_ops(may_set_limit: bool) {
-    const THREADS: usize = 4;
     let budget = percpu_budget();
-    let thread = |number: usize| {
-        model::spawn(number % CPUS, move || {
-            if number == 3 {
-                model::leave_lanes();
-            }
-            calls(budget, may_set_limit)
-        })
+    let work = move |thread| {
+        leave_lanes_if(thread == 3);
+        calls(budget, may_set_limit)
     };
-    let threads: Vec<_> = (0..THREADS).map(thread).collect();
-    let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
+    let mut calls = on_threads(4, CPUS, work).concat();
     calls.push(call(budget, &Op::Acquired(0)));
     calls.push(call(budget, &Op::Available(0)));
     calls.sort_by_key(|call| call.began);
@@ -155,16 +149,12 @@ fn random_ops_are_linearizable_with_limit_changes() {
 fn waiters_are_all_served() {
     in_random_orders(2_000, || {
         let budget = percpu_budget();
-        let thread = |number: usize| {
-            model::spawn(number % CPUS, move || {
-                for n in [[300, 10], [200, 30], [390, 1], [399, 1]][number] {
-                    budget.acquire(n);
-                    budget.release(n);
-                }
-            })
-        };
-        let threads: Vec<_> = (0..4).map(thread).collect();
-        threads.into_iter().for_each(model::Thread::join);
+        on_threads(4, CPUS, move |thread| {
+            for n in [[300, 10], [200, 30], [390, 1], [399, 1]][thread] {
+                budget.acquire(n);
+                budget.release(n);
+            }
+        });
         assert_eq!(budget.available(), LIMIT);
     });
 }
@@ -187,30 +177,26 @@ fn one_release_serves_several_waiters() {
 fn timed_out_waiters_lose_nothing() {
     in_random_orders(2_000, || {
         let budget = percpu_budget();
-        let thread = |number: usize| {
-            model::spawn(number % CPUS, move || {
-                let (n, patient) = [(300, true), (390, false), (200, true), (399, false)][number];
-                let got = match patient {
-                    true => {
-                        budget.acquire(n);
-                        true
-                    }
-                    // The model has no clock, but other threads may run before this call times out.
-                    false => match budget.acquire_timeout(n, Duration::ZERO) {
-                        Ok(()) => true,
-                        Err(Exhausted { available }) => {
-                            assert!(available < n, "refused {n} with {available} available");
-                            false
-                        }
-                    },
-                };
-                if got {
-                    budget.release(n);
+        on_threads(4, CPUS, move |thread| {
+            let (n, patient) = [(300, true), (390, false), (200, true), (399, false)][thread];
+            let got = match patient {
+                true => {
+                    budget.acquire(n);
+                    true
                 }
-            })
-        };
-        let threads: Vec<_> = (0..4).map(thread).collect();
-        threads.into_iter().for_each(model::Thread::join);
+                // The model has no clock, but other threads may run before this call times out.
+                false => match budget.acquire_timeout(n, Duration::ZERO) {
+                    Ok(()) => true,
+                    Err(Exhausted { available }) => {
+                        assert!(available < n, "refused {n} with {available} available");
+                        false
+                    }
+                },
+            };
+            if got {
+                budget.release(n);
+            }
+        });
         assert_eq!(budget.available(), LIMIT);
     });
 }

@@ -4,25 +4,18 @@ use thiscpu::model;
 use thiscpu::{Counter, Counters};
 
 use crate::counter_history::{Op, any_op, assert_linearizable, call, percpu_counter, take_lanes};
-
-use crate::run::{CPUS, in_random_orders};
+use crate::run::{CPUS, in_random_orders, leave_lanes_if, on_threads};
 
 /// Runs threads that make random calls on the counter that `make` returns; one has no lane.
 fn random_ops(make: impl Fn() -> &'static Counter) {
-    const THREADS: usize = 4;
     let counter = make();
     let start = counter.sum();
-    let thread = |number: usize| {
-        model::spawn(number % CPUS, move || {
-            if number == 3 {
-                model::leave_lanes();
-            }
-            let calls = 2 + model::choose(4);
-            (0..calls).map(|_| call(counter, &any_op())).collect::<Vec<_>>()
-        })
+    let work = move |thread| {
+        leave_lanes_if(thread == 3);
+        let calls = 2 + model::choose(4);
+        (0..calls).map(|_| call(counter, &any_op())).collect::<Vec<_>>()
     };
-    let threads: Vec<_> = (0..THREADS).map(thread).collect();
-    let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
+    let mut calls = on_threads(4, CPUS, work).concat();
     calls.push(call(counter, &Op::Sum(0)));
     calls.push(call(counter, &Op::Sum(0)));
     assert_linearizable(start, calls);

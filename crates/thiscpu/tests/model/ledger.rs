@@ -7,7 +7,7 @@ use thiscpu::model::{self, Machine};
 use thiscpu::{Account, AccountId, Ledger, Tier};
 
 use crate::history::{Call, Specification, is_linearizable};
-use crate::run::{CPUS, in_random_orders_on};
+use crate::run::{CPUS, in_random_orders_on, leave_lanes_if};
 
 const THREADS: usize = 4;
 
@@ -170,9 +170,7 @@ fn spawn<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> model::Thread<R> {
     model::spawn(number % CPUS, move || {
-        if number == 3 {
-            model::leave_lanes();
-        }
+        leave_lanes_if(number == 3);
         work()
     })
 }

@@ -1,7 +1,7 @@
 //! Runs of a test: on which machines, in which orders, and how often.
 
 use thiscpu::Tier;
-use thiscpu::model::{Machine, Schedule, exhaustive, random};
+use thiscpu::model::{self, Machine, Schedule, exhaustive, random};
 
 /// The number of CPUs of most machines.
 pub(crate) const CPUS: usize = 3;
@@ -48,5 +48,26 @@ pub(crate) fn in_random_orders_on(
         for order in orders {
             random(machine, order, each, move || test(machine));
         }
+    }
+}
+
+/// Runs `work` on `threads` threads, which share `cpus` CPUs, and returns the results.
+pub(crate) fn on_threads<R: Send + 'static>(
+    threads: usize,
+    cpus: usize,
+    work: impl Fn(usize) -> R + Clone + Send + 'static,
+) -> Vec<R> {
+    let start = |number: usize| {
+        let work = work.clone();
+        model::spawn(number % cpus, move || work(number))
+    };
+    let threads: Vec<_> = (0..threads).map(start).collect();
+    threads.into_iter().map(model::Thread::join).collect()
+}
+
+/// Makes the calling thread one without a lane, if `condition` holds.
+pub(crate) fn leave_lanes_if(condition: bool) {
+    if condition {
+        model::leave_lanes();
     }
 }

@@ -12,9 +12,7 @@ use std::sync::{Arc, Mutex};
 use thiscpu::model::{self, Machine};
 use thiscpu::{RawCache, Tier};
 
-use crate::run::in_random_orders_on;
-
-const THREADS: usize = 4;
+use crate::run::{in_random_orders_on, leave_lanes_if, on_threads};
 
 /// A size with slabs of two chunks, which hold more objects than the tests need.
 ///
@@ -101,19 +99,13 @@ impl CheckedCache {
     }
 }
 
-/// Runs `work` on `threads` threads and joins them; thread 3 has no lane.
-fn run(threads: usize, cpus: usize, cache: &CheckedCache, work: fn(&CheckedCache, usize)) {
-    let thread = |number: usize| {
-        let cache = cache.clone();
-        model::spawn(number % cpus, move || {
-            if number + 1 == THREADS {
-                model::leave_lanes();
-            }
-            work(&cache, number);
-        })
-    };
-    let threads: Vec<_> = (0..threads).map(thread).collect();
-    threads.into_iter().for_each(model::Thread::join);
+/// Runs `work` on four threads, the last of which has no lane.
+fn run(cpus: usize, cache: &CheckedCache, work: fn(&CheckedCache, usize)) {
+    let cache = cache.clone();
+    on_threads(4, cpus, move |thread| {
+        leave_lanes_if(thread == 3);
+        work(&cache, thread);
+    });
 }
 
 const THREE: Machine = Machine::new(3, Tier::RseqCid);
@@ -149,7 +141,7 @@ fn random_ops(cache: &CheckedCache) {
 fn random_ops_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
         let cache = CheckedCache::new(LARGE);
-        run(THREADS, cpus, &cache, |cache, _| random_ops(cache));
+        run(cpus, &cache, |cache, _| random_ops(cache));
         cache.check_end();
     });
 }
@@ -159,7 +151,7 @@ fn random_ops_keep_objects_distinct() {
 fn alloc_succeeds_while_memory_lasts() {
     on_each_machine(4_000, |cpus| {
         let cache = CheckedCache::new(SMALL);
-        run(THREADS, cpus, &cache, |cache, _| {
+        run(cpus, &cache, |cache, _| {
             for _ in 0..2 + model::choose(4) {
                 assert!(cache.alloc(), "an allocation failed with memory left");
                 if model::choose(2) == 0 {
@@ -177,7 +169,7 @@ fn alloc_succeeds_while_memory_lasts() {
 fn remote_frees_keep_objects_distinct() {
     on_each_machine(4_000, |cpus| {
         let cache = CheckedCache::new(LARGE);
-        run(THREADS, cpus, &cache, |cache, number| {
+        run(cpus, &cache, |cache, number| {
             (0..6).for_each(|_| match number % 2 {
                 0 => _ = cache.alloc(),
                 _ => cache.free(),
@@ -192,7 +184,7 @@ fn remote_frees_keep_objects_distinct() {
 fn concurrent_shrinks_lose_nothing() {
     on_each_machine(4_000, |cpus| {
         let cache = CheckedCache::new(LARGE);
-        run(THREADS, cpus, &cache, |cache, number| match number {
+        run(cpus, &cache, |cache, number| match number {
             0 | 1 => (0..2).for_each(|_| _ = cache.raw.shrink()),
             _ => random_ops(cache),
         });
@@ -231,17 +223,14 @@ fn idle_objects_return_to_slabs() {
         while !cache.in_use().is_empty() {
             cache.free();
         }
-        let busy = |number: usize| {
-            let cache = cache.clone();
-            model::spawn(number % cpus, move || {
-                for _ in 0..4 {
-                    model::advance_clock_1s();
-                    (0..2 + model::choose(6)).for_each(|_| _ = cache.alloc());
-                    (0..8).for_each(|_| cache.free());
-                }
-            })
-        };
-        [0, 1].map(busy).into_iter().for_each(model::Thread::join);
+        let busy = cache.clone();
+        on_threads(2, cpus, move |_| {
+            for _ in 0..4 {
+                model::advance_clock_1s();
+                (0..2 + model::choose(6)).for_each(|_| _ = busy.alloc());
+                (0..8).for_each(|_| busy.free());
+            }
+        });
         cache.check_end();
     });
 }

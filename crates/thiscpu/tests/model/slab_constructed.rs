@@ -11,7 +11,7 @@ use thiscpu::__internal::{CELL_BYTES, Class, Group, Handle, Lifecycle};
 use thiscpu::Tier;
 use thiscpu::model::{self, Machine};
 
-use crate::run::in_every_order_on;
+use crate::run::{in_every_order_on, leave_lanes_if, on_threads};
 use crate::slab::on_each_machine;
 
 /// Four objects to a slab, with their free marks.
@@ -89,15 +89,10 @@ fn objects_are_constructed_and_destroyed_once() {
         let group: &Group = Box::leak(Box::new(Group::new(2)));
         let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, lifecycle)));
         let cache = group.handle(class, CELL_BYTES);
-        let threads = [0, 1, 2, 3].map(|number| {
-            model::spawn(number % cpus, move || {
-                if number == 3 {
-                    model::leave_lanes();
-                }
-                random_ops(cache);
-            })
+        on_threads(4, cpus, move |thread| {
+            leave_lanes_if(thread == 3);
+            random_ops(cache);
         });
-        threads.into_iter().for_each(model::Thread::join);
         while ORACLE.with_borrow(|oracle| !oracle.in_use.is_empty()) {
             free(cache);
         }

@@ -3,24 +3,13 @@
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
+use thiscpu_test_support::cpus;
+pub(crate) use thiscpu_test_support::cpus::{allowed, tid};
+
 /// Returns the CPUs that this process was allowed on at the first call.
 pub(crate) fn cpus() -> &'static [usize] {
     static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
     CPUS.get_or_init(allowed)
-}
-
-/// Returns the CPUs that the calling thread may run on.
-pub(crate) fn allowed() -> Vec<usize> {
-    // SAFETY: a zeroed set is valid and empty, and the call writes at most its size.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
-        set
-    };
-    (0..libc::CPU_SETSIZE as usize)
-        // SAFETY: the number is below `CPU_SETSIZE`.
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .collect()
 }
 
 /// Checks that this process may use two CPUs.
@@ -62,21 +51,9 @@ pub(crate) fn pin(nth: usize) {
 ///
 /// A `tid` of 0 means the calling thread.
 pub(crate) fn set_affinity(tid: i32, to: &[usize]) -> bool {
-    // SAFETY: a zeroed set is valid and empty, and the numbers come from such a set, so they are
-    // below `CPU_SETSIZE`. The call only reads the set.
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        to.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        libc::sched_setaffinity(tid, size_of_val(&set), &set)
-    };
+    let is_done = cpus::confine(tid, to.iter().copied());
     let error = std::io::Error::last_os_error();
-    let offline = result != 0 && error.raw_os_error() == Some(libc::EINVAL);
-    assert!(result == 0 || offline, "cannot restrict thread {tid} to CPUs {to:?}: {error}");
-    !offline
-}
-
-/// Returns the calling thread's kernel thread id.
-pub(crate) fn tid() -> i32 {
-    // SAFETY: `gettid` has no preconditions.
-    unsafe { libc::gettid() }
+    let is_offline = error.raw_os_error() == Some(libc::EINVAL);
+    assert!(is_done || is_offline, "cannot restrict thread {tid} to CPUs {to:?}: {error}");
+    is_done
 }
