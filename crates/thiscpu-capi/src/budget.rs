@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiscpu::__internal::capi::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{Budget, Exhausted};
 
-use crate::ffi::{OutParam, catch, create, deref, destroy};
+use crate::ffi::{catch, create, deref, destroy, write};
 use crate::status::Status;
 
 /// Units up to a limit that is never exceeded. Rust: `Budget`.
@@ -60,26 +60,6 @@ unsafe fn with_budget(
 ) -> Status {
     // SAFETY: the caller guarantees that the handle is null, misaligned or live.
     catch(|| body(&unsafe { deref(budget) }?.0))
-}
-
-/// Writes the number that `get` returns to `out`.
-///
-/// # Safety
-///
-/// The handle is null, misaligned or live; `out` is null, misaligned or valid for writes.
-unsafe fn write_number(
-    budget: *mut ThiscpuBudget,
-    out: *mut u64,
-    get: impl FnOnce(&Budget) -> u64,
-) -> Status {
-    let body = |budget: &Budget| {
-        // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
-        let out = unsafe { OutParam::new(out) }?;
-        out.write(get(budget));
-        Ok(())
-    };
-    // SAFETY: the caller guarantees that the handle is null, misaligned or live.
-    unsafe { with_budget(budget, body) }
 }
 
 /// Creates a budget of `limit` available units and stores its handle in `*budget`.
@@ -149,7 +129,7 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
     // writes.
-    unsafe { write_number(budget, acquired, |budget| budget.try_acquire_up_to(n)) }
+    unsafe { write(budget, acquired, |budget| Ok(budget.0.try_acquire_up_to(n))) }
 }
 
 /// Acquires `n` units; blocks until they are available.
@@ -229,7 +209,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `available` null or valid
     // for writes.
-    unsafe { write_number(budget, available, Budget::available) }
+    unsafe { write(budget, available, |budget| Ok(budget.0.available())) }
 }
 
 /// Stores in `*acquired` how many units are held at one instant of the call.
@@ -247,7 +227,7 @@ pub unsafe extern "C" fn thiscpu_budget_acquired(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
     // writes.
-    unsafe { write_number(budget, acquired, Budget::acquired) }
+    unsafe { write(budget, acquired, |budget| Ok(budget.0.acquired())) }
 }
 
 /// Stores the limit in `*limit`. Costs one load.
@@ -263,7 +243,7 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `limit` null or valid for
     // writes.
-    unsafe { write_number(budget, limit, Budget::limit) }
+    unsafe { write(budget, limit, |budget| Ok(budget.0.limit())) }
 }
 
 /// Changes the limit, at one instant of the call.

@@ -1,12 +1,11 @@
 //! Counters.
 
-use std::cmp::Ordering;
 use std::mem::offset_of;
 
 use thiscpu::__internal::capi::COUNTER_GATE_AT;
 use thiscpu::Counter;
 
-use crate::ffi::{OutParam, catch, create, deref, destroy};
+use crate::ffi::{OutParam, catch, create, deref, destroy, write};
 use crate::status::Status;
 
 /// A counter of 64 bits with per-CPU adds and exact sums. Rust: `Counter`.
@@ -97,13 +96,9 @@ pub unsafe extern "C" fn thiscpu_counter_read(
     counter: *mut ThiscpuCounter,
     value: *mut i64,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
-        // for writes.
-        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(value)?) };
-        out.write(counter.0.read());
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and `value` null or valid for
+    // writes.
+    unsafe { write(counter, value, |counter| Ok(counter.0.read())) }
 }
 
 /// Stores bounds in `*bounds`; the value was within them at one instant of the call.
@@ -142,13 +137,9 @@ pub unsafe extern "C" fn thiscpu_counter_sum(
     counter: *mut ThiscpuCounter,
     sum: *mut i64,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
-        // writes.
-        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(sum)?) };
-        out.write(counter.0.sum());
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
+    // writes.
+    unsafe { write(counter, sum, |counter| Ok(counter.0.sum())) }
 }
 
 /// Sets the value to `value`, at one instant of the call.
@@ -181,13 +172,9 @@ pub unsafe extern "C" fn thiscpu_counter_take(
     counter: *mut ThiscpuCounter,
     value: *mut i64,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
-        // for writes.
-        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(value)?) };
-        out.write(counter.0.take());
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and `value` null or valid for
+    // writes.
+    unsafe { write(counter, value, |counter| Ok(counter.0.take())) }
 }
 
 /// Compares the exact value at one instant of the call with `rhs`.
@@ -206,15 +193,8 @@ pub unsafe extern "C" fn thiscpu_counter_compare(
     rhs: i64,
     ordering: *mut i32,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `ordering` null or
-        // valid for writes.
-        let (counter, out) = unsafe { (deref(counter)?, OutParam::new(ordering)?) };
-        out.write(match counter.0.compare(rhs).ordering {
-            Ordering::Less => -1,
-            Ordering::Equal => 0,
-            Ordering::Greater => 1,
-        });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and `ordering` null or valid for
+    // writes.
+    // The discriminants of `Ordering` are -1, 0 and 1.
+    unsafe { write(counter, ordering, |counter| Ok(counter.0.compare(rhs).ordering as i32)) }
 }

@@ -79,6 +79,25 @@ impl<T> OutParam<'_, T> {
     }
 }
 
+/// Writes what `get` returns for the value of a handle to `out`.
+///
+/// # Safety
+///
+/// The handle is null, misaligned or live; `out` is null, misaligned or valid for writes.
+pub(crate) unsafe fn write<T, R>(
+    handle: *const T,
+    out: *mut R,
+    get: impl FnOnce(&T) -> Result<R, Status>,
+) -> Status {
+    catch(|| {
+        // SAFETY: the caller guarantees that the handle is null, misaligned or live, and that `out`
+        // is null, misaligned or valid for writes.
+        let (value, out) = unsafe { (deref(handle)?, OutParam::new(out)?) };
+        out.write(get(value)?);
+        Ok(())
+    })
+}
+
 /// Creates a handle and writes it to `out`.
 ///
 /// Calls `new` only if `out` is valid and there is memory for the handle.

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use thiscpu::__internal::capi::{AccountSlot, slot_of};
 use thiscpu::{Account, Ledger};
 
-use crate::ffi::{OutParam, catch, copy_out, create, deref, destroy};
+use crate::ffi::{catch, copy_out, create, deref, destroy, write};
 use crate::status::Status;
 
 /// A ledger: accounts for any number of owners, each with the same counters. Rust: `Ledger`.
@@ -187,13 +187,9 @@ pub unsafe extern "C" fn thiscpu_ledger_destroy(ledger: *mut ThiscpuLedger) -> S
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mut usize) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `len` null or valid for
-        // writes.
-        let (ledger, out) = unsafe { (deref(ledger)?, OutParam::new(len)?) };
-        out.write(of_any_ledger!(ledger.0, |ledger| ledger.len()));
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and `len` null or valid for
+    // writes.
+    unsafe { write(ledger, len, |ledger| Ok(of_any_ledger!(ledger.0, |ledger| ledger.len()))) }
 }
 
 /// Adds to each account the charges that CPUs cache for it.
@@ -349,13 +345,12 @@ pub unsafe extern "C" fn thiscpu_account_read(
     index: usize,
     value: *mut i64,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `value` null or valid
-        // for writes.
-        let (account, out) = unsafe { (deref(account)?, OutParam::new(value)?) };
-        with_counter!(account.account, index, |account| out.write(account.read(index)));
-        Ok(())
-    })
+    let get = |account: &ThiscpuAccount| {
+        with_counter!(account.account, index, |account| Ok(account.read(index)))
+    };
+    // SAFETY: the header requires that the handle is null or live, and `value` null or valid for
+    // writes.
+    unsafe { write(account, value, get) }
 }
 
 /// Stores the exact value of counter `index`, at one instant of the call, in `*sum`.
@@ -372,13 +367,12 @@ pub unsafe extern "C" fn thiscpu_account_sum(
     index: usize,
     sum: *mut i64,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
-        // writes.
-        let (account, out) = unsafe { (deref(account)?, OutParam::new(sum)?) };
-        with_counter!(account.account, index, |account| out.write(account.sum(index)));
-        Ok(())
-    })
+    let get = |account: &ThiscpuAccount| {
+        with_counter!(account.account, index, |account| Ok(account.sum(index)))
+    };
+    // SAFETY: the header requires that the handle is null or live, and `sum` null or valid for
+    // writes.
+    unsafe { write(account, sum, get) }
 }
 
 /// Stores the exact values of all counters, at one instant of the call, in `counters`.
@@ -441,14 +435,13 @@ pub unsafe extern "C" fn thiscpu_account_transfer(
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_account_id(account: *mut ThiscpuAccount, id: *mut u64) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and `id` null or valid for
-        // writes.
-        let (account, out) = unsafe { (deref(account)?, OutParam::new(id)?) };
-        out.write(of_any_account!(account.account, |account, COUNT| {
+    let get = |account: &ThiscpuAccount| {
+        Ok(of_any_account!(account.account, |account, COUNT| {
             const _: () = assert!(COUNT <= THISCPU_LEDGER_COUNTERS_MAX);
             account.id().get()
-        }));
-        Ok(())
-    })
+        }))
+    };
+    // SAFETY: the header requires that the handle is null or live, and `id` null or valid for
+    // writes.
+    unsafe { write(account, id, get) }
 }
