@@ -12,7 +12,9 @@ thread_local! {
 /// Why a function of this library panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PanicReason {
+    /// Fences are denied.
     FenceDenied,
+    /// More units were released to a budget than were held.
     OverReleased,
     /// The system gave no memory for accounts.
     NoMemory,

@@ -6,8 +6,8 @@ use thiscpu::__internal::{large, purge};
 use thiscpu::{__test_support, Cache, Error, PerCpu, RawCache};
 
 use crate::common::{
-    Object, Random, Scenario, SetOnDrop, TIERS, alloc_many, cache_of, close, exhaust,
-    free_all, pin, resources, scale, scenario, together,
+    Object, Random, Scenario, SetOnDrop, TIERS, alloc_many, cache_of, close, exhaust, free_all,
+    pin, resources, scale, scenario, together,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
