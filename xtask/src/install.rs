@@ -1,6 +1,6 @@
 //! `cargo xtask install`: put the libraries and the program where compilers and users find them.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::{ffi::OsStrExt as _, fs::symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -40,6 +40,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
+    let prefix = std::path::absolute(&arguments.prefix)?;
+    ensure!(
+        !prefix.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)),
+        "cannot install to {prefix:?}: it has a colon or a blank, which separate names in \
+         LD_PRELOAD and flags of pkg-config; choose another place by --prefix DIR"
+    );
     let profile = if arguments.debug { "dev" } else { "release" };
     let target = cargo::target_directory(sh);
     // For this machine and in this directory, whatever a configuration file says.
@@ -54,7 +60,6 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         let is_here = file.is_file();
         ensure!(is_here, "cargo has not built {}; it builds for another target", file.display());
     }
-    let prefix = std::path::absolute(&arguments.prefix)?;
     let root = staged(&prefix, std::env::var_os("DESTDIR").map(PathBuf::from));
     let package = sh.current_dir().join(CRATE);
     install(sh, &package, &built, &root)
@@ -189,6 +194,16 @@ mod tests {
         assert_eq!(staged(Some("/stage")), Path::new("/stage/usr"));
         assert_eq!(staged(Some("")), Path::new("/usr"));
         assert_eq!(staged(None), Path::new("/usr"));
+    }
+
+    #[test]
+    fn prefixes_with_blanks_are_refused() {
+        let sh = Shell::new().unwrap();
+        let place = sh.create_temp_dir().unwrap();
+        let prefix = place.path().join("two words");
+        let refused = run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap_err();
+        assert!(refused.to_string().contains("a colon or a blank"), "{refused}");
+        assert!(!prefix.exists());
     }
 
     #[test]

@@ -416,6 +416,10 @@ fn run_searches_library_beside_program_and_in_lib() {
     fs::copy(library, &odd).unwrap();
     let odd = odd.to_str().expect("a UTF-8 path");
     assert_refused(run(&["--library", odd, "ls"]), 125, &["cannot preload", "a colon or a blank"]);
+    let link = prefix.join("link.so");
+    symlink(odd, &link).unwrap();
+    let link = link.to_str().expect("a UTF-8 path");
+    assert_eq!(loaded(run(&["--library", link]).args(show)).trim_end(), link);
     assert_refused(run(&["--library", "/etc/passwd", "ls"]), 125, &["cannot preload /etc/passwd"]);
     assert_refused(
         run(&["--library", "/no/such/file", "ls"]),

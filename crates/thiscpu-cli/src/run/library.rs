@@ -14,8 +14,10 @@ const NAME: &str = "libthiscpu_malloc.so";
 /// Returns the library's absolute path, as `LD_PRELOAD` needs it.
 pub(super) fn find(requested: Option<&Path>) -> Result<PathBuf> {
     let path = match requested {
+        // Links stay, because they are a way to a library whose own path has blanks.
         Some(path) => path
-            .canonicalize()
+            .metadata()
+            .and_then(|_| std::path::absolute(path))
             .with_context(|| format!("cannot find --library {}", path.display()))?,
         None => find_nearby()?,
     };
@@ -23,7 +25,7 @@ pub(super) fn find(requested: Option<&Path>) -> Result<PathBuf> {
     if path.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
         bail!(
             "cannot preload {}: its path has a colon or a blank, which separate names in \
-             LD_PRELOAD; move it, or pass --library PATH",
+             LD_PRELOAD; move it, or pass a link to it by --library PATH",
             path.display()
         );
     }
