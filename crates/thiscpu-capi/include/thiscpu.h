@@ -18,30 +18,31 @@
  *
  * Rules for all functions:
  *
- * - Status: a function returns a thiscpu_status unless it says otherwise. "Returns" lists them
+ * - Status: a function returns a thiscpu_status unless it says otherwise. "Returns" lists statuses
  *   without the prefix THISCPU_STATUS_. After an error nothing has changed and nothing is stored,
  *   unless the function says otherwise. Any function may return INTERNAL, which is a bug of this
  *   library. thiscpu_strerror() returns the message for a status.
  * - Handles: `_create` or `_open` stores a handle; it is valid until `_destroy` or `_close`. Using
  *   any other non-NULL value as a handle is undefined behavior.
- * - NULL: an argument must not be NULL unless the function allows it. If it is, functions and
- *   inlined calls return NULL_POINTER.
+ * - NULL: an argument must not be NULL unless the function allows it. If it is NULL,
+ *   functions and inlined calls return NULL_POINTER.
  * - Alignment: functions return MISALIGNED if a pointer is not aligned for its type. Inlined calls
  *   do not check this.
  * - Threads: each type says which functions threads may call at once.
- * - Signal handlers: each function says whether a signal handler may call it. Some are not allowed
- *   although they never block, because no test covers them there.
+ * - Signal handlers: each function says whether a signal handler may call it. Some functions are
+ *   not allowed although they never block, because no test covers them in a handler.
  * - After `fork`: the child may call all functions; its values are its own. A child of `vfork` or
  *   `clone(CLONE_VM)` must not use the library.
  *
  * Terms:
  *
  * - Lane: one CPU's copy of all per-CPU data. A thread works on the lane of its current CPU.
- * - Restartable sequence: a few instructions that the kernel aborts if it preempts, migrates or
- *   signals their thread. The library then starts them again.
+ * - Restartable sequence: a few instructions of which the last one stores the result (commits). The
+ *   kernel aborts them if it preempts, migrates or signals their thread before that store. The
+ *   library then starts them again.
  * - Fence: a `membarrier` system call. When it returns, each restartable sequence that began before
- *   has committed or will restart, on all CPUs. It takes 0.2 µs if the process runs on no
- *   other CPU. On two CPUs of a virtual machine it takes 10 to 30 µs.
+ *   has committed or will restart, on all CPUs. A fence takes 0.2 µs if the process runs on no
+ *   other CPU, and 10 to 30 µs otherwise (measured on two CPUs of a virtual machine).
  *
  * For Linux on x86-64 and AArch64, with glibc.
  */
@@ -80,7 +81,7 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_OK = 0,
   /**
-   * Fewer units are available than requested, or waiting threads come first.
+   * Fewer units are available than requested, or other threads already wait for units.
    */
   THISCPU_STATUS_EXHAUSTED,
   /**
@@ -152,16 +153,17 @@ typedef enum thiscpu_status {
 } thiscpu_status;
 
 /**
- * The tier that this process runs on.
+ * The tier of this process: the mechanism by which it accesses per-CPU data.
  *
- * Values and guarantees are the same on each tier; speed differs.
+ * Values and guarantees are the same on all tiers; only speed differs.
  *
  * The environment variable `THISCPU_TIER` selects one by its name: `rseq-cid`, `rseq-cpu` or
  * `atomic`. If it is unset, the process gets the best one that the system has.
  */
 typedef enum thiscpu_tier {
   /**
-   * Restartable sequences; lanes are indexed by the kernel's `mm_cid` (Linux 6.3 and newer).
+   * Restartable sequences; lanes are indexed by the kernel's concurrency id, `mm_cid` (Linux 6.3
+   * and newer).
    */
   THISCPU_TIER_RSEQ_CID = 0,
   /**
@@ -191,8 +193,8 @@ typedef struct thiscpu_account thiscpu_account;
  * Units up to a limit that is never exceeded. Rust: `Budget`.
  *
  * A unit is anything that a program counts: a byte, a connection, a token. An acquire is refused
- * only if too few units are available; while threads wait for units, none is. A call takes about
- * 1 ns while plenty of units are available.
+ * only if too few units are available. While threads wait for units, no unit counts as available.
+ * A call takes about 1 ns while plenty of units are available.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
  *   thread may release the units that another one acquired.
@@ -223,8 +225,8 @@ typedef struct thiscpu_budget thiscpu_budget;
  * - Lifetime: from `thiscpu_cache_create` to `thiscpu_cache_close` or `thiscpu_cache_destroy`.
  * - Signal handlers: none of the functions.
  * - After `fork`: the child has a cache of its own, with copies of the parent's objects.
- * - Memory order: whatever a thread does with an object before it frees it happens before anything
- *   that the object's next owner does with it.
+ * - Memory order: a thread's accesses to an object before it frees the object happen before all
+ *   accesses of the object's next owner.
  *
  * Some misuse is detected. The process then aborts with a message that has the object's address:
  *
@@ -282,9 +284,9 @@ typedef struct thiscpu_pair thiscpu_pair;
 /**
  * A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
  *
- * For nodes that are not needed right now, kept near the CPU that used them. Push, pop and
+ * A stack keeps nodes that are not needed right now near the CPU that used them. Push, pop and
  * take-all work on this CPU's stack, in one restartable sequence. Other CPUs' nodes are out of
- * reach: an empty stack says nothing about theirs.
+ * reach: if this CPU's stack is empty, other CPUs may have nodes.
  *
  * A node is a structure of the program whose first member is a `thiscpu_link`.
  *
@@ -336,7 +338,7 @@ typedef struct thiscpu_bounds {
  * Statistics of a cache.
  *
  * CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. If other
- * threads use the cache during the call, the numbers do not belong to one instant.
+ * threads use the cache during the call, the numbers may belong to different instants.
  */
 typedef struct thiscpu_cache_statistics {
   /**
@@ -400,7 +402,8 @@ extern "C" {
 /**
  * Returns the message for a status: what failed, why, and what to do.
  *
- * The result is never NULL and stays valid forever. For a number that is not a status it says so.
+ * The result is never NULL and stays valid forever. For a number that is not a status the message
+ * says so.
  *
  * - Blocks: never.
  * - Signal handlers: allowed.
@@ -513,7 +516,7 @@ enum thiscpu_status thiscpu_counter_sum(struct thiscpu_counter *counter, int64_t
 enum thiscpu_status thiscpu_counter_set(struct thiscpu_counter *counter, int64_t value);
 
 /**
- * Sets the value to 0 and stores the exact previous value in `*value`, at one instant.
+ * Sets the value to 0 and stores the exact previous value in `*value`, at one instant of the call.
  *
  * No add is lost or counted twice. Costs one fence.
  *
@@ -624,9 +627,9 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  *
  * Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
  *
- * Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
- * were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if more units
- * were released than are held; the units of this call are then lost.
+ * Do not repeat a release that fails. On `OVER_RELEASED` the call has released as many of its
+ * units as were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if
+ * more units were released than are held; the units of this call are then lost.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
@@ -673,8 +676,8 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
 /**
  * Changes the limit, at one instant of the call.
  *
- * A limit below the units held takes nothing from their holders. No units are granted then until
- * enough of them have been released. Costs one fence if units are lent to CPUs.
+ * A limit below the units held takes nothing from their holders. Then no units are granted until
+ * enough units have been released. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
@@ -693,8 +696,9 @@ enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget, uint
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
- *   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` is about the handle.
- *   Without memory for the ledger itself the process aborts, as Rust's allocations do.
+ *   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` means that no memory for
+ *   the handle was available. Without memory for the ledger itself the process aborts, as with any
+ *   allocation in Rust.
  * - Blocks: only in the first use of the library, while another thread determines the tier.
  * - Signal handlers: not allowed.
  */
@@ -728,9 +732,9 @@ enum thiscpu_status thiscpu_ledger_len(struct thiscpu_ledger *ledger, size_t *le
 /**
  * Adds to each account the charges that CPUs cache for it.
  *
- * After it, `thiscpu_account_read` misses only charges that were made since. Costs one fence for
- * each account that any CPU caches. To read all accounts exactly, use `thiscpu_ledger_for_each`,
- * which costs one fence.
+ * After this call, `thiscpu_account_read` misses only charges that were made later. Costs one
+ * fence for each account that any CPU caches. To read all accounts exactly, use
+ * `thiscpu_ledger_for_each`, which costs one fence.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
@@ -867,7 +871,8 @@ enum thiscpu_status thiscpu_account_snapshot(struct thiscpu_account *account,
                                              size_t capacity);
 
 /**
- * Moves `n` from counter `index` of `from` to that of `to`, an account of the same ledger.
+ * Moves `n` from counter `index` of `from` to the same counter of `to`, an account of the same
+ * ledger.
  *
  * The transfer happens at one instant: an exact read of both accounts sees all of it or nothing.
  *

@@ -12,8 +12,8 @@ use crate::status::Status;
 /// Units up to a limit that is never exceeded. Rust: `Budget`.
 ///
 /// A unit is anything that a program counts: a byte, a connection, a token. An acquire is refused
-/// only if too few units are available; while threads wait for units, none is. A call takes about
-/// 1 ns while plenty of units are available.
+/// only if too few units are available. While threads wait for units, no unit counts as available.
+/// A call takes about 1 ns while plenty of units are available.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
 ///   thread may release the units that another one acquired.
@@ -175,9 +175,9 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
 ///
 /// Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
 ///
-/// Do not repeat a release that fails. On `OVER_RELEASED` it has released as many of its units as
-/// were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if more units
-/// were released than are held; the units of this call are then lost.
+/// Do not repeat a release that fails. On `OVER_RELEASED` the call has released as many of its
+/// units as were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if
+/// more units were released than are held; the units of this call are then lost.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
@@ -248,8 +248,8 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 
 /// Changes the limit, at one instant of the call.
 ///
-/// A limit below the units held takes nothing from their holders. No units are granted then until
-/// enough of them have been released. Costs one fence if units are lent to CPUs.
+/// A limit below the units held takes nothing from their holders. Then no units are granted until
+/// enough units have been released. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than

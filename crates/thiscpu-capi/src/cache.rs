@@ -20,8 +20,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_cache_create` to `thiscpu_cache_close` or `thiscpu_cache_destroy`.
 /// - Signal handlers: none of the functions.
 /// - After `fork`: the child has a cache of its own, with copies of the parent's objects.
-/// - Memory order: whatever a thread does with an object before it frees it happens before anything
-///   that the object's next owner does with it.
+/// - Memory order: a thread's accesses to an object before it frees the object happen before all
+///   accesses of the object's next owner.
 ///
 /// Some misuse is detected. The process then aborts with a message that has the object's address:
 ///
@@ -41,7 +41,7 @@ const _: () = {
 /// Statistics of a cache.
 ///
 /// CPUs keep free objects in sheaves (arrays) and trade them with barns, which they share. If other
-/// threads use the cache during the call, the numbers do not belong to one instant.
+/// threads use the cache during the call, the numbers may belong to different instants.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThiscpuCacheStats {

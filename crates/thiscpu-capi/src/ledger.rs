@@ -144,8 +144,9 @@ macro_rules! with_counter {
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
-///   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` is about the handle.
-///   Without memory for the ledger itself the process aborts, as Rust's allocations do.
+///   if `counters` is not 1 to `THISCPU_LEDGER_COUNTERS_MAX`. `NO_MEMORY` means that no memory for
+///   the handle was available. Without memory for the ledger itself the process aborts, as with any
+///   allocation in Rust.
 /// - Blocks: only in the first use of the library, while another thread determines the tier.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -194,9 +195,9 @@ pub unsafe extern "C" fn thiscpu_ledger_len(ledger: *mut ThiscpuLedger, len: *mu
 
 /// Adds to each account the charges that CPUs cache for it.
 ///
-/// After it, `thiscpu_account_read` misses only charges that were made since. Costs one fence for
-/// each account that any CPU caches. To read all accounts exactly, use `thiscpu_ledger_for_each`,
-/// which costs one fence.
+/// After this call, `thiscpu_account_read` misses only charges that were made later. Costs one
+/// fence for each account that any CPU caches. To read all accounts exactly, use
+/// `thiscpu_ledger_for_each`, which costs one fence.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (some accounts may have been updated).
@@ -404,7 +405,8 @@ pub unsafe extern "C" fn thiscpu_account_snapshot(
     })
 }
 
-/// Moves `n` from counter `index` of `from` to that of `to`, an account of the same ledger.
+/// Moves `n` from counter `index` of `from` to the same counter of `to`, an account of the same
+/// ledger.
 ///
 /// The transfer happens at one instant: an exact read of both accounts sees all of it or nothing.
 ///

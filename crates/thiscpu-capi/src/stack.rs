@@ -10,9 +10,9 @@ use crate::status::Status;
 
 /// A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
 ///
-/// For nodes that are not needed right now, kept near the CPU that used them. Push, pop and
+/// A stack keeps nodes that are not needed right now near the CPU that used them. Push, pop and
 /// take-all work on this CPU's stack, in one restartable sequence. Other CPUs' nodes are out of
-/// reach: an empty stack says nothing about theirs.
+/// reach: if this CPU's stack is empty, other CPUs may have nodes.
 ///
 /// A node is a structure of the program whose first member is a `thiscpu_link`.
 ///

@@ -11,7 +11,7 @@ use thiscpu::Error;
 pub enum Status {
     /// The call succeeded.
     Ok = 0,
-    /// Fewer units are available than requested, or waiting threads come first.
+    /// Fewer units are available than requested, or other threads already wait for units.
     Exhausted,
     /// A compare-and-exchange found a value other than the expected one.
     Mismatch,
@@ -139,7 +139,8 @@ fn message(status: i32) -> &'static CStr {
 
 /// Returns the message for a status: what failed, why, and what to do.
 ///
-/// The result is never NULL and stays valid forever. For a number that is not a status it says so.
+/// The result is never NULL and stays valid forever. For a number that is not a status the message
+/// says so.
 ///
 /// - Blocks: never.
 /// - Signal handlers: allowed.

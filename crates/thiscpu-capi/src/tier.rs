@@ -6,16 +6,17 @@ use crate::ffi::{OutParam, catch};
 use crate::inline_abi;
 use crate::status::Status;
 
-/// The tier that this process runs on.
+/// The tier of this process: the mechanism by which it accesses per-CPU data.
 ///
-/// Values and guarantees are the same on each tier; speed differs.
+/// Values and guarantees are the same on all tiers; only speed differs.
 ///
 /// The environment variable `THISCPU_TIER` selects one by its name: `rseq-cid`, `rseq-cpu` or
 /// `atomic`. If it is unset, the process gets the best one that the system has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThiscpuTier {
-    /// Restartable sequences; lanes are indexed by the kernel's `mm_cid` (Linux 6.3 and newer).
+    /// Restartable sequences; lanes are indexed by the kernel's concurrency id, `mm_cid` (Linux 6.3
+    /// and newer).
     RseqCid = 0,
     /// Restartable sequences; lanes are indexed by the CPU's number (Linux 5.10 and newer).
     RseqCpu,

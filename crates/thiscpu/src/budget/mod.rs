@@ -65,8 +65,8 @@ impl Budget {
 
     /// Releases `n` units, which another thread may have acquired. Never waits for units.
     ///
-    /// Costs one section. If this CPU already holds plenty of credit, or in shared mode, it costs
-    /// one atomic addition.
+    /// Costs one section. In shared mode, or if this CPU's lane already holds plenty of credit, it
+    /// costs one atomic addition.
     ///
     /// May be called after `fork`. May be called from a signal handler if no task waits in
     /// [`acquire_async`](Budget::acquire_async): a release that grants units to a task runs its
@@ -75,11 +75,11 @@ impl Budget {
     /// # Panics
     ///
     /// If more units are released than are held. In shared mode this call panics; in per-CPU mode
-    /// the next call that recalls does. The excess is discarded. If `n` alone is more than all
-    /// units held, the whole release is ignored.
+    /// the next call that makes a recall panics. The excess is discarded. If `n` alone is more than
+    /// all units held, the whole release is ignored.
     ///
-    /// To report that, the call waits for the budget's lock. So a signal handler that releases too
-    /// much may deadlock: the interrupted thread may hold the lock.
+    /// To report the excess, the call waits for the budget's lock. So a signal handler that
+    /// releases too much may deadlock: the interrupted thread may hold the lock.
     #[inline(always)]
     pub fn release(&self, n: u64) {
         if n > Self::LIMIT_MAX || self.add_to_taken(-(n as i64)) != Outcome::Committed {
@@ -110,7 +110,7 @@ impl Budget {
         self.try_acquire(n).map(|()| Lease::new(self, n))
     }
 
-    /// Sets `n` units aside, which only the owner of the returned reserve may use.
+    /// Sets `n` units aside; only the owner of the returned reserve may use them.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if the time is over. Nothing is acquired then.
+    /// [`Exhausted`] if the time is over. Then nothing is acquired.
     ///
     /// # Panics
     ///
@@ -158,8 +158,8 @@ impl Budget {
     /// Acquires `n` units as a future, for any executor.
     ///
     /// Resolves to a [`Lease`]. The future joins the queue of [`acquire`](Budget::acquire) when
-    /// first polled, and leaves it when dropped. Polled again after it has resolved, it acquires
-    /// again.
+    /// first polled, and leaves it when dropped. If it is polled again after it has resolved, it
+    /// acquires again.
     ///
     /// A poll may wait for the budget's lock, but never for units.
     ///
@@ -181,9 +181,9 @@ impl Budget {
 
     /// Returns how many units are available, at one instant of this call; 0 while anybody waits.
     ///
-    /// Costs a recall in per-CPU mode; in shared mode a lock and a load. After the recall the
-    /// budget returns to per-CPU mode only if units are plentiful. So do not poll a hot budget.
-    /// Must not be called from a signal handler.
+    /// Costs a recall in per-CPU mode; in shared mode a lock and a load. After a recall the budget
+    /// returns to per-CPU mode only if units are plentiful, so do not poll a hot budget. Must not
+    /// be called from a signal handler.
     ///
     /// # Panics
     ///
@@ -201,8 +201,8 @@ impl Budget {
 
     /// Returns the limit. One load.
     ///
-    /// While another thread changes the limit, this is the old or the new one. The new one may not
-    /// be in force yet.
+    /// While another thread changes the limit, the result is the old or the new limit. The new
+    /// limit may not be in force yet.
     pub fn limit(&self) -> u64 {
         // Relaxed: the result is a number alone, which orders nothing.
         self.limit.load(crate::sys::atomic::Ordering::Relaxed) as u64

@@ -6,16 +6,17 @@
 //! | bit 1, `QUEUED` | with `SHARED`: there are waiters, and the first gets the units here |
 //! | bits 2 to 63 | units, signed: negative while more are held than the limit allows |
 //!
-//! The second word counts the units lent to lanes since the pool left shared mode; it is 0 in
-//! shared mode. Lending units and collecting them change both words by one 16-byte exchange. All
-//! other operations leave the lent units alone, and change only the first word.
+//! The second word counts the units lent to lanes since the pool left shared mode; in shared mode
+//! it is 0, except during a change of the limit. Lending units and collecting them change both
+//! words by one 16-byte exchange. All other operations leave the lent units alone, and change only
+//! the first word.
 //!
-//! While the limit of a pool in shared mode changes, the second word is `2 * limit + 1`, for the
-//! limit that the units belong to. The word is never 0 then, and a child forked in between finds
-//! that limit.
+//! During a change of the limit, the second word of a pool in shared mode is `2 * limit + 1`, for
+//! the limit that the units belong to. That word is never 0, and a child that is forked in between
+//! finds the limit there.
 //!
-//! A refusal rests on the first word: one load shows that no lane holds a unit, and how few there
-//! are.
+//! A refusal rests on the first word: one load shows that no lane holds a unit, and how few units
+//! the pool has.
 
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::sys::double::Double;
@@ -30,8 +31,8 @@ pub(super) struct PoolState(u64);
 
 /// The pool.
 ///
-/// It has its own cache line: in shared mode each call changes it, while the gate, which each call
-/// loads first, should stay in every CPU's cache.
+/// The pool has its own cache line: in shared mode each call changes the pool, while the gate,
+/// which each call loads first, should stay in every CPU's cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Pool {
@@ -127,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// Returns how many units were lent in this per-CPU mode, those taken since included.
+    /// Returns how many units were lent since per-CPU mode began, including units taken since.
     pub(super) fn lent(&self) -> i64 {
         self.words.load()[1] as i64
     }
@@ -144,7 +145,7 @@ impl Pool {
 
     /// Ends per-CPU mode. `total` computes the new units from those in the pool and those lent.
     ///
-    /// Returns the units that were in the pool and those that were lent.
+    /// Returns the units that were in the pool and the units that were lent.
     pub(super) fn collect_lent(&self, total: impl Fn(i64, i64) -> i64) -> (i64, i64) {
         loop {
             let [first, second] = self.words.load();
