@@ -162,8 +162,9 @@ typedef enum thiscpu_status {
  */
 typedef enum thiscpu_tier {
   /**
-   * Restartable sequences; lanes are indexed by the kernel's concurrency id, `mm_cid` (Linux 6.3
-   * and newer).
+   * Restartable sequences; lanes are indexed by the kernel's `mm_cid`.
+   *
+   * `mm_cid` is the kernel's concurrency id (Linux 6.3 and newer).
    */
   THISCPU_TIER_RSEQ_CID = 0,
   /**
@@ -516,7 +517,7 @@ enum thiscpu_status thiscpu_counter_sum(struct thiscpu_counter *counter, int64_t
 enum thiscpu_status thiscpu_counter_set(struct thiscpu_counter *counter, int64_t value);
 
 /**
- * Sets the value to 0 and stores the exact previous value in `*value`, at one instant of the call.
+ * Sets the value to 0 and stores the exact previous value in `*value`, at one instant.
  *
  * No add is lost or counted twice. Costs one fence.
  *
@@ -871,10 +872,10 @@ enum thiscpu_status thiscpu_account_snapshot(struct thiscpu_account *account,
                                              size_t capacity);
 
 /**
- * Moves `n` from counter `index` of `from` to the same counter of `to`, an account of the same
- * ledger.
+ * Moves `n` from counter `index` of `from` to the same counter of `to`.
  *
- * The transfer happens at one instant: an exact read of both accounts sees all of it or nothing.
+ * Both accounts must belong to the same ledger. The transfer happens at one instant: an exact read
+ * of both accounts sees all of it or nothing.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large; `WRONG_LEDGER`

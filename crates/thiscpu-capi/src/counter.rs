@@ -159,7 +159,7 @@ pub unsafe extern "C" fn thiscpu_counter_set(counter: *mut ThiscpuCounter, value
     })
 }
 
-/// Sets the value to 0 and stores the exact previous value in `*value`, at one instant of the call.
+/// Sets the value to 0 and stores the exact previous value in `*value`, at one instant.
 ///
 /// No add is lost or counted twice. Costs one fence.
 ///

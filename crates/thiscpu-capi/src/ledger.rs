@@ -405,10 +405,10 @@ pub unsafe extern "C" fn thiscpu_account_snapshot(
     })
 }
 
-/// Moves `n` from counter `index` of `from` to the same counter of `to`, an account of the same
-/// ledger.
+/// Moves `n` from counter `index` of `from` to the same counter of `to`.
 ///
-/// The transfer happens at one instant: an exact read of both accounts sees all of it or nothing.
+/// Both accounts must belong to the same ledger. The transfer happens at one instant: an exact read
+/// of both accounts sees all of it or nothing.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large; `WRONG_LEDGER`

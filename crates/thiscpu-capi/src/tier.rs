@@ -15,8 +15,9 @@ use crate::status::Status;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThiscpuTier {
-    /// Restartable sequences; lanes are indexed by the kernel's concurrency id, `mm_cid` (Linux 6.3
-    /// and newer).
+    /// Restartable sequences; lanes are indexed by the kernel's `mm_cid`.
+    ///
+    /// `mm_cid` is the kernel's concurrency id (Linux 6.3 and newer).
     RseqCid = 0,
     /// Restartable sequences; lanes are indexed by the CPU's number (Linux 5.10 and newer).
     RseqCpu,

@@ -182,8 +182,8 @@ impl Budget {
     /// Returns how many units are available, at one instant of this call; 0 while anybody waits.
     ///
     /// Costs a recall in per-CPU mode; in shared mode a lock and a load. After a recall the budget
-    /// returns to per-CPU mode only if units are plentiful, so do not poll a hot budget. Must not
-    /// be called from a signal handler.
+    /// returns to per-CPU mode only if units are plentiful. Therefore do not poll a hot budget.
+    /// Must not be called from a signal handler.
     ///
     /// # Panics
     ///

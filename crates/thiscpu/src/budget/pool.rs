@@ -7,13 +7,12 @@
 //! | bits 2 to 63 | units, signed: negative while more are held than the limit allows |
 //!
 //! The second word counts the units lent to lanes since the pool left shared mode; in shared mode
-//! it is 0, except during a change of the limit. Lending units and collecting them change both
-//! words by one 16-byte exchange. All other operations leave the lent units alone, and change only
-//! the first word.
+//! it is 0, with one exception. Lending units and collecting them change both words by one 16-byte
+//! exchange. All other operations leave the lent units alone, and change only the first word.
 //!
-//! During a change of the limit, the second word of a pool in shared mode is `2 * limit + 1`, for
-//! the limit that the units belong to. That word is never 0, and a child that is forked in between
-//! finds the limit there.
+//! The exception is a change of the limit in shared mode: the second word is then `2 * limit + 1`,
+//! for the limit that the units belong to. That word is never 0, and a child that is forked in
+//! between finds the limit there.
 //!
 //! A refusal rests on the first word: one load shows that no lane holds a unit, and how few units
 //! the pool has.
@@ -31,8 +30,8 @@ pub(super) struct PoolState(u64);
 
 /// The pool.
 ///
-/// The pool has its own cache line: in shared mode each call changes the pool, while the gate,
-/// which each call loads first, should stay in every CPU's cache.
+/// The pool has its own cache line. In shared mode each call changes the pool, but the gate, which
+/// each call loads first, should stay in every CPU's cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Pool {
