@@ -51,7 +51,7 @@ impl Budget {
 
     /// Acquires as many units as are available, at most `n`, and returns how many.
     ///
-    /// Returns 0 if no unit is available. Costs what [`try_acquire`](Budget::try_acquire) costs.
+    /// Returns 0 if no unit is available. Costs as much as [`try_acquire`](Budget::try_acquire).
     ///
     /// # Panics
     ///
@@ -97,7 +97,7 @@ impl Budget {
 
     /// Acquires `n` units as a lease, which releases them when dropped.
     ///
-    /// Costs what [`try_acquire`](Budget::try_acquire) costs.
+    /// Costs as much as [`try_acquire`](Budget::try_acquire).
     ///
     /// # Errors
     ///
