@@ -30,7 +30,7 @@ const SPINS: u32 = spins(200);
 
 /// Waits until every section that began before this call has committed or will restart.
 ///
-/// Takes 0.2 µs in an idle process, 15 to 30 µs if other CPUs run it, and a time slice at worst. A
+/// Takes 0.2 µs in an idle process, 10 to 30 µs if other CPUs run it, and a time slice at worst. A
 /// signal handler must not call this if it can interrupt this function.
 ///
 /// # Panics
