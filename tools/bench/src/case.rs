@@ -12,7 +12,8 @@ use crate::{
     kind::Kind,
     metric::{Metric, Reading},
     progress::Progress,
-    workloads::Setting,
+    slice::Interrupted,
+    workloads::{Measured, Setting},
 };
 
 /// A kind with a number of threads, and the contenders that run it.
@@ -62,7 +63,8 @@ impl Case {
     /// rounds as fit into it, but at least one.
     ///
     /// If an end is requested, the outcome has what was measured so far. An error means that a
-    /// contender lost an add, or that the system refused a thread, memory or a CPU.
+    /// contender lost an add, or that the system refused a thread, memory or a CPU; a request to
+    /// end hides none.
     pub(crate) fn run(&self, progress: &Progress, limit: Option<Duration>) -> Result<Outcome> {
         let cpus = Cpus::allowed()?;
         let mut outcome = Outcome {
@@ -96,12 +98,10 @@ impl Case {
             for name in order {
                 progress.begin(format!("{title}: {name}, round {}", round + 1));
                 let readings = self.kind.measure(name, &setting);
-                // A measurement that was cut short has failed; an audit was only shortened.
                 outcome.is_complete &= !stop::is_requested();
-                if outcome.is_complete || readings.is_ok() {
-                    let readings = readings.with_context(|| format!("{title}: {name} failed"))?;
-                    readings.into_iter().for_each(|reading| outcome.add(name, reading));
-                }
+                let readings = unless_interrupted(readings);
+                let readings = readings.with_context(|| format!("{title}: {name} failed"))?;
+                readings.into_iter().for_each(|reading| outcome.add(name, reading));
                 if !outcome.is_complete {
                     return Ok(outcome);
                 }
@@ -139,8 +139,139 @@ impl Outcome {
     }
 }
 
+/// Returns no readings for a measurement that was cut short; every other error stays one.
+///
+/// An audit that was cut short has readings: those so far.
+fn unless_interrupted(measured: Measured) -> Measured {
+    measured.or_else(|why| if why.is::<Interrupted>() { Ok(Vec::new()) } else { Err(why) })
+}
+
 /// Returns the name of a case with its number of threads.
 pub(crate) fn title(kind: Kind, threads: usize) -> String {
     let plural = if threads == 1 { "" } else { "s" };
     format!("{}, {threads} thread{plural}", kind.title())
+}
+
+#[cfg(test)]
+mod tests {
+    use thiscpu_test_support::{child::assert_holds, tool::stop};
+
+    use super::*;
+    use crate::{
+        contenders::{budgets, counters, ledgers, registries},
+        workloads::{add, budget, commit, fault, ledger, metrics, slowdown, threshold, token},
+    };
+
+    /// Loses everything, grants everything, and refuses nothing.
+    struct Liar;
+
+    impl counters::Contender for Liar {
+        fn try_new() -> Result<Self> {
+            Ok(Self)
+        }
+
+        fn add(&self, _: i64) {}
+
+        fn sum(&self) -> i64 {
+            -7
+        }
+    }
+
+    impl budgets::Contender for Liar {
+        const IS_RIGHT: bool = true;
+
+        fn new(_: u64) -> Self {
+            Self
+        }
+
+        fn try_acquire(&self, _: u64) -> bool {
+            true
+        }
+
+        fn release(&self, _: u64) {}
+
+        fn available(&self) -> i64 {
+            -7
+        }
+    }
+
+    impl ledgers::Contender for Liar {
+        type Account = ();
+
+        fn new(_: usize) -> Self {
+            Self
+        }
+
+        fn open(&self) {}
+
+        fn charge(&self, (): &(), _: usize, _: i64) {}
+
+        fn read(&self, (): &(), _: usize) -> i64 {
+            -7
+        }
+    }
+
+    impl registries::Contender for Liar {
+        type Handle = ();
+
+        fn new() -> Self {
+            Self
+        }
+
+        fn counter(&self, _: &str) {}
+
+        fn increment((): &()) {}
+
+        fn scrape(&self) -> String {
+            "requests 7".to_owned()
+        }
+    }
+
+    // A child makes the request to end, which holds for a whole process.
+    #[test]
+    fn failures_are_reported_although_an_end_is_requested() {
+        assert_holds(|| {
+            request_end_and_measure();
+            true
+        });
+    }
+
+    fn request_end_and_measure() {
+        stop::listen();
+        // SAFETY: the handler that was just installed only stores to an atomic.
+        unsafe { libc::raise(libc::SIGINT) };
+        assert!(stop::is_requested());
+        let setting = Setting {
+            cpus: &Cpus::allowed().unwrap(),
+            threads: 2,
+            round: 0,
+            length: Duration::from_secs(600),
+            sums_min: 1,
+            audited_min: u64::MAX,
+            is_trial: true,
+            progress: &Progress::new(1, 1),
+        };
+        let measures: [fn(&Setting<'_>) -> Measured; 13] = [
+            add::measure::<Liar>,
+            commit::accounting::<Liar>,
+            commit::syscalls::<Liar>,
+            threshold::measure::<Liar>,
+            token::measure::<Liar>,
+            slowdown::measure::<Liar>,
+            budget::far::<Liar>,
+            budget::near::<Liar>,
+            budget::exhausted::<Liar>,
+            fault::accounting::<Liar>,
+            ledger::live::<Liar, 1>,
+            ledger::zipf::<Liar>,
+            metrics::increment::<Liar>,
+        ];
+        for (nth, measure) in measures.into_iter().enumerate() {
+            let failed = unless_interrupted(measure(&setting));
+            assert!(failed.is_err(), "the failure of measure {nth} is lost");
+        }
+        // A sound contender is only interrupted.
+        let sound = unless_interrupted(add::measure::<counters::Atomic>(&setting)).unwrap();
+        assert!(sound.is_empty());
+    }
 }

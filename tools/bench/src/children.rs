@@ -6,19 +6,20 @@
 
 use std::{
     io::{self, Read as _},
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::process::ExitStatusExt as _},
     process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Serialize, de::DeserializeOwned};
-use thiscpu_test_support::tool::stop;
+
+use crate::slice;
 
 /// Starts a child with a hidden subcommand and `spec`, and returns its answer.
 ///
-/// Fails if the answer does not come within `patience`, or if an end of the run is requested
-/// before.
+/// Fails if the answer does not come within `patience`, and with [`slice::Interrupted`] if an end
+/// of the run is requested before.
 pub(crate) fn ask<Answer: DeserializeOwned>(
     subcommand: &str,
     spec: &impl Serialize,
@@ -43,6 +44,11 @@ fn answer_of<Answer: DeserializeOwned>(
     };
     // Its output is closed: it has ended, or is about to.
     let status = child.0.wait().context("cannot be waited for")?;
+    if matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) {
+        // Ctrl-C goes to this process too, maybe a moment later.
+        slice::sleep(Duration::from_secs(1))?;
+        slice::check_stop()?;
+    }
     ensure!(status.success(), "failed: {status}");
     let line = String::from_utf8_lossy(&text);
     ensure!(!line.trim().is_empty(), "ended without an answer");
@@ -52,7 +58,7 @@ fn answer_of<Answer: DeserializeOwned>(
 /// Reads until `stdout` is closed; returns `None` if that does not happen by the deadline.
 ///
 /// It sleeps until output comes: a parent that polled would take CPU time from its child.
-fn read_until(mut stdout: ChildStdout, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+fn read_until(mut stdout: ChildStdout, deadline: Instant) -> Result<Option<Vec<u8>>> {
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
     while wait_readable(&stdout, deadline)? {
@@ -65,8 +71,9 @@ fn read_until(mut stdout: ChildStdout, deadline: Instant) -> io::Result<Option<V
 }
 
 /// Waits for output or its end, and returns whether one came before the deadline.
-fn wait_readable(stdout: &ChildStdout, deadline: Instant) -> io::Result<bool> {
+fn wait_readable(stdout: &ChildStdout, deadline: Instant) -> Result<bool> {
     loop {
+        slice::check_stop()?;
         // Rounded up, so that the last wait is not split into many of zero length.
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis() + 1;
         let timeout_ms = i32::try_from(left_ms).unwrap_or(i32::MAX);
@@ -78,9 +85,7 @@ fn wait_readable(stdout: &ChildStdout, deadline: Instant) -> io::Result<bool> {
             0 => {}
             _ => {
                 let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted || stop::is_requested() {
-                    return Err(error);
-                }
+                ensure!(error.kind() == io::ErrorKind::Interrupted, error);
             }
         }
     }

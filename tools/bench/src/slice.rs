@@ -1,6 +1,7 @@
 //! A slice: threads that start together, repeat one operation, and stop together.
 
 use std::{
+    fmt,
     sync::{
         RwLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use thiscpu_test_support::tool::stop;
 
 use crate::{
@@ -42,7 +43,10 @@ impl<T> Slice<T> {
     /// time in which another program had a thread's CPU. With more threads, waits for each other
     /// cannot be told from that time, so it is the wall time x CPUs / operations. Then twice as
     /// many threads on busy CPUs change nothing, unless they slow each other down.
+    ///
+    /// Fails if an end is requested: the slice may have been cut short.
     pub(crate) fn op_ns(&self) -> Result<f64> {
+        check_stop()?;
         let elapsed = self.elapsed;
         ensure!(self.ops > 0, "no operation was completed in {elapsed:?}: take longer slices");
         Ok(self.ops_ns / self.ops as f64)
@@ -189,16 +193,29 @@ fn repeat(times: u32, op: &mut impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Sleeps for `length`. Fails if an end is requested before.
-pub(crate) fn sleep(length: Duration) -> Result<()> {
-    stop::sleep(length);
-    check_stop()
+/// The error of a measurement that ended because an end of the run is requested.
+///
+/// Any other error is a failure, whether or not an end is requested.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
 }
 
-/// Fails if an end is requested.
-pub(crate) fn check_stop() -> Result<()> {
-    ensure!(!stop::is_requested(), "interrupted");
+/// Sleeps for `length`, or until an end is requested.
+///
+/// It never fails, so that a slice that is cut short is still checked. Then [`Slice::op_ns`] fails.
+pub(crate) fn sleep(length: Duration) -> Result<()> {
+    stop::sleep(length);
     Ok(())
+}
+
+/// Fails with [`Interrupted`] if an end is requested.
+pub(crate) fn check_stop() -> Result<()> {
+    if stop::is_requested() { Err(Error::msg(Interrupted)) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, ensure};
+use thiscpu_test_support::tool::stop;
 
 use super::{Measured, Setting, shared_counter};
 use crate::{
@@ -54,31 +55,31 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         }
     };
     let conduct = || {
-        let comparing = || median_loss(&*counter, &progress, setting.length);
+        let comparing = || Ok(losses(&*counter, &progress, setting.length));
         setting.cpus.confined(0..ADDERS, comparing)
     };
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let added = (slice.all_ops * STEP) as i64;
     let sum = counter.sum();
     ensure!(sum == added, "{added} was added, but the sum is {sum}");
-    Ok(vec![ADDERS_SLOWDOWN.reads(slice.outcome)])
+    slice::check_stop()?;
+    let loss = stats::median(&slice.outcome).context("the adders never got to run")?;
+    Ok(vec![ADDERS_SLOWDOWN.reads(loss)])
 }
 
-/// Compares pairs of intervals and returns the median loss in percent.
+/// Compares pairs of intervals and returns the losses in percent.
 ///
 /// Every other pair begins with sums, so that a machine whose speed changes favors neither.
-fn median_loss<C: Contender>(
-    counter: &C,
-    progress: &[Padded<AtomicU64>],
-    length: Duration,
-) -> Result<f64> {
+fn losses<C: Contender>(counter: &C, progress: &[Padded<AtomicU64>], length: Duration) -> Vec<f64> {
     let interval = length.clamp(INTERVAL_MIN, INTERVAL_MAX);
     let pairs = (length * SLICES).div_duration_f64(interval * 2).round() as u32;
     let undisturbed = || adds_per_s(progress, || thread::sleep(interval));
     let disturbed = || adds_per_s(progress, || sum_periodically(counter, interval));
     let mut losses = Vec::new();
     for pair in 0..pairs.max(1) {
-        slice::check_stop()?;
+        if stop::is_requested() {
+            break;
+        }
         let (with, without) = if pair % 2 == 0 {
             let without = undisturbed();
             (disturbed(), without)
@@ -88,7 +89,7 @@ fn median_loss<C: Contender>(
         losses.push(100.0 * (1.0 - with / without));
     }
     losses.retain(|loss| loss.is_finite());
-    stats::median(&losses).context("the adders never got to run")
+    losses
 }
 
 /// Returns the adds of all adders per second while `pass_time` runs.

@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use hdrhistogram::Histogram;
+use thiscpu_test_support::tool::stop;
 
 use super::{Measured, Setting, shared_counter};
 use crate::{
@@ -101,11 +102,9 @@ impl Half {
                 sums.call_ns.record((after - before).as_nanos() as u64)?;
             }
             let elapsed = after - started;
-            if EACH > 1 {
-                slice::check_stop()?;
-            }
             let is_late = elapsed >= self.length * OVERTIME_MAX;
-            if elapsed >= self.length && (sums.count >= enough || is_late) {
+            let is_over = elapsed >= self.length && (sums.count >= enough || is_late);
+            if is_over || stop::is_requested() {
                 return Ok(());
             }
             // One read of the clock ends this sum and begins the next.

@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fastrand::Rng;
+use thiscpu_test_support::tool::stop;
 
 use super::rest;
 use crate::handlers::Target;
@@ -109,7 +110,7 @@ pub(crate) fn run(shared: &Shared, slot: usize, seed: u64) {
         rest(&mut actor.random, REST_MICROS_MAX);
     }
     for (place, child) in children.into_iter().enumerate() {
-        child.map(|pid| reap(shared, &verdicts, place, pid, 0));
+        while child.is_some_and(|pid| !reap(shared, &verdicts, place, pid, 0)) {}
     }
 }
 
@@ -168,7 +169,7 @@ fn reap(shared: &Shared, verdicts: &Verdicts, place: usize, pid: i32, options: i
     let (structure, violation) = if libc::WIFSIGNALED(status) {
         let signal = libc::WTERMSIG(status);
         // Ctrl-C at a terminal goes to children too.
-        if [libc::SIGINT, libc::SIGTERM].contains(&signal) {
+        if stop::is_requested() && [libc::SIGINT, libc::SIGTERM].contains(&signal) {
             return true;
         }
         let what = "the signal that ended a child";

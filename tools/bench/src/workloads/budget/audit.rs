@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
+use anyhow::ensure;
+
 use crate::contenders::{Padded, budgets::Contender};
 
 /// A budget with an oracle that checks each call.
@@ -33,7 +35,7 @@ struct Oracle {
     wrong_refusals: AtomicU64,
 }
 
-impl<'a, C> Audit<'a, C> {
+impl<'a, C: Contender> Audit<'a, C> {
     pub(super) fn new(budget: &'a C, limit: u64, is_enough: bool) -> Self {
         Self { budget, limit: limit as i64, is_enough, oracle: Padded::default() }
     }
@@ -46,6 +48,17 @@ impl<'a, C> Audit<'a, C> {
     /// Returns how many calls were refused units that were available throughout the call.
     pub(super) fn wrong_refusals(&self) -> u64 {
         self.oracle.wrong_refusals.load(SeqCst)
+    }
+
+    /// Fails if a contender that claims to be right granted or refused wrongly.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let (over, wrong) = (self.over_grants(), self.wrong_refusals());
+        ensure!(
+            !C::IS_RIGHT || (over, wrong) == (0, 0),
+            "{over} grants past the limit and {wrong} wrong refusals in {} calls",
+            self.calls()
+        );
+        Ok(())
     }
 
     pub(super) fn calls(&self) -> u64 {

@@ -13,9 +13,10 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use hdrhistogram::Histogram;
 use thiscpu::Ledger;
+use thiscpu_test_support::tool::stop;
 
 use super::{Measured, Setting, zipf::Stream};
 use crate::{
@@ -57,11 +58,11 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     };
     let conduct = || {
         let taking = || {
-            slice::sleep(setting.length)?;
+            stop::sleep(setting.length);
             is_taking.store(true, Relaxed);
             let time = snapshots(&ledger, setting);
             is_taking.store(false, Relaxed);
-            time
+            Ok(time)
         };
         setting.cpus.confined(1..2, taking)
     };
@@ -69,6 +70,7 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     let charges = slice.all_ops;
     let charged: i64 = accounts.iter().map(|account| account.sum(0)).sum();
     ensure!(charged == charges as i64, "{charges} was charged, but accounts have {charged}");
+    slice::check_stop()?;
     let [alone, during] = times.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(vec![
         TIME_PER_SNAPSHOT.reads(slice.outcome),
@@ -79,16 +81,16 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
 }
 
 /// Takes snapshots for a slice, and returns their median time in nanoseconds.
-fn snapshots(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> Result<f64> {
+fn snapshots(ledger: &Ledger<COUNTERS>, setting: &Setting<'_>) -> f64 {
     let began = Instant::now();
     let mut times = Vec::new();
-    while times.len() < SNAPSHOTS_MIN || began.elapsed() < setting.length {
-        slice::check_stop()?;
+    let is_short = |taken: usize| taken < SNAPSHOTS_MIN || began.elapsed() < setting.length;
+    while is_short(times.len()) && !stop::is_requested() {
         let before = Instant::now();
         let mut units = 0;
         ledger.for_each(|_, counters| units += counters[0]);
         std::hint::black_box(units);
         times.push(before.elapsed().as_nanos() as f64);
     }
-    Ok(stats::median(&times).unwrap_or_default())
+    stats::median(&times).unwrap_or_default()
 }
