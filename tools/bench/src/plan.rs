@@ -120,15 +120,11 @@ fn kinds_of(requested: &[Workload]) -> Vec<Kind> {
 fn of_cases(kinds: Vec<Kind>, requested: &[String]) -> Result<Vec<Kind>, String> {
     let has = |name: &&String| kinds.iter().any(|kind| kind.case_name() == name.as_str());
     if let Some(unknown) = requested.iter().find(|name| !has(name)) {
-        let named = |kinds: &[Kind]| -> Vec<String> {
-            let named = kinds.iter().filter(|kind| !kind.case_name().is_empty());
-            named.map(|kind| kind.title()).collect()
-        };
-        // Where the workloads have one case each, those of all workloads are the ones there are.
-        let mut known = named(&kinds);
-        if known.is_empty() {
-            known = named(&Kind::all().collect::<Vec<_>>());
-        }
+        let known = kinds.iter().map(|kind| match kind.case_name() {
+            "" => format!("{} (without a name)", kind.workload()),
+            _ => kind.title(),
+        });
+        let known: Vec<_> = known.collect();
         return Err(format!("no case is named {unknown:?}; known are {}", known.join(", ")));
     }
     let is_requested =
