@@ -2,7 +2,8 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, ensure};
+use serde_json::json;
 use thiscpu_test_support::tool::{
     output::{FAILED, REFUSED, complain, note, print_line},
     stop,
@@ -20,8 +21,6 @@ use crate::{
 
 /// Exit status if a ratio is worse past its spread.
 const REGRESSED: u8 = 4;
-/// Exit status of a run that was ended by Ctrl-C: that of a program that SIGINT ends.
-const INTERRUPTED: u8 = 130;
 
 pub(crate) fn main(args: &Args) -> ExitCode {
     match prepare(args) {
@@ -108,30 +107,37 @@ impl Run {
     /// Prints what several cases come to, and returns the exit status.
     fn finish(self, mut is_read: bool, progress: &Progress) -> Result<ExitCode> {
         let rows = &self.report.rows;
+        let (done, all) = (self.report.cases_done, self.plan.cases.len());
+        let is_partial = stop::is_requested() && done < all;
         let mut texts = Vec::new();
         if !self.json {
-            texts.extend(figures::summary(rows).iter().map(|grid| format!("\n{grid}")));
-            texts.extend(figures::headline(rows).map(|line| format!("\n{line}")));
+            let mark = if is_partial { "Partial: " } else { "" };
+            texts.extend(figures::summary(rows).iter().map(|grid| format!("\n{mark}{grid}")));
+            texts.extend(figures::headline(rows).map(|line| format!("\n{mark}{line}")));
         }
-        let mut has_regressed = false;
-        if let Some(baseline) = &self.baseline {
-            let (text, is_worse) = baseline.compare(rows, self.json);
-            has_regressed = is_worse;
-            texts.push(if self.json { text } else { format!("\n{text}") });
+        if is_partial && self.json {
+            texts.push(json!({ "partial": true, "cases_done": done, "cases": all }).to_string());
         }
+        let comparison = self.baseline.as_ref().map(|it| it.compare(rows, self.json));
+        texts.extend(comparison.iter().map(|it| it.text.clone()));
         for text in texts.iter().filter(|text| !text.is_empty()) {
             is_read = is_read && self.print(text, progress)?;
+        }
+        if let Some(text) = comparison.iter().find_map(|it| it.left_out.as_ref()) {
+            progress.aside(|| note(text));
         }
         if let Some(directory) = &self.directory {
             progress.aside(|| note(&format!("the report is in {}", directory.page().display())));
         }
-        if stop::is_requested() {
-            let (done, all) = (self.report.cases_done, self.plan.cases.len());
+        if is_partial {
             let text =
                 format!("interrupted after {done} of {all} cases: these figures are partial");
             progress.aside(|| note(&text));
-            return Ok(ExitCode::from(INTERRUPTED));
+            // As a shell reports a program that the signal has ended.
+            return Ok(ExitCode::from(128 + stop::signal() as u8));
         }
+        ensure!(comparison.iter().all(|it| it.compared > 0), "no ratio could be compared");
+        let has_regressed = comparison.is_some_and(|it| it.has_regressed);
         Ok(if has_regressed { ExitCode::from(REGRESSED) } else { ExitCode::SUCCESS })
     }
 

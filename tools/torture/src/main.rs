@@ -45,8 +45,8 @@ Counts in the report:
   faults         page faults of this process, major ones included
 
 With the same seed and threads each worker draws the same numbers; the kernel decides when it is
-interrupted. A run that fails ends at once. Ctrl-C ends a run early, and every unit is still
-accounted for.
+interrupted. A run that fails ends at once. Ctrl-C or SIGTERM ends a run early, and every unit is
+still accounted for.
 
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier.
 Exit status: 0 every unit is accounted for, 1 a check failed or the report could not be written,

@@ -63,6 +63,11 @@ impl Name {
         )
     }
 
+    /// Returns whether it is a design of others: no part of this project, and no bound.
+    pub(crate) const fn is_rival(self) -> bool {
+        !self.is_ours() && !matches!(self, Self::Section | Self::Nothing)
+    }
+
     /// Returns an error with the reason if this program or this machine cannot run the contender.
     pub(crate) fn available(self) -> anyhow::Result<()> {
         match self {

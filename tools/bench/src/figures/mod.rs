@@ -9,7 +9,7 @@ mod table;
 pub(crate) use self::{
     compare::Baseline,
     list::list,
-    rows::{Row, read_csv, rows, to_csv},
+    rows::{Row, is_csv, rows, to_csv},
     summary::{headline, summary},
     table::{Grid, heading, table, with_unit},
 };

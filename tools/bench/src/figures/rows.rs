@@ -1,9 +1,15 @@
 //! Rows: one figure each. `--json` prints them as lines, and results.csv has the same columns.
 
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use anyhow::{Context as _, Result, ensure};
+use serde::{
+    Deserialize, Serialize,
+    de::{
+        DeserializeOwned, IntoDeserializer as _,
+        value::{self, StrDeserializer},
+    },
+};
 
 use crate::{
     case::{Outcome, Series},
@@ -29,6 +35,9 @@ pub(crate) struct Row {
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) rounds: usize,
+    /// Whether the case was interrupted, so that rounds or audited calls are missing.
+    #[serde(default)]
+    pub(crate) partial: bool,
     /// The value of each round; only results.json has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Vec<f64>,
@@ -54,6 +63,7 @@ impl Row {
             min,
             max,
             rounds: values.len(),
+            partial: false,
             values,
         })
     }
@@ -87,6 +97,13 @@ impl Row {
     }
 }
 
+/// The ratios of this project's designs to a contender.
+pub(super) const RATIOS: [(&Metric, Name); 3] = [
+    (&THISCPU_RATIO, Name::ThisCpu),
+    (&CACHE_RATIO, Name::ThisCpuCache),
+    (&MALLOC_RATIO, Name::ThisCpuMalloc),
+];
+
 /// Returns all figures of an outcome, contender by contender.
 pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -98,12 +115,8 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
         if contender == Name::Nothing {
             continue;
         }
-        let mut ratios = vec![
-            (&THISCPU_RATIO, Name::ThisCpu, contender),
-            (&CACHE_RATIO, Name::ThisCpuCache, contender),
-            (&MALLOC_RATIO, Name::ThisCpuMalloc, contender),
-            (&RATIO_TO_NONE, contender, Name::Nothing),
-        ];
+        let mut ratios = vec![(&RATIO_TO_NONE, contender, Name::Nothing)];
+        ratios.splice(..0, RATIOS.map(|(metric, ours)| (metric, ours, contender)));
         if contender == Name::ThisCpuMalloc {
             ratios.push((&HARDENED_RATIO, Name::ThisCpuHardened, contender));
         }
@@ -111,6 +124,7 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
             Row::new(case, contender, metric, ratios_of(outcome, numerator, denominator)?)
         }));
     }
+    rows.iter_mut().for_each(|row| row.partial = !outcome.is_complete);
     rows
 }
 
@@ -121,7 +135,13 @@ fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Ve
     (numerator != denominator).then(ratios)?
 }
 
-const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
+const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds,partial";
+
+/// Files of earlier versions lack the last column.
+const MARK: &str = ",partial";
+
+/// Longer files are not results: all cases together have a hundredth.
+const BYTES_MAX: u64 = 8 << 20;
 
 /// Writes rows as CSV, after a line with the names of the columns.
 pub(crate) fn to_csv(rows: &[Row]) -> Result<Vec<u8>> {
@@ -131,13 +151,50 @@ pub(crate) fn to_csv(rows: &[Row]) -> Result<Vec<u8>> {
     Ok(writer.into_inner()?)
 }
 
-/// Reads such a CSV. Rows of workloads or contenders that this version lacks are left out.
-pub(crate) fn read_csv(file: impl io::Read) -> csv::Result<Vec<Row>> {
-    let mut reader = csv::Reader::from_reader(file);
-    if !reader.headers()?.iter().eq(COLUMNS.split(',')) {
-        return Err(io::Error::other("it is not a results.csv of this version").into());
+/// Returns whether a file begins with the names of the columns.
+pub(crate) fn is_csv(file: impl io::Read) -> bool {
+    let mut line = String::new();
+    let read = BufReader::new(file.take(COLUMNS.len() as u64 + 2)).read_line(&mut line);
+    let columns = line.trim_end();
+    read.is_ok() && (columns == COLUMNS || COLUMNS.strip_suffix(MARK) == Some(columns))
+}
+
+/// Reads such a CSV.
+///
+/// Also returns how many rows it left out because this version lacks their workload or contender.
+/// Anything else that is not as [`to_csv`] writes it is an error.
+pub(crate) fn read_csv(file: impl io::Read) -> Result<(Vec<Row>, usize)> {
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    ensure!(bytes.len() as u64 <= BYTES_MAX, "it has more than {BYTES_MAX} bytes");
+    ensure!(is_csv(&*bytes), "it is not a results.csv of this version");
+    ensure!(bytes.ends_with(b"\n"), "its last line is cut off");
+    let mut reader = csv::Reader::from_reader(&*bytes);
+    let columns = reader.headers()?.clone();
+    let (mut rows, mut unknown): (Vec<Row>, usize) = Default::default();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, csv::Position::line);
+        if !is_known::<Workload>(&record[0]) || !is_known::<Name>(&record[2]) {
+            unknown += 1;
+            continue;
+        }
+        let row: Row =
+            record.deserialize(Some(&columns)).with_context(|| format!("line {line}"))?;
+        let Spread { median, min, max } = row.spread();
+        let is_finite = [median, min, max].iter().all(|value| value.is_finite());
+        let is_ordered = min <= median && median <= max && row.rounds > 0;
+        let is_positive = min > 0.0 || row.unit != "ratio";
+        ensure!(is_finite && is_ordered && is_positive, "line {line} has impossible figures");
+        rows.push(row);
     }
-    Ok(reader.into_deserialize().filter_map(Result::ok).collect())
+    Ok((rows, unknown))
+}
+
+/// Returns whether a name in a file, which may be hidden on the command line, is one of `T`.
+fn is_known<T: DeserializeOwned>(name: &str) -> bool {
+    let name: StrDeserializer<'_, value::Error> = name.into_deserializer();
+    T::deserialize(name).is_ok()
 }
 
 #[cfg(test)]
@@ -189,18 +246,48 @@ mod tests {
         let line = rows(&outcome())[0].to_json();
         let expected = concat!(
             r#"{"workload":"commit","case":"syscalls","contender":"none","threads":2,"#,
-            r#""metric":"time_per_op","unit":"ns","median":20.0,"min":10.0,"max":40.0,"rounds":3}"#,
+            r#""metric":"time_per_op","unit":"ns","median":20.0,"min":10.0,"max":40.0,"rounds":3,"#,
+            r#""partial":false}"#,
         );
         assert_eq!(line, expected);
     }
 
     #[test]
     fn csv_reads_back_without_unknown_rows() {
-        let written = rows(&outcome());
+        let mut partial = outcome();
+        partial.is_complete = false;
+        let written = rows(&partial);
         let mut csv = to_csv(&written).unwrap();
-        csv.extend(b"add,,retired-design,2,time_per_op,ns,1,1,1,3\n");
-        let read = read_csv(&*csv).unwrap();
+        csv.extend(b"add,,retired-design,2,time_per_op,ns,1,1,1,3,false\n");
+        let (read, unknown) = read_csv(&*csv).unwrap();
         assert_eq!(read, written.iter().map(Row::without_values).collect::<Vec<_>>());
-        read_csv(&b"name,value\nx,1\n"[..]).unwrap_err();
+        assert!(unknown == 1 && read.iter().all(|row| row.partial));
+    }
+
+    #[test]
+    fn broken_csv_is_refused_with_the_reason() {
+        let read = |rows: &str| read_csv(format!("{COLUMNS}\n{rows}").as_bytes());
+        let row = |figures: &str| format!("add,,atomic,1,thiscpu_ratio,ratio,{figures},false\n");
+        assert_eq!(read(&row("1,1,1,3")).unwrap().0.len(), 1);
+        let whole = row("1,1,1,3");
+        let error = |read: Result<(Vec<Row>, usize)>| format!("{:#}", read.unwrap_err());
+        assert_eq!(error(read(whole.trim_end())), "its last line is cut off");
+        for figures in
+            ["NaN,1,1,3", "0,0,0,3", "-1,-1,-1,3", "1,1,inf,3", "1,2,3,3", "3,1,2,3", "1,1,1,0"]
+        {
+            assert_eq!(error(read(&row(figures))), "line 2 has impossible figures", "{figures}");
+        }
+        for broken in [whole.replace("1,1,1,", "1,x,1,"), whole.replace("1,1,1,", "1,1,")] {
+            assert!(error(read(&(whole.clone() + &broken))).contains("line"), "{broken}");
+        }
+        assert!(error(read_csv(&b"name,value\nx,1\n"[..])).contains("not a results.csv"));
+        assert!(error(read_csv(io::repeat(0))).contains("more than 8388608 bytes"));
+    }
+
+    #[test]
+    fn csv_of_earlier_versions_is_read() {
+        let columns = COLUMNS.strip_suffix(MARK).unwrap();
+        let csv = format!("{columns}\nadd,,none,1,time_per_op,ns,1,1,1,3\n");
+        assert!(!read_csv(csv.as_bytes()).unwrap().0[0].partial);
     }
 }

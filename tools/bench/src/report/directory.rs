@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::series;
-use crate::{figures::read_csv, kind::Kind};
+use crate::{figures::is_csv, kind::Kind};
 
 pub(super) const PAGE: &str = "index.html";
 
@@ -37,7 +37,7 @@ impl Directory {
             .with_context(|| format!("cannot create the directory {shown}; name another one"))?;
         let has_files = has_files(path)
             .with_context(|| format!("cannot read the directory {shown}; name another one"))?;
-        let is_report = || fs::File::open(path.join(FIGURES)).is_ok_and(|it| read_csv(it).is_ok());
+        let is_report = || fs::File::open(path.join(FIGURES)).is_ok_and(is_csv);
         if has_files && !is_report() {
             bail!(
                 "{shown} has files that are not of a report; name an empty directory, a new one, \

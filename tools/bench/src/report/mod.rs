@@ -30,7 +30,7 @@ use crate::{
     workloads::Workload,
 };
 
-/// The value of `format` in results.json. A change of its keys changes the number.
+/// The value of `format` in results.json. A change that old files lack changes the number.
 const FORMAT: &str = "thiscpu-bench-report-2";
 
 const RESULTS: &str = "results.json";

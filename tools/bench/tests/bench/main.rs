@@ -18,7 +18,7 @@ use serde_json::Value;
 const TINY: [&str; 4] = ["--seconds", "0.01", "--rounds", "1"];
 
 /// The keys of a line of JSON, and the columns of results.csv.
-const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds";
+const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,max,rounds,partial";
 
 const CONTENDERS: [&str; 6] =
     ["atomic", "spinlock-fold", "dumazet", "li-gate", "striped", "thiscpu"];
@@ -82,6 +82,7 @@ fn lines(args: &[&str]) -> Vec<Value> {
         for number in ["threads", "median", "min", "max", "rounds"] {
             assert!(line[number].is_number(), "{number} of {line}");
         }
+        assert_eq!(line["partial"], false, "{line}");
     }
     lines
 }

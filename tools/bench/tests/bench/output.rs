@@ -10,6 +10,8 @@ use std::{
 
 use thiscpu_test_support::terminal;
 
+use serde_json::json;
+
 use crate::{TINY, alone, bench, parse, program, results, spawn, texts};
 
 #[test]
@@ -52,9 +54,9 @@ fn kill_after_two_minutes(child: &Child) {
     });
 }
 
-fn interrupt(child: &Child) {
+fn interrupt(child: &Child, signal: &str) {
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
 
 #[test]
@@ -67,13 +69,16 @@ fn interrupted_run_prints_and_saves_what_was_measured() {
     let child = spawn(&mut command);
     kill_after_two_minutes(&child);
     thread::sleep(Duration::from_millis(1500));
-    interrupt(&child);
+    interrupt(&child, "-INT");
     let (text, errors) = texts(&child.wait_with_output().unwrap(), 130, "the run");
     let notice = "interrupted after 0 of 1 cases: these figures are partial";
     assert!(errors.contains(notice), "{errors}");
     assert!(text.contains("add, 1 thread (partial)") && text.contains("| atomic "), "{text}");
     let results = results(&report);
     assert_eq!((&results["is_complete"], &results["cases_done"]), (&false.into(), &0.into()));
+    assert_eq!(results["rows"][0]["partial"], true);
+    let csv = fs::read_to_string(report.join("results.csv")).unwrap();
+    assert!(csv.lines().nth(1).is_some_and(|row| row.ends_with(",true")), "{csv}");
     let rounds = results["rows"][0]["rounds"].as_u64().unwrap();
     assert!((1..10).contains(&rounds), "{results}");
     let page = fs::read_to_string(report.join("index.html")).unwrap();
@@ -93,9 +98,11 @@ fn interrupted_children_leave_the_earlier_cases() {
     }
     // The case after that line is under way.
     thread::sleep(Duration::from_millis(200));
-    interrupt(&child);
+    interrupt(&child, "-TERM");
     reader.read_to_string(&mut text).unwrap();
-    let (_, errors) = texts(&child.wait_with_output().unwrap(), 130, "the run");
+    let (_, errors) = texts(&child.wait_with_output().unwrap(), 143, "the run");
+    let last = parse(&text).pop().unwrap();
+    assert_eq!(last, json!({ "partial": true, "cases_done": 1, "cases": 18 }));
     assert!(!errors.contains("error"), "{errors}");
     assert!(!text.contains(r#""workload":"alloc""#), "{text}");
 }
@@ -114,11 +121,12 @@ fn long_audit_announces_its_time_and_ends_with_the_audit_so_far() {
         let beginning = "auditing 1,000,000,000,000 calls takes about";
         assert!(announced.starts_with(beginning), "{announced}");
         assert!(announced.contains("in all for 1 measurements"), "{announced}");
-        interrupt(&child);
+        interrupt(&child, "-INT");
         let (text, _) = texts(&child.wait_with_output().unwrap(), 130, &announced);
         let lines = parse(&text);
         let audited = lines.iter().find(|line| line["metric"] == "audited").expect(&text);
         assert!(audited["median"].as_f64().unwrap() > 0.0, "{audited}");
+        assert_eq!(audited["partial"], true);
     }
 }
 

@@ -47,7 +47,7 @@ fn bad_requests_run_nothing_and_name_what_exists() {
              the workload metrics",
         ),
         (&["alloc", "--case", "pair-63"], "known are alloc pair-8, alloc pair-16"),
-        (&["add", "--case", "nope"], "known are commit accounting, commit syscalls, sum token"),
+        (&["add", "--case", "nope"], "known are add (without a name)"),
         (&["--quick", "--rounds", "2"], "cannot be used with"),
         (&["--no-such-option"], "--no-such-option"),
     ];
@@ -113,8 +113,8 @@ fn old_csv(test: &str, ratio: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.csv"));
     let text = format!(
         "{COLUMNS}\n\
-         add,,atomic,1,time_per_op,ns,6,5,7,7\n\
-         add,,retired-design,1,thiscpu_ratio,ratio,1,1,1,7\n\
+         add,,atomic,1,time_per_op,ns,6,5,7,7,false\n\
+         add,,retired-design,1,thiscpu_ratio,ratio,1,1,1,7,false\n\
          add,,atomic,1,thiscpu_ratio,ratio,{ratio}\n"
     );
     fs::write(&path, text).unwrap();
@@ -129,12 +129,12 @@ fn compare_exits_with_4_only_past_the_spread() {
         command.args(["--seconds", "0.01", "--rounds", "3"]).args(more);
         run(command.arg("--compare").arg(old_csv(test, ratio)), status).0
     };
-    let text = compare("worse", "1e-6,1e-6,2e-6,7", &[], 4);
+    let text = compare("worse", "1e-6,1e-6,2e-6,7,false", &[], 4);
     assert!(text.contains("| regression"), "{text}");
     assert!(text.contains("1 ratios compared: 1 worse past the spread, 0 better"), "{text}");
 
     // The old spread has any ratio of today in it.
-    let same = parse(&compare("same", "1,1e-6,1e6,7", &["--json"], 0));
+    let same = parse(&compare("same", "1,1e-6,1e6,7,false", &["--json"], 0));
     let compared = same.last().unwrap();
     assert_eq!(compared["contender"], "atomic");
     assert_eq!(compared["compared"], "thiscpu_ratio");
@@ -143,25 +143,35 @@ fn compare_exits_with_4_only_past_the_spread() {
     let ratio = compared["new_to_old"]["median"].as_f64().unwrap();
     assert_eq!(Some(ratio), compared["new"]["median"].as_f64());
 
-    let better = compare("better", "1e6,1e6,2e6,7", &[], 0);
+    let better = compare("better", "1e6,1e6,2e6,7,false", &[], 0);
     assert!(better.contains("| improvement"), "{better}");
-    let once = compare("once", "1e-6,1e-6,1e-6,1", &[], 0);
+    let once = compare("once", "1e-6,1e-6,1e-6,1,false", &[], 0);
     assert!(once.contains("| too few rounds"), "{once}");
+    let partial = compare("partial", "1e-6,1e-6,1e-6,7,true", &[], 0);
+    assert!(partial.contains("| partial"), "{partial}");
 }
 
 #[test]
 fn compare_refuses_files_without_the_ratios_of_the_cases() {
-    let other = old_csv("other", "1,1,1,7");
+    let other = old_csv("other", "1,1,1,7,false");
+    let broken = old_csv("broken", "NaN,1,1,7,false");
+    let endless = PathBuf::from("/dev/zero");
     let missing = PathBuf::from("/nowhere/old.csv");
     let foreign = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     for (path, workload, hint) in [
         (&missing, "add", "cannot open /nowhere/old.csv"),
         (&foreign, "add", "cannot read"),
-        (&other, "commit", "has no ratio of the cases that would run"),
+        (&broken, "add", "broken.csv: line 4 has impossible figures"),
+        (&endless, "add", "cannot read /dev/zero: it has more than"),
+        (&other, "commit", "has no ratio of the cases and contenders that would run"),
     ] {
         let (_, errors) = run(bench(&[workload, "--compare"]).arg(path), 2);
         assert!(errors.contains(hint), "{errors}");
     }
+    // Without thiscpu, there is no ratio.
+    let mut alone = bench(&["add", "--contender", "atomic", "--compare"]);
+    let (_, errors) = run(alone.arg(&other), 2);
+    assert!(errors.contains("has no ratio of the cases and contenders"), "{errors}");
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! A request to end a run early, by Ctrl-C or SIGTERM.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicI32, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
 use super::signals;
 
-/// Relaxed everywhere: a flag that orders nothing; seeing it a little late does no harm.
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// The signal that requested an end, or 0.
+///
+/// Relaxed everywhere: it orders nothing, and seeing it a little late does no harm.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn request(_signal: i32) {
-    REQUESTED.store(true, Relaxed);
+extern "C" fn request(signal: i32) {
+    SIGNAL.store(signal, Relaxed);
 }
 
 /// Makes the first SIGINT, and the first SIGTERM, only request an end.
@@ -28,7 +30,12 @@ pub fn listen() {
 
 /// Returns whether an end was requested.
 pub fn is_requested() -> bool {
-    REQUESTED.load(Relaxed)
+    signal() != 0
+}
+
+/// Returns the signal that requested an end, or 0.
+pub fn signal() -> i32 {
+    SIGNAL.load(Relaxed)
 }
 
 /// Sleeps for `length`, or until a tenth of a second after an end was requested.
