@@ -86,7 +86,7 @@ impl Arena {
         self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
     }
 
-    /// Frees chunks whose tags are [`NO_TAG`] again.
+    /// Frees chunks whose tags are [`NO_TAG`](super::NO_TAG) again.
     ///
     /// The caller then calls [`purge_if_excess`](super::purge::purge_if_excess), without a lock.
     pub(super) fn free(&self, first: usize, count: usize) {
