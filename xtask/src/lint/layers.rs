@@ -43,7 +43,8 @@ const CIRCLES_ALLOWED: [&str; 1] = ["crates/thiscpu/src/slab/arena"];
 /// Returns one line for each import that breaks a rule.
 pub(super) fn check(sh: &Shell) -> Result<Vec<String>> {
     let root = sh.current_dir();
-    let mut findings = Vec::new();
+    let sources = cmd!(sh, "git ls-files *src/*.rs").quiet().read()?;
+    let mut findings = unreached(sh, &sources);
     for file in cmd!(sh, "git ls-files *src/lib.rs *src/main.rs").quiet().read()?.lines() {
         let imports = Crate::parse(&root.join(file))?.imports();
         let relative =
@@ -54,6 +55,25 @@ pub(super) fn check(sh: &Shell) -> Result<Vec<String>> {
         findings.extend(circles(&imports));
     }
     Ok(findings)
+}
+
+/// Finds files below `src` that no `mod` of the file above names: nothing compiles them.
+fn unreached(sh: &Shell, sources: &str) -> Vec<String> {
+    let is_reached = |file: &Path| {
+        let stem = |path: &Path| path.file_stem().and_then(|it| it.to_str()).map(str::to_owned);
+        let module = if file.ends_with("mod.rs") { file.parent()? } else { file };
+        let (name, above) = (stem(module)?, module.parent()?);
+        let named = [format!("mod {name};"), format!("#[path = \"{name}.rs\"]")];
+        let parents = ["mod.rs", "lib.rs", "main.rs"].map(|it| above.join(it));
+        let mut parents = parents.into_iter().chain([above.with_extension("rs")]);
+        Some(parents.any(|it| {
+            sh.read_file(it).is_ok_and(|text| named.iter().any(|named| text.contains(named)))
+        }))
+    };
+    let is_root = |file: &str| ["src/lib.rs", "src/main.rs"].iter().any(|it| file.ends_with(it));
+    let files = sources.lines().filter(|file| !is_root(file) && sh.path_exists(file));
+    let lost = files.filter(|file| is_reached(Path::new(file)) == Some(false));
+    lost.map(|file| format!("{file}: no module, so nothing compiles it")).collect()
 }
 
 type Imports = BTreeSet<(PathBuf, PathBuf)>;
@@ -137,6 +157,18 @@ fn reachable<'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_without_a_module_is_found() {
+        let sh = Shell::new().unwrap();
+        let directory = sh.create_temp_dir().unwrap();
+        sh.change_dir(directory.path());
+        sh.write_file("src/lib.rs", "mod a;").unwrap();
+        sh.write_file("src/a/mod.rs", "#[path = \"b.rs\"]\nmod other;").unwrap();
+        ["src/a/b.rs", "src/lost.rs"].map(|file| sh.write_file(file, "").unwrap());
+        let found = unreached(&sh, "src/lib.rs\nsrc/a/mod.rs\nsrc/a/b.rs\nsrc/lost.rs");
+        assert_eq!(found, ["src/lost.rs: no module, so nothing compiles it"]);
+    }
 
     fn imports(pairs: &[(&str, &str)]) -> Imports {
         pairs.iter().map(|(from, to)| (from.into(), to.into())).collect()
