@@ -11,7 +11,7 @@ use std::thread;
 use thiscpu_malloc::ThisCpuAlloc;
 
 #[global_allocator]
-static MALLOC: ThisCpuAlloc = ThisCpuAlloc;
+static MALLOC: ThisCpuAlloc = ThisCpuAlloc::new();
 
 fn main() {
     thiscpu_malloc::enable_counting();
