@@ -165,7 +165,7 @@ mod tests {
         sh.change_dir(directory.path());
         sh.write_file("src/lib.rs", "mod a;").unwrap();
         sh.write_file("src/a/mod.rs", "#[path = \"b.rs\"]\nmod other;").unwrap();
-        ["src/a/b.rs", "src/lost.rs"].map(|file| sh.write_file(file, "").unwrap());
+        _ = ["src/a/b.rs", "src/lost.rs"].map(|file| sh.write_file(file, "").unwrap());
         let found = unreached(&sh, "src/lib.rs\nsrc/a/mod.rs\nsrc/a/b.rs\nsrc/lost.rs");
         assert_eq!(found, ["src/lost.rs: no module, so nothing compiles it"]);
     }
