@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use thiscpu_test_support::terminal;
+use thiscpu_test_support::{is_quick, terminal};
 
 fn thiscpu(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
@@ -48,6 +48,9 @@ fn demo_shows_each_scene_with_page_and_benchmark() {
 
 #[test]
 fn demo_fits_into_40_columns() {
+    if is_quick() {
+        return;
+    }
     let (ours, theirs) = terminal::open(40);
     let mut child = thiscpu(&["demo", "--seconds", "1"])
         .stdout(theirs.try_clone().unwrap())
@@ -65,7 +68,10 @@ fn demo_fits_into_40_columns() {
 
 #[test]
 fn demo_runs_in_each_tier() {
-    for &tier in thiscpu_test_support::variants(&["rseq-cpu", "atomic"]) {
+    if is_quick() {
+        return;
+    }
+    for tier in ["rseq-cpu", "atomic"] {
         let output = thiscpu(&["demo", "--seconds", "1"]).env("THISCPU_TIER", tier).output();
         let output = output.unwrap();
         let said = text(&output.stderr);

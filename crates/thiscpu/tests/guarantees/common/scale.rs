@@ -1,6 +1,6 @@
 //! The number of rounds and the deadlines, scaled for slow machines and quick runs.
 //!
-//! A quick run has one environment for each scenario, an eighth of the rounds, fewer stops of
+//! A quick run has one environment for each scenario, a sixteenth of the rounds, fewer stops of
 //! single-stepped operations, and no slow scenarios.
 
 use std::sync::OnceLock;
@@ -24,5 +24,5 @@ pub(crate) fn factor() -> u32 {
 
 /// Returns how often to repeat what full runs on usual machines repeat `usual` times.
 pub(crate) fn rounds(usual: u64) -> u64 {
-    usual.div_ceil(u64::from(factor()) * if is_quick() { 8 } else { 1 })
+    usual.div_ceil(u64::from(factor()) * if is_quick() { 16 } else { 1 })
 }
