@@ -76,7 +76,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     output::print(
         "\nThese are impressions of a few seconds.\n\
          For figures with their spread:\n  cargo run --release -p thiscpu-bench\n\
-         For what this machine supports:\n  thiscpu doctor\n",
+         For what this machine supports:\n  cargo run --release -- doctor\n",
     )?;
     Ok(())
 }
