@@ -56,6 +56,8 @@ impl Kind {
 /// The result of a check.
 pub(super) enum Verdict {
     Passes,
+    /// Its filter chooses no test.
+    TestsNothing,
     /// The first failure.
     Fails(String),
     /// It did not end, which proves nothing.
@@ -73,6 +75,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Passes => f.write_str("NOT CAUGHT"),
+            Verdict::TestsNothing => f.write_str("NOT CAUGHT, no test has such a name"),
             Verdict::Fails(first) => write!(f, "caught, {first}"),
             Verdict::Hangs => f.write_str("NOT CAUGHT, it hangs"),
             Verdict::DoesNotBuild(reason) => write!(f, "DOES NOT BUILD: {reason}"),
@@ -116,7 +119,8 @@ impl Check {
             return Ok(Verdict::Hangs);
         };
         if output.status.success() {
-            return Ok(Verdict::Passes);
+            let is_proof = self.is_aborts() || has_passed_tests(&text(&output));
+            return Ok(if is_proof { Verdict::Passes } else { Verdict::TestsNothing });
         }
         Ok(Verdict::Fails(format!("{}: {}", first_line(&output, "FAILED"), message(&output))))
     }
@@ -156,6 +160,11 @@ impl Check {
     }
 }
 
+/// Returns whether a test passed, by the summaries that test programs print.
+fn has_passed_tests(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("test result: ") && !line.contains(" 0 passed"))
+}
+
 /// Returns the message of the first panic in the program under test.
 fn message(output: &Output) -> String {
     let text = text(output);
@@ -190,4 +199,15 @@ fn output_in_time(command: &mut Command) -> Result<Option<Output>> {
     }
     let output = output.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     Ok(Some(output?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_that_ran_are_proof() {
+        assert!(!has_passed_tests("running 0 tests\ntest result: ok. 0 passed; 0 failed"));
+        assert!(has_passed_tests("test result: ok. 0 passed; 0\ntest result: ok. 10 passed; 0"));
+    }
 }

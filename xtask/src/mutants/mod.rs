@@ -112,6 +112,7 @@ fn missed<'m>(
         match check.run(&tree)? {
             Verdict::Passes => {}
             Verdict::Fails(reason) => bail!("`{check}` fails without a mutant: {reason}"),
+            Verdict::TestsNothing => bail!("`{check}` chooses no test"),
             Verdict::Hangs => bail!("`{check}` hangs without a mutant"),
             Verdict::DoesNotBuild(reason) => {
                 bail!("`{check}` does not build without a mutant: {reason}")
