@@ -16,7 +16,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(budget::child_is_exact_when_forked_during_acquire, TIERS).needs(can_single_step),
     scenario!(budget::child_is_exact_when_forked_during_recall, TIERS).needs(can_single_step),
     scenario!(budget::child_repeats_interrupted_recall, TIERS).needs(can_single_step),
-    scenario!(budget::child_is_exact_when_forked_during_set_limit, TIERS).needs(can_single_step),
+    scenario!(budget::child_is_exact_when_forked_during_set_limit, TIERS)
+        .needs(can_single_step)
+        .slow(),
     scenario!(budget::child_ignores_waiters_of_parent, TIERS),
     scenario!(budget::child_threads_form_a_new_queue, TIERS),
     scenario!(budget::child_may_poll_or_drop_inherited_future, TIERS),

@@ -20,7 +20,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(can_single_step),
     scenario!(ledger::snapshot_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
     scenario!(ledger::charge_keeps_errno_when_it_sleeps, TIERS).needs(can_single_step),
-    scenario!(ledger::for_each_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
+    scenario!(ledger::for_each_is_one_instant_at_each_step, CID_AND_ATOMIC)
+        .needs(can_single_step)
+        .slow(),
 ];
 
 /// Asserts in a child that both accounts together have `units`, and uses them.

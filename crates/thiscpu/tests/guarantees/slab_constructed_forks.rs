@@ -15,7 +15,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::destructor_may_fork, CID_AND_ATOMIC).slow().needs(can_single_step),
     scenario!(slab::children_keep_constructed_values, TIERS),
     scenario!(slab::child_keeps_constructed_values_at_each_step, CID_AND_ATOMIC)
-        .needs(can_single_step),
+        .needs(can_single_step)
+        .slow(),
 ];
 
 /// The stage in which no destructor runs.

@@ -19,7 +19,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::child_uses_its_lane, CID_AND_ATOMIC).needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_alloc, TIERS).needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_free, CID_AND_ATOMIC)
-        .needs(can_single_step),
+        .needs(can_single_step)
+        .slow(),
     scenario!(slab::child_loses_little_when_forked_during_shrink, CID_AND_ATOMIC)
         .needs(can_single_step),
     scenario!(slab::child_loses_little_when_forked_during_takeover, LANES_BY_CPU)

@@ -12,12 +12,12 @@ use crate::common::{
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::failed_first_alloc_does_no_harm, TIERS),
-    scenario!(slab::address_space_grows_with_use, TIERS),
+    scenario!(slab::address_space_grows_with_use, TIERS).slow(),
     scenario!(slab::first_use_fits_in_100_mib_of_address_space, TIERS),
     scenario!(slab::first_use_fits_in_100_mib_of_data, TIERS),
     scenario!(slab::first_use_fits_in_8_mib_of_address_space, TIERS),
     scenario!(slab::first_use_fits_in_8_mib_of_data, TIERS),
-    scenario!(slab::small_address_space_is_fully_usable, TIERS),
+    scenario!(slab::small_address_space_is_fully_usable, TIERS).slow(),
     scenario!(slab::arena_skips_foreign_mappings, TIERS),
     scenario!(slab::large_blocks_skip_foreign_mappings, TIERS),
     scenario!(slab::failed_large_alloc_keeps_no_address_space, TIERS),

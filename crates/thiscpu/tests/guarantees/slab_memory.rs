@@ -14,13 +14,14 @@ use crate::common::{
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::shrink_returns_pages, TIERS),
     scenario!(slab::bulk_free_returns_pages, TIERS).slow(),
-    scenario!(slab::idle_barn_objects_return_to_slabs, TIERS),
+    scenario!(slab::idle_barn_objects_return_to_slabs, TIERS).slow(),
     scenario!(slab::shuffled_objects_are_reallocated_in_order, CID_AND_ATOMIC),
     scenario!(slab::constructed_values_survive_shuffled_frees, CID_AND_ATOMIC),
     scenario!(slab::cache_works_when_memory_is_locked, TIERS).needs(resources::can_lock_all),
     scenario!(slab::protected_pages_stay_protected, TIERS),
     scenario!(slab::free_uses_lane_while_another_class_shrinks, CID_AND_ATOMIC)
-        .needs(can_single_step),
+        .needs(can_single_step)
+        .slow(),
     scenario!(slab::group_shrink_needs_one_fence, WITH_SECTIONS),
     scenario!(slab::closed_caches_return_pages, TIERS),
     scenario!(slab::close_is_safe_during_last_free, TIERS),
