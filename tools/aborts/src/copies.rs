@@ -1,19 +1,11 @@
-//! Every inlined copy of every section in this program, from its file and its memory.
+//! Every inlined copy of every section in this program.
 
 use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
-use object::{File, Object as _};
-use thiscpu_test_support::sections;
+use anyhow::{Context as _, Result};
+use thiscpu_test_support::sections::Image;
 
-use crate::memory::Memory;
 use crate::point::{self, Point};
-
-/// The word that the kernel requires before an abort handler.
-#[cfg(target_arch = "x86_64")]
-const SIGNATURE: u32 = 0x5305_3053;
-#[cfg(target_arch = "aarch64")]
-const SIGNATURE: u32 = 0xd428_bc00;
 
 const DIRECT: [&str; 5] = [
     "pop_object_direct",
@@ -39,31 +31,20 @@ impl SectionCopy {
     }
 }
 
-pub(crate) fn all(memory: &Memory) -> Result<Vec<SectionCopy>> {
-    let data = fs::read("/proc/self/exe").context("/proc/self/exe")?;
-    let elf = File::parse(&*data).context("/proc/self/exe is not an ELF file")?;
+pub(crate) fn all() -> Result<Vec<SectionCopy>> {
+    const FILE: &str = "/proc/self/exe";
+    let image = Image::parse(&fs::read(FILE).context(FILE)?).context(FILE)?;
     // SAFETY: getauxval only reads the auxiliary vector.
     let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
     // The distance of this program's addresses in memory from those in its file.
-    let base = entry.wrapping_sub(elf.entry() as usize);
-    let copies = sections::names(&elf)?.into_iter().map(|(address, name)| {
-        let copy = copy(memory, &name, base.wrapping_add(address as usize));
-        copy.with_context(|| format!("{name}, descriptor {address:#x}"))
+    let base = entry.wrapping_sub(image.entry as usize);
+    let copies = image.copies.iter().map(|copy| {
+        // The kernel would kill this process for a wrong one.
+        let points = image.check(copy).and_then(|()| point::all(&image, copy, base));
+        let points =
+            points.with_context(|| format!("{}, descriptor {:#x}", copy.name, copy.descriptor))?;
+        let abort = base.wrapping_add(copy.abort as usize);
+        Ok(SectionCopy { name: copy.name.clone(), abort, points })
     });
     copies.collect()
-}
-
-/// Reads a descriptor, and refuses one for which the kernel would kill this process.
-fn copy(memory: &Memory, name: &str, descriptor: usize) -> Result<SectionCopy> {
-    let word = |at: usize| memory.read(descriptor + at).map(usize::from_le_bytes);
-    let (flags, start, bytes, abort) = (word(0)?, word(8)?, word(16)?, word(24)?);
-    ensure!(flags == 0, "version and flags must be 0, but are {flags:#x}");
-    ensure!(!(start..start + bytes).contains(&abort), "its abort handler lies in its range");
-    let signature = u32::from_le_bytes(memory.read(abort - 4)?);
-    ensure!(
-        signature == SIGNATURE,
-        "no signature {SIGNATURE:#010x} before its abort handler, but {signature:#010x}"
-    );
-    let points = point::all(memory, descriptor, start, start + bytes)?;
-    Ok(SectionCopy { name: name.to_owned(), abort, points })
 }

@@ -19,7 +19,7 @@ type Driven = BTreeMap<usize, BTreeSet<usize>>;
 /// Drives the copies of one section, or of all whose names contain `filter`.
 pub(crate) fn run(memory: Memory, cpus: Cpus, filter: &str) -> Result<Report> {
     trap::install()?;
-    let context = Context { copies: copies::all(&memory)?, memory, cpus };
+    let context = Context { copies: copies::all()?, memory, cpus };
     let is_exact = context.copies.iter().any(|copy| copy.name == filter);
     let wanted = |copy: usize| {
         let name = &context.copies[copy].name;

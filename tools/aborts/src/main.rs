@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn list() -> Result<ExitCode> {
-    let copies = copies::all(&Memory::open()?)?;
+    let copies = copies::all()?;
     let names: std::collections::BTreeSet<_> = copies.iter().map(|copy| &copy.name).collect();
     names.iter().for_each(|name| println!("{name}"));
     Ok(ExitCode::SUCCESS)

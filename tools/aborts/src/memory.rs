@@ -16,21 +16,8 @@ pub(crate) struct Memory(File);
 
 impl Memory {
     pub(crate) fn open() -> Result<Memory> {
-        let file = OpenOptions::new().read(true).write(true).open(PATH);
+        let file = OpenOptions::new().write(true).open(PATH);
         file.map(Memory).with_context(|| format!("breakpoints need {PATH}"))
-    }
-
-    pub(crate) fn read<const N: usize>(&self, address: usize) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.read_into(address, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    pub(crate) fn read_into(&self, address: usize, bytes: &mut [u8]) -> Result<()> {
-        let len = bytes.len();
-        self.0
-            .read_exact_at(bytes, address as u64)
-            .with_context(|| format!("{PATH}: cannot read {len} bytes at {address:#x}"))
     }
 
     /// Writes bytes with one `pwrite`, so it is async-signal-safe.

@@ -1,6 +1,7 @@
 //! Instructions as text, with registers told apart from the rest.
 
-use super::image::Copy;
+use thiscpu_test_support::sections::Copy;
+
 use crate::template::Parts;
 
 /// A piece of an instruction's text.

@@ -9,7 +9,6 @@ mod c_copies;
 mod code;
 mod compare;
 mod decode;
-mod image;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,21 +1,20 @@
 //! AArch64 instructions.
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use thiscpu_test_support::sections::{Copy, Image};
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 use super::HANDLER_MAX;
 use crate::aborts::code::{Code, Line, Part, label};
-use crate::aborts::image::{Copy, Image};
 
-/// The number of instructions that no entry exceeds.
-const ENTRY_MAX: u64 = 8;
 const PAGE: u64 = 4096;
 /// The number of the zero register.
 const ZERO: u16 = 31;
 
 pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
-    let entry = entry(image, copy)?;
+    let begin = image.entry_of(copy)?;
+    let entry = instructions(image.code(begin..copy.start)?, begin)?;
     let range = instructions(image.code(copy.range())?, copy.start)?;
     let begins: Vec<_> = entry.iter().chain(&range).map(|(address, _)| *address).collect();
     let lines = |all: &[(u64, Instruction)]| {
@@ -46,18 +45,6 @@ fn instructions(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
             Ok((address, instruction.map_err(invalid)?))
         })
         .collect()
-}
-
-/// Returns the instructions from the one that reads the thread pointer up to the range.
-fn entry(image: &Image, copy: &Copy) -> Result<Vec<(u64, Instruction)>> {
-    for count in 1..=ENTRY_MAX {
-        let begin = copy.start - 4 * count;
-        let all = instructions(image.code(begin..copy.start)?, begin)?;
-        if all.first().is_some_and(|(_, first)| first.opcode == Opcode::MRS) {
-            return Ok(all);
-        }
-    }
-    bail!("no instruction just before its range reads the thread pointer")
 }
 
 /// Gives the pair of instructions that makes the descriptor's address one text in all copies.

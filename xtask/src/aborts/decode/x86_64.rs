@@ -1,18 +1,15 @@
 //! x86-64 instructions.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use iced_x86::{
-    Code as Opcode, Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput,
-    FormatterTextKind, Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions,
-    OpAccess, Register, SymbolResolver, SymbolResult,
+    Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput, FormatterTextKind,
+    Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions, OpAccess, Register,
+    SymbolResolver, SymbolResult,
 };
+use thiscpu_test_support::sections::{Copy, Image};
 
 use super::HANDLER_MAX;
 use crate::aborts::code::{Code, Line, label};
-use crate::aborts::image::{Copy, Image};
-
-/// The number of bytes that no entry exceeds.
-const ENTRY_MAX: u64 = 32;
 
 pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     let range = image.code(copy.range())?;
@@ -21,7 +18,8 @@ pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
         instructions.iter().all(|instruction| !instruction.is_invalid()),
         "its range is not whole instructions"
     );
-    let entry = entry(image, copy)?;
+    let begin = image.entry_of(copy)?;
+    let entry: Vec<_> = self::instructions(image.code(begin..copy.start)?, begin).collect();
     let begins: Vec<_> = entry.iter().chain(&instructions).map(Instruction::ip).collect();
     let line = |instruction: &Instruction| line(copy, &begins, instruction);
     let mut abort = Vec::new();
@@ -38,21 +36,6 @@ pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
 fn instructions(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
-}
-
-/// Returns the instructions from the one that loads the descriptor's address up to the range.
-fn entry(image: &Image, copy: &Copy) -> Result<Vec<Instruction>> {
-    for begin in (copy.start - ENTRY_MAX..copy.start).rev() {
-        let all: Vec<_> = instructions(image.code(begin..copy.start)?, begin).collect();
-        if all.first().is_some_and(|first| {
-            first.code() == Opcode::Lea_r64_m
-                && first.is_ip_rel_memory_operand()
-                && first.ip_rel_memory_address() == copy.descriptor
-        }) {
-            return Ok(all);
-        }
-    }
-    bail!("no instruction just before its range loads its descriptor's address")
 }
 
 fn line(copy: &Copy, begins: &[u64], instruction: &Instruction) -> Line {
